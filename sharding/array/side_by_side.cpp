@@ -40,14 +40,6 @@ void set_omp_threads(int n) {
   if (omp_threads) omp_threads(n);
 }
 
-// Whether this thread is as LibTorch starts one, and nobody watches it: a worker is then like it.
-bool is_plain_thread() {
-  if (c10::memoryProfilingEnabled()) return false;
-  const c10::impl::LocalDispatchKeySet mine = c10::impl::tls_local_dispatch_key_set();
-  return mine.included_ == c10::default_included_set &&
-         mine.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;  // the backward pass excludes it
-}
-
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -194,6 +186,13 @@ class Pool {
 };
 
 }  // namespace
+
+bool is_plain_thread() {
+  if (c10::memoryProfilingEnabled()) return false;
+  const c10::impl::LocalDispatchKeySet mine = c10::impl::tls_local_dispatch_key_set();
+  return mine.included_ == c10::default_included_set &&
+         mine.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;  // the backward pass excludes it
+}
 
 WithoutTeams::WithoutTeams(bool on) {
   if (!on || program_threads > 0) return;

@@ -34,6 +34,10 @@ class WithoutTeams {
 // their thread.
 void side_by_side(int n, int64_t nanoseconds, c10::function_ref<void(int)> job);
 
+// Whether this thread is as LibTorch starts one, and nobody watches it: no mode of the dispatcher, no memory profiler. A
+// worker is then like it.
+bool is_plain_thread();
+
 // An estimate for side_by_side: calls of LibTorch, and the elements that they read and write, on one core.
 constexpr int64_t nanoseconds_of(int64_t calls, int64_t elements) { return 1'500 * calls + elements / 2; }
 

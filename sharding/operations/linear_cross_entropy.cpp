@@ -15,6 +15,7 @@
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/operations/loss_labels.h"
+#include "sharding/operations/matrix_kernels.h"
 #include "sharding/operations/reductions.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/operations/slicing.h"
@@ -58,9 +59,9 @@ struct Sharing {
 };
 
 // sum += a b, of half precision in float32.
-void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
+void add_wide_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() == sum.scalar_type())
-    sum.addmm_(a, b);
+    add_product(sum, a, b);
   else
     sum.add_(at::mm(a, b));
 }
@@ -173,7 +174,7 @@ class ChunkedLoss {
     const at::Tensor x = s.x.narrow(0, row, n);
     s.chunk = s.logits.narrow(0, 0, n);
     if (x.scalar_type() == s.chunk.scalar_type())
-      at::mm_out(s.chunk, x, s.kernel);
+      multiply_into(s.chunk, x, s.kernel);
     else
       s.chunk.copy_(at::mm(x, s.kernel));
     if (options_.logit_softcap) {
@@ -227,7 +228,8 @@ class ChunkedLoss {
     side_by_side(of_x_.size(), static_cast<int64_t>(slots_.size()) * cost, [&](int g) {
       const at::AutoGradMode off(false);
       for (size_t s = 0; s < slots_.size(); ++s)
-        if (of_x_.group[s] == g) add_product(x_gradients_[g].narrow(0, row, n), slots_[s].chunk, slots_[s].kernel.t());
+        if (of_x_.group[s] == g)
+          add_wide_product(x_gradients_[g].narrow(0, row, n), slots_[s].chunk, slots_[s].kernel.t());
     });
   }
 
@@ -245,7 +247,7 @@ class ChunkedLoss {
       for (size_t s = 0; s < slots_.size(); ++s) {
         if (of_kernel_.group[s] != g) continue;
         const at::Tensor x = slots_[s].x.narrow(0, row, n), logits = slots_[s].chunk.narrow(1, from, length);
-        options_.transposed ? add_product(sum, logits.t(), x) : add_product(sum, x.t(), logits);
+        options_.transposed ? add_wide_product(sum, logits.t(), x) : add_wide_product(sum, x.t(), logits);
       }
     });
   }

@@ -14,6 +14,7 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/matrix_kernels.h"
 #include "sharding/propagation/run.h"
 #include "sharding/redistribution/overlapped_sums.h"
 
@@ -60,7 +61,7 @@ class SumOfProducts {
     } else if (narrow_) {
       sum_.addmm_(transposed(b), transposed(a));
     } else {
-      sum_.addmm_(a, b);
+      add_product(sum_, a, b);
     }
   }
   bool empty() const { return !sum_.defined(); }
@@ -68,10 +69,10 @@ class SumOfProducts {
 
  private:
   at::Tensor times(const at::Tensor& a, const at::Tensor& b) const {
-    return narrow_ ? at::mm(transposed(b), transposed(a)) : at::mm(a, b);
+    return narrow_ ? at::mm(transposed(b), transposed(a)) : multiplied(a, b);
   }
   at::Tensor times(const at::Tensor& a, const at::Tensor& b, const at::Tensor& row) const {
-    return narrow_ ? at::addmm(row.unsqueeze(1), transposed(b), transposed(a)) : at::addmm(row, a, b);
+    return narrow_ ? at::addmm(row.unsqueeze(1), transposed(b), transposed(a)) : multiplied(a, b, row);
   }
 
   at::Tensor sum_;
@@ -201,7 +202,7 @@ class LaterMatmul : public LaterProduct {
   at::Tensor place() const override { return at::empty({as_matrix(x_[0]).size(0), w_[0].size(1)}, x_[0].options()); }
   void compute(int64_t from, at::Tensor& rows) const override {
     const at::AutoGradMode off(false);
-    at::mm_out(rows, as_matrix(x_[0]).narrow(0, from, rows.size(0)), w_[0]);
+    multiply_into(rows, as_matrix(x_[0]).narrow(0, from, rows.size(0)), w_[0]);
   }
   Tensors whole() const override {
     const at::AutoGradMode off(false);
@@ -289,8 +290,8 @@ Tensors added_products(const Prepared& call) {
     bool is_first = true;
     for (const int s : sums[job / parts]) {
       const at::Tensor mine = block(as_matrix(*call.local(0, s)), 0, job % parts, parts);
-      is_first ? at::mm_out(rows, mine, *call.local(1, s)) : rows.addmm_(mine, *call.local(1, s));
-      is_first = false;
+      std::exchange(is_first, false) ? multiply_into(rows, mine, *call.local(1, s))
+                                     : add_product(rows, mine, *call.local(1, s));
     }
   });
   return out;

@@ -12,6 +12,7 @@
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/matrix_product.h"
 #include "sharding/operations/shapes.h"
+#include "sharding/random.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
@@ -112,6 +113,29 @@ TEST(ProductTest, ErrorsNameTheOperandsByTheirTypes) {
   expect_error(ErrorKind::bad_argument, "[dot_general] 1 dims of float32[2,3] and 0 of float32[2,3]",
                CALL(dot_general(x, x, {.contract = {{1}, {}}})));
   expect_error(ErrorKind::shape_mismatch, "[matmul] given float32[2,3] and float32[2,3]", CALL(matmul(x, x)));
+}
+
+// Of whole numbers, whose sums float32 holds: whichever library multiplies them, forwards and backwards.
+TEST(ProductTest, LargeOnesAreExact) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  const auto whole = [](uint64_t seed, Shape shape) { return randint(Key(seed), std::move(shape), -3, 4, int32); };
+  const Array x = whole(0, {2, 512, 256}), w = whole(1, {256, 128}), b = whole(2, {128}), g = whole(3, {2, 512, 128});
+  const Array rows = reshape(x, {1024, 256}), columns = reshape(g, {1024, 128});
+  const std::vector<Values> expected{values(matmul(x, w) + b), values(matmul(g, transpose(w))),
+                                     values(matmul(transpose(rows), columns)), values(sum(columns, {0}))};
+  for (const PartitionSpec& on_x : {P{}, P{"a"}, P{none, none, "a"}})
+    for (const PartitionSpec& on_w : {P{}, P{none, "a"}, P{"a"}}) {
+      SCOPED_TRACE(on_x.to_string() + " " + on_w.to_string());
+      const auto placed = [&](const Array& t, const PartitionSpec& spec) { return on(mesh, astype(t, float32), spec); };
+      Array y;
+      const auto made = testing::step({placed(x, on_x), placed(w, on_w), placed(b, P{})}, [&](const auto& p) {
+        y = detail::linear(p[0], p[1], p[2]);
+        return sum(y * placed(g, P{}));
+      });
+      std::vector<Values> found{values(stop_gradient(y))};
+      for (const Array& gradient : made.gradients) found.push_back(values(gradient));
+      EXPECT_EQ(found, expected);
+    }
 }
 
 TEST(OutShardingTest, APendingSumGoesStraightToItsTarget) {

@@ -1,0 +1,69 @@
+// The choice between LibTorch's two libraries.
+#include "sharding/operations/matrix_kernels.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "sharding/array/side_by_side.h"
+
+namespace tessera::detail {
+namespace {
+
+// out = alpha a b + beta out. LibTorch exports it and has it in no header of its own; null where it is not.
+using OneDnnProduct = void (*)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta,
+                               float alpha);
+const auto onednn_product =
+    reinterpret_cast<OneDnnProduct>(dlsym(RTLD_DEFAULT, "_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff"));
+
+bool mkl_knows_the_processor() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel");
+#else
+  return true;
+#endif
+}
+
+// Of a sum to which each product adds little, MKL reads and writes the result faster.
+constexpr int64_t least_k_of_sums = 128;
+
+bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 32) {
+  static const bool may_be = onednn_product && at::hasMKL() && at::hasMKLDNN() && !mkl_knows_the_processor();
+  if (!may_be || a.scalar_type() != at::kFloat || !a.is_cpu()) return false;
+  constexpr int64_t least_size = 32, least_multiplications = 8 << 20;  // which take a core 150 microseconds
+  const int64_t rows = a.size(0), k = a.size(1), columns = b.size(1);
+  return std::min(rows, columns) >= least_size && k >= least_k && rows * k * columns >= least_multiplications &&
+         at::globalContext().userEnabledMkldnn() && is_plain_thread();
+}
+
+}  // namespace
+
+at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b) {
+  if (!is_for_onednn(a, b)) return at::mm(a, b);
+  at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+  onednn_product(a, b, out, 0, 1);
+  return out;
+}
+
+at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b, const at::Tensor& row) {
+  if (!is_for_onednn(a, b, least_k_of_sums)) return at::addmm(row, a, b);
+  at::Tensor out = row.expand({a.size(0), b.size(1)}).contiguous();
+  onednn_product(a, b, out, 1, 1);
+  return out;
+}
+
+void multiply_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (!is_for_onednn(a, b)) return void(at::mm_out(out, a, b));
+  onednn_product(a, b, out, 0, 1);
+}
+
+void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  if (!is_for_onednn(a, b, least_k_of_sums)) return void(sum.addmm_(a, b));
+  onednn_product(a, b, sum, 1, 1);
+}
+
+}  // namespace tessera::detail
