@@ -55,6 +55,9 @@ detail::Place::Place(std::string_view root) {
   if (!root.empty()) push(root);
 }
 
+void detail::Place::push(std::string_view name) { steps_.push_back({name, 0}); }
+void detail::Place::push(size_t number) { steps_.push_back({{}, number}); }
+
 std::string detail::Place::path() const {
   std::string path;
   for (const Step& step : steps_) {

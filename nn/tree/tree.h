@@ -96,14 +96,15 @@ inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-// Where a walk is. The dotted path is made when it is asked for.
+// Where a walk is. The dotted path is made when it is asked for. Inline, `push` would be compiled for every field of a
+// program's structs.
 class Place {
  public:
   explicit Place(std::string_view root = "");
   std::string path() const;
   std::string_view name() const { return steps_.empty() ? "" : steps_.back().name; }  // no name: a number
-  void push(std::string_view name) { steps_.push_back({name, 0}); }
-  void push(size_t number) { steps_.push_back({{}, number}); }
+  void push(std::string_view name);
+  void push(size_t number);
   void pop() { steps_.pop_back(); }
 
  private:
