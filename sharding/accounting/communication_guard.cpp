@@ -27,7 +27,7 @@ class CommunicationGuard::Watch : public Watcher {
       : Watcher(Role::may_prevent), allowed_(std::move(allowed)), forbids_(forbids), innermost_(innermost(), this) {}
 
   void ask(const Communication& c) override {
-    if (this == innermost() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(record_of(c));
+    if (this == innermost() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(c);
   }
 
  private:
@@ -47,11 +47,20 @@ class CommunicationGuard::Watch : public Watcher {
            "(forbid_implicit_communication's options).";
   }
 
-  [[noreturn]] static void refuse(const CommRecord& r) {
+  // An axis that was allowed under a name that the mesh does not have.
+  std::string misspelled(const MeshImpl* mesh) const {
+    for (const std::string& name : allowed_.axes)
+      if (mesh->find(name) < 0) return fmt::format(" The scope allows \"{}\", which is no axis of this mesh.", name);
+    return "";
+  }
+
+  [[noreturn]] void refuse(const Communication& c) const {
+    const CommRecord r = record_of(c);
     fail(ErrorKind::forbidden, r.operation,
-         "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}",
+         "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}{}",
          line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
-         r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r));
+         r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r),
+         misspelled(c.mesh));
   }
 
   static const Watch*& innermost() {

@@ -103,6 +103,8 @@ TEST(Guard, AllowsAxesAndTheBackwardPass) {
   };
   expect_error(ErrorKind::forbidden, "in the backward pass", [&] { guarded({}, w); });
   expect_error(ErrorKind::forbidden, "over data", [&] { guarded({.axes = {"model"}}, w); });
+  expect_error(ErrorKind::forbidden, "The scope allows \"modle\", which is no axis of this mesh.",
+               [&] { guarded({.axes = {"modle"}}, w); });
   EXPECT_NO_THROW(guarded({.backward = true}, w));
   EXPECT_NO_THROW(guarded({.axes = {"data", "model"}}, w));
   expect_error(ErrorKind::forbidden, "all_gather", [&] { guarded({.backward = true}, lying({8, 8}, P{"data"})); });
