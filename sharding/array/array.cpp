@@ -26,7 +26,11 @@ namespace tessera {
 namespace detail {
 
 ArrayImpl::ArrayImpl() = default;
-ArrayImpl::~ArrayImpl() = default;
+ArrayImpl::~ArrayImpl() {
+  // What no other holds of a long chain of scalings is destroyed by a loop: recursion would exhaust the stack.
+  ArrayPtr next = details ? std::move(details->source) : nullptr;
+  while (next && next.use_count() == 1 && next->details) next = std::move(next->details->source);
+}
 
 Details& ArrayImpl::detail() {
   if (!details) details = std::make_unique<Details>();
@@ -43,11 +47,15 @@ ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local) {
 
 ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, type->slots, std::move(local)); }
 
-ArrayImpl& materialized(const Array& x, const char* verb) {
+void check_present(const Array& x, const char* verb) {
   if (x.is_absent())
     fail(ErrorKind::absent, verb,
          "the array is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or "
          "combine the tree.");
+}
+
+ArrayImpl& materialized(const Array& x, const char* verb) {
+  check_present(x, verb);
   ArrayImpl& a = *x.impl();
   if (a.local.empty() && a.details->arrival) {
     a.local = a.details->arrival();  // which stays if it fails, and fails again
@@ -150,9 +158,7 @@ at::Tensor assemble(const ArrayImpl& a) {
 }
 
 const ArrayImpl& checked(const Array& x, const char* verb) {
-  if (x.is_absent())
-    fail(ErrorKind::absent, verb,
-         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+  check_present(x, verb);
   return *x.impl();
 }
 
@@ -301,6 +307,7 @@ std::vector<T> Array::to_host() const {
 
 template <class T>
 T Array::item() const {
+  check_present(*this, "item");
   if (size() != 1) fail(ErrorKind::shape_mismatch, "item", "{} has {} elements, expected one.", type_string(), size());
   if (is_floating(dtype()) && !std::is_floating_point_v<T>)
     fail(ErrorKind::dtype_mismatch, "item",

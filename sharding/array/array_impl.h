@@ -79,6 +79,9 @@ ArrayPtr make_array(const Type* type, Tensors local);
 // Copies path, layout, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
+// Error (absent), which begins with `verb`.
+void check_present(const Array& x, const char* verb);
+
 // x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then.
 // Error (absent), which begins with `verb`.
 ArrayImpl& materialized(const Array& x, const char* verb);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
@@ -23,21 +24,25 @@ using Arrays = std::vector<Array>;
 using Function = std::function<Arrays(const Arrays&)>;
 
 // The tape's parameter that `a` is, or is made of by casts, views and scalings; null if there is none.
-ArrayPtr root_parameter(const ArrayPtr& a) {
-  if (!a || is_tape_parameter(*a)) return a;
-  return a->details && a->details->again ? root_parameter(a->details->source) : nullptr;
+ArrayPtr root_parameter(ArrayPtr a) {
+  while (a && !is_tape_parameter(*a)) a = a->details && a->details->again ? a->details->source : nullptr;
+  return a;
 }
 
 // `a` made again from its parameter, in the graph of now.
 ArrayPtr made_again(const ArrayPtr& a) {
-  if (is_tape_parameter(*a)) return a;
-  const ArrayPtr source = made_again(a->details->source);
-  ArrayPtr made = a->details->again(source);
-  Details& details = made->detail();
-  details.come_from(source);
-  details.again = a->details->again;
-  details.cast = a->details->cast;
-  details.path = a->details->path;
+  std::vector<const ArrayImpl*> copies;  // from `a` to the first that was made
+  ArrayPtr made = a;
+  for (; !is_tape_parameter(*made); made = made->details->source) copies.push_back(made.get());
+  for (; !copies.empty(); copies.pop_back()) {
+    const Details& copy = *copies.back()->details;
+    const ArrayPtr source = std::exchange(made, copy.again(made));
+    Details& details = made->detail();
+    details.come_from(source);
+    details.again = copy.again;
+    details.cast = copy.cast;
+    details.path = copy.path;
+  }
   return made;
 }
 

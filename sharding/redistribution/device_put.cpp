@@ -133,9 +133,7 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
 }
 
 Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
-  if (x.is_absent())
-    fail(ErrorKind::absent, verb,
-         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+  check_present(x, verb);
   const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
   const Array placed(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
@@ -192,9 +190,7 @@ Array device_put(const Array& x, int device, std::source_location where) {
 }
 
 Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {
-  if (x.is_absent())
-    fail(ErrorKind::absent, "device_put",
-         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+  check_present(x, "device_put");
   const Resolution resolution = layout.activations().resolve(axes, x.shape(), "device_put");
   Array placed = device_put(x, NamedSharding(layout.mesh(), resolution.spec), where);
   placed.impl()->layout = layout.impl();
@@ -233,9 +229,7 @@ Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spe
 
 Array with_sharding_constraint(const Array& x, const NamedSharding& sharding, std::source_location where) {
   constexpr const char* verb = "with_sharding_constraint";
-  if (x.is_absent())
-    fail(ErrorKind::absent, verb,
-         "the array is absent: it was never set, was moved away, or a filter took it out of its tree.");
+  check_present(x, verb);
   return put(x, filled(x, sharding), Reach::own_devices, verb, where);
 }
 

@@ -274,6 +274,7 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::absent, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
       {ErrorKind::absent, "[device_put] the array is absent", on(Array(), {})},
       {ErrorKind::absent, "the array is absent", CALL(Array().shape())},
+      {ErrorKind::absent, "[item] the array is absent", CALL(Array().item<float>())},
       {ErrorKind::shape_mismatch,
        "[add] given float64[8@data,4] and float64[3,4]: dims of sizes 8 and 3 do not broadcast.", [=] { x + tall; }},
       {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[3,4]: dim \"k\" is 4 here and 3 there.",
