@@ -7,7 +7,8 @@
 #include <ATen/ops/mm.h>
 #include <dlfcn.h>
 
-#include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "sharding/array/side_by_side.h"
 
@@ -31,13 +32,17 @@ bool mkl_knows_the_processor() {
 // Of a sum to which each product adds little, MKL reads and writes the result faster.
 constexpr int64_t least_k_of_sums = 128;
 
-bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 32) {
+// 2^i or 3 x 2^i. oneDNN compiles code for each three sizes, in a millisecond, and keeps it, some 0.8 MB: what sees
+// ever new numbers of rows is not for it.
+bool is_round(int64_t size) { return size >= 32 && size >> std::countr_zero(static_cast<uint64_t>(size)) <= 3; }
+
+bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 0) {
   static const bool may_be = onednn_product && at::hasMKL() && at::hasMKLDNN() && !mkl_knows_the_processor();
   if (!may_be || a.scalar_type() != at::kFloat || !a.is_cpu()) return false;
-  constexpr int64_t least_size = 32, least_multiplications = 8 << 20;  // which take a core 150 microseconds
+  constexpr int64_t least_multiplications = 8 << 20;  // which take a core 150 microseconds
   const int64_t rows = a.size(0), k = a.size(1), columns = b.size(1);
-  return std::min(rows, columns) >= least_size && k >= least_k && rows * k * columns >= least_multiplications &&
-         at::globalContext().userEnabledMkldnn() && is_plain_thread();
+  return rows * k * columns >= least_multiplications && k >= least_k && is_round(rows) && is_round(k) &&
+         is_round(columns) && at::globalContext().userEnabledMkldnn() && is_plain_thread();
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -21,8 +23,8 @@ std::vector<at::Tensor> layouts(const at::Tensor& t) {
 }
 
 TEST(MatrixKernels, AreExactInEveryLayout) {
-  const std::vector<std::array<int64_t, 3>> sizes{
-      {3, 5, 4}, {1024, 128, 96}, {1024, 64, 160}, {128, 1024, 64}, {33, 8192, 32}};
+  const std::vector<std::array<int64_t, 3>> sizes{{3, 5, 4},       {1024, 128, 96}, {1024, 64, 192},
+                                                  {128, 1024, 64}, {1000, 128, 96}, {32, 8192, 32}};
   for (const auto& [rows, k, columns] : sizes) {
     SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(k) + " x " + std::to_string(columns));
     const at::Tensor a0 = numbers(rows, k), b0 = numbers(k, columns), c0 = numbers(rows, columns);
@@ -40,6 +42,21 @@ TEST(MatrixKernels, AreExactInEveryLayout) {
         }
       }
   }
+}
+
+int64_t resident_bytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// As batches of ever new lengths have them.
+TEST(MatrixKernels, EverNewSizesTakeNoMemory) {
+  const at::Tensor a = numbers(1500, 256), b = numbers(256, 32);
+  detail::multiplied(a, b);
+  const int64_t before = resident_bytes();
+  for (int64_t rows = 1400; rows < 1500; ++rows) detail::multiplied(a.narrow(0, 0, rows), b);
+  EXPECT_LT(resident_bytes() - before, 32 << 20);
 }
 
 }  // namespace
