@@ -287,11 +287,10 @@ Tensors added_products(const Prepared& call) {
   side_by_side(static_cast<int>(sums.size()) * parts, cost_of(call), [&](int job) {
     const at::AutoGradMode none(false);
     at::Tensor rows = block(matrices[job / parts], 0, job % parts, parts);
-    bool is_first = true;
-    for (const int s : sums[job / parts]) {
+    const std::vector<int>& slots = sums[job / parts];
+    for (const int s : slots) {
       const at::Tensor mine = block(as_matrix(*call.local(0, s)), 0, job % parts, parts);
-      std::exchange(is_first, false) ? multiply_into(rows, mine, *call.local(1, s))
-                                     : add_product(rows, mine, *call.local(1, s));
+      s == slots[0] ? multiply_into(rows, mine, *call.local(1, s)) : add_product(rows, mine, *call.local(1, s));
     }
   });
   return out;
