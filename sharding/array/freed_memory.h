@@ -1,12 +1,19 @@
-// keep_freed_memory: what a training step frees stays with the program, for the next step.
+// keep_freed_memory: what a training step frees stays with the program's tensors, for the next step.
 #pragma once
+
+#include <cstdint>
 
 namespace tessera::detail {
 
-// From now on the C library gives no freed memory back to the system: a step that frees as much as the one before, and
-// allocates it again, gets no new pages to clear. The program holds what it held at its peak. Called when a gradient is
-// first asked for. Nothing happens where the environment says how the C library treats freed memory (MALLOC_MMAP_MAX_,
-// MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES), or where it is not glibc.
+// From now on the memory of freed CPU tensors is kept in lists by size, and the next tensors are made of it: a step
+// that makes and frees what the one before made and freed asks the system for no page. All that is kept goes back
+// before more would be held than one and a half times what tensors had at once. Called when a gradient is first asked
+// for. It is LibTorch's allocator of CPU tensors that is another one then; the C library's stays as it is. Where the
+// program has set an allocator of its own, or the environment says how the C library treats freed memory
+// (MALLOC_MMAP_MAX_, MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES), nothing happens.
 void keep_freed_memory();
+
+// What the tensors made since then have of the system, used or kept; in bytes.
+int64_t memory_of_tensors();
 
 }  // namespace tessera::detail

@@ -1,0 +1,73 @@
+// Freed memory of CPU tensors: what is kept for the next ones, and how much.
+#include "sharding/array/freed_memory.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace tessera::freed_memory_test {
+namespace {
+
+using detail::memory_of_tensors;
+
+class FreedMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    detail::keep_freed_memory();
+    if (at::empty({1}), memory_of_tensors() == 0) GTEST_SKIP() << "the environment says what becomes of freed memory";
+  }
+};
+
+at::Tensor of_bytes(int64_t bytes) { return at::empty({bytes}, at::kByte); }
+
+TEST_F(FreedMemory, IsTheNextTensorsOfItsSize) {
+  for (const int64_t bytes : {1, 64, 100, 513, 4096, 4097, 100'000, 3'000'000}) {
+    const void* first = of_bytes(bytes).data_ptr();
+    const int64_t held = memory_of_tensors();
+    const at::Tensor again = of_bytes(bytes);
+    EXPECT_EQ(again.data_ptr(), first) << bytes;
+    EXPECT_EQ(memory_of_tensors(), held) << bytes;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0) << bytes;
+  }
+}
+
+TEST_F(FreedMemory, EveryByteIsTheTensorsOwn) {
+  std::vector<at::Tensor> tensors;
+  for (int64_t bytes = 1; bytes < 5000; ++bytes) tensors.push_back(at::full({bytes}, bytes % 251, at::kByte));
+  for (int64_t bytes = 1; bytes < 5000; bytes += 2) tensors[static_cast<size_t>(bytes - 1)].reset();
+  for (int64_t bytes = 1; bytes < 5000; bytes += 2)
+    tensors[static_cast<size_t>(bytes - 1)] = at::full({bytes}, bytes % 251, at::kByte);
+  for (int64_t bytes = 1; bytes < 5000; ++bytes)
+    ASSERT_TRUE(at::all(tensors[static_cast<size_t>(bytes - 1)] == bytes % 251).item<bool>()) << bytes;
+}
+
+TEST_F(FreedMemory, GoesFromThreadToThread) {
+  constexpr int64_t bytes = 7'777'777;
+  const void* first = nullptr;
+  std::thread([&] { first = of_bytes(bytes).data_ptr(); }).join();
+  EXPECT_EQ(of_bytes(bytes).data_ptr(), first);
+}
+
+// Ever new sizes: what is kept of the old ones goes back.
+TEST_F(FreedMemory, IsBoundedByWhatTensorsHadAtOnce) {
+  constexpr int64_t step = 8 << 20, sizes = 60;
+  for (int64_t i = 1; i <= sizes; ++i) of_bytes(i * step);
+  EXPECT_LT(memory_of_tensors(), 3 * sizes * step);  // all sizes together are 30 of the largest
+}
+
+TEST_F(FreedMemory, OfATensorThatHasNoneChangesNothing) {
+  const int64_t held = memory_of_tensors();
+  EXPECT_EQ(of_bytes(0).data_ptr(), nullptr);
+  EXPECT_EQ(memory_of_tensors(), held);
+}
+
+TEST_F(FreedMemory, TooLargeATensorIsLibTorchsError) {
+  EXPECT_THROW(of_bytes(int64_t{1} << 60), c10::Error);
+  EXPECT_EQ(at::sum(at::ones({1000})).item<double>(), 1000);
+}
+
+}  // namespace
+}  // namespace tessera::freed_memory_test
