@@ -77,33 +77,28 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
   for (size_t i = 0; i < arrays.size(); ++i) *arrays[i] = values[i];
 }
 
-void check_same_parts(const Parts& model, const Parts& copy, const char* verb) {
-  const auto alike = [](const Part& a, const Part& b) { return a.path == b.path && a.type == b.type; };
-  if (!std::equal(model.begin(), model.end(), copy.begin(), copy.end(), alike)) fail_structure(verb);
+void check_alike(const std::vector<StaticValue>& model, const std::vector<StaticValue>& copy, const char* verb) {
+  if (!std::ranges::equal(model, copy, {}, &StaticValue::assign, &StaticValue::assign)) fail_structure(verb);
 }
 
-void take_static_values(const Parts& model, const Parts& copy) {
-  for (size_t i = 0; i < model.size(); ++i)
-    if (model[i].type->assign) model[i].type->assign(model[i].node, copy[i].node);
-}
-
-std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,
-                                   const std::vector<Array*>& left, const char* verb, bool settle) {
-  if (left.size() != model.size()) fail_structure(verb);
+std::vector<Array> kept_after_call(const Leaves& model, size_t structure, const std::vector<Array>& given,
+                                   const BareArrays& left, const char* verb, bool settle) {
+  if (left.structure != structure || left.arrays.size() != model.size()) fail_structure(verb);
   std::vector<Array> kept;
   std::vector<Array*> changed;
   std::vector<const Array*> places;
   kept.reserve(model.size());
   for (size_t i = 0; i < model.size(); ++i) {
     kept.push_back(*model[i].value);
-    if (left[i]->is_same(given[i])) continue;
+    const Array& now = *left.arrays[i];
+    if (now.is_same(given[i])) continue;
     if (model[i].kind != Kind::buffer)
       fail(ErrorKind::bad_argument, verb,
            model[i].path +
                ": the call assigned to it, expected that only Buffers change: what is assigned to another array is "
                "lost with the call. Make it an nn::Buffer, or work on a copy of the model.");
-    check_buffer(model[i], *left[i], verb);
-    kept[i] = *left[i];
+    check_buffer(model[i], now, verb);
+    kept[i] = now;
     changed.push_back(&kept[i]);
     places.push_back(model[i].value);
   }

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "nn/tree/tree_parts.h"
+#include "nn/tree/tree.h"
 
 // A module that changes when it is called has a non-const operator(). The call may write to Buffers (running
 // statistics, the vectors of a spectral norm, a cache) and to static fields (a Key that it splits, a counter), and to
@@ -18,16 +18,37 @@ namespace tessera::nn {
 
 namespace detail {
 
-// Error (bad_argument): the structures of the two differ. take_static_values assigns those of the copy to the model.
-void check_same_parts(const Parts& model, const Parts& copy, const char* verb);
-void take_static_values(const Parts& model, const Parts& copy);
+// A static value in a tree, and how another one of its type is assigned to it.
+struct StaticValue {
+  void* value;
+  void (*assign)(void* to, const void* from);
+};
+struct StaticCollector {
+  std::vector<StaticValue> values;
+  template <class T>
+  void operator()(T& part, const Place&) {
+    if constexpr (requires { part.settle(); }) part.settle();  // static values that may not be known yet
+    if constexpr (is_value<T>())
+      values.push_back(
+          {&part, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
+  }
+};
+template <class Tree>
+std::vector<StaticValue> static_values(Tree& tree) {
+  StaticCollector collector;
+  walk_all(tree, collector);
+  return std::move(collector.values);
+}
+// Error (bad_argument) unless both are static values of the same types.
+void check_alike(const std::vector<StaticValue>& model, const std::vector<StaticValue>& copy, const char* verb);
 
 // The arrays of a model after a call on a copy of it: the copy's for Buffers that the call changed, else the model's
-// own. `given` are the copy's arrays before the call, `left` those after it. With `settle`, changed Buffers become
-// plain values, without a graph and placed as before. Errors: an array that is no Buffer was assigned to, arrays came
-// or went (bad_argument); a Buffer has another shape or type (shape_mismatch, dtype_mismatch) or is absent (absent).
-std::vector<Array> kept_after_call(const Leaves& model, const std::vector<Array>& given,
-                                   const std::vector<Array*>& left, const char* verb, bool settle);
+// own. `given` are the copy's arrays before the call, `left` is what it has after it. With `settle`, changed Buffers
+// become plain values, without a graph and placed as before. Errors: an array that is no Buffer was assigned to, the
+// structure is not the model's any more (bad_argument); a Buffer has another shape or type (shape_mismatch,
+// dtype_mismatch) or is absent (absent).
+std::vector<Array> kept_after_call(const Leaves& model, size_t structure, const std::vector<Array>& given,
+                                   const BareArrays& left, const char* verb, bool settle);
 
 std::vector<Array> values_of(const std::vector<Array*>& arrays);
 void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& values);
@@ -35,11 +56,11 @@ void set_values(const std::vector<Array*>& arrays, const std::vector<Array>& val
 // Writes the Buffers in `kept`, and the copy's static fields, to the model.
 template <class Model>
 void write_back(Model& model, const Leaves& places, const std::vector<Array>& kept, Model& copy, const char* verb) {
-  const Parts to = parts_of(model), from = parts_of(copy);
-  check_same_parts(to, from, verb);
+  const std::vector<StaticValue> to = static_values(model), from = static_values(copy);
+  check_alike(to, from, verb);
   for (size_t i = 0; i < places.size(); ++i)
     if (places[i].kind == Kind::buffer) *places[i].value = kept[i];
-  take_static_values(to, from);
+  for (size_t i = 0; i < to.size(); ++i) to[i].assign(to[i].value, from[i].value);
 }
 
 // The same with the copy's own Buffers, which are plain values already.

@@ -83,12 +83,14 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
       training = std::make_unique<Training>(leaves(running), trained, of_part);
       Tree shadow = running;
       const std::vector<Array> given = training->shadows();
-      set_values(bare_arrays(shadow).arrays, given);
+      const BareArrays bare = bare_arrays(shadow);
+      set_values(bare.arrays, given);
       result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
       training->pause();
       if constexpr (!std::is_const_v<Model>)
         write_back(running, training->model(),
-                   kept_after_call(training->model(), given, bare_arrays(shadow).arrays, "pipeline", /*settle=*/true),
+                   kept_after_call(training->model(), bare.structure, given, bare_arrays(shadow), "pipeline",
+                                   /*settle=*/true),
                    shadow, "pipeline");
       continue;
     }

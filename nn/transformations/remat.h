@@ -45,7 +45,8 @@ using AsPart = std::conditional_t<may_change<T>, T, const T>;
 template <class Part>
 void append_buffers(Part& before, Part& after, const std::vector<Array>& given, std::vector<Array>& results) {
   const Leaves places = leaves(before);
-  const std::vector<Array> kept = kept_after_call(places, given, bare_arrays(after).arrays, "remat", /*settle=*/false);
+  const std::vector<Array> kept =
+      kept_after_call(places, bare_arrays(before).structure, given, bare_arrays(after), "remat", /*settle=*/false);
   for (size_t i = 0; i < places.size(); ++i)
     if (places[i].kind == Kind::buffer) results.push_back(kept[i]);
 }

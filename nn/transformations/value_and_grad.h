@@ -93,16 +93,17 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
   if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(args)...});
   Tree shadow = model;
   const std::vector<Array> given = training.shadows();
-  set_values(bare_arrays(shadow).arrays, given);
+  const BareArrays bare = bare_arrays(shadow);
+  set_values(bare.arrays, given);
   auto result = f(static_cast<Model&>(shadow), args...);
   const auto finish = [&](const Array& loss) {
     Tree gradient = model;
     set_values(bare_arrays(gradient).arrays, training.gradients(loss));
     if constexpr (!std::is_const_v<Model>)
-      write_back(
-          model, training.model(),
-          kept_after_call(training.model(), given, bare_arrays(shadow).arrays, "value_and_grad", /*settle=*/true),
-          shadow, "value_and_grad");
+      write_back(model, training.model(),
+                 kept_after_call(training.model(), bare.structure, given, bare_arrays(shadow), "value_and_grad",
+                                 /*settle=*/true),
+                 shadow, "value_and_grad");
     return gradient;
   };
   if constexpr (has_aux<decltype(result)>) {

@@ -22,7 +22,6 @@ namespace detail {
 struct PartType {
   std::string (*text)(const void* part);  // a module's type, a container's size, a value, a leaf's kind and names
   bool is_module;
-  void (*assign)(void* to, const void* from);                                 // static values only
   ScalarKind kind;                                                            // none: no scalar
   int size;                                                                   // bytes
   const PartType* element;                                                    // of a sequence of static values
@@ -117,13 +116,10 @@ template <class T>
 constexpr PartType make_part_type() {
   PartType type{.text = [](const void* part) { return text_of_part(*static_cast<const T*>(part)); },
                 .is_module = is_module<T>,
-                .assign = nullptr,
                 .kind = scalar_kind<T>(),
                 .size = sizeof(T),
                 .element = nullptr,
                 .for_each = nullptr};
-  if constexpr (is_value<T>())
-    type.assign = [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); };
   if constexpr (is_value<T>() && is_sequence<T>) {
     type.element = &TypeOf<typename T::value_type>::value;
     if constexpr (!std::same_as<T, std::vector<bool>>)

@@ -180,9 +180,10 @@ bool has_numbers(const at::Tensor& query, const at::Tensor& key, const Visibilit
 // Whether they are all numbers but 0.
 bool are_nonzero(const float* element, at::IntArrayRef sizes, at::IntArrayRef strides) {
   if (sizes.empty()) return std::abs(*element) > 0;
-  for (int64_t i = 0; i < sizes[0]; ++i)
-    if (!are_nonzero(element + i * strides[0], sizes.slice(1), strides.slice(1))) return false;
-  return true;
+  bool all = true;
+  for (int64_t i = 0; i < sizes[0] && all; ++i, element += strides[0])
+    all = sizes.size() == 1 ? std::abs(*element) > 0 : are_nonzero(element, sizes.slice(1), strides.slice(1));
+  return all;
 }
 
 // Of a row without a logit that is a number, LibTorch's kernel for CPUs makes zeros, and of one with a NaN out of sight
