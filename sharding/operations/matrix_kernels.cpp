@@ -39,7 +39,8 @@ bool is_round(int64_t size) { return size >= 32 && size >> std::countr_zero(stat
 bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 0) {
   static const bool may_be = onednn_product && at::hasMKL() && at::hasMKLDNN() && !mkl_knows_the_processor();
   if (!may_be || a.scalar_type() != at::kFloat || !a.is_cpu()) return false;
-  constexpr int64_t least_multiplications = 8 << 20;  // which take a core 150 microseconds
+  // Which take a core 300 microseconds: a call of oneDNN's costs some ten more than one of MKL's.
+  constexpr int64_t least_multiplications = 16 << 20;
   const int64_t rows = a.size(0), k = a.size(1), columns = b.size(1);
   return rows * k * columns >= least_multiplications && k >= least_k && is_round(rows) && is_round(k) &&
          is_round(columns) && at::globalContext().userEnabledMkldnn() && is_plain_thread();

@@ -23,8 +23,8 @@ std::vector<at::Tensor> layouts(const at::Tensor& t) {
 }
 
 TEST(MatrixKernels, AreExactInEveryLayout) {
-  const std::vector<std::array<int64_t, 3>> sizes{{3, 5, 4},       {1024, 128, 96}, {1024, 64, 192},
-                                                  {128, 1024, 64}, {1000, 128, 96}, {32, 8192, 32}};
+  const std::vector<std::array<int64_t, 3>> sizes{{3, 5, 4},       {1024, 256, 96}, {2048, 64, 192},
+                                                  {128, 2048, 64}, {1000, 256, 96}, {32, 16384, 32}};
   for (const auto& [rows, k, columns] : sizes) {
     SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(k) + " x " + std::to_string(columns));
     const at::Tensor a0 = numbers(rows, k), b0 = numbers(k, columns), c0 = numbers(rows, columns);
@@ -52,7 +52,7 @@ int64_t resident_bytes() {
 
 // As batches of ever new lengths have them.
 TEST(MatrixKernels, EverNewSizesTakeNoMemory) {
-  const at::Tensor a = numbers(1500, 256), b = numbers(256, 32);
+  const at::Tensor a = numbers(1500, 512), b = numbers(512, 32);
   detail::multiplied(a, b);
   const int64_t before = resident_bytes();
   for (int64_t rows = 1400; rows < 1500; ++rows) detail::multiplied(a.narrow(0, 0, rows), b);
