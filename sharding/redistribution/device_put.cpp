@@ -144,6 +144,7 @@ Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char
 // The dims that the spec leaves open as they lie on x's mesh, without the axes that the spec gives away.
 NamedSharding filled(const Array& x, const NamedSharding& sharding) {
   const PartitionSpec& spec = sharding.spelled_spec();
+  if (std::ranges::none_of(spec.entries(), &SpecEntry::is_unconstrained)) return sharding;
   std::vector<SpecEntry> entries = spec.entries();
   std::set<std::string> taken;
   for (const SpecEntry& entry : entries) taken.insert(entry.axes().begin(), entry.axes().end());
