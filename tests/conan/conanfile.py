@@ -28,7 +28,9 @@ class Tessera(ConanFile):
         self.version = re.search(r"^project\(tessera VERSION ([0-9.]+)", project, flags=re.M)[1]
 
     def export_sources(self):
-        for files in ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "sharding/*", "nn/*", "optim/*", "data/*"):
+        project = load(self, self.repository / "CMakeLists.txt")
+        folders = re.findall(r"^add_subdirectory\((.+)\)$", project, flags=re.M)  # those that every build has
+        for files in ("CMakeLists.txt", "dependencies.cmake", "LICENSE", *(f"{folder}/*" for folder in folders)):
             copy(self, files, src=self.repository, dst=self.export_sources_folder)
 
     def validate(self):
