@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -49,6 +51,23 @@ TEST_F(FreedMemory, GoesFromThreadToThread) {
   const void* first = nullptr;
   std::thread([&] { first = of_bytes(bytes).data_ptr(); }).join();
   EXPECT_EQ(of_bytes(bytes).data_ptr(), first);
+}
+
+TEST_F(FreedMemory, IsOneThreadsAtATime) {
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (int64_t number = 0; number < 4; ++number)
+    threads.emplace_back([number, &wrong] {
+      for (int64_t i = 0; i < 2000; ++i) {
+        const at::Tensor mine = of_bytes(1 + i * 37 % 3000);
+        std::memset(mine.data_ptr(), static_cast<int>(number), static_cast<size_t>(mine.numel()));
+        const auto* bytes = mine.const_data_ptr<uint8_t>();
+        wrong[static_cast<size_t>(number)] +=
+            std::any_of(bytes, bytes + mine.numel(), [number](uint8_t byte) { return byte != number; });
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
 // Ever new sizes: what is kept of the old ones goes back.
