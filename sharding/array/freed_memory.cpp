@@ -4,6 +4,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -140,7 +141,12 @@ bool is_left_alone() {
 
 void keep_freed_memory() {
   static const bool once = [] {
-    if (!is_left_alone()) c10::SetCPUAllocator(&KeptMemory::instance());
+    if (is_left_alone()) return true;
+    c10::SetCPUAllocator(&KeptMemory::instance());
+#if defined(M_MMAP_MAX) && defined(M_TRIM_THRESHOLD)  // small values, in each thread's own heap
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, -1);
+#endif
     return true;
   }();
   static_cast<void>(once);

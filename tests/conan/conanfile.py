@@ -23,13 +23,15 @@ class Tessera(ConanFile):
     def repository(self):
         return Path(self.recipe_folder).parents[1]
 
+    @property
+    def project(self):
+        return load(self, self.repository / "CMakeLists.txt")
+
     def set_version(self):
-        project = load(self, self.repository / "CMakeLists.txt")
-        self.version = re.search(r"^project\(tessera VERSION ([0-9.]+)", project, flags=re.M)[1]
+        self.version = re.search(r"^project\(tessera VERSION ([0-9.]+)", self.project, flags=re.M)[1]
 
     def export_sources(self):
-        project = load(self, self.repository / "CMakeLists.txt")
-        folders = re.findall(r"^add_subdirectory\((.+)\)$", project, flags=re.M)  # those that every build has
+        folders = re.findall(r"^add_subdirectory\((.+)\)$", self.project, flags=re.M)  # those that every build has
         for files in ("CMakeLists.txt", "dependencies.cmake", "LICENSE", *(f"{folder}/*" for folder in folders)):
             copy(self, files, src=self.repository, dst=self.export_sources_folder)
 

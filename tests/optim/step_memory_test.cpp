@@ -44,10 +44,18 @@ TEST_P(StepMemory, AsksForNoPagesAfterTheThirdStep) {
   for (int i = 0; i < 3; ++i) step();
   // The tensors of one step have 2,000 pages. Of small values the C library gives some back, and takes them again.
   constexpr int steps = 20;
-  const int64_t held = detail::memory_of_tensors(), pages = pages_asked_for();
-  for (int i = 0; i < steps; ++i) step();
+  const int64_t held = detail::memory_of_tensors();
+  int64_t pages = 0;
+  int without = 0;
+  for (int i = 0; i < steps; ++i) {
+    const int64_t before = pages_asked_for();
+    step();
+    pages += pages_asked_for() - before;
+    without += pages_asked_for() == before;
+  }
   EXPECT_EQ(detail::memory_of_tensors(), held);
-  EXPECT_LT(pages_asked_for() - pages, 2000);
+  EXPECT_LT(pages, 2000);
+  EXPECT_GE(without, steps / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, StepMemory,
