@@ -324,11 +324,16 @@ struct Pooling {
 Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef window, at::IntArrayRef strides,
                 const Padding& padding) {
   const size_t spatial = window.size();
-  if (spatial < 1 || spatial > 3 || a.ndim() < static_cast<int>(spatial) + 1 || !is_floating(a.dtype()))
-    misfit(
-        operation.name,
-        fmt::format("a window {} over {}, expected 1 to 3 spatial dims in front of the features, of a floating type.",
-                    to_string(window.vec()), a.type_string()));
+  if (spatial < 1 || spatial > 3)
+    misfit(operation.name,
+           fmt::format("window {} given, expected a size for each of 1 to 3 spatial dims.", to_string(window.vec())));
+  if (a.ndim() < static_cast<int>(spatial) + 1)
+    misfit(operation.name, fmt::format("a window {} over {}, expected (..., {} spatial dims, features). Reshape x, or "
+                                       "give a window of fewer sizes.",
+                                       to_string(window.vec()), a.type_string(), spatial));
+  if (!is_floating(a.dtype()))
+    fail(ErrorKind::dtype_mismatch, operation.name, "x is {}, expected a floating type. Cast it with astype.",
+         a.type_string());
   if (a.shape(-1) == 0)
     misfit(operation.name, fmt::format("given {}: no features, expected 1 or more.", a.type_string()));
   const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);

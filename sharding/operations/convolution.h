@@ -54,7 +54,8 @@ Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int6
 
 // flax.linen.max_pool and avg_pool: the maximum or the mean of each window of x (..., spatial dims, features). Strides
 // are 1 unless given. Padding is -infinity in max_pool; in avg_pool it is 0, and counts as elements of the window
-// unless count_include_pad is false. Sharded dims are treated as in conv_general_dilated.
+// unless count_include_pad is false. Sharded dims are treated as in conv_general_dilated. Errors: a window that does not
+// fit (shape_mismatch), a type that is not floating (dtype_mismatch).
 Array max_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides = {},
                const Padding& padding = "VALID");
 Array avg_pool(Operand x, const std::vector<int64_t>& window, const std::vector<int64_t>& strides = {},

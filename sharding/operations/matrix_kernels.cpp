@@ -4,7 +4,10 @@
 #include <ATen/Context.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <dlfcn.h>
 
 #include <bit>
@@ -29,6 +32,18 @@ bool mkl_knows_the_processor() {
 #endif
 }
 
+// LibTorch has conditions of its own: on x86 some of AVX-512, for float32 too.
+bool onednn_multiplies() {
+  const at::Tensor ones = at::ones({32, 32}, at::kFloat);
+  at::Tensor out = at::empty_like(ones);
+  try {
+    onednn_product(ones, ones, out, 0, 1);
+  } catch (const c10::Error&) {
+    return false;
+  }
+  return out.equal(at::full_like(ones, 32));
+}
+
 // Of a sum to which each product adds little, MKL reads and writes the result faster.
 constexpr int64_t least_k_of_sums = 128;
 
@@ -37,13 +52,16 @@ constexpr int64_t least_k_of_sums = 128;
 bool is_round(int64_t size) { return size >= 32 && size >> std::countr_zero(static_cast<uint64_t>(size)) <= 3; }
 
 bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 0) {
-  static const bool may_be = onednn_product && at::hasMKL() && at::hasMKLDNN() && !mkl_knows_the_processor();
-  if (!may_be || a.scalar_type() != at::kFloat || !a.is_cpu()) return false;
+  if (a.scalar_type() != at::kFloat || !a.is_cpu()) return false;
   // Which take a core 300 microseconds: a call of oneDNN's costs some ten more than one of MKL's.
   constexpr int64_t least_multiplications = 16 << 20;
   const int64_t rows = a.size(0), k = a.size(1), columns = b.size(1);
-  return rows * k * columns >= least_multiplications && k >= least_k && is_round(rows) && is_round(k) &&
-         is_round(columns) && at::globalContext().userEnabledMkldnn() && is_plain_thread();
+  if (rows * k * columns < least_multiplications || k < least_k || !is_round(rows) || !is_round(k) ||
+      !is_round(columns) || !at::globalContext().userEnabledMkldnn() || !is_plain_thread())
+    return false;
+  static const bool is_faster =
+      onednn_product && at::hasMKL() && at::hasMKLDNN() && !mkl_knows_the_processor() && onednn_multiplies();
+  return is_faster;
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // The pool: every job once, errors in order, threads that sleep, and nothing changed for the program around it.
 #include "sharding/array/side_by_side.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -154,7 +157,7 @@ TEST_P(SideBySide, AddsUpInOneOrder) {
   for (int i = 0; i < 5; ++i) terms.push_back(at::randn({123, 457}));
   const at::Tensor sum = add_up(terms);
   at::Tensor expected = terms[0];
-  for (int i = 1; i < 5; ++i) expected = expected + terms[i];
+  for (int i = 1; i < 5; ++i) expected = expected.add(terms[i]);
   EXPECT_TRUE(sum.equal(expected));
   EXPECT_TRUE(add_up_each({terms, {terms[0]}})[0].equal(expected));
   for (at::Tensor& t : terms) t = t.t();
@@ -173,7 +176,7 @@ TEST(AddUp, NothingAddsNothing) {
   EXPECT_EQ(nothing.storage().nbytes(), sizeof(float));
   EXPECT_TRUE(add_up({nothing, x, nothing}).is_same(x));
   EXPECT_TRUE(at::equal(add_up({nothing, nothing}), at::zeros({3, 5})));
-  EXPECT_TRUE(at::equal(add_up({x, at::ones({}).expand({3, 5}), nothing}), x + 1));
+  EXPECT_TRUE(at::equal(add_up({x, at::ones({}).expand({3, 5}), nothing}), x.add(1)));
 }
 
 TEST(AddUp, InDoubleASumIsRoundedOnce) {
@@ -182,13 +185,13 @@ TEST(AddUp, InDoubleASumIsRoundedOnce) {
       Tensors terms;
       at::Tensor exact = at::zeros({n}, at::kDouble);
       for (int i = 0; i < 9; ++i) {
-        terms.push_back((at::randn({n}) * std::pow(10.0, i - 4)).to(dtype));
-        exact = exact + terms.back();
+        terms.push_back(at::randn({n}).mul(std::pow(10.0, i - 4)).to(dtype));
+        exact = exact.add(terms.back());
       }
       EXPECT_TRUE(at::equal(add_up_in_double(terms), exact.to(dtype))) << n;
     }
   const at::Tensor strided = at::randn({4, 6}).t();
-  EXPECT_TRUE(at::equal(add_up_in_double({strided, strided}), strided * 2));
+  EXPECT_TRUE(at::equal(add_up_in_double({strided, strided}), strided.mul(2)));
 }
 
 TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {
