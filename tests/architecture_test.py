@@ -53,7 +53,8 @@ def files_of(root, path):
 
 def missing_paths(root):
     pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/*.md"))]
-    ctests = set(re.findall(r"NAME\s+([\w/]+)", (root / "tests/CMakeLists.txt").read_text()))
+    ctests = {name for lists in root.glob("tests/**/CMakeLists.txt")
+              for name in re.findall(r"NAME\s+([\w/]+)", lists.read_text())}
     return [f"{page.relative_to(root)}: `{path}` does not exist" for page in pages
             for path in sorted({p for code in in_backticks(page.read_text()) for p in paths_in(code)})
             if path not in ctests and not files_of(root, path)]

@@ -4,6 +4,7 @@
 #include <array>
 #include <concepts>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -156,15 +157,29 @@ constexpr bool check_tree() {
   (std::make_index_sequence<field_count<T>>());
 }
 
+// Where the fields of a struct lie: the only function that is compiled for each struct, and not for each walk besides.
+template <class T>
+std::array<void*, field_count<T>> addresses_of_fields(T& node) {
+  std::array<void*, field_count<T>> addresses;
+  size_t i = 0;
+  boost::pfr::for_each_field(node, [&](auto& field) { addresses[i++] = std::addressof(field); });
+  return addresses;
+}
+
+// Walks a part one step further down.
+template <class Visit>
+struct StepDown {
+  Place& place;
+  Visit& visit;
+  template <class Step, class T>
+  void operator()(Step step, T& part) const;
+};
+
 // Calls visit(part, place) for every part of a tree in its order: arrays, static values, and structs and containers
 // before what is in them.
 template <class T, class Visit>
 void walk(T& node, Place& place, Visit& visit) {
-  const auto under = [&](auto step, auto& part) {
-    place.push(step);
-    walk(part, place, visit);
-    place.pop();
-  };
+  const StepDown<Visit> under{place, visit};
   visit(node, std::as_const(place));
   size_t i = 0;
   if constexpr (is_leaf<T> || is_value<T>()) {
@@ -188,9 +203,19 @@ void walk(T& node, Place& place, Visit& visit) {
     node.visit_fields(under);
   } else if constexpr (check_reflectable<T>()) {
     if constexpr (field_count<T> != 0)
-      boost::pfr::for_each_field(
-          node, [&](auto& field, auto number) { under(std::string_view(field_names<T>[number]), field); });
+      [&]<size_t... I>(const std::array<void*, sizeof...(I)>& fields, std::index_sequence<I...>) {
+        (under(std::string_view(field_names<T>[I]), *static_cast<boost::pfr::tuple_element_t<I, T>*>(fields[I])), ...);
+      }
+    (addresses_of_fields(node), std::make_index_sequence<field_count<T>>());
   }
+}
+
+template <class Visit>
+template <class Step, class T>
+void StepDown<Visit>::operator()(Step step, T& part) const {
+  place.push(step);
+  walk(part, place, visit);
+  place.pop();
 }
 
 // Walks a const tree as a non-const one: a visitor of a const tree must not write to it.

@@ -88,7 +88,7 @@ std::atomic<int64_t> waits{0};
 
 CUstream_st& stream_of(cudaStream_t stream) { return stream ? *stream : default_stream(); }
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool hooks_registered = [] {
   tessera::testing::before_kernels() = [] { default_stream().drain(); };
   return true;
 }();
