@@ -11,4 +11,6 @@ if ((gpus == 0)); then
   exit 1
 fi
 export TESSERA_DEVICE=cuda
-exec bash "$(dirname "$0")/../tests/processes/start.sh" "$gpus" "$@" --mesh "data=$gpus" --batch $((8 * gpus))
+[[ "$*" =~ --(mesh|strategy) ]] || set -- "$@" --mesh "data=$gpus"
+[[ "$*" =~ --batch ]] || set -- "$@" --batch $((8 * gpus))
+exec bash "$(dirname "$0")/../tests/processes/start.sh" "$gpus" "$@"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "data/on_mesh.h"
 #include "data/packed_tokens.h"
 #include "data/tokenizer.h"
 #include "nn/placement.h"
@@ -18,12 +19,12 @@
 
 using namespace tessera;
 
-namespace {
+namespace shown {
 
 void from_a_folder() {
   const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
   const Layout layout{mesh, nn::decoder_rules(mesh)};
-  const auto model = nn::from_hugging_face("Llama-3.2-1B", layout, {.dtype = bfloat16});
+  auto model = nn::from_hugging_face("Llama-3.2-1B", layout, {.dtype = bfloat16});
   std::cout << nn::placement_table(model);
 }
 
@@ -41,9 +42,10 @@ void from_nothing(const Mesh& mesh) {
   auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config), layout);
 }
 
-void documents(nn::CausalLm& model, data::Dataset<std::vector<int32_t>> documents) {
+void documents(nn::CausalLm& model, const Layout& layout, data::Dataset<std::vector<int32_t>> documents) {
   const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
-  data::Loader loader(rows, data::packed_tokens, {.batch_size = 32});
+  auto loader = data::on_mesh(
+      data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(layout)}), layout);
 
   const auto loss = [](const nn::CausalLm& model, const data::PackedTokens& batch) {
     return model.loss(batch.inputs, batch.targets, batch.weights,
@@ -74,7 +76,7 @@ void text(const nn::CausalLm& model) {
   for (const auto& ids : written) std::cout << tokenizer.decode(ids) << '\n';
 }
 
-}  // namespace
+}  // namespace shown
 
 int main() {
   const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
