@@ -5,12 +5,14 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <malloc.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <new>
 
@@ -44,6 +46,12 @@ class KeptMemory final : public c10::Allocator {
   static KeptMemory& instance() {
     static auto* memory = new KeptMemory;  // tensors may be freed after every destructor of a static value
     return *memory;
+  }
+
+  // In a child of fork(), where no thread is left that would unlock a list. Between any two of its writes a list is in
+  // order.
+  void unlock_all() {
+    for (List& list : lists_) std::construct_at(&list.mutex);
   }
 
   int64_t held() const { return static_cast<int64_t>(used_ + kept_); }
@@ -112,6 +120,9 @@ class KeptMemory final : public c10::Allocator {
         c10::free_cpu(block);
       }
     }
+#if defined(M_TRIM_THRESHOLD)
+    malloc_trim(0);  // else glibc would keep it now
+#endif
   }
 
   static void release(void* data) {
@@ -132,7 +143,7 @@ class KeptMemory final : public c10::Allocator {
 };
 
 bool is_left_alone() {
-  const char* said[] = {"MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"};
+  const char* said[] = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"};
   return std::ranges::any_of(said, [](const char* variable) { return std::getenv(variable) != nullptr; }) ||
          c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator();
 }
@@ -143,8 +154,9 @@ void keep_freed_memory() {
   static const bool once = [] {
     if (is_left_alone()) return true;
     c10::SetCPUAllocator(&KeptMemory::instance());
-#if defined(M_MMAP_MAX) && defined(M_TRIM_THRESHOLD)  // small values, in each thread's own heap
-    mallopt(M_MMAP_MAX, 0);
+    pthread_atfork(nullptr, nullptr, [] { KeptMemory::instance().unlock_all(); });
+#if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)  // other values, in each thread's own heap
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, -1);
 #endif
     return true;

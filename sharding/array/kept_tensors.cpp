@@ -2,6 +2,7 @@
 #include "sharding/array/kept_tensors.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
@@ -28,6 +29,7 @@ at::Tensor KeptTensors::get(at::IntArrayRef shape, const at::TensorOptions& opti
         is_nobodys(t))
       return t;
   }
+  const c10::InferenceMode off(false);  // a later step may write to it outside
   at::Tensor made = at::empty(shape, options);
   if (made.nbytes() > small) return made;
   if (kept_.size() == most_) kept_.pop_front();

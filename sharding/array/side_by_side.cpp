@@ -14,7 +14,6 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -64,6 +63,7 @@ bool spin(nanoseconds longest, IsDone is_done) {
 constexpr microseconds awake_between_calls{200}, awake_for_others{20};
 // Nanoseconds of a call that is worth a look of a core that is awake, and of one that has to be woken: its thread is
 // there 20,000 later, but then for the calls that follow, too.
+constexpr int most_jobs = 1 << 15;
 constexpr int64_t least_shared = 5'000, least_woken_for = 10'000;
 
 thread_local bool in_a_job = false;
@@ -80,7 +80,7 @@ class Pool {
 
   bool try_run(int n, int threads, int64_t cost, c10::function_ref<void(int)> job) {
     std::unique_lock mine(caller_, std::try_to_lock);
-    if (!mine || n > most_jobs) return false;
+    if (!mine) return false;
     while (started_ < threads - 1 && start_worker()) {
     }
     job_ = job;
@@ -100,8 +100,6 @@ class Pool {
   }
 
  private:
-  static constexpr int most_jobs = 1 << 15;
-
   // state_ is the number of the call (32 bits), its next job (16 bits) and its jobs (16 bits). Who raises the next job
   // by one has taken it; the call then lasts until that job is done, so all that belongs to the call may be read.
   int take() {
@@ -148,7 +146,7 @@ class Pool {
     try {
       std::thread([this, number = started_] { work(number); }).detach();
       ++started_;
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // no thread, or no memory for one
       started = false;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -211,6 +209,12 @@ WithoutTeams::~WithoutTeams() {
 }
 
 void side_by_side(int n, int64_t cost, c10::function_ref<void(int)> job) {
+  if (n > most_jobs) {
+    const int64_t each = (int64_t{n} + most_jobs - 1) / most_jobs;
+    return side_by_side(static_cast<int>((n + each - 1) / each), cost, [&](int i) {
+      for (int64_t part = i * each; part < std::min<int64_t>(n, (i + 1) * each); ++part) job(static_cast<int>(part));
+    });
+  }
   const int threads = std::min(n, program_threads - BusyCore::count());
   if (threads > 1 && cost >= least_shared && !in_a_job && is_plain_thread() &&
       Pool::instance().try_run(n, threads, cost, job))

@@ -88,7 +88,7 @@ WaitWatcher::WaitWatcher() : outer_(watcher), was_on_(c10::impl::tls_is_dispatch
 
 WaitWatcher::~WaitWatcher() {
   watcher = outer_;
-  c10::impl::tls_set_dispatch_key_included(in_front, was_on_);
+  c10::impl::tls_set_dispatch_key_included(in_front, was_on_ || refused_here);
 }
 
 bool& waits_are_errors() {

@@ -3,10 +3,14 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -75,6 +79,49 @@ TEST_F(FreedMemory, IsBoundedByWhatTensorsHadAtOnce) {
   constexpr int64_t step = 8 << 20, sizes = 60;
   for (int64_t i = 1; i <= sizes; ++i) of_bytes(i * step);
   EXPECT_LT(memory_of_tensors(), 3 * sizes * step);  // all sizes together are 30 of the largest
+}
+
+int64_t resident_bytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(FreedMemory, GoesBackToTheSystem) {
+  constexpr int64_t mega = 1 << 20, many = 300;
+  std::vector<at::Tensor> tensors;
+  for (int64_t i = 0; i < many; ++i) tensors.push_back(at::ones({mega}, at::kByte));
+  const int64_t resident = resident_bytes(), held = memory_of_tensors();
+  tensors.clear();
+  EXPECT_EQ(memory_of_tensors(), held);
+  for (int64_t i = 0; i < 60 && memory_of_tensors() >= held; ++i) of_bytes((100 + 9 * i) * mega);  // nobody writes to it
+  EXPECT_LT(resident_bytes(), resident - many * mega / 2);
+}
+
+// The child has none of the threads that may hold a lock.
+TEST_F(FreedMemory, IsThereInAForkedChild) {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int64_t number = 0; number < 2; ++number)
+    threads.emplace_back([&] {
+      for (int64_t i = 0; !done; ++i) of_bytes(1 + i % 5000);
+    });
+  int lost = 0;
+  for (int i = 0; i < 100 && lost == 0; ++i) {
+    const pid_t child = fork();
+    ASSERT_NE(child, -1);
+    if (child == 0) {
+      alarm(20);
+      for (int64_t bytes = 1; bytes < 5000; bytes += 50) of_bytes(bytes);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    lost += status != 0;
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(lost, 0);
 }
 
 TEST_F(FreedMemory, OfATensorThatHasNoneChangesNothing) {

@@ -47,7 +47,7 @@ void compute_for(std::chrono::microseconds time) {
 
 TEST_P(SideBySide, RunsEveryJobOnce) {
   const WithoutTeams alone;
-  for (const int n : {0, 1, 2, 7, 64, 1000})
+  for (const int n : {0, 1, 2, 7, 64, 1000, 70'000})
     for (int round = 0; round < 20; ++round) {
       std::vector<std::atomic<int>> runs(n);
       side_by_side(n, long_enough, [&](int i) { ++runs[i]; });
