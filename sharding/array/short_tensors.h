@@ -12,11 +12,14 @@ at::Tensor copy_of(const at::Tensor& t);
 // The blocks, of one shape, joined along `dim`.
 at::Tensor joined(const Tensors& blocks, int dim);
 
-// A view of block i of n along `dim`, and the same made contiguous; t.reshape(sizes); t.t() and its contiguous copy.
-// For who records nothing.
+// For who records nothing:
+
+// A view of block i of n along `dim`, and the same made contiguous.
 at::Tensor block(const at::Tensor& t, int dim, int i, int n);
 at::Tensor contiguous_block(const at::Tensor& t, int dim, int i, int n);
+// t.reshape(sizes).
 at::Tensor reshaped(const at::Tensor& t, at::IntArrayRef sizes);
+// matrix.t(), and a contiguous copy of it.
 at::Tensor transposed(const at::Tensor& matrix);
 at::Tensor transposed_copy(const at::Tensor& matrix);
 

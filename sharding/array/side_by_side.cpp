@@ -88,8 +88,8 @@ class Pool {
     errors_.assign(static_cast<size_t>(n), nullptr);
     left_.store(n, std::memory_order_relaxed);
     helpers_.store(threads - 1, std::memory_order_relaxed);
-    const uint64_t call = ((state_.load(std::memory_order_relaxed) >> 32) + 1) << 32;
-    state_.store(call | static_cast<uint64_t>(n), std::memory_order_seq_cst);
+    const uint32_t before = call_.load(std::memory_order_relaxed).number;
+    call_.store({.number = before + 1, .next = 0, .jobs = static_cast<uint16_t>(n)}, std::memory_order_seq_cst);
     if (cost >= least_woken_for && asleep_.load(std::memory_order_seq_cst) > 0) wake();
     take_jobs();
     await_others();
@@ -100,18 +100,23 @@ class Pool {
   }
 
  private:
-  // state_ is the number of the call (32 bits), its next job (16 bits) and its jobs (16 bits). Who raises the next job
-  // by one has taken it; the call then lasts until that job is done, so all that belongs to the call may be read.
+  struct Call {
+    uint32_t number;
+    uint16_t next, jobs;
+    bool has_jobs() const { return next < jobs; }
+  };
+
+  // Who raises the next job by one has taken it; the call then lasts until that job is done, so all that belongs to the
+  // call may be read.
   int take() {
-    uint64_t now = state_.load(std::memory_order_acquire);
-    while ((now >> 16 & 0xffff) < (now & 0xffff))
-      if (state_.compare_exchange_weak(now, now + 0x10000, std::memory_order_acq_rel)) return now >> 16 & 0xffff;
+    for (Call now = call_.load(std::memory_order_acquire); now.has_jobs();) {
+      Call taken = now;
+      ++taken.next;
+      if (call_.compare_exchange_weak(now, taken, std::memory_order_acq_rel)) return now.next;
+    }
     return -1;
   }
-  bool has_jobs() const {
-    const uint64_t now = state_.load(std::memory_order_seq_cst);
-    return (now >> 16 & 0xffff) < (now & 0xffff);
-  }
+  bool has_jobs() const { return call_.load(std::memory_order_seq_cst).has_jobs(); }
 
   void take_jobs() {
     in_a_job = true;
@@ -176,7 +181,8 @@ class Pool {
   std::shared_ptr<const std::string> path_;
   std::vector<std::exception_ptr> errors_;
   int started_ = 0;
-  alignas(64) std::atomic<uint64_t> state_ = 0;
+  alignas(64) std::atomic<Call> call_ = Call{};  // the one in progress, or the last
+  static_assert(std::atomic<Call>::is_always_lock_free);
   alignas(64) std::atomic<int> left_ = 0;
   std::atomic<int> helpers_ = 0;  // workers that may take jobs
   alignas(64) std::atomic<uint32_t> calls_for_help_ = 0;

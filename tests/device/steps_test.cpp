@@ -313,9 +313,10 @@ TEST(DeviceSteps, TheNormOfTheGradientsIsReadWhenItIsAskedFor) {
   EXPECT_EQ(waits.all(), 0) << waits.text();
   EXPECT_EQ(optimizer.grad_norm(), 4);
   EXPECT_EQ(waits.all(), 1) << waits.text();
-  for (const nn::Scalar& scalar : nn::scalars(optimizer)) {
-    if (scalar.path.ends_with("norm")) EXPECT_EQ(scalar.to_json(), "4E0");
-  }
+  for (const nn::Scalar& scalar : nn::scalars(optimizer))
+    if (scalar.path.ends_with("norm")) {
+      EXPECT_EQ(scalar.to_json(), "4E0");
+    }
   expect_near(model, {0.5, 0.5, 0.5, 0.5}, 1e-6);
 }
 
