@@ -74,10 +74,9 @@ Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
   }
   if (d.rhs.size() != ndim || !fits(d.rhs, d.rhs, 'O', 'I') || !fits(d.lhs, d.rhs, 'N', 'C') ||
       !fits(d.out, d.rhs, 'N', 'C'))
-    misfit("conv_general_dilated",
-           fmt::format("dimension numbers \"{}\", \"{}\", \"{}\" for {} dims, expected as in \"NHWC\", \"HWIO\", "
-                       "\"NHWC\".",
-                       d.lhs, d.rhs, d.out, ndim));
+    fail(ErrorKind::shape_mismatch, "conv_general_dilated",
+         "dimension numbers \"{}\", \"{}\", \"{}\" for {} dims, expected as in \"NHWC\", \"HWIO\", \"NHWC\".", d.lhs,
+         d.rhs, d.out, ndim);
   return {order_of(d.lhs, d.rhs, 'N', 'C'), order_of(d.rhs, d.rhs, 'O', 'I'), order_of(d.out, d.rhs, 'N', 'C')};
 }
 
@@ -150,8 +149,8 @@ Sizes inverse(const Sizes& order) {
 
 void check_conv(const Array& lhs, const Array& rhs) {
   if (lhs.ndim() != rhs.ndim() || lhs.ndim() < 3 || lhs.ndim() > 5)
-    misfit(conv_op.name,
-           fmt::format("given {} and {}, expected 3 to 5 dims of both.", lhs.type_string(), rhs.type_string()));
+    fail(ErrorKind::shape_mismatch, conv_op.name, "given {} and {}, expected 3 to 5 dims of both.", lhs.type_string(),
+         rhs.type_string());
   if (lhs.dtype() != rhs.dtype())
     fail(ErrorKind::dtype_mismatch, conv_op.name, "given {} and {}, expected one element type. Cast one with astype.",
          lhs.type_string(), rhs.type_string());
@@ -160,12 +159,12 @@ void check_conv(const Array& lhs, const Array& rhs) {
 void check_features(const Array& lhs, const Array& rhs, const Orders& orders, int64_t groups) {
   const int64_t in = lhs.shape(static_cast<int>(orders.lhs[1])), out = rhs.shape(static_cast<int>(orders.rhs[0]));
   if (rhs.shape(static_cast<int>(orders.rhs[1])) == 0 || out == 0)
-    misfit(conv_op.name, fmt::format("given {} and {}: no features, expected 1 or more in and out.", lhs.type_string(),
-                                     rhs.type_string()));
+    fail(ErrorKind::shape_mismatch, conv_op.name, "given {} and {}: no features, expected 1 or more in and out.",
+         lhs.type_string(), rhs.type_string());
   if (groups < 1 || in != groups * rhs.shape(static_cast<int>(orders.rhs[1])) || out % groups)
-    misfit(conv_op.name,
-           fmt::format("given {} and {}: {} groups of {} features, and kernels for {} of them.", lhs.type_string(),
-                       rhs.type_string(), groups, in, rhs.shape(static_cast<int>(orders.rhs[1]))));
+    fail(ErrorKind::shape_mismatch, conv_op.name,
+         "given {} and {}: {} groups of {} features, and kernels for {} of them.", lhs.type_string(), rhs.type_string(),
+         groups, in, rhs.shape(static_cast<int>(orders.rhs[1])));
 }
 
 // What follows from the operands' types and the options; first what every call reads.
@@ -187,7 +186,8 @@ Windows conv_windows(const Array& x, const Array& rhs, const Convolution& c, con
   for (size_t d = 0; d < sizes.size(); ++d)
     sizes[d] = dilated(sizes[d], c.spread[d]), extents[d] = dilated(extents[d], c.holes[d]);
   if (std::find(extents.begin(), extents.end(), 0) != extents.end())
-    misfit(conv_op.name, fmt::format("kernel {} has a spatial dim of 0, expected 1 or more.", rhs.type_string()));
+    fail(ErrorKind::shape_mismatch, conv_op.name, "kernel {} has a spatial dim of 0, expected 1 or more.",
+         rhs.type_string());
   return windows_over(conv_op.name, sizes, extents, given_or_ones(conv_op.name, "strides", strides, sizes.size()),
                       padding);
 }
@@ -325,17 +325,17 @@ Pooling pooling(const Operation& operation, const Array& a, at::IntArrayRef wind
                 const Padding& padding) {
   const size_t spatial = window.size();
   if (spatial < 1 || spatial > 3)
-    misfit(operation.name,
-           fmt::format("window {} given, expected a size for each of 1 to 3 spatial dims.", to_string(window.vec())));
+    fail(ErrorKind::shape_mismatch, operation.name, "window {} given, expected a size for each of 1 to 3 spatial dims.",
+         to_string(window.vec()));
   if (a.ndim() < static_cast<int>(spatial) + 1)
-    misfit(operation.name, fmt::format("a window {} over {}, expected (..., {} spatial dims, features). Reshape x, or "
-                                       "give a window of fewer sizes.",
-                                       to_string(window.vec()), a.type_string(), spatial));
+    fail(ErrorKind::shape_mismatch, operation.name,
+         "a window {} over {}, expected (..., {} spatial dims, features). Reshape x, or give a window of fewer sizes.",
+         to_string(window.vec()), a.type_string(), spatial);
   if (!is_floating(a.dtype()))
     fail(ErrorKind::dtype_mismatch, operation.name, "x is {}, expected a floating type. Cast it with astype.",
          a.type_string());
   if (a.shape(-1) == 0)
-    misfit(operation.name, fmt::format("given {}: no features, expected 1 or more.", a.type_string()));
+    fail(ErrorKind::shape_mismatch, operation.name, "given {}: no features, expected 1 or more.", a.type_string());
   const Sizes sizes(a.shape().end() - spatial - 1, a.shape().end() - 1);
   Pooling p{.windows = windows_over(operation.name, sizes, given_or_ones(operation.name, "window", window, spatial),
                                     given_or_ones(operation.name, "strides", strides, spatial), padding)};

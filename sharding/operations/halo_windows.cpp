@@ -12,14 +12,13 @@
 
 namespace tessera::detail {
 
-void misfit(const char* verb, const std::string& why) { fail(ErrorKind::shape_mismatch, verb, why); }
-
 Sizes given_or_ones(const char* verb, const char* what, at::IntArrayRef given, size_t n) {
   if (given.empty()) return Sizes(n, 1);
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   const auto [least, largest] = std::minmax_element(given.begin(), given.end());
   if (given.size() != n || *least < 1 || *largest > most)
-    misfit(verb, fmt::format("{} {} given, expected {} sizes from 1 to {}.", what, to_string(given.vec()), n, most));
+    fail(ErrorKind::shape_mismatch, verb, "{} {} given, expected {} sizes from 1 to {}.", what, to_string(given.vec()),
+         n, most);
   return Sizes(given);
 }
 
@@ -41,20 +40,22 @@ std::pair<int64_t, int64_t> padding_of(const char* verb, const Padding& padding,
 Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents, Sizes strides,
                      const Padding& padding) {
   if (padding.name().empty() && padding.pairs().size() != sizes.size())
-    misfit(verb, fmt::format("{} pairs of padding given, expected {}.", padding.pairs().size(), sizes.size()));
+    fail(ErrorKind::shape_mismatch, verb, "{} pairs of padding given, expected {}.", padding.pairs().size(),
+         sizes.size());
   Windows w{extents, std::move(strides), {}, {}, {}, Sizes(sizes.size(), 1), {}};
   for (size_t d = 0; d < sizes.size(); ++d) {
     const auto [before, after] = padding_of(verb, padding, d, sizes[d], extents[d], w.strides[d]);
     constexpr int64_t most = int64_t{1} << 60;
     if (before < -most || before > most || after < -most || after > most)
-      misfit(verb, fmt::format("padding ({}, {}) of spatial dim {} given, expected less than 2^60.", before, after, d));
+      fail(ErrorKind::shape_mismatch, verb, "padding ({}, {}) of spatial dim {} given, expected less than 2^60.",
+           before, after, d);
     w.before.push_back(before);
     w.after.push_back(after);
     w.out.push_back(std::max<int64_t>((sizes[d] + before + after - extents[d]) / w.strides[d] + 1, 0));
     if (sizes[d] + before + after < extents[d]) w.out.back() = 0;
     if (w.out.back() == 0)
-      misfit(verb, fmt::format("a window of {} does not fit into {} places of spatial dim {}.", extents[d],
-                               sizes[d] + before + after, d));
+      fail(ErrorKind::shape_mismatch, verb, "a window of {} does not fit into {} places of spatial dim {}.", extents[d],
+           sizes[d] + before + after, d);
   }
   w.lead = w.before;
   return w;

@@ -21,8 +21,6 @@ struct Windows {
   Sizes lead;           // how many elements the first window begins before the dim
 };
 
-[[noreturn]] void misfit(const char* verb, const std::string& why);
-
 // `given`, or n ones if it is empty. Error (shape_mismatch) unless `given` has n sizes of at least 1.
 Sizes given_or_ones(const char* verb, const char* what, at::IntArrayRef given, size_t n);
 

@@ -10,14 +10,16 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <thread>
 #include <vector>
+
+#include "tests/sharding/resident_bytes.h"
 
 namespace tessera::freed_memory_test {
 namespace {
 
 using detail::memory_of_tensors;
+using testing::resident_bytes;
 
 class FreedMemory : public ::testing::Test {
  protected:
@@ -79,12 +81,6 @@ TEST_F(FreedMemory, IsBoundedByWhatTensorsHadAtOnce) {
   constexpr int64_t step = 8 << 20, sizes = 60;
   for (int64_t i = 1; i <= sizes; ++i) of_bytes(i * step);
   EXPECT_LT(memory_of_tensors(), 3 * sizes * step);  // all sizes together are 30 of the largest
-}
-
-int64_t resident_bytes() {
-  int64_t size = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 TEST_F(FreedMemory, GoesBackToTheSystem) {

@@ -3,15 +3,17 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/sharding/resident_bytes.h"
+
 namespace tessera::matrix_kernels_test {
 namespace {
+
+using testing::resident_bytes;
 
 at::Tensor numbers(int64_t rows, int64_t columns) { return at::randint(-3, 4, {rows, columns}, at::kFloat); }
 
@@ -42,12 +44,6 @@ TEST(MatrixKernels, AreExactInEveryLayout) {
         }
       }
   }
-}
-
-int64_t resident_bytes() {
-  int64_t size = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 // As batches of ever new lengths have them.
