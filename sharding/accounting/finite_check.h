@@ -1,13 +1,18 @@
 // FiniteCheckScope and TESSERA_CHECK_FINITE=1: the first operation whose result is not finite is an Error.
 #pragma once
 
+#include "sharding/diagnostics/environment_flag.h"
 #include "sharding/diagnostics/scoped_value.h"
 
 namespace tessera {
 
 namespace detail {
 // Whether this thread checks: as the innermost FiniteCheckScope says; outside of any, as the environment does.
-bool& checks_finite();
+inline bool& checks_finite() {
+  static const bool in_environment = environment_flag("TESSERA_CHECK_FINITE");
+  thread_local bool on = in_environment;
+  return on;
+}
 }  // namespace detail
 
 // While it lives, the first operation of this thread whose result is not finite is an Error (not_finite), forward or

@@ -12,18 +12,11 @@
 #include <cmath>
 #include <string_view>
 
-#include "sharding/diagnostics/environment_flag.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/source_lines.h"
 #include "sharding/diagnostics/step_scope.h"
 
 namespace tessera::detail {
-
-bool& checks_finite() {
-  static const bool in_environment = environment_flag("TESSERA_CHECK_FINITE");
-  thread_local bool on = in_environment;
-  return on;
-}
 
 namespace {
 

@@ -1,8 +1,6 @@
 // The thread's watchers of operations, and how they are told.
 #include "sharding/accounting/operation_event.h"
 
-#include <algorithm>
-
 #include "sharding/accounting/finite_values.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
@@ -10,8 +8,6 @@
 
 namespace tessera::detail {
 namespace {
-
-thread_local std::vector<OperationWatcher*> operation_watchers;
 
 void tell_of_backward(const std::shared_ptr<const OperationCall>& call, std::span<const Array> results) {
   Tensors outputs;
@@ -23,19 +19,17 @@ void tell_of_backward(const std::shared_ptr<const OperationCall>& call, std::spa
                         [call, began](const Tensors& incoming, const Tensors& outgoing) {
                           const BackwardCall part{incoming, outgoing, *began, Clock::now()};
                           if (checks_finite()) check_gradients(*call, part);
-                          for (OperationWatcher* w : operation_watchers) w->differentiated(*call, part);
+                          for (OperationWatcher* w : operation_watchers()) w->differentiated(*call, part);
                         }});
 }
 
 }  // namespace
 
-OperationWatcher::OperationWatcher() { operation_watchers.push_back(this); }
+OperationWatcher::OperationWatcher() { operation_watchers().push_back(this); }
 
 OperationWatcher::~OperationWatcher() {
-  operation_watchers.erase(std::find(operation_watchers.begin(), operation_watchers.end(), this));
+  std::erase(operation_watchers(), this);
 }
-
-bool are_operations_watched() { return checks_finite() || !operation_watchers.empty(); }
 
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays) {
@@ -60,11 +54,11 @@ void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays&
   for (const Array& x : arrays.results) call->results.push_back(x.impl()->type);
   if (checks_finite()) check_results(*call, arrays);
   tell_of_backward(call, arrays.results);
-  for (OperationWatcher* w : operation_watchers) w->computed(*call, arrays);
+  for (OperationWatcher* w : operation_watchers()) w->computed(*call, arrays);
 }
 
 void announce_move(const ArrayImpl& from, const Array& to) {
-  for (OperationWatcher* w : operation_watchers) w->moved(from, to);
+  for (OperationWatcher* w : operation_watchers()) w->moved(from, to);
 }
 
 }  // namespace tessera::detail

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <span>
+#include <vector>
 
+#include "sharding/accounting/finite_check.h"
 #include "sharding/array/array_impl.h"
 
 namespace tessera::detail {
@@ -65,7 +67,11 @@ class OperationWatcher {
 
 // Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a
 // call and announces it once its results are there.
-bool are_operations_watched();
+inline std::vector<OperationWatcher*>& operation_watchers() {
+  thread_local std::vector<OperationWatcher*> watchers;
+  return watchers;
+}
+inline bool are_operations_watched() { return checks_finite() || !operation_watchers().empty(); }
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays);
 void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays);

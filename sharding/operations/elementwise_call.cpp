@@ -10,16 +10,6 @@
 
 namespace tessera::detail {
 
-bool is_refused(Domain domain, DType dtype) {
-  return (domain == Domain::no_booleans && dtype == boolean) || (domain == Domain::integral && is_floating(dtype)) ||
-         (domain == Domain::floating_alone && !is_floating(dtype));
-}
-
-DType computing_dtype(Domain domain, DType dtype) {
-  if (domain == Domain::counting && dtype == boolean) return int32;
-  return domain == Domain::floating && !is_floating(dtype) ? float32 : dtype;
-}
-
 void refuse_dtype(Domain domain, const char* verb, const std::string& operands) {
   const char* expected = domain == Domain::no_booleans ? "numbers"
                          : domain == Domain::integral  ? "integers or booleans"

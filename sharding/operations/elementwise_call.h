@@ -19,8 +19,14 @@ enum class Domain : uint8_t {
 };
 
 // Whether an operation takes `dtype` at all, and the type that it then computes in.
-bool is_refused(Domain domain, DType dtype);
-DType computing_dtype(Domain domain, DType dtype);
+inline bool is_refused(Domain domain, DType dtype) {
+  return (domain == Domain::no_booleans && dtype == boolean) || (domain == Domain::integral && is_floating(dtype)) ||
+         (domain == Domain::floating_alone && !is_floating(dtype));
+}
+inline DType computing_dtype(Domain domain, DType dtype) {
+  if (domain == Domain::counting && dtype == boolean) return int32;
+  return domain == Domain::floating && !is_floating(dtype) ? float32 : dtype;
+}
 // The Error (dtype_mismatch) of a type that is refused.
 [[noreturn]] void refuse_dtype(Domain domain, const char* verb, const std::string& operands);
 

@@ -46,10 +46,6 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 
-bool is_floating(DType dtype) {
-  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
-}
-
 // The table is sorted so that the join is the later of the two, but for the two pairs that have no order.
 DType promote(DType a, DType b) {
   if (a == b) return a;

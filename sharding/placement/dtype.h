@@ -44,7 +44,9 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 // The element type of that name, or nothing.
 std::optional<DType> dtype_of(std::string_view name);
 
-bool is_floating(DType dtype);  // float16, bfloat16, float32, float64
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
+}
 
 // The type of a + b for arrays of these types: the join in JAX's promotion lattice
 // (https://docs.jax.dev/en/latest/type_promotion.html), where int + float16 is float16 and float16 + bfloat16 is

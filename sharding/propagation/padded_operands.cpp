@@ -15,7 +15,7 @@ void read_padded(Prepared& call, const CallSite& site, int i) {
   read->weight = a.weight;
   read->layout = a.layout;
   call.array[i] = read.get();
-  call.padded.push_back(std::move(read));
+  call.own().padded.push_back(std::move(read));
 }
 
 void clear_padding(const Prepared& call, ArrayImpl& result) {

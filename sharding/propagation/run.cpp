@@ -63,7 +63,7 @@ struct PlanKey {
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
 
-size_t hash_of(const CallKind& kind, const Attributes& attributes) {
+inline size_t hash_of(const CallKind& kind, const Attributes& attributes) {
   uint64_t h = reinterpret_cast<uintptr_t>(kind.operation) + kind.weights;
   const auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
   for (int i = 0; i < kind.operands; ++i) mix(reinterpret_cast<uintptr_t>(kind.types[i]));
@@ -101,8 +101,9 @@ std::shared_ptr<const Plan> made_plan(const CallKind& kind, const Attributes& at
 // A weight that is two operands of one call is gathered once.
 ArrayPtr held_already(const Prepared& call, int operand, const Array* const* operands, const Type* to) {
   for (int i = 0; i < operand; ++i)
-    if (operands[i]->impl() == operands[operand]->impl() && call.held[i] && call.held[i]->type == to)
-      return call.held[i];
+    if (const ArrayPtr& held = call.owned->held[i];
+        operands[i]->impl() == operands[operand]->impl() && held && held->type == to)
+      return held;
   return nullptr;
 }
 
@@ -125,6 +126,8 @@ struct WatchedCall : OtherPlans {
     return {plan->operands[operand].plain, plan->out[0]};
   }
 };
+
+Owned::~Owned() = default;
 
 size_t plan_count() { return plans().all.size(); }
 void clear_plans() { plans() = {}; }
@@ -158,7 +161,7 @@ namespace {
   rethrow_with_path(error, arrays, kind.operands);
 }
 
-const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays) {
+[[gnu::always_inline]] inline const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays) {
   auto& recent = plans().recent;
   const PlanMap::value_type*& last = recent[hash_of(kind, site.attributes) % recent.size()];
   if (last && last->first.kind == kind && last->first.attributes == site.attributes) return last->second.get();
@@ -179,8 +182,7 @@ const Plan* plan_for(const CallSite& site, CallKind& kind, ArrayImpl* const* arr
     call.array[i] = known->get();
     return;
   }
-  if (!call.held) call.held = std::make_unique<ArrayPtr[]>(max_operands);
-  ArrayPtr& held = call.held[i] = held_already(call, i, operands, to);
+  ArrayPtr& held = call.own().held[i] = held_already(call, i, operands, to);
   if (!held)
     held = convert(a, operands[i]->impl(), to,
                    {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
@@ -214,14 +216,13 @@ void check_types(const Prepared& call, const Operation& operation) {
   check_operands(operation, types);
 }
 
-std::shared_ptr<WatchedCall> watch(const Prepared& call, const CallSite& site, const CallKind& kind,
-                                   ArrayImpl* const* given) {
+[[gnu::noinline]] void watch(Prepared& call, const CallSite& site, const CallKind& kind, ArrayImpl* const* given) {
   auto watched = std::make_shared<WatchedCall>(kind, site.attributes);
   watched->given.assign(given, given + call.operands);
   watched->call = begin_call(site.operation.name, site.where, call.plan->reason, watched->arrays(call));
-  return watched;
+  call.own().watched = std::move(watched);
+  call.watched = true;
 }
-
 
 // Operands on several stages (stages.h): the plan is that of one of them, to which `bring` moves the others.
 [[gnu::noinline]] void plan_on_one_stage(Prepared& call, CallKind& kind, const ArrayImpl* const* arrays) {
@@ -290,7 +291,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
   if (checks) check_types(call, site.operation);
-  if (are_operations_watched()) call.watched = watch(call, site, kind, arrays);
+  if (are_operations_watched()) watch(call, site, kind, arrays);
 }
 
 namespace {
@@ -316,14 +317,15 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
 }
 
 void announce(const Prepared& call, std::span<const Array> results) {
-  OperationArrays arrays = call.watched->arrays(call);
+  const WatchedCall& watched = *call.owned->watched;
+  OperationArrays arrays = watched.arrays(call);
   arrays.results = results;
-  announce(call.watched->call, arrays);
+  announce(watched.call, arrays);
 }
 
 void settle_loans(const Prepared& call, const Tensors& results) {
   for (int i = 0; i < call.operands; ++i)
-    if (const ArrayPtr& held = call.held[i]; held && held->details && held->details->borrowed)
+    if (const ArrayPtr& held = call.owned->held[i]; held && held->details && held->details->borrowed)
       held->details->borrowed->settle(held->local, results);
 }
 

@@ -42,21 +42,29 @@ void check_operands(const Operation& operation, const OperandTypes& operands);
 // A call that is watched, and its operands as they were given.
 struct WatchedCall;
 
+// What a call keeps until its results are there.
+struct Owned {
+  ArrayPtr held[max_operands];   // the converted operands, by number
+  std::vector<ArrayPtr> padded;  // what is read in place of those that have padding
+  std::shared_ptr<WatchedCall> watched;
+  ~Owned();
+};
+
 // The operands of a call, converted to the types that its plan wants.
 struct Prepared {
   const Plan* plan = nullptr;  // owned by the cache: see most_plans
   int operands = 0;
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
-  std::unique_ptr<ArrayPtr[]> held;  // the converted operands, by number; null if all are read as they are
-  std::vector<ArrayPtr> padded;      // what is read in place of those that have padding
-  bool borrows = false;              // some of them are gathered weights on loan (BorrowedGather)
+  bool borrows = false;  // some of them are gathered weights on loan (BorrowedGather)
   bool weight = true;
   bool in_turn = false;
+  bool watched = false;
   const LayoutImpl* layout = nullptr;
-  std::shared_ptr<WatchedCall> watched;  // null if no one watches
+  std::unique_ptr<Owned> owned;  // null if all operands are read as they are, and no one watches
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
+  Owned& own() { return owned ? *owned : *(owned = std::make_unique<Owned>()); }
 };
 
 // The plan of a call for which nothing is converted yet; null if its operands may lie on several stages (stages.h).
@@ -121,7 +129,7 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) try {
         call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
   }
   if (call.plan->is_padded) clear_padding(call, *result);
-  const Array out(std::move(result));
+  Array out(std::move(result));
   if (call.watched) announce(call, {&out, 1});
   if (call.borrows) settle_loans(call, out.impl()->local);
   return out;
