@@ -54,7 +54,7 @@ void check_present(const Array& x, const char* verb) {
          "combine the tree.");
 }
 
-ArrayImpl& materialized(const Array& x, const char* verb) {
+ArrayImpl& materialized_now(const Array& x, const char* verb) {
   check_present(x, verb);
   ArrayImpl& a = *x.impl();
   if (a.local.empty() && a.details->arrival) {
@@ -101,9 +101,9 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
 
 bool wants_gradient(const ArrayImpl& a) {
-  if (!at::GradMode::is_enabled()) return false;
-  if (is_later(a)) return a.details->later->is_recorded();
-  return is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad());
+  const bool could = is_later(a) ? a.details->later->is_recorded()
+                                 : is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad());
+  return could && at::GradMode::is_enabled();
 }
 
 void Details::come_from(const ArrayPtr& x) {

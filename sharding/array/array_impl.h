@@ -10,6 +10,7 @@
 
 #include "sharding/array/array.h"
 #include "sharding/diagnostics/cause.h"
+#include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/placement/type.h"
 
@@ -84,7 +85,11 @@ void check_present(const Array& x, const char* verb);
 
 // x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then.
 // Error (absent), which begins with `verb`.
-ArrayImpl& materialized(const Array& x, const char* verb);
+ArrayImpl& materialized_now(const Array& x, const char* verb);  // if it is not yet
+inline ArrayImpl& materialized(const Array& x, const char* verb) {
+  ArrayImpl* const a = x.impl().get();
+  return a && !a->local.empty() && !checks ? *a : materialized_now(x, verb);
+}
 
 // `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns
 // `t` itself if it lies there already, or if `t` or the mesh is abstract.

@@ -260,6 +260,14 @@ bool adds_up_at_once(const Prepared& call) {
   return x.itemsize() >= 4 && !is_narrow(x, w) && w.size(1) > 1 && x.is_contiguous();
 }
 
+// Whether the call is LibTorch's own product, which costs least to call and to record: that of one slot which takes a
+// few microseconds.
+bool is_small_alone(const Prepared& call) {
+  if (call.plan->runs != 1 || call.operands != 2 || cost_of(call) > 20'000) return false;
+  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
+  return !is_narrow(x, w);
+}
+
 // In how many parts the rows of a sum of n products are computed, side by side.
 int parts_of(int64_t rows, size_t n) {
   constexpr int64_t least = 64;
@@ -300,6 +308,8 @@ Array product_of(const CallSite& site, const std::initializer_list<const Array*>
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   if (may_be_later(call)) return later_product(call);
+  if (is_small_alone(call))
+    return run(call, "matmul", [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
   try {
     const WithoutTeams alone(call.plan->shares_the_cpu());
     Tensors out = adds_up_at_once(call) ? added_products(call) : products(call);

@@ -151,15 +151,22 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
   try {
     std::vector<Array> out;
-    std::vector<Tensors*> results;
-    for (size_t i = 0; i < call.plan->out.size(); ++i) {
-      out.emplace_back(begin_result(call, static_cast<int>(i)));
-      results.push_back(&out[i].impl()->local);
+    out.reserve(call.plan->out.size());
+    for (size_t i = 0; i < call.plan->out.size(); ++i) out.emplace_back(begin_result(call, static_cast<int>(i)));
+    if (call.plan->runs == 1) {
+      const at::Tensor* tensors[max_operands];
+      locals_of(call, tensors);
+      auto next = out.begin();
+      for (at::Tensor& result : fn(Locals(tensors), BlockContext(*call.plan, 0)))
+        (next++)->impl()->local.push_back(std::move(result));
+    } else {
+      std::vector<Tensors*> results;
+      for (const Array& x : out) results.push_back(&x.impl()->local);
+      const auto call_once = [&](Locals t, const BlockContext& block, at::Tensor* made) {
+        for (at::Tensor& result : fn(t, block)) *made++ = std::move(result);
+      };
+      run_slots(call, site.operation.name, call_once, results);
     }
-    const auto call_once = [&](Locals t, const BlockContext& block, at::Tensor* made) {
-      for (at::Tensor& result : fn(t, block)) *made++ = std::move(result);
-    };
-    run_slots(call, site.operation.name, call_once, results);
     if (call.plan->is_padded)
       for (const Array& x : out) clear_padding(call, *x.impl());
     if (call.watched) announce(call, out);
