@@ -41,6 +41,13 @@ void check_integers(const char* verb, const Array& x, const char* what) {
     fail(ErrorKind::dtype_mismatch, verb, "{} are {}, expected integers.", what, x.type_string());
 }
 
+void check_floating(const char* verb, const Array& x, const char* what) {
+  materialized(x, verb);
+  if (!is_floating(x.dtype()))
+    fail(ErrorKind::dtype_mismatch, verb, "{} is {}, expected a floating type. Convert with astype.", what,
+         x.type_string());
+}
+
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where) {
   if (!options.out_sharding) return result;
   if (!result.is_committed())

@@ -11,8 +11,9 @@ int checked_dim(const char* verb, const Array& x, int dim);
 // x, in float32 if it holds integers or booleans: for results that cannot be integers.
 Array as_floating(const Operand& x);
 
-// Error (dtype_mismatch) unless x, named `what` in the message, holds integers.
+// Error (dtype_mismatch) unless x, named `what` in the message, holds integers, or is of a floating type.
 void check_integers(const char* verb, const Array& x, const char* what);
+void check_floating(const char* verb, const Array& x, const char* what);
 
 // `result`, brought to options.out_sharding if that is given. Error (device_mismatch): `result` lies on no mesh.
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where);

@@ -16,16 +16,17 @@ namespace tessera {
 // pairs: {{1, 1}, {0, 2}}.
 class Padding {
  public:
+  using Pairs = std::vector<std::pair<int64_t, int64_t>>;
   Padding(const char* name) : name_(name) {}
   Padding(std::initializer_list<std::pair<int64_t, int64_t>> pairs) : pairs_(pairs) {}
-  Padding(std::vector<std::pair<int64_t, int64_t>> pairs) : pairs_(std::move(pairs)) {}
+  Padding(Pairs pairs) : pairs_(std::move(pairs)) {}
 
   const std::string& name() const { return name_; }  // empty: pairs
-  const std::vector<std::pair<int64_t, int64_t>>& pairs() const { return pairs_; }
+  const Pairs& pairs() const { return pairs_; }
 
  private:
   std::string name_;
-  std::vector<std::pair<int64_t, int64_t>> pairs_;
+  Pairs pairs_;
 };
 
 // Which dim is which, as in jax.lax: N is the batch, C the features, I and O the kernel's input and output features,

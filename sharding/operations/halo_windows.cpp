@@ -119,6 +119,13 @@ const Array& with_halos(const Operation& operation, const Operand& x, at::IntArr
   return made = rearrange({operation, shape, map, fill, x.where()}, {a});
 }
 
+void add_windows(Attributes& attributes, const Windows& windows) {
+  for (size_t d = 0; d < windows.out.size(); ++d) {
+    attributes.push_back(windows.blocks[d]);
+    attributes.push_back(windows.out[d]);
+  }
+}
+
 RuleDim spatial_dim(size_t d, int64_t blocks) {
   const RuleFactor places = whole(fmt::format("s{}", d));
   return blocks == 1 ? RuleDim(places) : RuleDim{factor(fmt::format("w{}", d), blocks), places};

@@ -36,7 +36,8 @@ void cut_like(const Type& x, at::IntArrayRef dims, AxisSet others, Windows& wind
 const Array& with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& windows,
                         double fill, Array& made);
 
-// Of a rule: spatial dim d, and the windows over it.
+// Of a rule: of each spatial dim the blocks and the windows as attributes; spatial dim d, and the windows over it.
+void add_windows(Attributes& attributes, const Windows& windows);
 RuleDim spatial_dim(size_t d, int64_t blocks);
 RuleDim windows_dim(size_t d, int64_t blocks, int64_t windows);
 

@@ -9,6 +9,7 @@
 
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/propagation/run.h"
 #include "sharding/propagation/sharded_reduction.h"
@@ -23,12 +24,6 @@ const Operation layer_norm_op{"layer_norm", "... (d) -> ... (d)", Linearity::non
 const Operation scaled_layer_norm_op{"layer_norm", "... (d), (d), (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
 const Operation rms_norm_op{"rms_norm", "... (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
 const Operation scaled_rms_norm_op{"rms_norm", "... (d), (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
-
-void check_floating(const char* verb, const Array& x, const char* what) {
-  materialized(x, verb);
-  if (!is_floating(x.dtype()))
-    fail(ErrorKind::dtype_mismatch, verb, "{} is {}, expected a floating type.", what, x.type_string());
-}
 
 bool are_in(DType dtype, std::initializer_list<const Array*> operands) {
   return std::all_of(operands.begin(), operands.end(), [&](const Array* x) { return x->dtype() == dtype; });

@@ -93,7 +93,7 @@ TEST(ConvolutionTest, WrongUseIsRefused) {
                CALL(conv_general_dilated(image, kernel, {1, 1}, "SAME")));
   expect_error(ErrorKind::bad_argument, "with lhs_dilation, expected pairs",
                CALL(conv(image, kernel, "SAME", {.lhs_dilation = {2}})));
-  expect_error(ErrorKind::dtype_mismatch, "[max_pool] x is int32[4,4], expected a floating type. Cast it with astype.",
+  expect_error(ErrorKind::dtype_mismatch, "[max_pool] x is int32[4,4], expected a floating type. Convert with astype.",
                CALL(max_pool(ones({4, 4}, int32), {2})));
   expect_error(ErrorKind::shape_mismatch, "[max_pool] a window (1, 1) over float32[4,4], expected (..., 2 spatial dims, "
                                           "features). Reshape x, or give a window of fewer sizes.",
