@@ -44,6 +44,7 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 // The element type of that name, or nothing.
 std::optional<DType> dtype_of(std::string_view name);
 
+// Whether the type is float16, bfloat16, float32 or float64.
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
 }

@@ -182,7 +182,8 @@ namespace {
     call.array[i] = known->get();
     return;
   }
-  ArrayPtr& held = call.own().held[i] = held_already(call, i, operands, to);
+  ArrayPtr& held = call.own().held[i];
+  held = held_already(call, i, operands, to);
   if (!held)
     held = convert(a, operands[i]->impl(), to,
                    {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});

@@ -199,8 +199,10 @@ TEST(LayerErrors, NormsOfIntegers) {
   const Array ids = ones({3, 8}, int32);
   constexpr auto kind = ErrorKind::dtype_mismatch;
   expect_errors({
-      {kind, "[layer_norm] x is int32[3,8], expected a floating type.", CALL(LayerNorm::init(embed)(ids))},
-      {kind, "[rms_norm] x is int32[3,8], expected a floating type.", CALL(RMSNorm::init(embed)(ids))},
+      {kind, "[layer_norm] x is int32[3,8], expected a floating type. Convert with astype.",
+       CALL(LayerNorm::init(embed)(ids))},
+      {kind, "[rms_norm] x is int32[3,8], expected a floating type. Convert with astype.",
+       CALL(RMSNorm::init(embed)(ids))},
       {kind, "[GroupNorm] given int32[3,8], expected a floating type. Convert with astype.",
        CALL(GroupNorm::init(embed, 2)(ids))},
       {kind, "[BatchNorm] given int32[3,8], expected a floating type. Convert with astype.",

@@ -261,9 +261,9 @@ TEST(KeyValueCache, is_written_where_it_lies) {
 }
 
 TEST(RMSNorm, takes_floating_types) {
-  testing::expect_error(ErrorKind::dtype_mismatch, "[rms_norm] x is int32[2,8], expected a floating type.", [] {
-    RMSNorm::init(norm)(ones({2, 8}, int32));
-  });
+  testing::expect_error(ErrorKind::dtype_mismatch,
+                        "[rms_norm] x is int32[2,8], expected a floating type. Convert with astype.",
+                        [] { RMSNorm::init(norm)(ones({2, 8}, int32)); });
 }
 
 }  // namespace
