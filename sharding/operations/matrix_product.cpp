@@ -97,39 +97,49 @@ struct Factors {
   int64_t cost = 0;                    // of the product: see side_by_side
   std::vector<c10::DimVector> shapes;  // of x
 
+  // Each gradient is one job, which adds up what its slots give, in their order.
   Tensors backward(const Tensors& gradients) const {
-    Tensors g;
+    struct Job {
+      at::Tensor (Factors::*gradient)(const Tensors& g, int number) const;
+      int number;
+      size_t place;
+    };
+    std::vector<Job> jobs;
+    const auto add = [&](decltype(Job::gradient) gradient, size_t count, size_t first_place) {
+      for (size_t i = 0; i < count; ++i) jobs.push_back({gradient, static_cast<int>(i), first_place + i});
+    };
+    const size_t of_x = w.empty() ? 0 : x_count, of_w = x.empty() ? 0 : w_count;
+    if (w_count <= x_count) add(&Factors::w_gradient, of_w, x_count);  // fewer gradients take longer: they come first
+    add(&Factors::x_gradient, of_x, 0);
+    if (w_count > x_count) add(&Factors::w_gradient, of_w, x_count);
+    add(&Factors::bias_gradient, bias_of.empty() ? 0 : bias_count, x_count + w_count);
+
+    Tensors g, result(x_count + w_count + bias_count);
     for (const at::Tensor& t : gradients) g.push_back(as_matrix(t));
-    Tensors result(x_count + w_count + bias_count);
-    // What adds to one gradient is one job, in the order of the slots. The longest come first: of the fewer gradients.
-    const int of_w = x.empty() ? 0 : static_cast<int>(w_count), of_x = w.empty() ? 0 : static_cast<int>(x_count);
-    const bool w_first = w_count <= x_count;
-    const int first = w_first ? of_w : of_x;
-    const int products = of_w + of_x, sums = bias_of.empty() ? 0 : static_cast<int>(bias_count);
-    side_by_side(products + sums, 2 * cost, [&](int job) {
+    side_by_side(static_cast<int>(jobs.size()), 2 * cost, [&](int i) {
       const at::AutoGradMode off(false);
-      if (job >= products) {
-        result[x_count + w_count + job - products] = bias_gradient(g, job - products);
-        return;
-      }
-      const bool is_w = (job < first) == w_first;
-      const int mine = job < first ? job : job - first;
-      SumOfProducts sum;
-      for (size_t s = 0; s < g.size(); ++s) {
-        if ((is_w ? w_of : x_of)[s] != mine) continue;
-        is_w ? sum.add(transposed(as_matrix(x[x_of[s]])), g[s]) : sum.add(g[s], transposed(w[w_of[s]]));
-      }
-      if (!sum.empty())
-        result[is_w ? x_count + mine : mine] = is_w ? sum.result() : reshaped(sum.result(), shapes[mine]);
+      result[jobs[i].place] = (this->*jobs[i].gradient)(g, jobs[i].number);
     });
     return result;
   }
 
  private:
-  at::Tensor bias_gradient(const Tensors& g, int bias) const {
+  at::Tensor x_gradient(const Tensors& g, int number) const {
+    SumOfProducts sum;
+    for (size_t s = 0; s < g.size(); ++s)
+      if (x_of[s] == number) sum.add(g[s], transposed(w[w_of[s]]));
+    return sum.empty() ? at::Tensor() : reshaped(sum.result(), shapes[number]);
+  }
+  at::Tensor w_gradient(const Tensors& g, int number) const {
+    SumOfProducts sum;
+    for (size_t s = 0; s < g.size(); ++s)
+      if (w_of[s] == number) sum.add(transposed(as_matrix(x[x_of[s]])), g[s]);
+    return sum.empty() ? at::Tensor() : sum.result();
+  }
+  at::Tensor bias_gradient(const Tensors& g, int number) const {
     Tensors terms;
     for (size_t s = 0; s < g.size(); ++s)
-      if (bias_of[s] == bias) terms.push_back(g[s].sum(0));
+      if (bias_of[s] == number) terms.push_back(g[s].sum(0));
     return terms.empty() ? at::Tensor() : add_up(terms);
   }
 };
