@@ -105,7 +105,7 @@ class Loader {
   // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: the next
   // call tries again, and restore() can pass over the batch. Further errors: a batch that is not ready after
   // LoaderOptions::timeout (other; the next call goes on waiting); an epoch of a stream without a whole batch, and a
-  // stream that gives no record in two passes over its data (bad_argument); a thread cannot be started (other).
+  // stream to which two passes over its data add nothing (bad_argument); a thread cannot be started (other).
   std::optional<Batch> next() { return detail::moved_out<Batch>(core().next()); }
 
   // begin() makes the next batch, so a range-for runs from wherever the loader stands to the end of the epoch (forever

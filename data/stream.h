@@ -196,6 +196,7 @@ class StreamReader {
       if (!fan_) {
         if (++barren > most_barren_) fail_barren(barren - 1, cursor_.epoch);
         fan_ = fetch_(cursor_.epoch, cursor_.input);
+        if (!fan_->empty()) barren = 0;
         if (cursor_.offset > 0 && cursor_.offset >= static_cast<int64_t>(fan_->size())) fail_misplaced(cursor_);
       }
       push();

@@ -107,6 +107,12 @@ Places places_of(const Visibility& sight, int64_t queries, int64_t keys) {
   return {queries, keys, sight.offset, sight.causal, sight.window};
 }
 
+// Whether causality or the window leaves some position no key.
+bool leaves_a_row_blind(const Visibility& sight, int64_t queries, int64_t keys) {
+  const bool before_all = sight.causal ? sight.offset < 0 : sight.window && -sight.offset >= sight.window;
+  return before_all || (sight.window && sight.offset + queries - keys >= sight.window);
+}
+
 at::Tensor combined_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
   at::Tensor mask = mask_of_places(places_of(sight, queries, keys), like);
   const auto narrow = [&](const at::Tensor& more) { mask = mask.defined() ? more.bitwise_and(mask) : more; };
@@ -205,7 +211,8 @@ bool shows_what_is_hidden(const at::Tensor& query, const Visibility& sight) {
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
   if (is_nested() || sight.softcap > 0 || shows_what_is_hidden(query, sight))
     return attend_by_products(query, key, value, sight);
-  const bool by_logits = sight.bias || sight.mask || sight.segment_ids;
+  const bool by_logits = sight.bias || sight.mask || sight.segment_ids ||
+                         leaves_a_row_blind(sight, query.size(1), key.size(1));
   const at::Tensor result = (by_logits ? attend_under : attend_plainly)(query, key, value, sight);
   if (!is_doubtful(result) || has_numbers(query, key, sight)) return result;
   return attend_by_products(query, key, value, sight);

@@ -127,7 +127,8 @@ Array linspace(double start, double stop, int64_t count, const LinspaceOptions& 
   if (count > 0) check_ends("linspace", start, stop * last + start * (1 - last), dtype);
   return from_blocks("linspace", {count}, dtype, options.out_sharding, [&](const IndexRanges& block) {
     const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
-    return t.mul(stop).add(t.neg().add(1).mul(start));
+    const at::Tensor values = t.mul(stop).add(t.neg().add(1).mul(start));
+    return is_floating(dtype) || dtype == boolean ? values : values.floor();
   });
 }
 

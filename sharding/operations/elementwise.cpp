@@ -102,7 +102,7 @@ Array operator-(Operand x) {
 namespace {
 
 at::Scalar scalar_of(const Number& n) {
-  return n.kind == Number::Kind::floating ? at::Scalar(n.floating) : at::Scalar(n.integer);
+  return n.kind == Number::Kind::floating || is_beyond_int64(n) ? at::Scalar(n.floating) : at::Scalar(n.integer);
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t 
 
 // The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
 at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
-  const bool fraction = number.kind == Number::Kind::floating;
+  const bool fraction = number.kind == Number::Kind::floating || is_beyond_int64(number);
   const at::Scalar value = fraction ? at::Scalar(element_value("where", number.floating, dtype))
                                     : at::Scalar(element_value("where", number.integer, dtype));
   return at::scalar_tensor(value, beside.options().dtype(scalar_type(dtype)));

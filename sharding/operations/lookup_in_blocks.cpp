@@ -90,6 +90,7 @@ int64_t cost_of(const at::Tensor& out, int runs) { return runs * nanoseconds_of(
 bool finds_rows_at_once(const Prepared& call) {
   const ArrayImpl& table = *call.array[0];
   return adds_up_here(*call.plan) && !is_nested() && !current_interceptor() && !table.type->unreduced &&
+         table.type->elements != 0 &&
          (table.type->dtype == float32 || table.type->dtype == float64) && table.local[0].is_contiguous();
 }
 

@@ -6,12 +6,8 @@
 #include "sharding/placement/element_value.h"
 
 namespace tessera::detail {
-namespace {
 
-// Of unsigned 64 bits, the larger half.
 bool is_beyond_int64(const Number& number) { return number.integer < 0 && number.floating > 0; }
-
-}  // namespace
 
 std::string text_of(const Number& number) {
   if (number.kind == Number::Kind::floating) return fmt::format("{}", number.floating);

@@ -2,6 +2,7 @@
 #include "sharding/operations/reductions.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <algorithm>
 
@@ -38,7 +39,8 @@ Array mean(Operand x, Dims dims, bool keepdims) {
   return run({.operation = mean_op, .attributes = r.attributes, .where = x.where()}, {&a},
              [&](Locals t, const BlockContext& block) {
                if (!is_divided(block.plan())) return at::mean(t[0], r.dims, keepdims);
-               return at::sum(t[0], r.dims, keepdims).div(elements);
+               const at::ScalarType type = t[0].scalar_type();
+               return at::sum(t[0], r.dims, keepdims, at::toOpMathType(type)).div(elements).to(type);
              });
 }
 

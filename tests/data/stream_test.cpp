@@ -154,6 +154,15 @@ TEST(StreamLoader, AStreamThatGivesNothingIsAnErrorNoHang) {
   }
 }
 
+TEST(StreamLoader, ABatchOfManyPassesOverASmallDatasetIsMade) {
+  Loader loader(
+      range(100).batch(1).repeat().rebatch(20'000), [](const std::vector<Numbers>& all) { return all.at(0); },
+      {.batch_size = 1});
+  const auto batch = loader.next();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->size(), 20'000u);
+}
+
 TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
   const auto thrice = range(10).flat_map([](int64_t x) { return Numbers(3, x); });
   const struct {

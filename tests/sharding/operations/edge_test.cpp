@@ -36,6 +36,46 @@ TEST(EdgeTest, TheGradientOfAPendingSumOrAReducedArrayIsAValue) {
           << form.to_string() << (private_replicas ? " private" : "");
 }
 
+// float16 holds no number above 65504.
+TEST(EdgeTest, AMeanOfHalfPrecisionIsSummedInFloat) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  for (const PartitionSpec& form : {P{}, P{"a"}, P{none, "a"}}) {
+    const Array x = device_put(full({2, 100'000}, 3, {.dtype = float16}), NamedSharding(mesh, form));
+    EXPECT_EQ(astype(mean(x, 1), float32).to_host<float>(), (std::vector<float>{3, 3})) << form.to_string();
+  }
+}
+
+TEST(EdgeTest, UnsignedNumbersAboveInt64AreReadAsTheyAre) {
+  const uint64_t most = std::numeric_limits<uint64_t>::max();
+  const float value = 0x1p64f;
+  const Array x = array<float>({-1, 2, 1e30F});
+  EXPECT_EQ(clip(x, 0, most).to_host<float>(), (std::vector<float>{0, 2, value}));
+  EXPECT_EQ(where(x < 0, most, x).to_host<float>(), (std::vector<float>{value, 2, 1e30F}));
+  EXPECT_EQ(power(array<float>({1, 0.5F}), most).to_host<float>(), (std::vector<float>{1, 0}));
+}
+
+TEST(EdgeTest, LinspaceOfIntegersRoundsDown) {
+  EXPECT_EQ(linspace(-1, 1, 4, {.dtype = int32}).to_host<int32_t>(), (std::vector<int32_t>{-1, -1, 0, 1}));
+}
+
+TEST(EdgeTest, AShardedTableWithoutRowsHasNoRowToGive) {
+  const Mesh mesh = make_mesh({{"model", 4}});
+  const Array table = device_put(zeros({0, 4}), NamedSharding(mesh, P{"model"}));
+  EXPECT_EQ(embedding(table, zeros({0}, int32)).shape(), (Shape{0, 4}));
+}
+
+TEST(EdgeTest, APositionWhoseWindowHasNoKeyHasTheMeanOfAllValues) {
+  const Array key = normal(Key(0), {1, 5, 1, 4}), value = normal(Key(1), {1, 5, 1, 4});
+  const std::vector<float> expected = mean(value, 1).to_host<float>();
+  const auto last_row = [&](int64_t queries, const AttentionOptions& options) {
+    const auto all = dot_product_attention(ones({1, queries, 1, 4}), key, value, options).to_host<float>();
+    return std::vector<float>(all.end() - 4, all.end());
+  };
+  for (const std::vector<float>& row : {last_row(1, {.causal = true, .offset = 10, .window = 2}),
+                                        last_row(10, {.causal = true, .window = 2})})
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(row[i], expected[i], 1e-6);
+}
+
 TEST(EdgeTest, ParametersAreNoPendingSums) {
   const Mesh mesh = make_mesh({{"a", 2}});
   for (const PartitionSpec& form : {P{}.unreduced({"a"}), P{}.reduced({"a"})})
