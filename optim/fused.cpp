@@ -319,7 +319,9 @@ bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam&
 bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum,
               bool has_trace, Arrays trace, const FusedRate& rate) {
   PendingUpdate& pending = *step.in_place();
-  if (momentum && (momentum->accumulator_dtype || !has_trace || !lie_with(trace, pending.params, updates)))
+  // LibTorch's kernel has no trace without momentum.
+  if (momentum && (momentum->decay == 0 || momentum->accumulator_dtype || !has_trace ||
+                   !lie_with(trace, pending.params, updates)))
     return false;
   read_counts_of_many(step, !rate.part.learning_rate.constant());
   const auto factor = rate.part.factor(rate.state, step);

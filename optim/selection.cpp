@@ -3,6 +3,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "optim/internal.h"
@@ -22,15 +24,16 @@ Selection::Selection(const Arrays& updates, LateCounts before, int64_t in_a_row,
     : before_(std::move(before)), read_(std::move(read)) {
   const at::AutoGradMode off(false);
   finite_ = equal(not_finite(updates), 0.0);
+  const auto as_int32 = [](int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX - 1)); };
   const Array none = as_count(logical_not(finite_)) * 0;
   if (before_.rejected.is_absent())
-    before_ = {.in_a_row = none + static_cast<int32_t>(in_a_row),
-               .total = none + static_cast<int32_t>(total),
+    before_ = {.in_a_row = none + as_int32(in_a_row),
+               .total = none + as_int32(total),
                .finite = {},
                .rejected = none};
   in_a_row_ = where(finite_, none, before_.in_a_row + 1);
   total_ = before_.total + as_count(logical_not(finite_));
-  applies_ = logical_or(finite_, in_a_row_ > static_cast<int32_t>(max_in_a_row));
+  applies_ = logical_or(finite_, in_a_row_ > as_int32(max_in_a_row));
 }
 
 void Selection::select(const Arrays& next, const Arrays& before) const {

@@ -34,7 +34,9 @@ Answers::~Answers() = default;
 
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
   if (numbers.empty() && label.empty()) return std::nullopt;
-  const auto as_first = [&](const auto& n) { return n.second.read(verb) == numbers[0].second.read(verb); };
+  const auto as_first = [&](const auto& n) {
+    return &n == &numbers[0] || n.second.read(verb) == numbers[0].second.read(verb);  // which NaN is not
+  };
   if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second.read(verb);
   std::vector<std::string> labels;
   for (const auto& [known, number] : numbers) {

@@ -278,6 +278,14 @@ TEST(Optimizer, UnderAFiniteCheckWhatWouldNotBeFiniteIsNotUpdated) {
   });
 }
 
+TEST(Optimizer, SgdWithAMomentumOfZeroIsSgd) {
+  Toy model = Toy::init(1), same = model;
+  const Toy grads = gradients_for(model, 2);
+  Optimizer with(model, sgd({.learning_rate = 0.1, .momentum = 0.0})), without(same, sgd({.learning_rate = 0.1}));
+  for (int i = 0; i < 2; ++i) with.update(model, grads), without.update(same, grads);
+  expect_tree_near(model, same, 1e-6);
+}
+
 TEST(Optimizer, TellsRateNormAndCount) {
   Toy model = Toy::init(1);
   Optimizer optimizer(model, clipped_adamw());

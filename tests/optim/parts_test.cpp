@@ -1,4 +1,6 @@
 // Transforms made of others: their parts updated in place, and what an optimizer tells of each.
+#include <cmath>
+
 #include "optim/masking.h"
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
@@ -77,6 +79,10 @@ TEST(Parts, TellTheirRatesAndNorms) {
   EXPECT_EQ(optimizer.learning_rate("matrix"), 0.1);
   EXPECT_EQ(optimizer.learning_rate("vector"), 0.05);
   EXPECT_NEAR(*optimizer.grad_norm(), global_norm(grads.bias).item<float>(), 1e-5);
+  Toy wrong = grads;
+  wrong.bias.value = full_like(wrong.bias.value, NAN);
+  optimizer.update(model, wrong);
+  EXPECT_TRUE(std::isnan(*optimizer.grad_norm()));
   EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.learning_rate(); }),
             "[learning_rate] \"\" given, expected the label of a part that has one (\"matrix\", \"vector\").");
   EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.grad_norm("matrix"); }),
