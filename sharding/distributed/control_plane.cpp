@@ -119,9 +119,10 @@ void ControlPlane::stop() {
 }
 
 void ControlPlane::check_here(const Waiting& waiting) const {
+  // First: in a child of fork() the lock may be held for ever, by a thread that the child does not have.
+  if (::getpid() != pid_) throw Error(ErrorKind::other, prefix_of(waiting) + is_child);
   const std::lock_guard lock(mutex_);
-  if (const char* why = ::getpid() != pid_ ? is_child : is_stopped_ ? has_ended : nullptr)
-    throw Error(ErrorKind::other, prefix_of(waiting) + why);
+  if (is_stopped_) throw Error(ErrorKind::other, prefix_of(waiting) + has_ended);
 }
 
 // ---- What it hears of the others
