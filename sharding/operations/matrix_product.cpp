@@ -271,9 +271,10 @@ bool adds_up_at_once(const Prepared& call) {
 }
 
 // Whether the call is LibTorch's own product, which costs least to call and to record: that of one slot which takes a
-// few microseconds.
+// few microseconds, and whose gradients take no turns.
 bool is_small_alone(const Prepared& call) {
-  if (call.plan->runs != 1 || call.operands != 2 || cost_of(call) > 20'000) return false;
+  if (call.plan->runs != 1 || call.operands != 2 || overlaps_sums(call.plan->mesh)) return false;
+  if (cost_of(call) > 20'000) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return !is_narrow(x, w);
 }
