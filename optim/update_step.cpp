@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "optim/internal.h"
 #include "optim/selection.h"
@@ -35,7 +36,8 @@ Answers::~Answers() = default;
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
   if (numbers.empty() && label.empty()) return std::nullopt;
   const auto as_first = [&](const auto& n) {
-    return &n == &numbers[0] || n.second.read(verb) == numbers[0].second.read(verb);  // which NaN is not
+    const double number = n.second.read(verb), first = numbers[0].second.read(verb);
+    return number == first || (std::isnan(number) && std::isnan(first));
   };
   if (label.empty() && std::all_of(numbers.begin(), numbers.end(), as_first)) return numbers[0].second.read(verb);
   std::vector<std::string> labels;

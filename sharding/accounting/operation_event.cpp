@@ -27,9 +27,7 @@ void tell_of_backward(const std::shared_ptr<const OperationCall>& call, std::spa
 
 OperationWatcher::OperationWatcher() { operation_watchers().push_back(this); }
 
-OperationWatcher::~OperationWatcher() {
-  std::erase(operation_watchers(), this);
-}
+OperationWatcher::~OperationWatcher() { std::erase(operation_watchers(), this); }
 
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays) {

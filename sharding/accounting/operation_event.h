@@ -65,12 +65,13 @@ class OperationWatcher {
   virtual void moved(const ArrayImpl&, const Array&) {}  // from, to; the same array if it lay there already
 };
 
-// Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a
-// call and announces it once its results are there.
+// Those of this thread. Inline, as checks_finite() is: every call of an operation asks.
 inline std::vector<OperationWatcher*>& operation_watchers() {
   thread_local std::vector<OperationWatcher*> watchers;
   return watchers;
 }
+// Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a
+// call and announces it once its results are there.
 inline bool are_operations_watched() { return checks_finite() || !operation_watchers().empty(); }
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays);

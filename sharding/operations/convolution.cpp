@@ -208,14 +208,15 @@ const Convolution& known_convolution(const Array& x, const Array& rhs, const std
                                      const Padding& padding, const ConvOptions& options) {
   using Integers = std::vector<int64_t>;
   using Word = std::string;
+  using Pairs = Padding::Pairs;
   using Key =
-      std::tuple<const Type*, const Type*, Integers, Word, Padding::Pairs, Integers, Integers, Word, Word, Word, int64_t>;
+      std::tuple<const Type*, const Type*, Integers, Word, Pairs, Integers, Integers, Word, Word, Word, int64_t>;
   const char* verb = conv_op.name;
   thread_local Memo<std::map<Key, Convolution, std::less<>>, 128> known;
   const ConvDimensionNumbers& numbers = options.dimension_numbers;
   return known
-      .get(std::forward_as_tuple(materialized(x, verb).type, materialized(rhs, verb).type, strides, padding.name(), padding.pairs(),
-                                 options.lhs_dilation, options.rhs_dilation, numbers.lhs, numbers.rhs, numbers.out,
+      .get(std::forward_as_tuple(materialized(x, verb).type, materialized(rhs, verb).type, strides, padding.name(),
+                                 padding.pairs(), options.lhs_dilation, options.rhs_dilation, numbers.lhs, numbers.rhs, numbers.out,
                                  options.feature_group_count),
            [&] { return convolution(x, rhs, strides, padding, options); })
       .second;

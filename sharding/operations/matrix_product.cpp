@@ -152,7 +152,8 @@ int64_t cost_of(const Prepared& call) {
 
 // The turn of a weight's gradient, where it may wait for a sum of the backward pass (GradientOptions::overlap_sums).
 std::optional<uint64_t> turn_of_weight(const Prepared& call) {
-  if (!call.array[1]->weight || call.borrows || call.watched || !overlaps_sums(call.plan->mesh)) return std::nullopt;
+  if (!call.array[1]->weight || call.borrows || call.is_watched()) return std::nullopt;
+  if (!overlaps_sums(call.plan->mesh)) return std::nullopt;
   const uint64_t turn = current_tape()->turn_of_weights;
   return turn ? std::optional(turn) : std::nullopt;
 }
@@ -239,7 +240,8 @@ class LaterMatmul : public LaterProduct {
 bool may_be_later(const Prepared& call) {
   const Plan& plan = *call.plan;
   return overlaps_sums(plan.mesh) && plan.out[0]->unreduced & plan.mesh->crossing() && !plan.is_padded &&
-         !call.borrows && !call.watched && call.local(1, 0)->size(1) >= 16;  // less is another product: SumOfProducts
+         !call.borrows && !call.is_watched() &&
+         call.local(1, 0)->size(1) >= 16;  // less is another product: SumOfProducts
 }
 
 Array later_product(const Prepared& call) {

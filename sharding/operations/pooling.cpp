@@ -108,7 +108,8 @@ const Pooling& known_pooling(const Operation& operation, const Array& a, const I
   using Key = std::tuple<const Type*, const Operation*, Integers, Integers, std::string, Padding::Pairs>;
   thread_local Memo<std::map<Key, Pooling, std::less<>>, 128> known;
   return known
-      .get(std::forward_as_tuple(materialized(a, operation.name).type, &operation, window, strides, padding.name(), padding.pairs()),
+      .get(std::forward_as_tuple(materialized(a, operation.name).type, &operation, window, strides, padding.name(),
+                                 padding.pairs()),
            [&] { return pooling(operation, a, window, strides, padding); })
       .second;
 }

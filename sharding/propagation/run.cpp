@@ -222,7 +222,6 @@ void check_types(const Prepared& call, const Operation& operation) {
   watched->given.assign(given, given + call.operands);
   watched->call = begin_call(site.operation.name, site.where, call.plan->reason, watched->arrays(call));
   call.own().watched = std::move(watched);
-  call.watched = true;
 }
 
 // Operands on several stages (stages.h): the plan is that of one of them, to which `bring` moves the others.
@@ -318,10 +317,9 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
 }
 
 void announce(const Prepared& call, std::span<const Array> results) {
-  const WatchedCall& watched = *call.owned->watched;
-  OperationArrays arrays = watched.arrays(call);
+  OperationArrays arrays = call.owned->watched->arrays(call);
   arrays.results = results;
-  announce(watched.call, arrays);
+  announce(call.owned->watched->call, arrays);
 }
 
 void settle_loans(const Prepared& call, const Tensors& results) {
@@ -344,7 +342,7 @@ ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots) {
   result.impl()->slots = slots;
   result.impl()->local = std::move(out);
   if (call.plan->is_padded) clear_padding(call, *result.impl());
-  if (call.watched) announce(call, {&result, 1});
+  if (call.is_watched()) announce(call, {&result, 1});
   if (call.borrows) settle_loans(call, result.impl()->local);
   return result.impl();
 }

@@ -59,11 +59,11 @@ struct Prepared {
   bool borrows = false;  // some of them are gathered weights on loan (BorrowedGather)
   bool weight = true;
   bool in_turn = false;
-  bool watched = false;
   const LayoutImpl* layout = nullptr;
   std::unique_ptr<Owned> owned;  // null if all operands are read as they are, and no one watches
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
+  bool is_watched() const { return owned && owned->watched; }
   Owned& own() { return owned ? *owned : *(owned = std::make_unique<Owned>()); }
 };
 
@@ -79,7 +79,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
 // gives back the memory of gathered weights; a weight of which a result is a view stays. finish does all of it.
 ArrayPtr begin_result(const Prepared& call, int output = 0);
 void settle_loans(const Prepared& call, const Tensors& results);
-// Tells the watchers of operations; only if call.watched.
+// Tells the watchers of operations; only if call.is_watched().
 void announce(const Prepared& call, std::span<const Array> results);
 
 // Only if call.plan->is_padded: makes the result's padding zeros.
@@ -130,7 +130,7 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) try {
   }
   if (call.plan->is_padded) clear_padding(call, *result);
   Array out(std::move(result));
-  if (call.watched) announce(call, {&out, 1});
+  if (call.is_watched()) announce(call, {&out, 1});
   if (call.borrows) settle_loans(call, out.impl()->local);
   return out;
 } catch (const std::exception& error) {
@@ -169,7 +169,7 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
     }
     if (call.plan->is_padded)
       for (const Array& x : out) clear_padding(call, *x.impl());
-    if (call.watched) announce(call, out);
+    if (call.is_watched()) announce(call, out);
     if (call.borrows) {
       Tensors all;  // of which none may be a view of what is given back
       for (const Array& x : out) all.append(x.impl()->local.begin(), x.impl()->local.end());
