@@ -30,14 +30,27 @@ Array as_pending(const Array& acc, const Array& like) {
       convert(*acc.impl(), acc.impl(), to, {.operation = "accumulate", .where = {}, .reason = reason, .path = {}}));
 }
 
+void check_counts(const std::vector<int64_t>& counts, const nn::Leaves& acc) {
+  if (counts.size() == acc.size()) return;
+  fail(ErrorKind::bad_argument, "accumulate",
+       "the state counts the gradients of {} arrays, expected {}, as many as the model has. Make a new state.",
+       counts.size(), acc.size());
+}
+
 }  // namespace
 
-void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean) {
+void add_to_mean(const nn::Leaves& acc, std::vector<int64_t>& counts, const nn::Leaves& grads, int64_t n,
+                 bool use_grad_mean) {
   at::AutoGradMode off(false);
   check_same_tree("accumulate", "the gradient", grads, acc);
+  check_counts(counts, acc);
   for (size_t i = 0; i < acc.size(); ++i) {
     Array& sum = *acc[i].value;
-    if (grads[i].value->is_absent()) continue;
+    if (grads[i].value->is_absent()) {
+      if (use_grad_mean && counts[i] > 0) sum = sum * (static_cast<double>(n) / static_cast<double>(n + 1));
+      continue;
+    }
+    counts[i] += 1;
     const Array g = astype(*grads[i].value, sum.dtype());
     if (n == 0) {
       sum = g;
@@ -48,9 +61,11 @@ void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool
   }
 }
 
-void finish_mean(const nn::Leaves& acc, const nn::Leaves& params) {
+void finish_mean(const nn::Leaves& acc, const std::vector<int64_t>& counts, const nn::Leaves& params) {
   at::AutoGradMode off(false);
   check_same_tree("accumulate", "the state", acc, params);
+  for (size_t i = 0; i < acc.size(); ++i)
+    if (counts[i] == 0) *acc[i].value = Array();
   place_with_parameters(arrays_of(acc), arrays_of(params));
   for (size_t i = 0; i < acc.size(); ++i)
     if (!acc[i].value->is_absent()) *acc[i].value = astype(*acc[i].value, params[i].value->dtype());

@@ -1,6 +1,7 @@
 // Transforms around another: accumulate, apply_if_finite, lookahead, params_ema, inject_hyperparams.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "nn/tree/tree_scalars.h"
 #include "optim/check_options.h"
@@ -18,10 +20,13 @@
 namespace tessera::optim {
 
 namespace detail {
-// Adds `grads` to `acc`, the mean (or the sum) of n gradients so far. Gradients that are pending sums stay pending.
-void add_to_mean(const nn::Leaves& acc, const nn::Leaves& grads, int64_t n, bool use_grad_mean);
-// Brings the accumulated gradients to the parameters' element types and placements, reduced all together.
-void finish_mean(const nn::Leaves& acc, const nn::Leaves& params);
+// Adds `grads` to `acc`, the mean (or the sum) of n gradients so far, and to `counts` 1 for each that is there: one
+// that is absent among others counts as zeros. Gradients that are pending sums stay pending.
+void add_to_mean(const nn::Leaves& acc, std::vector<int64_t>& counts, const nn::Leaves& grads, int64_t n,
+                 bool use_grad_mean);
+// Brings the accumulated gradients to the parameters' element types and placements, reduced all together. Those of
+// which there was none are absent.
+void finish_mean(const nn::Leaves& acc, const std::vector<int64_t>& counts, const nn::Leaves& params);
 // How many elements are not finite, a replicated scalar; and whether there are none. One all-reduce.
 Array not_finite(const Arrays& arrays);
 bool all_finite(const Arrays& arrays);
@@ -48,12 +53,14 @@ struct MultiStepsState {
   int64_t mini_step = 0, gradient_step = 0;
   State inner_opt_state;
   Model acc_grads;
+  std::vector<int64_t> grad_counts;  // how many gradients each of acc_grads is made of
 };
 
 // optax.MultiSteps: at every k-th update, the inner transform's update of the mean (or the sum) of the last k
 // gradients; zeros in between, when the inner transform does not run. Gradients are added up in float32 and not moved:
 // those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the k-th update, where they are
-// reduced once, all together. k may depend on the number of inner updates done. A NaN reaches the parameters at the
+// reduced once, all together. A parameter that had no gradient in all k updates (a frozen one) has none in the inner
+// transform's update. k may depend on the number of inner updates done. A NaN reaches the parameters at the
 // k-th update only (in Optax at once, since its zeros are 0 times an inner update); then the mean is reset.
 template <class Inner>
 struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
@@ -63,22 +70,26 @@ struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
 
   template <class Model>
   auto init(const Model& params) const {
-    return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params)};
+    return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params),
+                                                              std::vector<int64_t>(nn::leaves(params).size())};
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
     Model acc = state.acc_grads;
-    detail::add_to_mean(nn::leaves(acc), nn::leaves(updates), state.mini_step, use_grad_mean);
+    std::vector<int64_t> counts = state.grad_counts;
+    detail::add_to_mean(nn::leaves(acc), counts, nn::leaves(updates), state.mini_step, use_grad_mean);
     if (!completes(state)) {
       step.set_to_zero(nn::bare_arrays(updates).arrays);
-      return step.write(
-          [acc = std::move(acc), &state]() mutable { state.acc_grads = std::move(acc), state.mini_step += 1; });
+      return step.write([acc = std::move(acc), counts = std::move(counts), &state]() mutable {
+        state.acc_grads = std::move(acc), state.grad_counts = std::move(counts), state.mini_step += 1;
+      });
     }
-    detail::finish_mean(nn::leaves(acc), nn::leaves(params));
+    detail::finish_mean(nn::leaves(acc), counts, nn::leaves(params));
     updates = std::move(acc);
     step(opt, updates, state.inner_opt_state, params);
     step.write([zeros = zeros_like(params), &state]() mutable {
       state.acc_grads = std::move(zeros), state.mini_step = 0, state.gradient_step += 1;
+      std::fill(state.grad_counts.begin(), state.grad_counts.end(), 0);
     });
   }
 
@@ -218,7 +229,8 @@ struct Lookahead : detail::Runs<Lookahead<Inner>> {
     Model slow = state.slow;
     detail::look_ahead(nn::leaves(updates), nn::leaves(slow), nn::leaves(params), slow_step_size);
     step.write([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
-    if (reset_state) step.write([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
+    if (reset_state)  // behind what the fast optimizer counts
+      step.at_each([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
   }
 };
 // Errors (bad_argument): sync_period below 1, slow_step_size negative or not finite.

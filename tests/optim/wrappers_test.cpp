@@ -83,6 +83,42 @@ TEST(Accumulate, EqualsOneUpdateOfTheMean) {
   EXPECT_EQ(every.state().mini_step, 0);
 }
 
+// A frozen parameter has no gradient: it gets no weight decay and no momentum.
+TEST(Accumulate, ParametersWithoutAnyGradientStay) {
+  Tree params = some_params(), other = params;
+  const Tree of_w{{"b", Array()}, {"w", params.at("w")}};
+  Optimizer two(params, accumulate(adamw({.learning_rate = 0.1, .weight_decay = 0.5}), 2));
+  Optimizer one(other, adamw({.learning_rate = 0.1, .weight_decay = 0.5}));
+  for (int i = 0; i < 4; ++i) two.update(params, of_w);
+  for (int i = 0; i < 2; ++i) one.update(other, of_w);
+  expect_near(params.at("b"), {1, -2}, 0);
+  expect_tree_near(params, other, 1e-6);
+}
+
+// A loss that does not depend on a parameter has a gradient of 0.
+TEST(Accumulate, GradientsAbsentAmongOthersAreZeros) {
+  const Tree none{{"b", Array()}, {"w", array<float>({4, 4, 4, 4}, {2, 2})}};
+  const Tree both{{"b", array<float>({3, 6})}, {"w", array<float>({4, 4, 4, 4}, {2, 2})}};
+  for (const bool use_grad_mean : {true, false})
+    for (int with = 0; with < 3; ++with) {
+      Tree params = some_params();
+      Optimizer optimizer(params, accumulate(sgd({.learning_rate = 1}), 3, {.use_grad_mean = use_grad_mean}));
+      for (int i = 0; i < 3; ++i) optimizer.update(params, i == with ? both : none);
+      const float n = use_grad_mean ? 3 : 1;
+      expect_near(params.at("b"), {1 - 3 / n, -2 - 6 / n}, 1e-6);
+      EXPECT_EQ(optimizer.state().grad_counts, (std::vector<int64_t>{0, 0}));
+    }
+}
+
+TEST(Accumulate, AStateOfAnotherModelIsRefused) {
+  const auto tx = accumulate(sgd({.learning_rate = 1}), 3);
+  auto state = tx.init(some_params());
+  state.grad_counts = {1};
+  EXPECT_EQ(message([&] { tx.update(some_params(), state, some_params()); }),
+            "[accumulate] the state counts the gradients of 1 arrays, expected 2, as many as the model has. Make a new "
+            "state.");
+}
+
 // Data parallel: nothing moves until the boundary, where all gradients are reduced once.
 TEST(Accumulate, PendingGradientsAreReducedAtTheBoundary) {
   const Layout layout{make_mesh({{"data", 4}}), {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
@@ -143,6 +179,18 @@ TEST(Lookahead, MovesTheSlowWeightsEveryKUpdates) {
   optimizer.update(params, g);
   expect_near(params.at("p"), {0}, 1e-6);  // 1 + 0.5 (-1 - 1)
   expect_near(optimizer.state().slow.at("p"), {0}, 1e-6);
+}
+
+// With the state its count begins anew, so that the schedule does.
+TEST(Lookahead, AStateThatIsResetCountsFromZero) {
+  Tree params{{"p", array<float>({0})}};
+  const Tree g{{"p", array<float>({1})}};
+  const Schedule rate = [](int64_t count) { return count == 0 ? 1.0 : 10.0; };
+  Optimizer optimizer(params, lookahead(sgd({.learning_rate = rate}), 2, 1, true));
+  for (const float expected : {-1, -11, -12, -22}) {
+    optimizer.update(params, g);
+    expect_near(params.at("p"), {expected}, 1e-5);
+  }
 }
 
 TEST(ParamsEma, AveragesWhatTheParametersBecome) {
