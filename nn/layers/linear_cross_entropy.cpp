@@ -5,6 +5,10 @@
 #include "nn/layers/shapes.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/joining.h"
+#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/matrix_product.h"
 
 namespace tessera::nn {
 
@@ -12,30 +16,41 @@ namespace {
 
 constexpr const char* verb = "linear_cross_entropy";
 
-const Param& kernel_of(const Linear& head) {
-  if (head.bias || head.lora)
+// What a head multiplies: its logits are x kernel.
+struct Factors {
+  Array x, kernel;
+};
+
+// x kernel + scale (x a) b is one product, of x beside scale (x a) and the kernel above b.
+Factors factors_of(const Linear& head, const Array& x) {
+  if (head.bias)
     fail(ErrorKind::bad_argument, verb,
-         "the head has a {}, expected a kernel alone. Make it with {{.bias = false}}, or write cross_entropy(head(x), "
-         "labels).",
-         head.bias ? "bias" : "low-rank change");
-  return head.kernel;
+         "the head has a bias, expected a kernel alone. Make it with {.bias = false}, or write cross_entropy(head(x), "
+         "labels).");
+  check_features(verb, x, head.kernel);
+  const Array in = head.dtypes.in(x), kernel = head.dtypes.in(head.kernel);
+  if (!head.lora) return {in, kernel};
+  const Array thin = head.lora->scale * matmul(in, head.dtypes.in(head.lora->a));
+  return {concatenate({in, thin}, -1), concatenate({stop_gradient(kernel), head.dtypes.in(head.lora->b)}, 0)};
 }
-const Param& kernel_of(const Embedding& head) { return head.tokens; }
+
+Factors factors_of(const Embedding& head, const Array& x) {
+  check_features(verb, x, head.tokens, 1);
+  return {head.dtypes.in(x), head.dtypes.in(head.tokens)};
+}
 
 template <class Head, class Loss>
 auto loss_of(const Head& head, const Operand& x, LinearCrossEntropyOptions& options, const Loss& loss) {
   const CallerScope caller(x.where());
   const ModuleScope scope(head);
-  const Param& kernel = kernel_of(head);
+  const Factors factors = factors_of(head, x.array());
   if constexpr (std::is_same_v<Head, Embedding>) {
     options.transposed = true;
     if (!options.vocab) options.vocab = head.vocab;
   } else {
     options.transposed = false;
   }
-  check_features(verb, x.array(), kernel, options.transposed ? 1 : 0);
-  const Array in = head.dtypes.in(x.array());
-  return loss(Operand(in, x.where()), head.dtypes.in(kernel));
+  return loss(Operand(factors.x, x.where()), factors.kernel);
 }
 
 template <class Head>

@@ -1,6 +1,7 @@
 // The functions of Decoder, for the files that compile one family each, and the parts that blocks are made of.
 #pragma once
 
+#include "nn/layers/linear_cross_entropy.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"
 #include "nn/models/gpt2.h"
@@ -52,11 +53,12 @@ Array attended(const Param& tokens, const Array& x);
 template <class Model>
 WeightedSum head_loss(const Model& model, const Array& x, const Array& labels, const Array& weights) {
   const double cap = model.config.logit_softcap;
-  return linear_cross_entropy_sum(x, model.head ? model.head->kernel : model.embed.tokens, labels,
-                                  {.weights = weights,
-                                   .transposed = !model.head,
-                                   .vocab = model.config.vocab,
-                                   .logit_softcap = cap == 0 ? std::nullopt : std::optional(cap)});
+  const LinearCrossEntropyOptions options{.weights = weights,
+                                          .transposed = !model.head,
+                                          .vocab = model.config.vocab,
+                                          .logit_softcap = cap == 0 ? std::nullopt : std::optional(cap)};
+  if (model.head) return linear_cross_entropy_sum(*model.head, x, labels, options);
+  return tessera::linear_cross_entropy_sum(x, model.embed.tokens, labels, options);
 }
 
 }  // namespace tessera::nn::detail

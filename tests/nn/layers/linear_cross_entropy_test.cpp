@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "nn/layers/lora.h"
 #include "nn/layers/norm.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
@@ -24,12 +25,15 @@ struct Decoder {
   RMSNorm norm;
   std::optional<Linear> head;  // none: the embedding is its own
 
-  static Decoder init(bool tied) {
+  static Decoder init(bool tied, bool lora = false) {
     const auto [k1, k2] = split<2>(Key(3));
     const Axis vocab{"vocab", 16}, width{"embed", 8};
     Decoder decoder{
         .embed = Embedding::init(k1, vocab, width, init::normal(1)), .norm = RMSNorm::init({"norm", 8}), .head = {}};
     if (!tied) decoder.head = Linear::init(k2, width, vocab, {.bias = false});
+    if (!lora) return decoder;
+    decoder.head = with_lora(k1, *decoder.head, {.rank = 3});
+    decoder.head->lora->b.value = normal(k2, {3, 16});  // not its zeros
     return decoder;
   }
 
@@ -76,6 +80,17 @@ TEST(HeadLoss, IsThatOfTheLogitsUnderEveryStrategy) {
       expect_plain(nn::value_and_grad(again)(model, batch), expected, 1e-12);
       expect_plain(nn::accumulate_gradients(chunked, 2)(model, batch), expected, 1e-12);
     }
+  }
+}
+
+TEST(HeadLoss, OfALowRankChangeIsThatOfTheLogits) {
+  const Decoder whole = cast(Decoder::init(false, true), float64);
+  const std::pair<Array, Decoder> expected = nn::value_and_grad(plain)(whole, make_batch());
+  EXPECT_GT(difference(expected.second.head->lora->a.value, zeros({8, 3}, float64)), 0.01);
+  for (const auto& [name, layout] : strategies()) {
+    SCOPED_TRACE(name);
+    const Decoder model = filter_shard(whole, layout);
+    expect_plain(nn::value_and_grad(chunked)(model, filter_shard(make_batch(), layout)), expected, 1e-12);
   }
 }
 

@@ -1,6 +1,7 @@
 // The decoders: every family on every mesh, packed documents, decoding, padding, and recomputed activations.
 #include <gtest/gtest.h>
 
+#include "nn/layers/lora.h"
 #include "nn/models/causal_lm.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"
@@ -294,10 +295,23 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
       testing::expect_error_with(ErrorKind::bad_argument, {"35 given, expected 0 to 29."},
                                  [&] { sum(model.decode(beyond, cache)).item<float>(); });
       testing::expect_error_with(ErrorKind::bad_argument,
-                                 {"[linear_cross_entropy] indices from ", " to 35 given, expected 0 to 29."},
+                                 {"[linear_cross_entropy] ", "indices from ", " to 35 given, expected 0 to 29."},
                                  [&] { model.loss(labels, beyond).sum.item<float>(); });
     }
   }
+}
+
+// What the head has beside its kernel counts in the loss as in the logits.
+TEST(Models, lose_what_a_low_rank_change_of_the_head_says) {
+  CausalLm model = model_of(families()[0]);
+  auto& head = std::get<Llama>(model.decoder).head;
+  head = with_lora(Key(4), *head, {.rank = 2});
+  const Array ids = ids_of(2, 7), labels = ids_of(2, 7, 6);
+  const double before = model.loss(ids, labels).mean().item<double>();
+  head->lora->b.value = normal(Key(5), head->lora->b.value.shape());
+  const double expected = cross_entropy(model(ids), labels).item<double>();
+  EXPECT_GT(std::abs(before - expected), 0.01);
+  EXPECT_NEAR(model.loss(ids, labels).mean().item<double>(), expected, 1e-5);
 }
 
 // Transformers' own numbers: tests/reference/hf/mixtral_balance.
