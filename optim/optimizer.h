@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -156,6 +157,9 @@ class Optimizer {
     return detail::number_of("grad_norm", told_.norms, label);
   }
 
+  // The same in copies alone: an optimizer with other options that is put in this one's place has another.
+  const std::shared_ptr<const void>& identity() const { return identity_; }
+
   // A mistake: an optimizer has no text of its own.
   friend std::ostream& operator<<(std::ostream& out, const Optimizer&) {
     static_assert(tessera::detail::never<Model>, "tessera: of an optimizer print nn::tree_summary(optimizer).");
@@ -249,6 +253,7 @@ class Optimizer {
   OptimizerOptions options_;
   State state_;
   int64_t count_ = 0;
+  std::shared_ptr<const void> identity_ = std::make_shared<char>();
   detail::Told told_;  // of the last update
   detail::MadeFor made_for_;
   detail::Answers answers_;

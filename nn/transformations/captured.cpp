@@ -133,6 +133,7 @@ struct Recordings::Recorded {
   std::vector<Kind> inputs, changed;
   std::vector<const void*> objects;
   std::vector<std::string> numbers;
+  std::vector<std::shared_ptr<const void>> identities;
   std::vector<bool> counted;  // which of the numbers the first call changed: the host keeps them
 
   std::vector<Location> places;  // of the latest call before the recording, then of what is read in place
@@ -148,7 +149,8 @@ struct Recordings::Recorded {
         inputs(kinds_of(call.inputs)),
         changed(kinds_of(call.changed)),
         objects(addresses_of(call)),
-        numbers(call.numbers) {
+        numbers(call.numbers),
+        identities(call.identities) {
     for (const Array* x : call.inputs) places.emplace_back(x->is_absent() ? Tensors() : x->impl()->local);
   }
 
@@ -166,7 +168,7 @@ struct Recordings::Recorded {
 
   bool is_for(const CapturedCall& call) const {
     return rest == call.rest && inputs == kinds_of(call.inputs) && changed == kinds_of(call.changed) &&
-           objects == addresses_of(call) && has_numbers(call.numbers);
+           objects == addresses_of(call) && identities == call.identities && has_numbers(call.numbers);
   }
   bool has_numbers(const std::vector<std::string>& now) const {
     if (now.size() != numbers.size()) return false;

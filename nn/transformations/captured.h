@@ -32,6 +32,7 @@ struct CapturedCall {
   std::vector<Object> objects;
   std::vector<Array*> changed;
   std::vector<std::string> numbers;
+  std::vector<std::shared_ptr<const void>> identities;  // of parts with numbers that no tree shows
 
   std::function<std::any()> step;
   std::function<std::vector<Array*>(std::any&)> arrays;  // of a result
@@ -57,21 +58,17 @@ class Recordings {
 
 // The static values of a tree as text, but for those that are not known yet.
 struct NumberCollector {
-  std::vector<std::string>& texts;
-  std::string late;
+  CapturedCall& call;
+  std::string late = {};
   template <class T>
   void operator()(T& part, const Place& place) {
     const std::string path = place.path();
     if constexpr (requires { part.settle(); }) late = path + ".";
-    if (late.empty() || !path.starts_with(late)) texts.push_back(path + "=" + text_of_part(part));
+    if constexpr (requires { std::shared_ptr<const void>(part.identity()); })
+      call.identities.push_back(part.identity());
+    if (late.empty() || !path.starts_with(late)) call.numbers.push_back(path + "=" + text_of_part(part));
   }
 };
-
-template <class Tree>
-void add_numbers(Tree& tree, std::vector<std::string>& texts) {
-  NumberCollector collector{texts, {}};
-  walk_all(tree, collector);
-}
 
 // An argument that the step is given as it is, and one that it may only read.
 template <class Tree>
@@ -80,7 +77,7 @@ void add_to(CapturedCall& call, Tree& tree, std::true_type /*changes*/) {
   call.changed.insert(call.changed.end(), bare.arrays.begin(), bare.arrays.end());
   call.objects.push_back({&tree, sizeof(tree)});
   call.numbers.push_back(std::to_string(bare.structure));
-  add_numbers(tree, call.numbers);
+  walk_all(tree, NumberCollector{call});
 }
 template <class Tree>
 void add_to(CapturedCall& call, Tree& tree, std::false_type) {

@@ -338,6 +338,22 @@ TEST_F(DeviceGraphs, CopiesAndRestoredStatesAreSeen) {
   EXPECT_EQ(trained(true), trained(false));
 }
 
+// Its learning rate is a number that no tree shows.
+TEST_F(DeviceGraphs, AnotherOptimizerInTheSamePlaceIsRecordedAnew) {
+  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  Array model = device_put(full({4}, 0), {"batch"}, layout);
+  const Array grads = device_put(full({4}, 1), {"batch"}, layout);
+  const auto of_rate = [&](double rate) { return optim::Optimizer(model, optim::sgd({.learning_rate = rate})); };
+  auto optimizer = of_rate(1);
+  nn::Captured step([](Array& m, decltype(optimizer)& o, const Array& g) {
+    o.update(m, g);
+    return m;
+  });
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(step(model, optimizer, grads).to_host<float>()[0], -i);
+  optimizer = of_rate(10);
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(step(model, optimizer, grads).to_host<float>()[0], -3 - 10 * i);
+}
+
 TEST_F(DeviceGraphs, ANumberThatTheStepChangesIsRefused) {
   struct Counting {
     Array w;
