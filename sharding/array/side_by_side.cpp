@@ -189,13 +189,22 @@ class Pool {
   std::atomic<int> asleep_ = 0;
 };
 
+// What the backward pass excludes, by guarding names: LibTorch 2.15 has none.
+template <class Key>
+constexpr c10::DispatchKeySet names() {
+  if constexpr (requires { Key::Named; })
+    return c10::DispatchKeySet(Key::Named);
+  else
+    return {};
+}
+
 }  // namespace
 
 bool is_plain_thread() {
   if (c10::memoryProfilingEnabled()) return false;
   const c10::impl::LocalDispatchKeySet mine = c10::impl::tls_local_dispatch_key_set();
   return mine.included_ == c10::default_included_set &&
-         mine.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;  // the backward pass excludes it
+         mine.excluded_ - names<c10::DispatchKey>() == c10::default_excluded_set;
 }
 
 WithoutTeams::WithoutTeams(bool on) {
