@@ -67,25 +67,28 @@ ControlPlane::ControlPlane(Store beating, Store looking, int index, int count, D
 
 // ---- What this process says of itself
 
-void ControlPlane::run() try {
-  while (true) {
-    beat();
+void ControlPlane::run() {
+  for (bool is_over = false; !is_over;) {
+    try {
+      beat();
+    } catch (const std::exception&) {  // the store is silent or gone: whoever waits for a process will say so
+    }
     look_after_watched();
     std::unique_lock lock(mutex_);
-    if (stopped_.wait_for(lock, period_, [this] { return is_stopped_; })) return;
+    is_over = stopped_.wait_for(lock, period_, [this] { return is_stopped_; });
   }
-} catch (const std::exception&) {  // the store is gone: whoever waits for a process will say so
 }
 
 void ControlPlane::beat() {
-  const std::lock_guard lock(mutex_);
-  const int64_t seconds = whole_seconds(Clock::now() - standing_.since);
-  std::string said = standing_.words;
-  if (standing_.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
-  if (standing_.sign == Sign::computes)
+  const std::lock_guard lock(beating_mutex_);
+  const Standing now = standing();
+  const int64_t seconds = whole_seconds(Clock::now() - now.since);
+  std::string said = now.words;
+  if (now.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
+  if (now.sign == Sign::computes)
     said = fmt::format("has been computing for {} s{}{}", seconds, said.empty() ? "" : ", after ", said);
-  beating_.set(keys_[index_], fmt::format("{} {} {} {} {}", ++number_, milliseconds_now(), standing_.verbs,
-                                          static_cast<char>(standing_.sign), said));
+  beating_.set(keys_[index_], fmt::format("{} {} {} {} {}", ++number_, milliseconds_now(), now.verbs,
+                                          static_cast<char>(now.sign), said));
 }
 
 // Threads beside the one that computes stand nowhere, and who has left stays so.
@@ -150,16 +153,22 @@ std::string ControlPlane::look() {
 std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members, const Waiting& waiting,
                                                  Evidence evidence, bool is_last_look) {
   const std::lock_guard lock(looking_mutex_);
+  const Duration allowed = evidence == Evidence::none ? std::max(timeout_ * 4 / 5, period_ * 3) : period_ * 5 / 2;
+  const Clock::time_point asked = Clock::now();
   try {
-    if (std::string loss = look(); !loss.empty()) return loss;
+    std::string loss = look();
+    silent_since_.reset();
+    has_store_ = true;
+    if (!loss.empty()) return loss;
   } catch (const std::exception& error) {
     has_store_ = false;
     const bool is_silent = std::string_view(error.what()).find("imeout") != std::string_view::npos;
+    if (!silent_since_) silent_since_ = asked;
+    if (is_silent && evidence == Evidence::none && Clock::now() - *silent_since_ <= allowed) return std::nullopt;
     return fmt::format("{}, which keeps the store of all processes, {}", keeper_,
                        is_silent ? "does not answer: it is stopped, or its machine cannot be reached" : "is gone");
   }
   const Clock::time_point now = Clock::now();
-  const Duration allowed = evidence == Evidence::none ? std::max(timeout_ * 4 / 5, period_ * 3) : period_ * 5 / 2;
   std::vector<int> silent;
   for (int process = 0; process < count_; ++process) {
     const Beat& beat = beats_[process];
@@ -186,7 +195,11 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
 std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting) {
   const std::lock_guard lock(looking_mutex_);
   const std::string here = place_of(waiting);
-  const int64_t mine = verbs();
+  const std::thread::id me = std::this_thread::get_id();
+  if (me != computing_ && me != thread_.get_id())
+    return fmt::format("not all have come to {} within {:.1f} s, where a thread beside the one that computes waits",
+                       here, std::chrono::duration<double>(longest_of(waiting)).count());
+  const int64_t mine = standing().verbs;
   std::vector<std::string> behind, elsewhere;
   for (const int member : members) {
     const Beat& beat = beats_[member];
@@ -204,9 +217,9 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
                      advice);
 }
 
-int64_t ControlPlane::verbs() const {
+ControlPlane::Standing ControlPlane::standing() const {
   const std::lock_guard lock(mutex_);
-  return standing_.verbs;
+  return standing_;
 }
 
 // ---- Waiting

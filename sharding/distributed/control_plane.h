@@ -87,7 +87,7 @@ class ControlPlane {
   std::optional<std::string> loss_of(const std::vector<int>& members, const Waiting& waiting, Evidence evidence,
                                      bool is_last_look);
   std::string who_is_elsewhere(const std::vector<int>& members, const Waiting& waiting);
-  int64_t verbs() const;
+  Standing standing() const;
   Duration longest_of(const Waiting& waiting) const;
   [[noreturn]] void diagnose(const Waiting& waiting, const std::vector<int>& members, const char* words_of_failure);
   [[noreturn]] void fail_with(const Waiting& waiting, const std::string& loss);
@@ -101,15 +101,18 @@ class ControlPlane {
   const std::thread::id computing_ = std::this_thread::get_id();  // the thread that joined, and computes
   std::vector<std::string> keys_;
 
+  std::mutex beating_mutex_;  // one heartbeat after another
+  int64_t number_ = 0;
+
   mutable std::mutex mutex_;  // guards the members down to stopped_
   Standing standing_;
-  int64_t number_ = 0;
   std::deque<Watched> watched_;
   bool is_stopped_ = false;
   std::condition_variable stopped_;
 
-  std::mutex looking_mutex_;  // guards beats_
+  std::mutex looking_mutex_;  // guards the two below
   std::vector<Beat> beats_;
+  std::optional<Clock::time_point> silent_since_;  // when the store was asked and did not answer
   std::atomic<bool> has_store_{true};
 
   std::thread thread_;

@@ -73,6 +73,9 @@ class ProcessGroup {
   // A second group of the same processes, for collectives in an order of their own: sums of gradients that begin in the
   // backward pass.
   virtual ProcessGroup& beside() { return *this; }
+  // A group of the same processes, for messages from the first to the second alone: those that are under way keep no
+  // other group waiting.
+  virtual ProcessGroup& one_way() { return beside(); }
 };
 
 // The group of these processes (indices in the program, this process's among them), in this order, for tensors on this

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -42,6 +43,8 @@ using Gloo = c10d::ProcessGroupGloo;
 struct Store::Client {
   c10::intrusive_ptr<c10d::Store> keys;
   Duration longest;
+  std::mutex asking = {};  // guards `last`
+  std::shared_future<void> last = {};
 };
 
 Store::Store(const std::string& host, int port, bool is_keeper, Duration longest, const std::string& prefix) {
@@ -52,27 +55,37 @@ Store::Store(const std::string& host, int port, bool is_keeper, Duration longest
   options.waitWorkers = false;
   options.timeout = std::max<Duration>(longest, 300s);  // of the connection; answer() has the other
   auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
-  client_ =
-      std::make_shared<const Client>(Client{c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest});
+  client_ = std::make_shared<Client>(c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest);
 }
 
 // LibTorch's client waits for ever for one that is stopped, its own timeout or not: in a thread that nobody waits for.
+// Of these there is one at a time.
 template <class Ask>
 auto Store::answer(Ask ask) const {
+  const std::lock_guard lock(client_->asking);
+  const auto until = std::chrono::steady_clock::now() + client_->longest;
+  const auto check = [&](const auto& answer) {
+    if (answer.wait_until(until) != std::future_status::ready)
+      throw std::runtime_error(fmt::format("no answer within the timeout of {} ms", client_->longest.count()));
+  };
+  if (client_->last.valid()) check(client_->last);
+  const auto answered = std::make_shared<std::promise<void>>();
   std::packaged_task<decltype(ask(*client_->keys))()> task([client = client_, ask] {
     const Quiet quiet;
     return ask(*client->keys);
   });
   auto answer = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (answer.wait_for(client_->longest) != std::future_status::ready)
-    throw std::runtime_error(fmt::format("no answer within the timeout of {} ms", client_->longest.count()));
+  client_->last = answered->get_future();
+  std::thread([task = std::move(task), answered]() mutable {
+    task();
+    answered->set_value();
+  }).detach();
+  check(answer);
   return answer.get();
 }
 
 void Store::set(const std::string& key, const std::string& value) const {
-  const Quiet quiet;
-  client_->keys->set(key, value);
+  answer([key, value](c10d::Store& store) { store.set(key, value); });
 }
 
 std::vector<std::string> Store::get(const std::vector<std::string>& keys) const {
@@ -161,7 +174,8 @@ class GlooGroup : public ProcessGroup {
         });
     auto connected = connect.get_future();
     std::thread(std::move(connect)).detach();
-    control_->wait({.operation = "initialize", .where = {}}, processes_, [&](Duration longest) {
+    const char* operation = name == "agreement" ? "initialize" : "process_group";
+    control_->wait({.operation = operation, .where = {}}, processes_, [&](Duration longest) {
       if (connected.wait_for(longest) != std::future_status::ready) return false;
       gloo_ = connected.get();
       return true;

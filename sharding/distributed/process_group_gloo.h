@@ -31,7 +31,7 @@ class Store {
   struct Client;
   template <class Ask>
   auto answer(Ask ask) const;
-  std::shared_ptr<const Client> client_;
+  std::shared_ptr<Client> client_;
 };
 
 struct World;

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,24 +116,34 @@ bool is_own(const std::string& host) {
   return is;
 }
 
-// Connects to where the store should be, and lets go: this machine's address on the way there; empty where nobody
-// listens. LibTorch's client complains on stderr while nobody does.
-std::string address_towards(const std::string& host, int port) {
-  std::string address;
+// The two ends of a connection, as numbers; empty where there is none.
+struct Ends {
+  std::string own, other;
+};
+
+std::string address_of_end(int fd, int (*name_of)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage end{};
+  socklen_t size = sizeof end;
+  std::array<char, NI_MAXHOST> text{};
+  auto* address = reinterpret_cast<sockaddr*>(&end);
+  const bool is_known = name_of(fd, address, &size) == 0 &&
+                        ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+  return is_known ? text.data() : "";
+}
+
+// Connects to where the store should be, and lets go. LibTorch's client complains on stderr while nobody listens.
+Ends ends_towards(const std::string& host, int port) {
+  Ends ends;
   const auto all = addresses_of(host, port);
-  for (const addrinfo* one = all.get(); one && address.empty(); one = one->ai_next) {
+  for (const addrinfo* one = all.get(); one && ends.own.empty(); one = one->ai_next) {
     const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    sockaddr_storage own{};
-    socklen_t size = sizeof own;
-    std::array<char, NI_MAXHOST> text{};
-    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) ==
-            0)
-      address = text.data();
+    const timeval longest{.tv_sec = 2, .tv_usec = 0};  // where packets are lost without a word
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
+    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0)
+      ends = {address_of_end(fd, ::getsockname), address_of_end(fd, ::getpeername)};
     ::close(fd);
   }
-  return address;
+  return ends;
 }
 
 // As it was named; else of one machine, and of one container on it.
@@ -162,10 +173,10 @@ class Meeting {
       : launch_(std::move(launch)), machine_(std::move(machine)), timeout_(timeout), start_timeout_(start_timeout) {}
 
   detail::World join() {
-    const std::string own_address = check_address();
+    Ends ends = found();
     const detail::Store all = opened("tessera/" + launch_.attempt);
-    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = own_address};
-    if (is_keeper()) world.address = address_towards(launch_.host, launch_.port);
+    if (is_keeper()) ends = ends_towards(launch_.host, launch_.port);
+    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = ends.own};
     try {
       const std::string prefix = fmt::format("tessera/{}/{}", launch_.attempt, number_of_run(all));
       const auto connect = [&](Duration longest) {
@@ -175,7 +186,9 @@ class Meeting {
       check_count(*world.store);
       world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
                                                              timeout_, keeper());
+      if (ends.own != ends.other) world.store->first("seen", ends.other);
       wait_for_all(*world.store, *world.control);
+      if (ends.own == ends.other) world.address = address_for_others(*world.store, ends.own);
       world.machines = machines(*world.store);
       world.on_machine = number_on_machine(world.machines);
       return world;
@@ -204,10 +217,10 @@ class Meeting {
          launch_.index, launch_.count, seconds(start_timeout_), words);
   }
 
-  // Waits until somebody listens; this machine's address on the way there.
-  std::string check_address() const {
-    std::string own;
-    while (!is_keeper() && (own = address_towards(launch_.host, launch_.port)).empty()) {
+  // Waits until somebody listens.
+  Ends found() const {
+    Ends ends;
+    while (!is_keeper() && (ends = ends_towards(launch_.host, launch_.port)).own.empty()) {
       if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
         fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
       if (Clock::now() > until_)
@@ -215,7 +228,15 @@ class Meeting {
                                 launch_.is_agents_store ? "" : "; not seen: 0"));
       std::this_thread::sleep_for(20ms);
     }
-    return own;
+    return ends;
+  }
+
+  // On the store's machine its name may mean an address that holds there only, as 127.0.1.1: then that under which
+  // another machine has found it.
+  static std::string address_for_others(const detail::Store& run, const std::string& own) {
+    if (!run.has("seen")) return own;
+    const std::string seen = run.get({"seen"})[0];
+    return is_own(seen) ? seen : own;
   }
 
   // What takes connections and never answers would be waited for for ever: by a thread that nobody waits for.

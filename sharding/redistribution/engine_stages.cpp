@@ -20,7 +20,7 @@ int process_on(const MeshImpl* stage) {
 void send(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting) {
   std::vector<Message> messages;
   for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
-  ProcessGroup& group = process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device).beside();
+  ProcessGroup& group = process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device).one_way();
   (void)group.exchange(std::move(messages), {}, waiting);
 }
 
@@ -32,7 +32,7 @@ Tensors received(const Type* from, const Type* to, const Waiting& waiting) {
     messages.push_back({0, arrived.back()});
   }
   process_group({process_on(from->mesh), to->mesh->process}, to->mesh->device)
-      .beside()
+      .one_way()
       .exchange({}, std::move(messages), waiting)
       ->wait();
   return arrived;

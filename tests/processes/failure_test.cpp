@@ -90,6 +90,15 @@ const auto name = [](const auto& c) { return fmt::format("{}_{}", c.param.kind, 
 
 INSTANTIATE_TEST_SUITE_P(All, Harm, ::testing::ValuesIn(harms), name);
 
+// Not even of process 0, whose store is silent as long.
+TEST(Pause, ShorterThanTheTimeoutEndsNothing) {
+  if (on_accelerators()) GTEST_SKIP() << "the victims' program is another one";
+  for (const int victim : {0, 1}) {
+    const Outcome outcome = run_three(fmt::format("{} pause_long {}", TESSERA_VICTIM, victim), 30);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  }
+}
+
 // ---- Beside what was begun ahead
 
 struct TrainingCase {

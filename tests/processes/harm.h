@@ -30,6 +30,7 @@ inline void suffer(const std::string& kind) {
   if (kind == "kill") ::raise(SIGKILL);
   if (kind == "stop") ::raise(SIGSTOP);
   if (kind == "pause") pause_for(2);
+  if (kind == "pause_long") pause_for(8);
   if (kind == "abort") std::abort();
   if (kind == "vanish") ::_exit(0);
   if (kind == "exit") std::exit(0);

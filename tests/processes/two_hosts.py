@@ -12,11 +12,14 @@ import sys
 import tempfile
 import time
 
-# What ssh would do: enter the host, its own pids among it, and run a command there.
+# What ssh would do: enter the host, its own pids among it, and run a command there. As on Debian the first host's name
+# means an address there that no other host can reach.
 ENTER = """#!/bin/sh
 host=$1; shift
-case $host in 10.77.0.1) space=%s;; *) space=%s;; esac
-exec ip netns exec $space unshare -u -p -f --mount-proc sh -c "hostname $host; $*"
+case $host in 10.77.0.1) space=%s; first=127.0.1.1;; *) space=%s; first=10.77.0.1;; esac
+echo "127.0.0.1 localhost\n$first first" > $0.$host
+exec ip netns exec $space unshare -u -p -f --mount-proc \\
+  sh -c "hostname $host; mount --bind $0.$host /etc/hosts; $*"
 """
 
 
@@ -87,23 +90,23 @@ class Hosts:
         return found
 
 
-def by_variables(enter, command, machines):
+def by_variables(enter, command, machines, address):
     """What torchrun would do on both hosts, with as many processes on each, each with a name for its machine."""
     n = len(machines)
     ranks = [f"{enter} 10.77.0.{1 + 2 * rank // n} env RANK={rank} LOCAL_RANK={rank % (n // 2)} WORLD_SIZE={n} "
-             f"TESSERA_MACHINE={machines[rank]} LOCAL_WORLD_SIZE={n // 2} MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 "
+             f"TESSERA_MACHINE={machines[rank]} LOCAL_WORLD_SIZE={n // 2} MASTER_ADDR={address} MASTER_PORT=29500 "
              + " ".join(command) for rank in range(n)]
     return ["sh", "-c", "status=0; pids=; " + " ".join(f"{rank} & pids=\"$pids $!\";" for rank in ranks)
             + " for pid in $pids; do wait $pid || status=1; done; exit $status"]
 
 
-def launch(hosts, folder, command, machines=("", ""), **environment):
+def launch(hosts, folder, command, machines=("", ""), address="10.77.0.1", **environment):
     enter = os.path.join(folder, "enter.sh")
     with open(enter, "w") as script:
         script.write(ENTER % tuple(hosts.names))
     os.chmod(enter, 0o755)
     environment = dict(os.environ, OMP_NUM_THREADS="1", **environment)
-    return subprocess.Popen(by_variables(enter, command, machines), env=environment, stdout=subprocess.PIPE,
+    return subprocess.Popen(by_variables(enter, command, machines, address), env=environment, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
@@ -117,7 +120,7 @@ def check_training(hosts, args, folder):
     alone, together = os.path.join(folder, "alone.json"), os.path.join(folder, "together.json")
     done = run(train + ["--metrics", alone], env=dict(os.environ, OMP_NUM_THREADS="1"))
     assert done.returncode == 0, done.stdout
-    both = launch(hosts, folder, train + ["--metrics", together], TESSERA_TIMEOUT="60")
+    both = launch(hosts, folder, train + ["--metrics", together], address="first", TESSERA_TIMEOUT="60")
     output = both.communicate(timeout=240)[0]
     assert both.returncode == 0, output
     one, two = losses(alone), losses(together)

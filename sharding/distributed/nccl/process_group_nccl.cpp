@@ -87,7 +87,7 @@ ncclRedOp_t operation_of(ReduceOp how, const at::Tensor& t) {
   return ncclSum;
 }
 
-const Waiting joining{.operation = "initialize", .where = {}};
+const Waiting joining{.operation = "process_group", .where = {}};
 
 // That of the first of these processes, by way of the host's memory.
 ncclUniqueId id_of(const std::vector<int>& processes) {
@@ -120,7 +120,7 @@ class NcclGroup;
 // end would wait for processes that may be no more.
 struct Gpu {
   int device;
-  cudaStream_t stream = nullptr;  // of all communication
+  cudaStream_t stream = nullptr;  // of all communication, but for messages one way
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups;
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(compute_stream(device)); }
@@ -157,10 +157,17 @@ class GpuWork : public Work {
   std::shared_ptr<CUevent_st> done_;  // a CUDA event behind it
 };
 
+cudaStream_t new_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
 class NcclGroup : public ProcessGroup {
  public:
-  NcclGroup(Gpu& gpu, const std::vector<int>& processes)
+  NcclGroup(Gpu& gpu, const std::vector<int>& processes, cudaStream_t stream)
       : gpu_(gpu),
+        stream_(stream),
         processes_(processes),
         index_(static_cast<int>(std::find(processes.begin(), processes.end(), world().index) - processes.begin())) {
     if (index_ == size())
@@ -169,6 +176,13 @@ class NcclGroup : public ProcessGroup {
 
   int size() const override { return static_cast<int>(processes_.size()); }
   int index() const override { return index_; }
+  ProcessGroup& one_way() override {
+    if (!one_way_) {
+      one_way_ = std::make_unique<NcclGroup>(gpu_, processes_, new_stream());
+      one_way_->join();
+    }
+    return *one_way_;
+  }
 
   void join() {
     const ncclUniqueId id = id_of(processes_);
@@ -176,6 +190,7 @@ class NcclGroup : public ProcessGroup {
     queue(joining, [&] { check(ncclCommInitRankConfig(&communicator_, size(), id, index_, &config)); });
   }
   void abort() {
+    if (one_way_) one_way_->abort();
     if (communicator_) ncclCommAbort(std::exchange(communicator_, nullptr));
   }
 
@@ -267,13 +282,13 @@ class NcclGroup : public ProcessGroup {
     check(cudaSetDevice(gpu_.device));
     const auto ready = new_event(), done = new_event();
     check(cudaEventRecord(ready.get(), gpu_.compute()));
-    check(cudaStreamWaitEvent(gpu_.stream, ready.get()));
+    check(cudaStreamWaitEvent(stream_, ready.get()));
     queue(waiting, [&] {
       check(ncclGroupStart());
-      calls(communicator_, gpu_.stream);
+      calls(communicator_, stream_);
       check(ncclGroupEnd());
     });
-    check(cudaEventRecord(done.get(), gpu_.stream));
+    check(cudaEventRecord(done.get(), stream_));
     if (world().control && !is_recording())  // an error of the GPU itself is for whoever calls it next
       world().control->watch(waiting, processes_, [done, device = gpu_.device](std::chrono::milliseconds) {
         cudaSetDevice(device);
@@ -283,8 +298,10 @@ class NcclGroup : public ProcessGroup {
   }
 
   Gpu& gpu_;
+  const cudaStream_t stream_;
   const std::vector<int> processes_;
   const int index_;
+  std::unique_ptr<NcclGroup> one_way_;
   ncclComm_t communicator_ = nullptr;
 };
 
@@ -295,7 +312,7 @@ void Gpu::abort() {
 Gpu* new_gpu(c10::Device named) {
   auto* gpu = new Gpu{.device = chosen_device(named), .groups = {}};
   check(cudaSetDevice(gpu->device));
-  check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
+  gpu->stream = new_stream();
   return gpu;
 }
 
@@ -309,7 +326,7 @@ ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
          static_cast<int>(device.index()), gpu->device);
   auto& group = gpu->groups[processes];
   if (!group) {
-    group = std::make_unique<NcclGroup>(*gpu, processes);
+    group = std::make_unique<NcclGroup>(*gpu, processes, gpu->stream);
     group->join();
   }
   return *group;
