@@ -88,6 +88,19 @@ void make_factored(const ScaleByFactoredRms& o, const nn::Leaves& params, ByPath
 
 namespace {
 
+// The dims of which a state was made. Error (shape_mismatch): it was made for a parameter of another shape.
+FactoredDims dims_of_state(const ScaleByFactoredRms& o, const nn::Leaf& parameter, const Array& row, const Array& col) {
+  const auto dims = factored_dims(o, parameter.value->shape());
+  const auto fits = [&](const Array& moment, int dim) {
+    return moment.shape() == type_without(*parameter.value, dim).shape;
+  };
+  if (dims && fits(row, dims->largest) && fits(col, dims->second)) return *dims;
+  fail(ErrorKind::shape_mismatch, "scale_by_factored_rms",
+       "{}{} given for a state of {} and {}, which was made for a parameter of another shape. Make a new state.",
+       parameter.path.empty() ? "" : parameter.path + ": ", parameter.value->type_string(), row.type_string(),
+       col.type_string());
+}
+
 Array factored_update(const Array& g, const Array& squares, double beta, FactoredDims dims, Array& row, Array& col) {
   const auto [d1, d0] = dims;
   row = kept(beta * row + (1 - beta) * mean(squares, {d0}), row, "scale_by_factored_rms");
@@ -113,7 +126,7 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
     const Array g = astype(u, moment_dtype(u.dtype())), squares = square(g) + o.epsilon;
     const auto r = row.find(params[i].path), c = col.find(params[i].path);
     if (r != row.end() && c != col.end()) {
-      const FactoredDims dims = *factored_dims(o, u.shape());
+      const FactoredDims dims = dims_of_state(o, params[i], r->second, c->second);
       follow_without(r->second.value, params[i], dims.largest), follow_without(c->second.value, params[i], dims.second);
       u = factored_update(g, squares, beta, dims, r->second.value, c->second.value);
       continue;

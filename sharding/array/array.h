@@ -102,6 +102,7 @@ class Array {
 
   // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis), x.at(ids). An integer selects
   // one element and removes its dim, an array of integers those that take() would; {} and omitted entries select all.
+  // The dims of the array come first in the result if other entries stand between it and an integer.
   // Along a sharded dim each device gets the elements of its block of the result from the devices that hold them; a dim
   // that its mesh axes no longer divide becomes whole. Errors (bad_argument): an integer out of range, more entries
   // than dims, two ellipses or arrays, a step of zero.

@@ -4,8 +4,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "sharding/diagnostics/fail.h"
-
 namespace tessera::detail {
 
 namespace {
@@ -63,12 +61,25 @@ void SavedResults::call(std::string_view operation, size_t arguments, size_t res
   if (!is_kept(operation)) return compute();
   const Quiet inner_calls;
   if (replays_ && take(operation, arguments, stack)) return;
+  Shapes shapes = replays_ ? Shapes() : shapes_of(stack, arguments);
   compute();
-  if (!replays_) keep(operation, results, stack);
+  if (!replays_) keep(operation, std::move(shapes), results, stack);
 }
 
-void SavedResults::keep(std::string_view operation, size_t results, const torch::jit::Stack& stack) {
-  Kept kept{.operation = std::string(operation), .values = {}, .versions = {}};
+SavedResults::Shapes SavedResults::shapes_of(const torch::jit::Stack& stack, size_t arguments) {
+  Shapes shapes;
+  for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
+    if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
+    const at::Tensor& t = stack[i].toTensor();
+    shapes.push_back(static_cast<int64_t>(t.scalar_type()));
+    shapes.insert(shapes.end(), t.sizes().begin(), t.sizes().end());
+    shapes.insert(shapes.end(), t.strides().begin(), t.strides().end());
+  }
+  return shapes;
+}
+
+void SavedResults::keep(std::string_view operation, Shapes shapes, size_t results, const torch::jit::Stack& stack) {
+  Kept kept{.operation = std::string(operation), .shapes = std::move(shapes), .values = {}, .versions = {}};
   for (size_t i = stack.size() - results; i < stack.size(); ++i) {
     kept.values.push_back(handle_to(stack[i]));
     kept.versions.push_back(version_of(stack[i]));
@@ -77,10 +88,11 @@ void SavedResults::keep(std::string_view operation, size_t results, const torch:
 }
 
 bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit::Stack& stack) {
-  if (next_ == kept_.size() || kept_[next_].operation != operation)
-    fail(ErrorKind::bad_argument, "remat",
-         "the second run calls {} where the first {}. A function under remat does the same each time.", operation,
-         next_ == kept_.size() ? "had ended" : "called " + kept_[next_].operation);
+  if (next_ == kept_.size()) return false;
+  if (kept_[next_].operation != operation || kept_[next_].shapes != shapes_of(stack, arguments)) {
+    next_ = kept_.size();
+    return false;
+  }
   const Kept& kept = kept_[next_++];
   for (size_t i = 0; i < kept.values.size(); ++i)
     if (version_of(kept.values[i]) != kept.versions[i]) return false;

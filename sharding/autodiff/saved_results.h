@@ -17,9 +17,9 @@
 namespace tessera::detail {
 
 // The first run stores the results of every matrix product, convolution and attention here; the second run, after
-// begin_replay(), takes them instead of computing. All other operations run both times. Both runs must call the same
-// operations in the same order: another operation in the place of a stored one is an Error (bad_argument). A result
-// that was overwritten in the meantime is computed again.
+// begin_replay(), takes them instead of computing. All other operations run both times. Where the second run calls
+// another operation, or of other shapes, than the first, as LibTorch's kernels do that have a gradient, it computes
+// everything from there on. A result that was overwritten in the meantime is computed again.
 class SavedResults : public Interceptor {
  public:
   void begin_replay();
@@ -27,12 +27,15 @@ class SavedResults : public Interceptor {
             const std::function<void()>& compute) override;
 
  private:
+  using Shapes = std::vector<int64_t>;  // element types, sizes and strides of tensors, one behind the other
   struct Kept {
     std::string operation;
+    Shapes shapes;  // of its arguments
     std::vector<c10::IValue> values;
     std::vector<uint32_t> versions;
   };
-  void keep(std::string_view operation, size_t results, const torch::jit::Stack& stack);
+  static Shapes shapes_of(const torch::jit::Stack& stack, size_t arguments);
+  void keep(std::string_view operation, Shapes shapes, size_t results, const torch::jit::Stack& stack);
   bool take(std::string_view operation, size_t arguments, torch::jit::Stack& stack);
 
   std::vector<Kept> kept_;

@@ -33,6 +33,8 @@ bool JsonPart::has(std::string_view key) const {
   return found && !found->is_null();
 }
 
+bool JsonPart::names(std::string_view key) const { return member(value, key); }
+
 JsonPart JsonPart::at(std::string_view key) const {
   if (!member(value, key)) refuse(fmt::format("has no \"{}\".", key));
   return at_or_null(key);

@@ -190,11 +190,15 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
   return contents_->data.subspan(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.end - tensor.begin));
 }
 
+void SafetensorsFile::check_values(std::string_view name, std::span<const std::byte> values) const {
+  if (info(name).dtype == boolean && std::ranges::any_of(values, [](std::byte b) { return b > std::byte{1}; }))
+    refuse(path(), fmt::format("\"{}\" is a BOOL with bytes other than 0 and 1. Write it again.", name));
+}
+
 Array SafetensorsFile::array(std::string_view name) const {
   const TensorInfo& tensor = info(name);
   const std::span<const std::byte> values = bytes(name);
-  if (tensor.dtype == boolean && std::ranges::any_of(values, [](std::byte b) { return b > std::byte{1}; }))
-    refuse(path(), fmt::format("\"{}\" is a BOOL with bytes other than 0 and 1. Write it again.", name));
+  check_values(name, values);
   return array_from_bytes(values, tensor.dtype, tensor.shape);
 }
 

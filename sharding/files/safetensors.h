@@ -59,7 +59,10 @@ class SafetensorsFile {
   // shorter in the meantime ends this one with a bus error, as with every mapped file.
   std::span<const std::byte> bytes(std::string_view name) const;
 
-  // The tensor as an array on no mesh; its values are copied. Error (bad_file) if a BOOL has a byte other than 0 and 1.
+  // Error (bad_file) if the tensor is a BOOL, and one of these bytes of it is other than 0 and 1.
+  void check_values(std::string_view name, std::span<const std::byte> values) const;
+
+  // The tensor as an array on no mesh; its values are copied. Errors: those of check_values.
   Array array(std::string_view name) const;
 
   // Copies the values to `out`, which has room for info(name).end - info(name).begin bytes.

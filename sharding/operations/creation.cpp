@@ -92,6 +92,13 @@ int64_t whole_element(int64_t start, int64_t step, int64_t i) {
   return step > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
 }
 
+// How many there are from start to stop, which is not among them.
+uint64_t whole_count(int64_t start, int64_t stop, int64_t step) {
+  if (step > 0 ? start >= stop : start <= stop) return 0;
+  const auto minus = [](int64_t a, int64_t b) { return static_cast<uint64_t>(a) - static_cast<uint64_t>(b); };
+  return step > 0 ? (minus(stop, start) - 1) / minus(step, 0) + 1 : (minus(start, stop) - 1) / minus(0, step) + 1;
+}
+
 }  // namespace
 
 Array arange(Number stop, const CreationOptions& options) { return arange(0, stop, 1, options); }
@@ -100,7 +107,8 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
   if (step.floating == 0) fail(ErrorKind::bad_argument, "arange", "a step of 0 given, expected another number.");
   const auto whole = [](const Number& n) { return n.kind != Number::Kind::floating; };
   const bool integers = whole(start) && whole(stop) && whole(step);
-  const double count = std::ceil((stop.floating - start.floating) / step.floating);
+  const double count = integers ? static_cast<double>(whole_count(start.integer, stop.integer, step.integer))
+                                : std::ceil((stop.floating - start.floating) / step.floating);
   constexpr double most = 0x1p59;  // of 8 bytes each
   if (!(count < most))
     fail(ErrorKind::bad_argument, "arange",

@@ -219,7 +219,10 @@ Array contracted(std::string_view equation, const Pointers& operands, std::sourc
   return run(call, einsum_op.name, [&](Locals t, const BlockContext& block) {
     c10::SmallVector<at::Tensor, max_operands> tensors;
     for (int i = 0; i < call.operands; ++i) tensors.push_back(cuts ? beside_block(e.in[i], t[i], block) : t[i]);
-    return at::einsum(equation, tensors);
+    const auto type = tensors[0].scalar_type();
+    if (at::isFloatingType(type)) return at::einsum(equation, tensors);
+    for (at::Tensor& x : tensors) x = x.to(at::kLong);  // in which LibTorch adds up integers
+    return at::einsum(equation, tensors).to(type);
   });
 }
 

@@ -3,6 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <limits>
+#include <utility>
+
 #include "sharding/array/autograd.h"
 #include "sharding/array/recipe.h"
 #include "sharding/operations/elementwise_call.h"
@@ -22,6 +26,7 @@ const Operation mul_op{"mul", "*", multilinear, Padded::kept};
 const Operation div_op{"div", "*", nonlinear, Padded::kept_as_ones};
 const Operation add_scalar_op{"add_scalar", "*", nonlinear, Padded::kept};
 const Operation scale_op{"scale", "*", additive, Padded::kept};
+const Operation scale_without_end_op{"scale", "*", nonlinear, Padded::kept_as_ones};
 const Operation negative_op{"negative", "*", additive, Padded::kept};
 const Operation power_op{"power", "*", nonlinear, Padded::kept_as_ones};
 const Operation clip_op{"clip", "*", nonlinear, Padded::kept};
@@ -68,7 +73,9 @@ Array scaled_array(const Term& x, double number, LocalScale local) {
                           [number, local](Locals t, const BlockContext&) { return local(t[0], number); });
 }
 
+// A pending sum times infinity is no sum of its parts times infinity.
 Array times(const Term& x, const Number& number) {
+  if (!std::isfinite(number.floating)) return binary({scale_without_end_op, Domain::any}, x, number, multiplied);
   const ArrayImpl* given = x.array().impl().get();
   if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, multiplied);
   if (given->details && given->details->recipe) return scaled(x.array(), number.floating);
@@ -222,13 +229,36 @@ Array where(Operand condition, Term x, Term y) {
 
 // ---- casts
 
+namespace {
+
+// As XLA does: what lies beyond the type becomes its last number, and NaN 0. In C++ both are undefined.
+at::Tensor as_integers(const at::Tensor& t, at::ScalarType type) {
+  if (type == at::kLong) {
+    const at::Tensor wide = at::nan_to_num(t.to(at::kDouble));
+    const auto most = std::numeric_limits<int64_t>::max();
+    return at::where(wide.ge(0x1p63), most, wide.clamp(-0x1p63, 0x1.fffffffffffffp62).to(type));
+  }
+  const auto [least, most] = type == at::kInt     ? std::pair(-0x1p31, 0x1p31 - 1)
+                             : type == at::kShort ? std::pair(-0x1p15, 0x1p15 - 1)
+                             : type == at::kChar  ? std::pair(-0x1p7, 0x1p7 - 1)
+                                                  : std::pair(0.0, 0x1p8 - 1);
+  return at::nan_to_num(t.to(at::kDouble)).clamp_(least, most).to(type);
+}
+
+}  // namespace
+
 Array astype(Operand x, DType dtype) {
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
   if (a.is_recipe() && can_recast(a)) return recast(a, dtype);
   return run_on_parameter(
       {.operation = is_floating(dtype) ? astype_op : rounding_op, .out_dtype = dtype, .where = x.where()}, a,
-      [dtype](Locals t, const BlockContext&) { return t[0].to(scalar_type(dtype)); }, is_floating(dtype));
+      [dtype](Locals t, const BlockContext&) {
+        const at::ScalarType type = scalar_type(dtype);
+        const bool rounds = t[0].is_floating_point() && at::isIntegralType(type, /*includeBool=*/false);
+        return rounds ? as_integers(t[0], type) : t[0].to(type);
+      },
+      is_floating(dtype));
 }
 
 Array stop_gradient(Operand x) {

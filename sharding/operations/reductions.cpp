@@ -80,9 +80,13 @@ Across var_across(const Prepared& call, const ShardedReduction& reduction, const
 Array var(Operand x, Dims dims, bool keepdims, int ddof) {
   const Array a = as_floating(x);
   const Reduction r = checked_reduction("var", a, dims, keepdims);
-  const double elements = static_cast<double>(elements_of(a, r)), divisor = std::max(elements - ddof, 0.0);
+  const double elements = static_cast<double>(elements_of(a, r)), left = elements - ddof;
+  const double divisor = left > 0 ? left : std::numeric_limits<double>::quiet_NaN();
   return reduce_inside(
-      var_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::var(t, r.dims, at::Scalar(ddof), keepdims); },
+      var_op, {a, x.where()}, r,
+      [&](const at::Tensor& t) {
+        return left > 0 ? at::var(t, r.dims, at::Scalar(ddof), keepdims) : at::sum(t, r.dims, keepdims) * divisor;
+      },
       [&](const Prepared& call, const ShardedReduction& reduction) {
         return var_across(call, reduction, r, elements, divisor);
       });
@@ -114,7 +118,12 @@ Array norm(Operand x, Dims dims, bool keepdims) {
   const Array a = as_floating(x);
   const Reduction r = checked_reduction("norm", a, dims, keepdims);
   return reduce_inside(
-      norm_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::sqrt(at::sum(t * t, r.dims, keepdims)); },
+      norm_op, {a, x.where()}, r,
+      [&](const at::Tensor& t) {
+        const auto type = t.scalar_type();
+        const at::Tensor wide = at::isReducedFloatingType(type) ? t.to(at::kFloat) : t;
+        return at::sqrt(at::sum(wide * wide, r.dims, keepdims)).to(type);
+      },
       [&](const Prepared& call, const ShardedReduction& reduction) { return norm_across(call, reduction, r); });
 }
 

@@ -148,7 +148,16 @@ struct ReadIndex {
   Dims gone, fresh;            // dims of the slice that integers take away; dims of the result that are new
   const Array* ids = nullptr;  // to take along dim `taken` of what is then the result
   int taken = 0;
+  bool ids_first = false;  // numpy's rule: their dims come first if others lie between them and an integer
 };
+
+// Whether something else than integers and arrays stands between two of these.
+bool are_apart(const std::vector<Index>& entries) {
+  const auto picks = [](const Index& e) { return e.kind == Index::Kind::integer || e.kind == Index::Kind::array; };
+  const auto first = std::find_if(entries.begin(), entries.end(), picks);
+  const auto last = std::find_if(entries.rbegin(), entries.rend(), picks).base();
+  return first < last && !std::all_of(first, last, picks);
+}
 
 ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
   using Kind = Index::Kind;
@@ -160,7 +169,7 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
   if (named > x.ndim() || ellipses > 1)
     fail(ErrorKind::bad_argument, "at", "{} entries and {} ellipses for {}, expected at most {} and 1.", named,
          ellipses, x.type_string(), x.ndim());
-  ReadIndex read{whole_parts(x.shape()), {}, {}};
+  ReadIndex read{.parts = whole_parts(x.shape()), .gone = {}, .fresh = {}, .ids_first = are_apart(entries)};
   int dim = 0, out = 0;
   for (const Index& e : entries) {
     if (e.kind == Kind::newaxis) {
@@ -202,7 +211,10 @@ Array Array::at(Index first, Index second, Index third, Index fourth, Index fift
   Array result = take_parts({*this, where}, read.parts);
   if (!read.gone.empty()) result = squeeze({result, where}, read.gone);
   if (!read.fresh.empty()) result = expand_dims({result, where}, read.fresh);
-  return read.ids ? take({result, where}, *read.ids, read.taken) : result;
+  if (!read.ids) return result;
+  result = take({result, where}, *read.ids, read.taken);
+  for (int d = 0; read.ids_first && d < read.ids->ndim(); ++d) result = moveaxis({result, where}, read.taken + d, d);
+  return result;
 }
 
 // ---- slices at computed places

@@ -383,6 +383,19 @@ TEST(NotFinite, InPlaceAsByThePureAlgebra) {
   });
 }
 
+TEST(WrongState, OfAnotherShapeIsRefused) {
+  const optim::ScaleByFactoredRms tx{.min_dim_size_to_factor = 2};
+  const Tree square{{"w", ones({4, 3})}};
+  for (const Shape& shape : std::vector<Shape>{{12}, {4, 2}, {2, 3}}) {
+    const Tree other{{"w", ones(shape)}};
+    testing::expect_error(ErrorKind::shape_mismatch,
+                          "[scale_by_factored_rms] w: " + other.at("w").type_string() +
+                              " given for a state of float32[3] and float32[4], which was made for a parameter of "
+                              "another shape. Make a new state.",
+                          [&] { tx.update(other, tx.init(square), other); });
+  }
+}
+
 // What comes of a NaN among the gradients waits for the boundary, where it is applied; then all begins anew.
 TEST(NotFinite, AccumulatedGradientsAreAppliedAtTheBoundary) {
   const auto transform = accumulate(sgd({.learning_rate = 0.5}), 2);

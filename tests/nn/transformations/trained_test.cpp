@@ -120,6 +120,18 @@ TEST(RematPolicy, ProductsAreNotRepeated) {
   EXPECT_EQ(measure(RematPolicy::nothing_saveable), 7 * product);
 }
 
+// LibTorch multiplies otherwise where a gradient is wanted.
+TEST(RematPolicy, ProductsThatAreMadeOtherwiseTheSecondTime) {
+  const Array w = normal(Key(1), {5, 3}), x = normal(Key(2), {2, 5, 4});
+  const auto mixed = [](const Array& w, const Array& x) { return matmul(transpose(x, {0, 2, 1}), w); };
+  const auto loss = [&](std::optional<RematPolicy> policy) {
+    return nn::grad<0>([=](const Array& w, const Array& x) {
+      return sum(square(policy ? nn::remat(mixed, *policy)(w, x) : mixed(w, x)));
+    })(w, x);
+  };
+  EXPECT_LE(testing::difference(loss(RematPolicy::dots_saveable), loss({})), 1e-5);
+}
+
 TEST(RematPolicy, AFunctionThatDoesNotDoTheSame) {
   static int calls = 0;
   calls = 0;

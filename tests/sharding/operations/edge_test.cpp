@@ -71,8 +71,8 @@ TEST(EdgeTest, APositionWhoseWindowHasNoKeyHasTheMeanOfAllValues) {
     const auto all = dot_product_attention(ones({1, queries, 1, 4}), key, value, options).to_host<float>();
     return std::vector<float>(all.end() - 4, all.end());
   };
-  for (const std::vector<float>& row : {last_row(1, {.causal = true, .offset = 10, .window = 2}),
-                                        last_row(10, {.causal = true, .window = 2})})
+  for (const std::vector<float>& row :
+       {last_row(1, {.causal = true, .offset = 10, .window = 2}), last_row(10, {.causal = true, .window = 2})})
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(row[i], expected[i], 1e-6);
 }
 
@@ -174,6 +174,15 @@ TEST(EdgeTest, NarrowIntegersMeetTheNumbersThatTheyHold) {
   EXPECT_EQ((astype(u, int16) - 32767).to_host<int16_t>()[0], -32767);
   EXPECT_EQ(arange(254, 256, 1, {.dtype = uint8}).to_host<uint8_t>(), (std::vector<uint8_t>{254, 255}));
   EXPECT_EQ(arange(0, 0, 1, {.dtype = uint8}).size(), 0);
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  const auto values = [](int64_t start, int64_t stop, int64_t step) {
+    return arange(start, stop, step, {.dtype = int64}).to_host<int64_t>();
+  };
+  EXPECT_EQ(values(most - 3, most, 1), (std::vector<int64_t>{most - 3, most - 2, most - 1}));
+  EXPECT_EQ(values(least + 3, least, -2), (std::vector<int64_t>{least + 3, least + 1}));
+  EXPECT_EQ(values(least, most, most), (std::vector<int64_t>{least, -1, most - 1}));
+  EXPECT_EQ(values(most, least, least), (std::vector<int64_t>{most, -1}));
+  EXPECT_EQ(values(most, most - 1, 1), std::vector<int64_t>());
   EXPECT_EQ(linspace(0, 255, 2, {.dtype = uint8}).to_host<uint8_t>(), (std::vector<uint8_t>{0, 255}));
   EXPECT_EQ(linspace(0, 256, 2, {.endpoint = false, .dtype = uint8}).to_host<uint8_t>(),
             (std::vector<uint8_t>{0, 128}));
@@ -327,6 +336,52 @@ TEST(EdgeTest, NoCopiesAndNoElementsHaveValues) {
   const float least = -std::numeric_limits<float>::infinity();
   EXPECT_EQ(logsumexp(zeros({0, 3})).item<float>(), least);
   EXPECT_EQ(logsumexp(zeros({0, 3}), {0}).to_host<float>(), std::vector<float>(3, least));
+}
+
+// jnp.var
+TEST(EdgeTest, AVarianceOfTooFewIsNotANumber) {
+  const Array x = reshape(arange(8.0), {4, 2});
+  for (const Array& y : {x, device_put(x, NamedSharding(make_mesh({{"a", 2}}), P{"a"}))}) {
+    EXPECT_FLOAT_EQ(var(y, {0}, false, 3).to_host<float>()[0], 20);
+    for (const int ddof : {4, 5})
+      for (const float v : var(y, {0}, false, ddof).to_host<float>()) EXPECT_TRUE(std::isnan(v)) << ddof;
+  }
+}
+
+TEST(EdgeTest, AnEinsumOfIntegersHasTheirType) {
+  const NamedSharding rows(make_mesh({{"a", 2}}), P{"a"});
+  for (const Array& x : {reshape(arange(4), {2, 2}), device_put(reshape(arange(4), {2, 2}), rows)}) {
+    EXPECT_EQ(to_tensor(einsum("ij->j", {x})).scalar_type(), at::kInt);
+    EXPECT_EQ(einsum("ij->j", {x}).to_host<int32_t>(), (std::vector<int32_t>{2, 4}));
+    EXPECT_EQ(einsum("ij,kj->", {x, x}).item<int32_t>(), 20);
+  }
+  EXPECT_EQ(einsum("ij->j", {full({2, 1}, 200, {.dtype = uint8})}).to_host<uint8_t>(), (std::vector<uint8_t>{144}));
+}
+
+TEST(EdgeTest, APendingSumTimesInfinityIsInfinite) {
+  const Array x = array<float>({-1, 3});
+  const NamedSharding rows(make_mesh({{"a", 2}}), P{"a"});
+  EXPECT_EQ((sum(device_put(x, rows)) * INFINITY).item<float>(), INFINITY);
+  EXPECT_EQ((sum(x) * INFINITY).item<float>(), INFINITY);
+}
+
+TEST(EdgeTest, ANormOfHalvesIsThatOfFloats) {
+  const Array x = astype(array<float>({300, 400}), float16);
+  for (const Array& y : {x, device_put(x, NamedSharding(make_mesh({{"a", 2}}), P{"a"}))}) {
+    EXPECT_EQ(norm(y).dtype(), float16);
+    EXPECT_EQ(norm(y).item<float>(), 500);
+  }
+}
+
+// XLA's conversion.
+TEST(EdgeTest, NumbersBeyondAnIntegerTypeAreItsLast) {
+  const Array x = array<float>({3e9f, INFINITY, -INFINITY, NAN, 300, -1.5f});
+  constexpr int32_t most = std::numeric_limits<int32_t>::max(), least = std::numeric_limits<int32_t>::min();
+  EXPECT_EQ(astype(x, int32).to_host<int32_t>(), (std::vector<int32_t>{most, most, least, 0, 300, -1}));
+  EXPECT_EQ(astype(x, uint8).to_host<uint8_t>(), (std::vector<uint8_t>{255, 255, 0, 0, 255, 0}));
+  EXPECT_EQ(astype(x, int8).to_host<int8_t>(), (std::vector<int8_t>{127, 127, -128, 0, 127, -1}));
+  EXPECT_EQ(astype(array<float>({1e30f, -1e30f, NAN}), int64).to_host<int64_t>(),
+            (std::vector<int64_t>{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 0}));
 }
 
 TEST(EdgeTest, BracesTakeAWholeDim) {

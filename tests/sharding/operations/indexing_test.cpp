@@ -140,6 +140,17 @@ TEST(IndexingTest, AnArrayOfIdsIsAnIndex) {
     EXPECT_EQ(gather(y.at(1, ids, range(2))).to_host<int32_t>(), (std::vector<int32_t>{20, 21, 12, 13}));
     EXPECT_EQ(y.at(newaxis, ellipsis, reshape(ids, {1, 2})).shape(), (Shape{1, 2, 3, 1, 2}));
   }
+  const Array wide = reshape(arange(48), {2, 3, 4, 2});
+  const Array wide_on = device_put(wide, NamedSharding(make_mesh({{"a", 2}}), P{none, none, "a"}));
+  for (const Array& y : {wide, wide_on}) {  // numpy's dims where integers and arrays stand apart
+    const Array apart = y.at(1, {}, ids);
+    EXPECT_EQ(apart.shape(), (Shape{2, 3, 2}));
+    EXPECT_EQ(apart.to_host<int32_t>(), (std::vector<int32_t>{28, 29, 36, 37, 44, 45, 24, 25, 32, 33, 40, 41}));
+    EXPECT_EQ(y.at({}, 0, {}, array<int32_t>({1, 0, 1}, {3, 1})).shape(), (Shape{3, 1, 2, 4}));
+    EXPECT_EQ(y.at(ids % 2, newaxis, 0).shape(), (Shape{2, 1, 4, 2}));
+    EXPECT_EQ(y.at({}, 0, ids).shape(), (Shape{2, 2, 2}));
+    EXPECT_EQ(y.at(0, ellipsis, ids % 2).shape(), (Shape{2, 3, 4}));
+  }
   expect_error(ErrorKind::bad_argument, "[at] two arrays of indices", [&] { x.at(ids, ids); });
   expect_error(ErrorKind::dtype_mismatch, "[take] ids are bool[2], expected integers", [&] { x.at(ids > 1); });
 }
