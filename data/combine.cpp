@@ -67,17 +67,24 @@ Place Proportions::place(int64_t index) const {
   return {turn.part, turn.index + index / period() * shares_[turn.part]};
 }
 
+int64_t Proportions::end_of(size_t part, int64_t size) const {
+  if (size == endless) return endless;
+  const int64_t periods = size / shares_[part], rest = size % shares_[part];
+  int64_t turn = 0;  // of the last period
+  while (turns_[static_cast<size_t>(turn)].part != part || turns_[static_cast<size_t>(turn)].index < rest) ++turn;
+  return periods > (endless - 1 - turn) / period() ? endless : periods * period() + turn;
+}
+
 int64_t Proportions::size(const std::vector<int64_t>& sizes) const {
   int64_t least = endless;
-  for (size_t part = 0; part < sizes.size(); ++part) {
-    if (sizes[part] == endless) continue;
-    const int64_t periods = sizes[part] / shares_[part], rest = sizes[part] % shares_[part];
-    int64_t turn = 0;  // the first turn of the last period that finds nothing
-    while (turns_[static_cast<size_t>(turn)].part != part || turns_[static_cast<size_t>(turn)].index < rest) ++turn;
-    if (periods > (endless - 1 - turn) / period()) continue;
-    least = std::min(least, periods * period() + turn);
-  }
+  for (size_t part = 0; part < sizes.size(); ++part) least = std::min(least, end_of(part, sizes[part]));
   return least;
+}
+
+int64_t Proportions::round(const std::vector<int64_t>& rounds) const {
+  int64_t most = 0;
+  for (size_t part = 0; part < rounds.size(); ++part) most = std::max(most, end_of(part, rounds[part]));
+  return most;
 }
 
 std::string Proportions::describe() const { return fmt::format("{}", fmt::join(shares_, " ")); }

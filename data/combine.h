@@ -27,9 +27,13 @@ class Proportions {
   Place place(int64_t index) const;
   // The records of the mix before the first part has none left.
   int64_t size(const std::vector<int64_t>& sizes) const;
+  // How many turns it takes until each has had so many; endless if one has no end.
+  int64_t round(const std::vector<int64_t>& rounds) const;
   std::string describe() const;
 
  private:
+  // The first turn that finds nothing left of a part of that size.
+  int64_t end_of(size_t part, int64_t size) const;
   int64_t period() const { return static_cast<int64_t>(turns_.size()); }
   std::vector<int64_t> shares_;  // how many records of a period each part gives
   std::vector<Place> turns_;     // the place of each record of a period
@@ -140,7 +144,7 @@ auto mix(const std::vector<double>& weights, const Dataset<T, N>&... datasets) {
   using Node = detail::MixNode<T, N...>;
   Node node{{{datasets.node()...}}, std::make_shared<const detail::Proportions>(weights), 0, 0};
   node.records = node.proportions->size(node.sizes());
-  node.one_round = node.proportions->size(node.rounds());
+  node.one_round = node.records == endless ? node.proportions->round(node.rounds()) : node.records;
   detail::check_not_empty("mix", node.records);
   return Dataset<T, Node>(std::move(node));
 }

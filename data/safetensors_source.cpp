@@ -60,8 +60,9 @@ Array SafetensorsRows::row(size_t tensor, int64_t index) const {
   contents.watch.check();
   const auto bytes = contents.file.bytes(name);
   const size_t each = bytes.size() / static_cast<size_t>(contents.rows);
-  return array_from_bytes(bytes.subspan(static_cast<size_t>(index) * each, each), info.dtype,
-                          Shape(info.shape.begin() + 1, info.shape.end()));
+  const auto row = bytes.subspan(static_cast<size_t>(index) * each, each);
+  contents.file.check_values(name, row);
+  return array_from_bytes(row, info.dtype, Shape(info.shape.begin() + 1, info.shape.end()));
 }
 
 std::string SafetensorsRows::describe() const {

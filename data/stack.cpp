@@ -36,6 +36,13 @@ void check_length(size_t length, size_t expected, std::string_view name) {
 
 Array stack_arrays(const std::vector<Array>& arrays, std::string_view name) {
   std::vector<at::Tensor> tensors;
+  const auto absent = static_cast<size_t>(
+      std::count_if(arrays.begin(), arrays.end(), [](const Array& array) { return array.is_absent(); }));
+  if (absent == arrays.size()) return {};
+  if (absent > 0)
+    fail(ErrorKind::absent, "stack",
+         std::string(name) + ": absent in " + std::to_string(absent) + " of " + std::to_string(arrays.size()) +
+             " records of one batch, expected it in all or in none");
   for (const Array& array : arrays) {
     if (array.shape() != arrays.front().shape() || array.dtype() != arrays.front().dtype()) {
       fail(ErrorKind::shape_mismatch, "stack",

@@ -78,7 +78,7 @@ void TokenWriter::finish() {
   write_buffer();
   file_.sync();
   write_index();
-  for (const char* end : {".bin", ".idx"})
+  for (const char* end : {".idx", ".bin"})  // tokens without their index would be read as others
     move_into_place(with_end(prefix_, (std::string(end) + ".partial").c_str()), with_end(prefix_, end), verb);
 }
 

@@ -340,12 +340,11 @@ Decoder decoder_of(const JsonPart& json) {
       return tokens;
     };
   if (type == "Metaspace")
-    return [mark = json.text("replacement", "\u2581"), marks = literal(json.text("replacement", "\u2581")),
+    return [marks = literal(json.text("replacement", "\u2581")),
             strips = json.text("prepend_scheme", json.flag("add_prefix_space", true) ? "always" : "never") !=
                      "never"](TokenTexts tokens) {
       for (size_t i = 0; i < tokens.size(); ++i) {
-        if (i == 0 && strips) tokens[i] = stripped(std::move(tokens[i]), mark, 1, 0);
-        tokens[i] = replaced(AlignedText(tokens[i], 0), marks, " ").text();
+        tokens[i] = replaced(AlignedText(tokens[i], 0), marks, i == 0 && strips ? "" : " ").text();
       }
       return tokens;
     };

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/json.hpp>
+#include <system_error>
 
 #include "nn/checkpoint/hugging_face.h"
 #include "nn/models/hugging_face_config.h"
@@ -50,10 +53,13 @@ CausalLm loaded(const fs::path& folder, const DecoderConfig& config, const std::
   return model;
 }
 
+// Of any library that a folder may have weights for: they are those of the model that was read.
 bool is_weights(const fs::path& file) {
   const std::string name = file.filename().string();
-  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") || name.ends_with(".bin") ||
-         name.ends_with(".bin.index.json") || name.ends_with(".pth") || name.ends_with(".gguf");
+  const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+  constexpr std::array all{".safetensors", ".bin",  ".pth",       ".pt",     ".gguf", ".h5",        ".msgpack",
+                           ".ot",          ".onnx", ".onnx_data", ".tflite", ".npz",  ".index.json"};
+  return std::any_of(all.begin(), all.end(), ends);
 }
 
 // The folder's config, with the element type that the weights have now.
@@ -77,9 +83,14 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
 }
 
 void copy_files(const fs::path& from, const fs::path& folder) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(from))
-    if (entry.is_regular_file() && !is_weights(entry.path()) && entry.path().filename() != "config.json")
-      write_text(folder / entry.path().filename(), read_text(entry.path(), "save_hugging_face"), "save_hugging_face");
+  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
+    const fs::path file = entry.path(), copy = folder / file.filename();
+    if (!entry.is_regular_file() || is_weights(file) || file.filename() == "config.json") continue;
+    std::error_code error;
+    if (!fs::copy_file(file, copy, fs::copy_options::overwrite_existing, error))
+      fail(ErrorKind::bad_file, "save_hugging_face", "{}: cannot be copied to {}: {}.", file.string(), copy.string(),
+           error.message());
+  }
 }
 
 }  // namespace

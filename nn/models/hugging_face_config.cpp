@@ -126,7 +126,7 @@ RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
   if (is_new && config.has("rope_scaling"))
     config.at("rope_scaling").refuse("given beside rope_parameters, expected one of the two.");
   const char* key = is_new ? "rope_parameters" : "rope_scaling";
-  const double base = config.number("rope_theta", 10000);
+  const double base = config.number("rope_theta", c.family == DecoderFamily::mixtral ? 1e6 : 10000);
   if (!config.has(key)) return {.base = base};
   const JsonPart rope = config.at(key);
   for (const JsonPart& part : {config, rope})
@@ -141,8 +141,9 @@ RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
 std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) {
   using enum DecoderFamily;
   const bool is_qwen = c.family == qwen2 || c.family == qwen3;
-  if (!config.has("sliding_window") || (is_qwen && !config.flag("use_sliding_window", false))) return {};
-  const int64_t size = config.at("sliding_window").integer(), from = config.integer("max_window_layers", 28);
+  const bool is_none = config.names("sliding_window") ? !config.has("sliding_window") : c.family == mixtral;
+  if (is_none || (is_qwen && !config.flag("use_sliding_window", false))) return {};
+  const int64_t size = config.integer("sliding_window", 4096), from = config.integer("max_window_layers", 28);
   if (size < 1) config.at("sliding_window").refuse("expected 1 or more.");
   std::vector<int64_t> windows;
   for (int64_t i = 0; i < c.layers; ++i) {
@@ -196,8 +197,11 @@ void read_gemma2(const JsonPart& config, DecoderConfig& c) {
   c.activation =
       activation_of(config, config.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
   c.attention_scale = 1 / std::sqrt(config.number("query_pre_attn_scalar", 256));
-  c.attention_softcap = config.number("attn_logit_softcapping", 0);
-  c.logit_softcap = config.number("final_logit_softcapping", 0);
+  const auto cap = [&](const char* key, double otherwise) {
+    return config.number(key, config.names(key) ? 0 : otherwise);
+  };
+  c.attention_softcap = cap("attn_logit_softcapping", 50);
+  c.logit_softcap = cap("final_logit_softcapping", 30);
   check_flag(config, "use_bidirectional_attention", false);
 }
 

@@ -84,6 +84,14 @@ TEST(AnyStream, LimitsEpochs) {
   EXPECT_EQ(sorted(all(shuffled)), (Numbers{0, 2, 4, 6, 8}));
 }
 
+// Two passes over the larger one, which takes longer than two over the smaller one.
+TEST(AnyStream, AMixGivesUpAfterAllOfItsRecords) {
+  const auto kept =
+      mix({1, 1}, range(30'000).repeat(), range(10).repeat()).filter([](int64_t x) { return x > 29'998; });
+  Loader loader(kept, rows, {.batch_size = 2});
+  EXPECT_EQ(loader.next(), (Numbers{29'999, 29'999}));
+}
+
 TEST(AnyStream, MixesByWeights) {
   const auto low = range(100).filter(even);
   const auto high = range(100).map([](int64_t x) { return 1000 + x; }).filter(even);

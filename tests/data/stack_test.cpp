@@ -91,6 +91,13 @@ TEST(StackAs, TakesFieldsByName) {
   });
 }
 
+TEST(Stack, WhatIsAbsentInAllRecordsIsAbsent) {
+  EXPECT_TRUE(stack(std::vector<Array>{Array(), Array()}).is_absent());
+  expect_error(ErrorKind::absent, {"[stack]", "absent in 1 of 2 records"}, [] {
+    stack(std::vector<Array>{zeros({2}), Array()});
+  });
+}
+
 TEST(Stack, RowsThatDoNotFitAreErrors) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   expect_error(kind, {"[stack]", "rows of 1 and 2 values"}, [] {

@@ -102,6 +102,17 @@ TEST_F(TokenizerTest, EncodesAndDecodes) {
   EXPECT_EQ(tokenizer.token_of(5), "Ġab");
 }
 
+// tokenizers' decoders.Metaspace: the first token loses all its marks.
+TEST_F(TokenizerTest, DecodesMarksOfSpaces) {
+  const auto decoded = [&](const std::string& scheme, const Ids& ids) {
+    folder.write("marks.json", R"({"decoder": {"type": "Metaspace", "prepend_scheme": ")" + scheme + R"("},
+      "model": {"type": "BPE", "vocab": {"▁▁a▁b": 0, "▁c": 1}, "merges": []}})");
+    return Tokenizer::open(folder.path("marks.json")).decode(ids);
+  };
+  EXPECT_EQ(decoded("always", {0, 1, 0}), "ab c  a b");
+  EXPECT_EQ(decoded("never", {0, 1}), "  a b c");
+}
+
 TEST_F(TokenizerTest, ReadsGpt2sTwoFiles) {
   folder.write("two/vocab.json", R"({"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4})");
   folder.write("two/merges.txt", "#version: 0.2\na b\r\n");

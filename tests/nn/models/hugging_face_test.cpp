@@ -97,6 +97,23 @@ TEST(HuggingFaceConfig, MayBeOfOlderVersions) {
             (std::vector<int64_t>{0, 5}));
 }
 
+// configuration_{gemma2,mistral,mixtral}.py of transformers.
+TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
+  const DecoderConfig gemma = config_of(R"("model_type": "gemma2")");
+  EXPECT_EQ(gemma.attention_softcap, 50);
+  EXPECT_EQ(gemma.logit_softcap, 30);
+  EXPECT_EQ(gemma.windows, (std::vector<int64_t>{4096, 0}));
+  const DecoderConfig without = config_of(R"("model_type": "gemma2", "attn_logit_softcapping": null,
+                                             "final_logit_softcapping": null, "sliding_window": null)");
+  EXPECT_EQ(without.attention_softcap, 0);
+  EXPECT_EQ(without.logit_softcap, 0);
+  EXPECT_EQ(without.windows, std::vector<int64_t>());
+  EXPECT_EQ(config_of(R"("model_type": "mistral")").windows, (std::vector<int64_t>{4096, 4096}));
+  EXPECT_EQ(config_of(R"("model_type": "mistral", "sliding_window": null)").windows, std::vector<int64_t>());
+  EXPECT_EQ(config_of(R"("model_type": "mixtral")").rope.base, 1e6);
+  EXPECT_EQ(config_of(R"("model_type": "mixtral")").windows, std::vector<int64_t>());
+}
+
 TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
   const std::string at = "[from_hugging_face] config.json.";
