@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -119,23 +120,39 @@ class NcclGroup;
 // What this process has of the GPUs. It is never destroyed: at exit the driver takes everything back, and NCCL's own
 // end would wait for processes that may be no more.
 struct Gpu {
-  int device;
+  int device = 0;
   cudaStream_t stream = nullptr;  // of all communication, but for messages one way
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups;
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(compute_stream(device)); }
   void abort();
+  // Holds the tensors of what was given up until it is done.
+  void hold(std::vector<at::Tensor> tensors, std::shared_ptr<CUevent_st> done) {
+    const std::lock_guard lock(holding);
+    std::erase_if(held, [](const auto& one) { return cudaEventQuery(one.second.get()) != cudaErrorNotReady; });
+    held.emplace_back(std::move(tensors), std::move(done));
+  }
+
+ private:
+  std::mutex holding;  // guards `held`
+  std::vector<std::pair<std::vector<at::Tensor>, std::shared_ptr<CUevent_st>>> held;
 };
 
 // What is queued on the communication stream, and the tensors that it holds.
 class GpuWork : public Work {
  public:
-  GpuWork(const Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<CUevent_st> done)
+  GpuWork(Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<CUevent_st> done)
       : gpu_(gpu), held_(std::move(held)), done_(std::move(done)) {}
 
-  // The GPU still writes the memory of what was given up: whoever gets it next comes after.
+  // The GPU still reads and writes the memory of what was given up. What is computed next does not wait for it: a
+  // message may be under way until the other process has computed on.
   ~GpuWork() override {
-    if (!held_.empty()) come_after();
+    if (held_.empty()) return;
+    if (is_recording()) {
+      come_after();
+    } else {
+      gpu_.hold(std::move(held_), std::move(done_));
+    }
   }
 
   // What the compute stream queues from here on comes after the work, whose tensors are let go.
@@ -152,7 +169,7 @@ class GpuWork : public Work {
     return state == cudaErrorNotReady ? cudaStreamWaitEvent(gpu_.compute(), done_.get()) : state;
   }
 
-  const Gpu& gpu_;
+  Gpu& gpu_;
   std::vector<at::Tensor> held_;
   std::shared_ptr<CUevent_st> done_;  // a CUDA event behind it
 };
@@ -310,7 +327,8 @@ void Gpu::abort() {
 }
 
 Gpu* new_gpu(c10::Device named) {
-  auto* gpu = new Gpu{.device = chosen_device(named), .groups = {}};
+  auto* gpu = new Gpu;
+  gpu->device = chosen_device(named);
   check(cudaSetDevice(gpu->device));
   gpu->stream = new_stream();
   return gpu;

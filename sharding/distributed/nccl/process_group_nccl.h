@@ -15,7 +15,7 @@ namespace tessera::detail {
 // its Work's wait() runs beside it; what comes after wait() is queued behind it, without a wait of the stream if the
 // work is done by then; the calling thread does not wait for the GPU. The Work holds the tensors until wait(), so that
 // the allocator cannot reuse their memory while the GPU still reads it (they are not recorded on the communication
-// stream); one that is given up leaves them to those who come after it. All groups of a process share that one stream:
+// stream); one that is given up holds them until the GPU has done it. All groups of a process share that one stream:
 // their collectives run in the order of the calls, and all members must call in one order that suits all; each group's
 // one_way() has a stream of its own. Reductions
 // are NCCL's own (2.27 and later): the same bits on all members, but sums of bfloat16 and float16 are rounded at every
