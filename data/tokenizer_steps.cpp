@@ -343,9 +343,8 @@ Decoder decoder_of(const JsonPart& json) {
     return [marks = literal(json.text("replacement", "\u2581")),
             strips = json.text("prepend_scheme", json.flag("add_prefix_space", true) ? "always" : "never") !=
                      "never"](TokenTexts tokens) {
-      for (size_t i = 0; i < tokens.size(); ++i) {
+      for (size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = replaced(AlignedText(tokens[i], 0), marks, i == 0 && strips ? "" : " ").text();
-      }
       return tokens;
     };
   refuse_type(json, type, {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip", "Metaspace"});

@@ -35,9 +35,9 @@ Array all(Operand x, Dims dims = {}, bool keepdims = false);
 Array argmax(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
 Array argmin(Operand x, std::optional<int> dim = std::nullopt, bool keepdims = false);
 
-// sum((x - mean(x))^2) / (n - ddof), and its root; NaN unless n is above ddof (JAX). Over sharded dims two all_reduces of the result's size. The gradient
-// of std where it is zero is NaN, as in JAX. Under `using namespace tessera` the name std is ambiguous: write
-// tessera::std(x).
+// sum((x - mean(x))^2) / (n - ddof), and its root; NaN unless n is above ddof, as in JAX. Over sharded dims two
+// all_reduces of the result's size. The gradient of std where it is zero is NaN, as in JAX. Under `using namespace
+// tessera` the name std is ambiguous: write tessera::std(x).
 Array var(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
 Array std(Operand x, Dims dims = {}, bool keepdims = false, int ddof = 0);
 
