@@ -10,6 +10,7 @@
 #include <unicode/uniset.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 
@@ -166,19 +167,28 @@ struct Regex::Compiled {
 
 namespace {
 
-// Where Oniguruma's classes are wider than ICU's.
+// What Oniguruma, the engine of tokenizers, means by some of its words that ICU reads otherwise or not at all.
+struct Meaning {
+  std::string_view word, icus;
+};
+constexpr std::array<Meaning, 8> meanings{{{"\\s", "\\p{White_Space}"},
+                                           {"\\S", "\\P{White_Space}"},
+                                           {"\\h", "[0-9A-Fa-f]"},
+                                           {"\\H", "[^0-9A-Fa-f]"},
+                                           {"\\w", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]"},
+                                           {"\\W", "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]"},
+                                           {"[:punct:]", "[\\p{P}\\p{S}]"},
+                                           {"[:^punct:]", "[^\\p{P}\\p{S}]"}}};
+
 std::string in_icus_dialect(std::string_view pattern) {
   std::string result;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '\\' || i + 1 == pattern.size()) {
-      result += pattern[i];
-      continue;
-    }
-    const char kind = pattern[++i];
-    if (kind == 's' || kind == 'S')
-      result += kind == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
-    else
-      result += {'\\', kind};
+  while (!pattern.empty()) {
+    const auto* meaning =
+        std::find_if(meanings.begin(), meanings.end(), [&](const Meaning& m) { return pattern.starts_with(m.word); });
+    const size_t size =
+        meaning != meanings.end() ? meaning->word.size() : std::min<size_t>(pattern.size(), pattern[0] == '\\' ? 2 : 1);
+    result += meaning != meanings.end() ? meaning->icus : pattern.substr(0, size);
+    pattern.remove_prefix(size);
   }
   return result;
 }
@@ -189,8 +199,9 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
   UErrorCode error = U_ZERO_ERROR;
   UParseError place{};
   auto compiled = std::make_unique<Compiled>();
+  constexpr uint32_t flags = UREGEX_UNIX_LINES | UREGEX_MULTILINE;  // Oniguruma's `.`, `^` and `$`
   compiled->pattern.reset(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern)), 0, place, error));
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern)), flags, place, error));
   if (U_FAILURE(error))
     fail(ErrorKind::bad_file, "Tokenizer",
          fmt::format("{}: the regular expression {} cannot be read: {}.", where, pattern, u_errorName(error)));

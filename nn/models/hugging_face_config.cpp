@@ -205,11 +205,20 @@ void read_gemma2(const JsonPart& config, DecoderConfig& c) {
   check_flag(config, "use_bidirectional_attention", false);
 }
 
+// Where the key is missing, each family's own; where it is null, as many as there are heads.
+int64_t kv_heads_of(const JsonPart& config, const DecoderConfig& c) {
+  using enum DecoderFamily;
+  constexpr const char* key = "num_key_value_heads";
+  const bool is_grouped = c.family == mistral || c.family == mixtral || c.family == gemma2;
+  if (config.names(key) || !is_grouped) return config.integer(key, c.heads);
+  return c.family == gemma2 ? 4 : 8;
+}
+
 void read_rotary(const JsonPart& config, DecoderConfig& c) {
   using enum DecoderFamily;
   c.vocab = config.at("vocab_size").integer(), c.embed = config.at("hidden_size").integer();
   c.layers = config.at("num_hidden_layers").integer(), c.heads = config.at("num_attention_heads").integer();
-  c.kv_heads = config.integer("num_key_value_heads", c.heads);
+  c.kv_heads = kv_heads_of(config, c);
   c.positions = config.integer("max_position_embeddings", 2048);
   if (c.heads < 1) config.at("num_attention_heads").refuse("expected 1 or more.");
   c.head_dim = config.integer("head_dim", c.family == gemma2 ? 256 : c.family == qwen3 ? 128 : c.embed / c.heads);

@@ -2,12 +2,16 @@
 #include "sharding/array/shape_functions.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/result_type_native.h>
 
 #include <unordered_map>
+
+#include "sharding/array/short_tensors.h"
 
 namespace tessera::detail {
 namespace {
@@ -59,6 +63,22 @@ Values logical_not(Arguments a) {
 }
 
 Values in_place(Arguments a) { return {a[0]}; }
+
+// ---- views: LibTorch's own, since 2.15, take whatever has DispatchKey::Fake for fake tensors of its own
+
+Values view(Arguments a) {
+  const at::Tensor x = a[0].toTensor();
+  const at::DimVector sizes = at::infer_size_dv(a[1].toIntVector(), x.numel());
+  const auto strides = at::detail::computeStride(x.sizes(), x.strides(), sizes);
+  TORCH_CHECK(strides, "view: sizes ", at::IntArrayRef(sizes), " of strides ", x.strides(), "; use reshape");
+  return {view_of(x, sizes, *strides, x.storage_offset())};
+}
+
+Values as_strided(Arguments a) {
+  const at::Tensor x = a[0].toTensor();
+  const bool has_offset = a.size() > 3 && !a[3].isNone();
+  return {view_of(x, a[1].toIntVector(), a[2].toIntVector(), has_offset ? a[3].toInt() : x.storage_offset())};
+}
 
 // ---- normalization: the CPU's kernel keeps mean and 1 / deviation of every row
 
@@ -163,6 +183,10 @@ ShapeFunction shape_function(const std::string& operation) {
       {"aten::logical_or_", in_place},
       {"aten::logical_xor", logical},
       {"aten::logical_xor_", in_place},
+      {"aten::view", view},
+      {"aten::_unsafe_view", view},
+      {"aten::as_strided", as_strided},
+      {"aten::_reshape_alias", as_strided},
       {"aten::roll", like_first},
       {"aten::flip", like_first},
   };

@@ -67,16 +67,12 @@ at::Tensor joined(const Tensors& blocks, int dim) {
 
 // ---- views
 
-namespace {
-
 at::Tensor view_of(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
   const at::TensorImpl& whole = *t.unsafeGetTensorImpl();
   auto view = whole.shallow_copy_and_detach(whole.version_counter(), /*allow_tensor_metadata_change=*/true);
   view->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(view));
 }
-
-}  // namespace
 
 at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
   const int64_t width = t.size(dim) / n;

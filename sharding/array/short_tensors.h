@@ -14,6 +14,8 @@ at::Tensor joined(const Tensors& blocks, int dim);
 
 // For who records nothing:
 
+// A view of these sizes and strides, from element `offset` of the memory on.
+at::Tensor view_of(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
 // A view of block i of n along `dim`, and the same made contiguous.
 at::Tensor block(const at::Tensor& t, int dim, int i, int n);
 at::Tensor contiguous_block(const at::Tensor& t, int dim, int i, int n);

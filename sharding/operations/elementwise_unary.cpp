@@ -36,6 +36,12 @@ at::Tensor leaky(const at::Tensor& x, double slope) {
   return out[0];
 }
 
+// Of a number below 0 too, and with an infinite derivative at 0.
+at::Tensor cube_root(const at::Tensor& x) {
+  const at::Tensor sign = at::copysign(at::ones_like(x.detach()), x.detach());
+  return at::mul(sign, at::pow(at::mul(sign, x), 1.0 / 3));
+}
+
 double largest(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
@@ -76,7 +82,7 @@ at::Tensor sign_of(const at::Tensor& x) {
 
 TESSERA_NOT_OF_ZERO(reciprocal, at::reciprocal(x))
 TESSERA_NOT_OF_ZERO(sqrt, at::sqrt(x))
-TESSERA_NOT_OF_ZERO(cbrt, at::mul(at::sign(x), at::pow(at::abs(x), 1.0 / 3)))
+TESSERA_NOT_OF_ZERO(cbrt, cube_root(x))
 TESSERA_NOT_OF_ZERO(log, at::log(x))
 TESSERA_NOT_OF_ZERO(log2, at::log2(x))
 TESSERA_NOT_OF_ZERO(log10, at::log10(x))

@@ -102,6 +102,25 @@ TEST_F(TokenizerTest, EncodesAndDecodes) {
   EXPECT_EQ(tokenizer.token_of(5), "Ġab");
 }
 
+// What pre_tokenizers.Split of tokenizers 0.23 finds.
+TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
+  const auto found = [](const std::string& pattern, const std::string& text) {
+    std::vector<std::string> pieces;
+    for (const auto& [begin, end] : detail::Regex(pattern, "test").matches(text))
+      pieces.push_back(text.substr(begin, end - begin));
+    return pieces;
+  };
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(found("^a", "a\na\ra"), (Pieces{"a", "a"}));
+  EXPECT_EQ(found("a$", "a\na\ra"), (Pieces{"a", "a"}));
+  EXPECT_EQ(found("a.b", "a\nb a\rb a\u2028b"), (Pieces{"a\rb", "a\u2028b"}));
+  EXPECT_EQ(found(R"(\w+)", "a_1\u0301\u200d\u2167+"), (Pieces{"a_1\u0301", "\u2167"}));
+  EXPECT_EQ(found(R"([^\W1]+)", "a1b+"), (Pieces{"a", "b"}));
+  EXPECT_EQ(found(R"(\h+)", "xfA0 g"), (Pieces{"fA0"}));
+  EXPECT_EQ(found("[[:punct:]]+", "a$+!b\u00a9"), (Pieces{"$+!", "\u00a9"}));
+  EXPECT_EQ(found(R"(\\w\s)", "\\w\u00a0w"), (Pieces{"\\w\u00a0"}));
+}
+
 // tokenizers' decoders.Metaspace: the first token loses all its marks.
 TEST_F(TokenizerTest, DecodesMarksOfSpaces) {
   const auto decoded = [&](const std::string& scheme, const Ids& ids) {

@@ -19,7 +19,7 @@ const fs::path references = fs::path(TESSERA_REFERENCE_DIR) / "hf";
 
 std::string config_text(const std::string& more) {
   return R"({"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
-             "num_attention_heads": 4, )" +
+             "num_attention_heads": 4, "num_key_value_heads": 4, )" +
          more + "}";
 }
 DecoderConfig config_of(const std::string& more) { return config_from_hugging_face(config_text(more), "config.json"); }
@@ -111,6 +111,16 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
   EXPECT_EQ(config_of(R"("model_type": "mistral")").windows, (std::vector<int64_t>{4096, 4096}));
   EXPECT_EQ(config_of(R"("model_type": "mistral", "sliding_window": null)").windows, std::vector<int64_t>());
   EXPECT_EQ(config_of(R"("model_type": "mixtral")").rope.base, 1e6);
+  const auto kv_heads = [](const std::string& family, const std::string& more = "") {
+    const std::string text = R"({"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+                                 "num_attention_heads": 16, "model_type": ")" +
+                             family + "\"" + more + "}";
+    return config_from_hugging_face(text, "config.json").kv_heads;
+  };
+  EXPECT_EQ(kv_heads("gemma2"), 4);
+  EXPECT_EQ(kv_heads("mistral"), 8);
+  EXPECT_EQ(kv_heads("mixtral", ", \"num_key_value_heads\": null"), 16);
+  EXPECT_EQ(kv_heads("llama"), 16);
   EXPECT_EQ(config_of(R"("model_type": "mixtral")").windows, std::vector<int64_t>());
 }
 

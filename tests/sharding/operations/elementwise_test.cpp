@@ -288,6 +288,18 @@ TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
   EXPECT_EQ(sign(array<int32_t>({-4, 0, 5})).to_host<int32_t>(), (std::vector<int32_t>{-1, 0, 1}));
 }
 
+TEST(ElementwiseTest, ACubeRootHasJaxsGradientAtZero) {
+  const Array x = array({-8.F, -0.F, 0.F, 27.F});
+  Tape tape({x});
+  const Array root = cbrt(tape.shadows()[0]);
+  const std::vector<float> gradient = tape.gradients(sum(root))[0].to_host<float>();
+  EXPECT_NEAR(gradient[0], 1.0 / 12, 1e-6);
+  EXPECT_EQ(gradient[1], INFINITY);
+  EXPECT_EQ(gradient[2], INFINITY);
+  EXPECT_NEAR(gradient[3], 1.0 / 27, 1e-6);
+  EXPECT_TRUE(std::signbit(root.to_host<float>()[1]));
+}
+
 TEST(ElementwiseTest, LogicHasOperators) {
   const Array a = array<bool>({true, true, false, false}), b = array<bool>({true, false, true, false});
   EXPECT_EQ((a & b).to_host<bool>(), logical_and(a, b).to_host<bool>());
