@@ -18,9 +18,10 @@ namespace fs = std::filesystem;
 const fs::path references = fs::path(TESSERA_REFERENCE_DIR) / "hf";
 
 std::string config_text(const std::string& more) {
+  const char* kv_heads = more.find("num_key_value_heads") == std::string::npos ? R"("num_key_value_heads": 4, )" : "";
   return R"({"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
-             "num_attention_heads": 4, "num_key_value_heads": 4, )" +
-         more + "}";
+             "num_attention_heads": 4, )" +
+         (kv_heads + more) + "}";
 }
 DecoderConfig config_of(const std::string& more) { return config_from_hugging_face(config_text(more), "config.json"); }
 
