@@ -41,6 +41,7 @@ std::vector<int64_t> shares_of(const std::vector<double>& weights) {
 }  // namespace
 
 void check_weights(const std::vector<double>& weights, size_t datasets) {
+  if (datasets == 0) bad("mix", "no datasets and no streams, expected at least one");
   if (weights.size() != datasets) {
     bad("mix",
         std::to_string(weights.size()) + " weights for " + std::to_string(datasets) + " datasets, expected as many");

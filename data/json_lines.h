@@ -34,7 +34,7 @@ void read_number(const JsonPart& json, T& out) {
     out = json.flag();
   else if constexpr (std::floating_point<T>)
     out = static_cast<T>(number_up_to(std::numeric_limits<T>::max(), json));
-  else if constexpr (std::same_as<T, uint64_t>)
+  else if constexpr (std::unsigned_integral<T> && sizeof(T) == sizeof(uint64_t))
     out = json.natural();
   else
     out = static_cast<T>(json.integer(static_cast<int64_t>(std::numeric_limits<T>::min()),

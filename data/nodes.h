@@ -225,7 +225,10 @@ struct ShardNode : ChildNode<N> {
   using value_type = record<N>;
   ShardOptions shard;
   int64_t size() const { return shard_size(this->parent.size(), shard); }
-  int64_t round() const { return std::max<int64_t>(1, this->parent.round() / shard.count); }
+  int64_t round() const {
+    const int64_t all = this->parent.round();
+    return all == this->parent.size() ? size() : std::max<int64_t>(1, all / shard.count);
+  }
   std::string describe() const { return this->after(to_string(shard)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     return this->parent.get(epoch, place_of(shard.index, index, shard.count));
@@ -239,7 +242,10 @@ struct BatchNode : ChildNode<N> {
   int64_t batch_size;
   Collate collate;
   int64_t size() const { return batched_size(this->parent.size(), batch_size, Collate::pads); }
-  int64_t round() const { return std::max<int64_t>(1, this->parent.round() / batch_size); }
+  int64_t round() const {
+    const int64_t all = this->parent.round();
+    return all == this->parent.size() ? size() : std::max<int64_t>(1, all / batch_size);
+  }
   std::string describe() const { return this->after(words_of("batch", batch_size)); }
   value_type get(int64_t epoch, int64_t index) const {
     const int64_t end = place_of(0, index + 1, batch_size), begin = end - batch_size, last = this->parent.size() - 1;

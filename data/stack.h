@@ -111,6 +111,7 @@ T stack_struct(const std::vector<T>& records) {
   std::vector<nn::Leaves> leaves;
   for (const T& record : records) leaves.push_back(nn::leaves(record));
   nn::Leaves rows = nn::leaves(batch);
+  for (const auto& of_record : leaves) check_length(of_record.size(), rows.size(), "arrays of a record");
   for (size_t i = 0; i < rows.size(); ++i) {
     std::vector<Array> arrays;
     for (const auto& of_record : leaves) arrays.push_back(*of_record[i].value);

@@ -52,6 +52,7 @@ AlignedText replaced(const AlignedText& text, const Pattern& pattern, const std:
   AlignedText made;
   size_t done = 0;
   for (const auto& [begin, end] : pattern(text.text())) {
+    if (begin == end) continue;
     made.append(text, done, begin);
     made.append(content, text.origin(end - 1, end));
     done = end;
@@ -145,7 +146,7 @@ Pieces split(const Pieces& pieces, const Pattern& pattern, bool invert, Behavior
   Pieces parts;
   for (const AlignedText& piece : pieces)
     for (const Section& s : behavior(sections_of(piece.text(), pattern(piece.text()), invert)))
-      parts.push_back(piece.part(s.begin, s.end));
+      if (s.begin < s.end) parts.push_back(piece.part(s.begin, s.end));
   return parts;
 }
 

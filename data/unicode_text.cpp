@@ -171,23 +171,68 @@ namespace {
 struct Meaning {
   std::string_view word, icus;
 };
-constexpr std::array<Meaning, 8> meanings{{{"\\s", "\\p{White_Space}"},
-                                           {"\\S", "\\P{White_Space}"},
-                                           {"\\h", "[0-9A-Fa-f]"},
-                                           {"\\H", "[^0-9A-Fa-f]"},
-                                           {"\\w", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]"},
-                                           {"\\W", "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]"},
-                                           {"[:punct:]", "[\\p{P}\\p{S}]"},
-                                           {"[:^punct:]", "[^\\p{P}\\p{S}]"}}};
+constexpr std::array<Meaning, 8> meanings{
+    {{"\\s", "\\p{White_Space}"},
+     {"\\S", "\\P{White_Space}"},
+     {"\\h", "[0-9A-Fa-f]"},
+     {"\\H", "[^0-9A-Fa-f]"},
+     {"\\w", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be]"},
+     {"\\W", "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be]"},
+     {"[:punct:]", "[\\p{P}\\p{S}]"},
+     {"[:^punct:]", "[^\\p{P}\\p{S}]"}}};
 
-std::string in_icus_dialect(std::string_view pattern) {
+// A character, or an escaped one with its braces, as \p{L} and \x{41}.
+size_t size_of_character(std::string_view pattern) {
+  if (pattern[0] != '\\' || pattern.size() == 1) return 1;
+  const bool has_braces =
+      std::string_view("pPx").find(pattern[1]) != std::string_view::npos && pattern.substr(2, 1) == "{";
+  return has_braces ? std::min(pattern.find('}'), pattern.size() - 1) + 1 : 2;
+}
+
+// The options of a group that `pattern` begins with, as "(?im" of "(?im:"; empty where it begins with none.
+std::string_view options_of(std::string_view pattern) {
+  if (!pattern.starts_with("(?")) return {};
+  const size_t end = std::min(pattern.find_first_not_of("imx-", 2), pattern.size());
+  const bool is = end > 2 && end < pattern.size() && (pattern[end] == ':' || pattern[end] == ')');
+  return pattern.substr(0, is ? end : 0);
+}
+
+// A repeated repeat that `pattern` begins with, as "{1,3}+"; empty where it begins with none.
+std::string_view repeats_of(std::string_view pattern) {
+  if (!pattern.starts_with("{")) return {};
+  const size_t end = std::min(pattern.find_first_not_of("0123456789,", 1), pattern.size());
+  return pattern.substr(0, pattern.substr(end).starts_with("}+") ? end + 2 : 0);
+}
+
+// ICU takes its + for "possessive".
+std::string_view repeated(std::string_view repeats, const std::string& where) {
+  if (repeats.starts_with("{0,")) return "*";
+  if (repeats.starts_with("{1,") || repeats.starts_with("{1}")) return "+";
+  fail(ErrorKind::bad_file, "Tokenizer",
+       fmt::format("{}: the regular expression has {}, which is not supported.", where, repeats));
+}
+
+std::string in_icus_dialect(std::string_view pattern, const std::string& where) {
   std::string result;
+  int open_sets = 0;
   while (!pattern.empty()) {
     const auto* meaning =
         std::find_if(meanings.begin(), meanings.end(), [&](const Meaning& m) { return pattern.starts_with(m.word); });
-    const size_t size =
-        meaning != meanings.end() ? meaning->word.size() : std::min<size_t>(pattern.size(), pattern[0] == '\\' ? 2 : 1);
-    result += meaning != meanings.end() ? meaning->icus : pattern.substr(0, size);
+    const std::string_view options = options_of(pattern), repeats = repeats_of(pattern);
+    size_t size = size_of_character(pattern);
+    if (meaning != meanings.end()) {
+      size = meaning->word.size();
+      result += meaning->icus;
+    } else if (!options.empty() && open_sets == 0) {  // m: `.` is a line feed too
+      size = options.size();
+      std::replace_copy(options.begin(), options.end(), std::back_inserter(result), 'm', 's');
+    } else if (!repeats.empty() && open_sets == 0) {
+      size = repeats.size();
+      result += repeated(repeats, where);
+    } else {
+      open_sets = std::max(0, open_sets + (pattern[0] == '[') - (pattern[0] == ']'));
+      result += pattern.substr(0, size);
+    }
     pattern.remove_prefix(size);
   }
   return result;
@@ -201,7 +246,7 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
   auto compiled = std::make_unique<Compiled>();
   constexpr uint32_t flags = UREGEX_UNIX_LINES | UREGEX_MULTILINE;  // Oniguruma's `.`, `^` and `$`
   compiled->pattern.reset(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern)), flags, place, error));
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern, where)), flags, place, error));
   if (U_FAILURE(error))
     fail(ErrorKind::bad_file, "Tokenizer",
          fmt::format("{}: the regular expression {} cannot be read: {}.", where, pattern, u_errorName(error)));
@@ -220,7 +265,8 @@ std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view text) con
   if (U_SUCCESS(error)) {
     matcher->reset(&utext);
     while (matcher->find(error) && U_SUCCESS(error))
-      if (const int64_t begin = matcher->start64(error), end = matcher->end64(error); begin < end)
+      if (const int64_t begin = matcher->start64(error), end = matcher->end64(error);
+          begin < end || found.empty() || found.back().second != static_cast<size_t>(begin))
         found.emplace_back(begin, end);
   }
   utext_close(&utext);

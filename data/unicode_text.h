@@ -60,7 +60,7 @@ class Regex {
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
-  // The non-empty matches in `text`, as [begin, end), in order.
+  // The matches in `text`, as [begin, end), in order; an empty one directly behind another match is none.
   std::vector<std::pair<size_t, size_t>> matches(std::string_view text) const;
 
  private:

@@ -32,10 +32,14 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
     model = nn::from_hugging_face(tokens.from, layout);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
   }
+  set_step_options(model, options);
+  return model;
+}
+
+void set_step_options(nn::CausalLm& model, const TrainOptions& options) {
   model.set_remat(options.step.remat);
   std::visit([&](auto& decoder) { set_context_parallelism(decoder, options.step.context); }, model.decoder);
-  if (tokens.router_aux_loss_coef > 0) model.set_router_aux_loss_coef(tokens.router_aux_loss_coef);
-  return model;
+  if (const double coef = options.tokens.router_aux_loss_coef; coef > 0) model.set_router_aux_loss_coef(coef);
 }
 
 nn::Filter trained_in(const TokenOptions& tokens) {

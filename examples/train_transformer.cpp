@@ -171,6 +171,12 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
   if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
 }
 
+template <class Model>
+void set_step_options(Model& model, const TrainOptions& options) {
+  model.remat = options.step.remat;
+  set_context_parallelism(model, options.step.context);
+}
+
 // The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
 template <class Model, class Batch, class Loss, class Validation, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
@@ -185,6 +191,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   RunCheckpoints checkpoints(options.save, {corpus.size, options.model.seq, options.seed, mark_of(options.tokens)});
   const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
   const int64_t done = checkpoints.restore(state(), corpus.training);
+  set_step_options(model, options);  // a checkpoint has those of the run that saved it
   if (options.save.resume) print_resumed(done, options);
 
   const FailedSteps failed_steps(options.keep_failed_step, options.arguments);
@@ -268,8 +275,7 @@ CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, 
 template <class Model, class Config>
 Model model_of_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
   auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
-  model.remat = options.step.remat;
-  set_context_parallelism(model, options.step.context);
+  set_step_options(model, options);
   return model;
 }
 

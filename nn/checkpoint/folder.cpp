@@ -30,7 +30,8 @@ bool is_leftover(const std::string& name) {
 // The mark counts in no folder that is on its way: there it may be on the disk before the rest.
 bool is_complete(const fs::path& checkpoint) {
   std::error_code ignored;
-  return !is_leftover(checkpoint.filename().string()) && fs::is_regular_file(checkpoint / kMark, ignored);
+  const fs::path named = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
+  return !is_leftover(named.filename().string()) && fs::is_regular_file(checkpoint / kMark, ignored);
 }
 
 std::string marked_text(const fs::path& checkpoint, const char* name) {

@@ -44,8 +44,7 @@ class Reader {
 
 Array placed_as(const Array& value, const Leaf& leaf) {
   const Array cast = astype(value, leaf.value->dtype());
-  if (!leaf.value->is_committed()) return cast;
-  return place_parameter(cast, leaf.value->sharding(), leaf.value->path());
+  return leaf.value->is_committed() ? place_parameter_as(cast, *leaf.value) : cast;
 }
 
 // The new value of a leaf, or absent and a line in `wrong`.

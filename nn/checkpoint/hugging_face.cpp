@@ -165,10 +165,7 @@ at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& wei
 Array placed_like(const Leaf& leaf, const Array& values, const std::optional<Layout>& place) {
   if (leaf.value->is_recipe() && place)
     return place_parameter(values, *place, resolve(leaf, *place, "load_hugging_face").spec, leaf.path);
-  if (!leaf.value->is_committed()) return values;
-  Array placed = place_parameter(values, leaf.value->sharding(), leaf.value->path());
-  placed.impl()->layout = leaf.value->impl()->layout;
-  return placed;
+  return leaf.value->is_committed() ? place_parameter_as(values, *leaf.value) : values;
 }
 
 void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName>& names, Weights& weights) {

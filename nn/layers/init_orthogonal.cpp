@@ -2,12 +2,14 @@
 #include <ATen/ATen.h>
 
 #include "nn/layers/init.h"
+#include "sharding/operations/creation.h"
 #include "sharding/random/random.h"
 
 namespace tessera::nn::init {
 
 Initializer orthogonal(double scale) {
   return [scale](const Key& key, const Shape& shape) {
+    if (c10::multiply_integers(shape) == 0) return tessera::zeros(shape);
     const int64_t columns = shape.empty() ? 1 : shape.back(), rows = c10::multiply_integers(shape) / columns;
     const at::Tensor draw = to_tensor(tessera::normal(key, {std::max(rows, columns), std::min(rows, columns)}));
     const auto [q, r] = at::linalg_qr(draw);

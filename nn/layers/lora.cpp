@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "nn/layers/shapes.h"
+#include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/linear_algebra.h"
@@ -19,8 +20,10 @@ Array placed_along(const Array& x, const Array& kernel, int dim) {
   std::vector<SpecEntry> entries = kernel.sharding().spec().entries();
   entries.resize(2);
   entries[1 - dim] = SpecEntry();
-  return place_parameter(x, NamedSharding(kernel.sharding().mesh(), PartitionSpec(entries)),
-                         kernel.path().empty() ? "" : kernel.path() + (dim == 0 ? ".lora.a" : ".lora.b"));
+  Array placed = place_parameter(x, NamedSharding(kernel.sharding().mesh(), PartitionSpec(entries)),
+                                 kernel.path().empty() ? "" : kernel.path() + (dim == 0 ? ".lora.a" : ".lora.b"));
+  placed.impl()->layout = kernel.impl()->layout;
+  return placed;
 }
 
 }  // namespace
@@ -51,9 +54,8 @@ Linear merge_lora(const Linear& linear) {
   const Array& kernel = linear.kernel;
   check_there("merge_lora", "kernel", kernel);
   check_there("merge_lora", "lora.a", linear.lora->a), check_there("merge_lora", "lora.b", linear.lora->b);
-  const Array sum = kernel + linear.lora->scale * matmul(linear.lora->a, linear.lora->b);
-  merged.kernel.value =
-      kernel.is_committed() ? place_parameter(astype(sum, kernel.dtype()), kernel.sharding(), kernel.path()) : sum;
+  const Array sum = astype(kernel + linear.lora->scale * matmul(linear.lora->a, linear.lora->b), kernel.dtype());
+  merged.kernel.value = kernel.is_committed() ? place_parameter_as(sum, kernel) : sum;
   merged.lora.reset();
   return merged;
 }

@@ -83,6 +83,7 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
 }
 
 void copy_files(const fs::path& from, const fs::path& folder) {
+  if (std::error_code ignored; fs::equivalent(from, folder, ignored)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     const fs::path file = entry.path(), copy = folder / file.filename();
     if (!entry.is_regular_file() || is_weights(file) || file.filename() == "config.json") continue;

@@ -37,7 +37,8 @@ struct GenerateOptions {
 
 // What follows each prompt, without the prompt and with the end id. Prompts are read together, whatever their lengths:
 // shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on the key, i, the
-// number of the row and the tokens before it, not on the other rows. All processes of the model's mesh call this.
+// number of the row and the tokens before it, not on the other rows, but that rotations which depend on the length of
+// the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's mesh call this.
 // Errors (bad_argument): no prompts, an empty prompt, a max_tokens below 0 or, of gpt2, beyond its positions; those of
 // the model.
 //   const auto texts = nn::generate(model, Key(0), {tokenizer.encode("Once upon").ids}, {.sampling = {.top_p = 0.9}});

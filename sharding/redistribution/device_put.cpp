@@ -217,6 +217,12 @@ Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec&
   return placed;
 }
 
+Array place_parameter_as(const Array& x, const Array& old) {
+  Array placed = place_parameter(x, old.sharding(), old.path());
+  placed.impl()->layout = old.impl()->layout;
+  return placed;
+}
+
 std::optional<Layout> layout_of(const Array& x) {
   if (x.is_absent() || !x.impl()->layout) return std::nullopt;
   return Layout(x.impl()->layout);

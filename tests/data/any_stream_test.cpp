@@ -156,6 +156,8 @@ TEST(AnyStream, RefusesWhatMakesNoSense) {
   expect_error(ErrorKind::bad_argument, {"[shuffle] a window of 0"}, [&] { stream.shuffle(0, 1); });
   expect_error(ErrorKind::bad_argument, {"[limit] 0 records"}, [&] { stream.limit(0); });
   expect_error(ErrorKind::bad_argument, {"[mix] 1 weights for 2"}, [&] { mix({1}, stream, stream); });
+  expect_error(ErrorKind::bad_argument, {"[mix] no datasets and no streams"},
+               [] { mix({}, std::vector<AnyStream<int64_t>>()); });
   Loader loader(mix({1, 1}, stream, stream).limit(4), rows, {.batch_size = 2});
   for (const StreamMark& mark :
        {StreamMark{0, 1}, StreamMark{0, 0, 0, 0, {{0, 1}}}, StreamMark{0, 0, 0, 0, {{0, 1, 0, 0, {{0, 99}, {0, 1}}}}},

@@ -49,6 +49,16 @@ struct Measured {
   float x = 0;
 };
 
+struct Wide {
+  unsigned long long id = 0;
+};
+
+TEST(JsonLines, HaveUnsignedNumbersOfEveryName) {
+  const ScratchFolder folder;
+  const auto path = folder.write("a.jsonl", "{\"id\": 18446744073709551615}");
+  EXPECT_EQ(json_lines<Wide>({path})[0].id, ~0ULL);
+}
+
 TEST(JsonLines, FlagsMarksAndNumbersThatAreTooLarge) {
   const ScratchFolder folder;
   const auto path =

@@ -293,6 +293,10 @@ TEST(Loader, ProgressCountsPassesThroughRepeat) {
   take(stream, 3);
   EXPECT_EQ(stream.progress().epoch, 2);
   EXPECT_NEAR(stream.progress().fraction, 0.9, 1e-9) << "record 28 was the last";
+  Loader uneven(range(10).shard({0, 3, false}), as_rows, {.batch_size = 4});
+  take(uneven, 3);
+  EXPECT_EQ(uneven.progress().epoch, 3);
+  EXPECT_EQ(uneven.progress().fraction, 0);
 }
 
 TEST(Loader, ASlowRecordIsAnErrorAfterTheTimeoutAndCanBeWaitedFor) {

@@ -35,6 +35,9 @@ struct DigitBatch {
   NamedArray pixels{"batch", "pixel"};
   Array place;
 };
+struct Parts {
+  std::vector<Array> all;
+};
 struct Pair {
   NamedArray x{"batch", "feature"};
   Array y;
@@ -105,6 +108,10 @@ TEST(Stack, RowsThatDoNotFitAreErrors) {
   });
   expect_error(kind, {"float32[2] and float32[3]"}, [] { stack(std::vector<Array>{zeros({2}), zeros({3})}); });
   expect_error(kind, {"no records"}, [] { stack(std::vector<float>{}); });
+  const Array x = zeros({2});
+  expect_error(kind, {"arrays of a record: rows of 2 and 1 values"}, [&] {
+    stack(std::vector<Parts>{{{x, x}}, {{x}}});
+  });
 }
 
 TEST(Masked, FillsUpTheLastBatchAndSaysSo) {

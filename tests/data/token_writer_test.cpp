@@ -57,6 +57,17 @@ TEST(TokenWriter, IsReadByTokenFiles) {
   }
 }
 
+TEST(TokenWriter, HasNothingOfADocumentThatItRefused) {
+  const ScratchFolder folder;
+  TokenWriter writer(folder.path("a"), 100);
+  EXPECT_THROW(writer.add(Ids{1, 2, 500}), Error);
+  writer.add(Ids{3, 4});
+  writer.finish();
+  const auto read = token_documents(TokenFiles::open({folder.path("a")}, {.vocab_size = 100}));
+  ASSERT_EQ(read.size(), 1);
+  EXPECT_EQ(read[0], (Ids{3, 4}));
+}
+
 TEST(TokenWriter, RefusesOtherIdsAndPlaces) {
   const ScratchFolder folder;
   TokenWriter writer(folder.path("a"), 10);

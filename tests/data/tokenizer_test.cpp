@@ -118,6 +118,15 @@ TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
   EXPECT_EQ(found(R"([^\W1]+)", "a1b+"), (Pieces{"a", "b"}));
   EXPECT_EQ(found(R"(\h+)", "xfA0 g"), (Pieces{"fA0"}));
   EXPECT_EQ(found("[[:punct:]]+", "a$+!b\u00a9"), (Pieces{"$+!", "\u00a9"}));
+  EXPECT_EQ(found(R"(\W)", "\u00b2+\u00bd"), (Pieces{"+"}));
+  EXPECT_EQ(found("1{1,3}+", "1111111 1"), (Pieces{"1111111", "1"}));
+  EXPECT_EQ(found("[{1,3}+]", "{+2"), (Pieces{"{", "+"}));
+  EXPECT_EQ(found("(?m:a.)a", "aa\naaa"), (Pieces{"a\na"}));
+  EXPECT_EQ(found("(?:1{0,2}+)2", "1112"), (Pieces{"1112"}));
+  EXPECT_EQ(found("(?=(2{3})+(?!2))", "1222222").size(), 2u);
+  EXPECT_EQ(found("a*", "baa"), (Pieces{"", "aa"}));
+  EXPECT_EQ(found(R"(\x{61}+\p{L}{1,2}+)", "aabc"), (Pieces{"aabc"}));
+  expect_error(ErrorKind::bad_file, {"test: the regular expression has {2,3}+"}, [&] { found("a{2,3}+", "a"); });
   EXPECT_EQ(found(R"(\\w\s)", "\\w\u00a0w"), (Pieces{"\\w\u00a0"}));
 }
 

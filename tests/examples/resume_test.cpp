@@ -21,6 +21,12 @@ class ResumeTest : public Training {
   std::string steps_ = " --steps 9 --warmup 3 --lr 0.01";
 };
 
+TEST_F(ResumeTest, ComputesItsStepsAsItsOwnFlagsSay) {
+  run("--strategy sp --steps 2" + save_to("run"));
+  const Run resumed = run("--strategy cp --steps 4" + save_to("run") + " --resume");
+  EXPECT_TRUE(resumed.outcome.says("permute        seq ")) << resumed.outcome.output;
+}
+
 TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
   steps_ += " --layers 2";
   const Run expected = run("--mesh data=1" + steps_ + save_to("whole"));

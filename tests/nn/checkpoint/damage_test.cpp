@@ -328,7 +328,7 @@ TEST_F(DamageTest, WhatInterruptedSavesLeftIsRemovedByTheNextRun) {
     fs::copy(folder() / "1", folder() / left, fs::copy_options::recursive);
   fs::create_directory(folder() / "notes.tmp");
   EXPECT_EQ(checkpoint_steps(folder()), std::vector<int64_t>{1});
-  for (const char* left : {"2.tmp", "3.deleted"})  // whatever is in it
+  for (const char* left : {"2.tmp", "2.tmp/", "3.deleted"})  // whatever is in it
     expect_error_with(ErrorKind::bad_file, {"[restore] ", left, "no complete checkpoint is here"},
                       [&] { find_checkpoint(folder() / left); });
   Checkpointer checkpoints(folder());

@@ -67,6 +67,10 @@ TEST(Init, OrthogonalIsJaxs) {
       1e-6, "tall");
 }
 
+TEST(Init, OrthogonalOfNothingIsNothing) {
+  for (const Shape& shape : {Shape{4, 0}, Shape{0, 4}}) EXPECT_EQ(init::orthogonal()(Key(0), shape).shape(), shape);
+}
+
 TEST(Init, OrthogonalColumns) {
   const Array q = init::orthogonal()(Key(1), {3, 4, 5});
   const Array flat = reshape(q, {12, 5});

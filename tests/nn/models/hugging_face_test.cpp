@@ -220,6 +220,8 @@ TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {
   EXPECT_FALSE(fs::exists(to / "model.bin.index.json"));
   CausalLm model = from_hugging_face(from);
   testing::expect_trees_near(from_hugging_face(to), model, 0, "saved beside");
+  save_hugging_face(to, model, to);
+  EXPECT_EQ(read_text(to / "tokenizer.json", "test"), "{\"any\": 1}");
 }
 
 TEST_F(Folder, OfAPaddedModelIsThatOfOneDevice) {

@@ -12,6 +12,7 @@
 #include "nn/placement/table.h"
 #include "nn/tree/tree_equal.h"
 #include "sharding/operations.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
 namespace tessera::nn::state_test {
@@ -49,7 +50,11 @@ TEST(State, UpdateAndMergeAreItsInverse) {
     for (size_t i = 0; i < before.size(); ++i) {
       EXPECT_EQ(after[i].value->sharding(), before[i].value->sharding()) << name << before[i].path;
       EXPECT_EQ(after[i].value->path(), before[i].path) << name;
+      EXPECT_EQ(layout_of(*after[i].value).has_value(), layout_of(*before[i].value).has_value()) << name;
     }
+    EXPECT_TRUE(layout_of(model.layers[1].kernel).has_value()) << name;
+    update(model.layers[1], state(other.layers[1]));
+    EXPECT_EQ(model.layers[1].kernel.value.path(), "layers.1.kernel") << name;
     auto [definition, arrays] = split(placed);
     EXPECT_EQ(definition.tree.steps, 3);
     EXPECT_EQ(tree_difference(merge(definition, arrays), placed), "") << name;
