@@ -135,6 +135,11 @@ struct ChildNode {
   N parent;
   int64_t size() const { return parent.size(); }
   int64_t round() const { return parent.round(); }
+  // round() of a node of this size whose parent has `each` records for one of it.
+  int64_t round_by(int64_t each, int64_t size) const {
+    const int64_t all = parent.round();
+    return all == parent.size() ? size : std::max<int64_t>(1, all / each);
+  }
   bool varies() const { return parent.varies(); }
   std::string after(const std::string& words) const { return detail::after(parent.describe(), words); }
 };
@@ -225,10 +230,7 @@ struct ShardNode : ChildNode<N> {
   using value_type = record<N>;
   ShardOptions shard;
   int64_t size() const { return shard_size(this->parent.size(), shard); }
-  int64_t round() const {
-    const int64_t all = this->parent.round();
-    return all == this->parent.size() ? size() : std::max<int64_t>(1, all / shard.count);
-  }
+  int64_t round() const { return this->round_by(shard.count, size()); }
   std::string describe() const { return this->after(to_string(shard)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     return this->parent.get(epoch, place_of(shard.index, index, shard.count));
@@ -242,10 +244,7 @@ struct BatchNode : ChildNode<N> {
   int64_t batch_size;
   Collate collate;
   int64_t size() const { return batched_size(this->parent.size(), batch_size, Collate::pads); }
-  int64_t round() const {
-    const int64_t all = this->parent.round();
-    return all == this->parent.size() ? size() : std::max<int64_t>(1, all / batch_size);
-  }
+  int64_t round() const { return this->round_by(batch_size, size()); }
   std::string describe() const { return this->after(words_of("batch", batch_size)); }
   value_type get(int64_t epoch, int64_t index) const {
     const int64_t end = place_of(0, index + 1, batch_size), begin = end - batch_size, last = this->parent.size() - 1;

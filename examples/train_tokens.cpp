@@ -37,8 +37,7 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
 }
 
 void set_step_options(nn::CausalLm& model, const TrainOptions& options) {
-  model.set_remat(options.step.remat);
-  std::visit([&](auto& decoder) { set_context_parallelism(decoder, options.step.context); }, model.decoder);
+  std::visit([&](auto& decoder) { set_step_options(decoder, options); }, model.decoder);
   if (const double coef = options.tokens.router_aux_loss_coef; coef > 0) model.set_router_aux_loss_coef(coef);
 }
 

@@ -23,6 +23,11 @@ void read_vocab(TokenOptions& tokens);
 // The model as the training begins. That of a replay has the padded vocabulary of its run's mesh, wherever it lies.
 nn::CausalLm first_model(const TrainOptions& options, const Layout& layout);
 // What of a model says how its step is computed, as this run's command line has it.
+template <class Decoder>
+void set_step_options(Decoder& decoder, const TrainOptions& options) {
+  decoder.remat = options.step.remat;
+  set_context_parallelism(decoder, options.step.context);
+}
 void set_step_options(nn::CausalLm& model, const TrainOptions& options);
 // The arrays that are trained.
 nn::Filter trained_in(const TokenOptions& tokens);

@@ -171,12 +171,6 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
   if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
 }
 
-template <class Model>
-void set_step_options(Model& model, const TrainOptions& options) {
-  model.remat = options.step.remat;
-  set_context_parallelism(model, options.step.context);
-}
-
 // The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
 template <class Model, class Batch, class Loss, class Validation, class Transform>
 void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,

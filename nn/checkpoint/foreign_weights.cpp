@@ -42,11 +42,6 @@ class Reader {
   std::set<std::string> used_;
 };
 
-Array placed_as(const Array& value, const Leaf& leaf) {
-  const Array cast = astype(value, leaf.value->dtype());
-  return leaf.value->is_committed() ? place_parameter_as(cast, *leaf.value) : cast;
-}
-
 // The new value of a leaf, or absent and a line in `wrong`.
 Array converted(Reader& reader, const Leaf& leaf, const WeightRow& row, std::vector<std::string>& wrong) {
   std::vector<Array> tensors;
@@ -56,7 +51,8 @@ Array converted(Reader& reader, const Leaf& leaf, const WeightRow& row, std::vec
   std::string given;
   try {
     const Array value = row.convert(tensors, leaf.value->shape());
-    if (value.shape() == leaf.value->shape()) return placed_as(value, leaf);
+    if (value.shape() == leaf.value->shape())
+      return place_parameter_as(astype(value, leaf.value->dtype()), *leaf.value);
     given = value.type_string();
   } catch (const Error& error) {
     given = error.what();

@@ -18,7 +18,6 @@
 #include "nn/checkpoint/save.h"
 #include "nn/checkpoint/write_plan.h"
 #include "nn/placement/filter_shard.h"
-#include "sharding/array/array_impl.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
@@ -165,7 +164,7 @@ at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& wei
 Array placed_like(const Leaf& leaf, const Array& values, const std::optional<Layout>& place) {
   if (leaf.value->is_recipe() && place)
     return place_parameter(values, *place, resolve(leaf, *place, "load_hugging_face").spec, leaf.path);
-  return leaf.value->is_committed() ? place_parameter_as(values, *leaf.value) : values;
+  return place_parameter_as(values, *leaf.value);
 }
 
 void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName>& names, Weights& weights) {

@@ -9,8 +9,9 @@ namespace tessera::nn::init {
 
 Initializer orthogonal(double scale) {
   return [scale](const Key& key, const Shape& shape) {
-    if (c10::multiply_integers(shape) == 0) return tessera::zeros(shape);
-    const int64_t columns = shape.empty() ? 1 : shape.back(), rows = c10::multiply_integers(shape) / columns;
+    const int64_t size = c10::multiply_integers(shape);
+    if (size == 0) return tessera::zeros(shape);
+    const int64_t columns = shape.empty() ? 1 : shape.back(), rows = size / columns;
     const at::Tensor draw = to_tensor(tessera::normal(key, {std::max(rows, columns), std::min(rows, columns)}));
     const auto [q, r] = at::linalg_qr(draw);
     const at::Tensor signed_q = scale * q * r.diagonal().sign();

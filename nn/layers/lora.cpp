@@ -54,8 +54,8 @@ Linear merge_lora(const Linear& linear) {
   const Array& kernel = linear.kernel;
   check_there("merge_lora", "kernel", kernel);
   check_there("merge_lora", "lora.a", linear.lora->a), check_there("merge_lora", "lora.b", linear.lora->b);
-  const Array sum = astype(kernel + linear.lora->scale * matmul(linear.lora->a, linear.lora->b), kernel.dtype());
-  merged.kernel.value = kernel.is_committed() ? place_parameter_as(sum, kernel) : sum;
+  const Array sum = kernel + linear.lora->scale * matmul(linear.lora->a, linear.lora->b);
+  merged.kernel.value = place_parameter_as(astype(sum, kernel.dtype()), kernel);
   merged.lora.reset();
   return merged;
 }

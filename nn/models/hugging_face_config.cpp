@@ -209,9 +209,8 @@ void read_gemma2(const JsonPart& config, DecoderConfig& c) {
 int64_t kv_heads_of(const JsonPart& config, const DecoderConfig& c) {
   using enum DecoderFamily;
   constexpr const char* key = "num_key_value_heads";
-  const bool is_grouped = c.family == mistral || c.family == mixtral || c.family == gemma2;
-  if (config.names(key) || !is_grouped) return config.integer(key, c.heads);
-  return c.family == gemma2 ? 4 : 8;
+  const int64_t otherwise = c.family == gemma2 ? 4 : c.family == mistral || c.family == mixtral ? 8 : c.heads;
+  return config.integer(key, config.names(key) ? c.heads : otherwise);
 }
 
 void read_rotary(const JsonPart& config, DecoderConfig& c) {

@@ -75,7 +75,7 @@ void write_state(const Leaves& tree, const State& state) {
   for (const Leaf& leaf : tree) {
     const auto given = state.find(leaf.path);
     if (given == state.end()) continue;
-    const bool is_placed = is_array(leaf) && leaf.value->is_committed() && !given->second.is_committed();
+    const bool is_placed = is_array(leaf) && !given->second.is_committed();
     *leaf.value = is_placed ? place_parameter_as(given->second, *leaf.value) : given->second;
   }
 }

@@ -218,6 +218,7 @@ Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec&
 }
 
 Array place_parameter_as(const Array& x, const Array& old) {
+  if (!old.is_committed()) return x;
   Array placed = place_parameter(x, old.sharding(), old.path());
   placed.impl()->layout = old.impl()->layout;
   return placed;

@@ -29,7 +29,8 @@ Array device_put(const Array& x, const Axes& axes, const Layout& layout,
 // with its path for ledgers and errors, and a layout that what is computed from it carries as well.
 Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path);
 Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path);
-// x in the place of another parameter: with its placement, its path and its layout.
+// x in the place of another parameter: with its placement, its path and its layout. x itself where the other has no
+// placement.
 Array place_parameter_as(const Array& x, const Array& old);
 
 // x as a part of a batch: placed, and carrying the layout.
