@@ -117,24 +117,26 @@ inline void locals_of(const Prepared& call, const at::Tensor** tensors) {
 
 // Runs `fn(Locals, BlockContext) -> at::Tensor` on every slot.
 template <class Fn>
-Array run(const Prepared& call, const char* operation, Fn&& fn) try {
-  ArrayPtr result = begin_result(call);
-  if (call.plan->runs == 1) {
-    const at::Tensor* tensors[max_operands];
-    locals_of(call, tensors);
-    result->local.push_back(fn(Locals(tensors), BlockContext(*call.plan, 0)));
-  } else {
-    Tensors* const results[] = {&result->local};
-    run_slots(
-        call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
+Array run(const Prepared& call, const char* operation, Fn&& fn) {
+  Array result(begin_result(call));
+  Tensors& local = result.impl()->local;
+  try {
+    if (call.plan->runs == 1) {
+      const at::Tensor* tensors[max_operands];
+      locals_of(call, tensors);
+      local.push_back(fn(Locals(tensors), BlockContext(*call.plan, 0)));
+    } else {
+      Tensors* const results[] = {&local};
+      run_slots(
+          call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
+    }
+    if (call.plan->is_padded) clear_padding(call, *result.impl());
+    if (call.is_watched()) announce(call, {&result, 1});
+    if (call.borrows) settle_loans(call, local);
+  } catch (const std::exception& error) {
+    refuse(call, operation, error);
   }
-  if (call.plan->is_padded) clear_padding(call, *result);
-  Array out(std::move(result));
-  if (call.is_watched()) announce(call, {&out, 1});
-  if (call.borrows) settle_loans(call, out.impl()->local);
-  return out;
-} catch (const std::exception& error) {
-  refuse(call, operation, error);
+  return result;
 }
 
 template <class Fn>
