@@ -33,7 +33,7 @@ std::vector<double> by_formula(const Json& f, int64_t n) {
   return values;
 }
 
-std::vector<double> values_of(const Json& init, int64_t n) {
+std::vector<double> initial_values(const Json& init, int64_t n) {
   const std::string kind(init.at("kind").as_string());
   std::vector<double> values;
   if (kind == "affine_mod") {
@@ -123,7 +123,7 @@ PartitionSpec spec_of(const Json& value) {
 }
 
 Array contents(const Json& init, const Shape& shape, DType dtype) {
-  return astype(array<double>(values_of(init, count(shape)), shape), dtype);
+  return astype(array<double>(initial_values(init, count(shape)), shape), dtype);
 }
 
 Array weights(const Json& formula, const Shape& shape, DType dtype) {
