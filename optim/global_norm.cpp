@@ -18,7 +18,10 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/kept_tensors.h"
 #include "sharding/array/side_by_side.h"
+#include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/operations/elementwise.h"
+#include "sharding/operations/reductions.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 
@@ -195,6 +198,19 @@ at::Tensor norm_of(const Blocks& blocks) {
   return rounded(over_devices(here, blocks), static_cast<at::ScalarType>(blocks.dtype));
 }
 
+bool is_any_recorded(const std::vector<Array*>& arrays) {
+  return current_tape() && std::any_of(arrays.begin(), arrays.end(),
+                                       [](const Array* x) { return !x->is_absent() && wants_gradient(*x->impl()); });
+}
+
+// By operations that have gradients.
+Array recorded_norm(const std::vector<Array*>& arrays) {
+  std::vector<Array> squares;
+  for (const Array* x : arrays)
+    if (!x->is_absent()) squares.push_back(sum(square(astype(*x, promote(x->dtype(), float32)))));
+  return sqrt(total(squares));
+}
+
 }  // namespace
 
 void check_any_given(const std::vector<Array*>& arrays) {
@@ -206,6 +222,7 @@ void check_any_given(const std::vector<Array*>& arrays) {
 }
 
 Array global_norm(const std::vector<Array*>& arrays) {
+  if (is_any_recorded(arrays)) return recorded_norm(arrays);
   at::AutoGradMode off(false);
   Blocks blocks;
   for (const Array* x : arrays)

@@ -215,18 +215,27 @@ MuonMatrices muon_matrices(MuonOptions o) try {
   detail::blame("muon", error);
 }
 
+namespace {
+
+Adamw muon_others(const MuonOptions& o) try {
+  return adamw({.learning_rate = o.adam_learning_rate.value_or(o.learning_rate),
+                .b1 = o.adam_b1,
+                .b2 = o.adam_b2,
+                .eps = o.eps,
+                .eps_root = o.adam_eps_root,
+                .weight_decay = o.adam_weight_decay,
+                .mu_dtype = o.mu_dtype,
+                .nesterov = o.nesterov});
+} catch (const Error& error) {
+  detail::blame("muon", error, {{"learning_rate", "adam_learning_rate"}, {"weight_decay", "adam_weight_decay"}});
+}
+
+}  // namespace
+
 Muon muon(MuonOptions o) {
   detail::check_options("muon", {{"adam_b1", o.adam_b1}, {"adam_b2", o.adam_b2}}, {{"adam_eps_root", o.adam_eps_root}});
   const auto label = [](const std::string&, const Array& p) { return p.ndim() == 2 ? "muon" : "adam"; };
-  return partition(Labels(label), "muon", muon_matrices(o), "adam",
-                   adamw({.learning_rate = o.adam_learning_rate.value_or(o.learning_rate),
-                          .b1 = o.adam_b1,
-                          .b2 = o.adam_b2,
-                          .eps = o.eps,
-                          .eps_root = o.adam_eps_root,
-                          .weight_decay = o.adam_weight_decay,
-                          .mu_dtype = o.mu_dtype,
-                          .nesterov = o.nesterov}));
+  return partition(Labels(label), "muon", muon_matrices(o), "adam", muon_others(o));
 }
 
 }  // namespace tessera::optim

@@ -143,8 +143,8 @@ class Optimizer {
 
   // Updates done.
   int64_t count() const { return count_; }
-  // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, and if
-  // there is none. If parts of a partition have different rates, give a label, learning_rate("matrices"); the labels of
+  // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, behind a
+  // restore too, and if there is none. If parts of a partition have different rates, give a label, learning_rate("matrices"); the labels of
   // nested partitions are joined by dots. Error (bad_argument): a label without a rate, or no label although the rates
   // differ.
   double learning_rate(const std::string& label = "") const {
@@ -194,17 +194,19 @@ class Optimizer {
   struct Before {
     Model model;
     State state;
+    detail::Told told;
   };
   std::optional<Before> before_checks(const Model& model, const Model& grads) const {
     if (!tessera::detail::checks_finite()) return std::nullopt;
     detail::check_finite_gradients(nn::leaves(grads));
-    return Before{model, state_};
+    return Before{model, state_, told_};
   }
   void check_finite_or_undo(Model& model, const Before& before) try {
     detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
   } catch (...) {
     model = before.model;
     state_ = before.state;
+    told_ = before.told;
     throw;
   }
 

@@ -20,7 +20,7 @@ class Schedule {
  public:
   Schedule(double value) : constant_(value) {}
   template <class F>
-  requires(std::is_class_v<F> && !std::same_as<F, Schedule> && std::is_invocable_r_v<double, const F&, int64_t>)
+  requires(!std::is_arithmetic_v<F> && !std::same_as<F, Schedule> && std::is_invocable_r_v<double, const F&, int64_t>)
       Schedule(F f)
       : value_(std::move(f)) {}
 

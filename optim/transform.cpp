@@ -30,8 +30,6 @@ using namespace tessera::detail;
 
 namespace {
 
-const Type* at_rest(const Type* type) { return with_unreduced(with_reduced(type, 0), 0); }
-
 Array zeros_of_type(const Type* type) {
   Tensors local;
   for (int s = 0; s < type->mesh->slots(type->slots); ++s)

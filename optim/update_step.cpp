@@ -34,7 +34,7 @@ Answers& Answers::operator=(const Answers&) {
 Answers::~Answers() = default;
 
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
-  if (numbers.empty() && label.empty()) return std::nullopt;
+  if (numbers.empty()) return std::nullopt;
   const auto as_first = [&](const auto& n) {
     const double number = n.second.read(verb), first = numbers[0].second.read(verb);
     return number == first || (std::isnan(number) && std::isnan(first));

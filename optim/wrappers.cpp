@@ -8,6 +8,7 @@
 #include "optim/internal.h"
 #include "optim/per_array.h"
 #include "optim/state_placement.h"
+#include "sharding/array/ownership.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reductions.h"
@@ -53,7 +54,7 @@ void add_to_mean(const nn::Leaves& acc, std::vector<int64_t>& counts, const nn::
     counts[i] += 1;
     const Array g = astype(*grads[i].value, sum.dtype());
     if (n == 0) {
-      sum = g;
+      sum = with_tensors(*g.impl(), materialized(g, "accumulate").local);
       continue;
     }
     const Array before = as_pending(sum, g);
@@ -89,11 +90,6 @@ bool lie_on_accelerator(const Arrays& arrays) {
     any = true;
   }
   return any;
-}
-
-void subtract_from_counts(const nn::Scalars& state, int64_t n) {
-  for (const nn::Scalar& scalar : state)
-    if (scalar.path == "count" || scalar.path.ends_with(".count")) *static_cast<int64_t*>(scalar.value) -= n;
 }
 
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size) {

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "nn/tree/tree_scalars.h"
+#include "nn/tree/tree.h"
 #include "optim/check_options.h"
 #include "optim/schedule.h"
 #include "optim/selection.h"
@@ -32,8 +34,20 @@ Array not_finite(const Arrays& arrays);
 bool all_finite(const Arrays& arrays);
 // Whether the first of these lies on an accelerator.
 bool lie_on_accelerator(const Arrays& arrays);
-// Takes n from all that are called count.
-void subtract_from_counts(const nn::Scalars& state, int64_t n);
+// Takes n from the counts of the states of a chain, but not from what a model in them calls so.
+template <class State>
+void subtract_from_counts(State& state, int64_t n) {
+  if constexpr (requires { std::tuple_size<State>::value; })
+    std::apply([n](auto&... parts) { (subtract_from_counts(parts, n), ...); }, state);
+  else if constexpr (requires { state.states; })
+    subtract_from_counts(state.states, n);
+  else if constexpr (requires { state.has_value(); })
+    state ? subtract_from_counts(*state, n) : void();
+  else if constexpr (requires {
+                       { state.count } -> std::same_as<int64_t&>;
+                     })
+    state.count -= n;
+}
 // slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
 // Replaces the arrays that are trained by copies; in float32 for half precision.
@@ -133,7 +147,7 @@ struct ApplyIfFiniteState {
     const detail::LateCounts read = std::exchange(late, {});
     notfinite_count = read.in_a_row.template item<int64_t>(), total_notfinite = read.total.template item<int64_t>();
     last_finite = read.finite.template item<bool>();
-    detail::subtract_from_counts(nn::scalars(inner_state), read.rejected.template item<int64_t>());
+    detail::subtract_from_counts(inner_state, read.rejected.template item<int64_t>());
   }
   template <class Visit>
   void visit_fields(Visit&& visit) {

@@ -28,11 +28,10 @@ const Type* future_type(const Leaf& leaf, const std::optional<Layout>& layout) {
   if (leaf.value->is_recipe() && layout)
     return placed_type(type->dtype, type->shape, NamedSharding(layout->mesh(), resolve(leaf, *layout, "restore").spec),
                        "restore");
-  if (type->unreduced || type->varying)
-    fail(ErrorKind::bad_argument, "restore",
-         "{}: {} is a pending sum, or differs between replicas. Restore into a parameter.", leaf.path,
+  if (type->varying)
+    fail(ErrorKind::bad_argument, "restore", "{}: {} differs between replicas. Restore into a parameter.", leaf.path,
          leaf.value->type_string());
-  return type;
+  return at_rest(type);
 }
 
 void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl& made) {

@@ -33,8 +33,8 @@ struct RestoreTarget {
 };
 
 // Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the layout. Its memory is
-// not filled yet; there is none where other processes have its devices. Errors (bad_argument): the leaf is a pending
-// sum, or differs between replicas.
+// not filled yet; there is none where other processes have its devices. In the place of a pending sum lies a sum. Error
+// (bad_argument): the leaf differs between replicas.
 void make_room(RestoreTarget& target);
 
 // An open file of tensors, and its header.

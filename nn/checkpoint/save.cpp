@@ -15,6 +15,8 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
 #include "sharding/files/crc32c.h"
+#include "sharding/placement/type.h"
+#include "sharding/redistribution/convert.h"
 
 namespace tessera::nn {
 
@@ -28,15 +30,17 @@ constexpr int64_t kFlushBytes = int64_t{8} << 20;
   fail(ErrorKind::bad_argument, "save", "{}: {}", path, message);
 }
 
-// The array's memory, if every element has one value that this machine knows.
-const ArrayImpl& values_of(const Leaf& leaf) {
-  const ArrayImpl& a = materialized(*leaf.value, "save");
-  if (a.type->unreduced || a.type->varying)
-    refuse(leaf.path, fmt::format("{} is a pending sum, or differs between replicas. Reduce it first.",
-                                  leaf.value->type_string()));
+// The array, if every element has one value that this machine knows; of a pending sum the sum.
+ArrayPtr values_of(const Leaf& leaf) {
+  ArrayImpl& a = materialized(*leaf.value, "save");
+  if (a.type->varying)
+    refuse(leaf.path, fmt::format("{} differs between replicas. Reduce it first.", leaf.value->type_string()));
   if (a.type->mesh && a.type->mesh->has_no_hardware())
     refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
-  return a;
+  if (!a.type->unreduced) return leaf.value->impl();
+  static const Text reason = tessera::detail::as_text("a checkpoint holds sums, not their terms");
+  return convert(a, leaf.value->impl(), at_rest(a.type),
+                 {.operation = "save", .where = {}, .reason = reason, .path = {}});
 }
 
 // Who has what of an array, device by device in mesh order; of an array that lies on no mesh, process by process.
@@ -172,13 +176,14 @@ int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
 }  // namespace
 
 std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes, const std::vector<int>& holders) {
-  const ArrayImpl& a = values_of(leaf);
-  check_owners(leaf, a.type->mesh, processes);
+  check_owners(leaf, leaf.value->impl()->type->mesh, processes);
+  const ArrayPtr values = values_of(leaf);
+  const ArrayImpl& a = *values;
   const Held held = held_of(a, holders);
   std::vector<Part> parts;
   for (IndexRanges& mine : blocks_to_write(held.blocks, held.owners, processes.index)) {
-    at::Tensor values = values_in(a, held.blocks, mine);
-    parts.push_back({std::move(mine), std::move(values)});
+    at::Tensor part = values_in(a, held.blocks, mine);
+    parts.push_back({std::move(mine), std::move(part)});
   }
   return parts;
 }

@@ -37,6 +37,11 @@ Details& ArrayImpl::detail() {
   return *details;
 }
 
+std::mutex& first_uses() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local) {
   auto impl = std::make_shared<ArrayImpl>();
   impl->type = type;
@@ -63,8 +68,9 @@ ArrayImpl& materialized_now(const Array& x, const char* verb) {
     a.details->later = nullptr;
   }
   if (a.local.empty()) {
-    a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
-    a.details->recipe = nullptr;
+    const std::lock_guard lock(first_uses());
+    if (a.local.empty())
+      a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
   }
   if (checks) check_array(a, verb);
   return a;
@@ -111,9 +117,7 @@ void Details::come_from(const ArrayPtr& x) {
   origin = x->details && x->details->again ? x->details->origin : x;
 }
 
-const ArrayImpl& origin_of(const ArrayImpl& a) {
-  return a.details && a.details->again ? *a.details->origin : a;
-}
+const ArrayImpl& origin_of(const ArrayImpl& a) { return a.details && a.details->again ? *a.details->origin : a; }
 
 namespace {
 
@@ -172,7 +176,7 @@ Array& Array::operator=(const Array& x) = default;
 Array& Array::operator=(Array&& x) noexcept = default;
 Array::~Array() = default;
 
-bool Array::is_recipe() const { return impl_ && impl_->details && impl_->details->recipe; }
+bool Array::is_recipe() const { return impl_ && impl_->local.empty() && impl_->details && impl_->details->recipe; }
 bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
 const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }
 int Array::ndim() const { return static_cast<int>(shape().size()); }
@@ -338,20 +342,21 @@ Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shap
 #define TESSERA_ELEMENT(T) \
   TESSERA_NUMBER(T)        \
   template std::vector<T> Array::to_host<T>() const;
-TESSERA_ELEMENT(float) TESSERA_ELEMENT(double) TESSERA_ELEMENT(bool)
-TESSERA_ELEMENT(int8_t) TESSERA_ELEMENT(int16_t) TESSERA_ELEMENT(int32_t) TESSERA_ELEMENT(int64_t)
-TESSERA_ELEMENT(uint8_t) TESSERA_NUMBER(uint16_t) TESSERA_NUMBER(uint32_t) TESSERA_NUMBER(uint64_t)
-TESSERA_NUMBER(char) TESSERA_NUMBER(long long) TESSERA_NUMBER(unsigned long long) TESSERA_NUMBER(long double)
+TESSERA_ELEMENT(float)
+TESSERA_ELEMENT(double) TESSERA_ELEMENT(bool) TESSERA_ELEMENT(int8_t) TESSERA_ELEMENT(int16_t) TESSERA_ELEMENT(int32_t)
+    TESSERA_ELEMENT(int64_t) TESSERA_ELEMENT(uint8_t) TESSERA_NUMBER(uint16_t) TESSERA_NUMBER(uint32_t)
+        TESSERA_NUMBER(uint64_t) TESSERA_NUMBER(char) TESSERA_NUMBER(long long) TESSERA_NUMBER(unsigned long long)
+            TESSERA_NUMBER(long double)
 #undef TESSERA_ELEMENT
 #undef TESSERA_NUMBER
 
-namespace {
+                namespace {
 
-Array constant(const char* verb, Shape shape, double value, DType dtype) {
-  check_size(verb, dtype, shape);
-  const double scale = element_value(verb, value, dtype);
-  return make_recipe({.drawn = dtype, .scale = scale}, std::move(shape), dtype);
-}
+  Array constant(const char* verb, Shape shape, double value, DType dtype) {
+    check_size(verb, dtype, shape);
+    const double scale = element_value(verb, value, dtype);
+    return make_recipe({.drawn = dtype, .scale = scale}, std::move(shape), dtype);
+  }
 
 }  // namespace
 

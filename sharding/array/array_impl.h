@@ -5,7 +5,9 @@
 #include <c10/util/SmallVector.h>
 
 #include <functional>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "sharding/array/array.h"
@@ -64,7 +66,7 @@ struct Details {
   std::shared_ptr<const LaterProduct> later;  // what the arrival computes, if it is a product
   std::shared_ptr<TapeState> tape;            // if the array is a parameter inside value_and_grad
   std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
-  std::vector<Conversion> conversions;
+  std::list<Conversion> conversions;  // known_form gives its elements out
   // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
   ArrayPtr source, origin;  // the latter by all of them
   void come_from(const ArrayPtr& x);
@@ -72,6 +74,9 @@ struct Details {
   bool cast = false;                         // it differs from its source by the element type only
   std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight
 };
+
+// Held where an array gets what it keeps from a first use, a recipe's values or a form of it: threads may share arrays.
+std::mutex& first_uses();
 
 ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local);
 // The same with the type's own slots.

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <list>
 #include <optional>
 #include <utility>
 
@@ -95,7 +96,7 @@ class Recomputation {
   Tensors backward(Tensors gradients) const {
     at::AutoGradMode on(true);
     Tensors leaves;
-    const std::vector<std::vector<Conversion>> kept = take_conversions();
+    const std::vector<std::list<Conversion>> kept = take_conversions();
     Tensors roots = floating_tensors(as_recorded(run_again(again(leaves))));
     const size_t activations = leaves.size();
     std::vector<LateGradients> late = leaves_of_parameters();
@@ -175,12 +176,12 @@ class Recomputation {
   }
 
   // The forward pass kept forms of the parameters whose graph is not ours to walk.
-  std::vector<std::vector<Conversion>> take_conversions() const {
-    std::vector<std::vector<Conversion>> kept;
+  std::vector<std::list<Conversion>> take_conversions() const {
+    std::vector<std::list<Conversion>> kept;
     for (const ArrayPtr& p : parameters_) kept.push_back(std::exchange(p->details->conversions, {}));
     return kept;
   }
-  void give_conversions(const std::vector<std::vector<Conversion>>& kept) const {
+  void give_conversions(const std::vector<std::list<Conversion>>& kept) const {
     for (size_t i = 0; i < kept.size(); ++i) parameters_[i]->details->conversions = kept[i];
   }
 

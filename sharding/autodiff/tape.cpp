@@ -98,7 +98,9 @@ void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) 
 
 // The tensors to differentiate: of a loss that no device holds only in part.
 ArrayPtr root_of(const Array& loss) {
-  if (loss.is_absent()) fail(ErrorKind::absent, "value_and_grad", "the loss is an absent array.");
+  if (loss.is_absent())
+    fail(ErrorKind::absent, "value_and_grad",
+         "the loss is an absent array, expected a floating scalar. Return one from the loss function.");
   if (loss.ndim() == 0 && !is_floating(loss.dtype()))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
          "the loss is {}, expected a floating scalar. Cast it with astype.", loss.type_string());

@@ -208,8 +208,13 @@ bool shows_what_is_hidden(const at::Tensor& query, const Visibility& sight) {
   return sight.bias && query.is_cpu() && query.scalar_type() == at::kHalf && !is_finite(*sight.bias);
 }
 
+// The kernel takes a bias of the operands' type, to which a wider one would have to be rounded.
+bool has_wide_bias(const at::Tensor& query, const Visibility& sight) {
+  return sight.bias && at::promote_types(sight.bias->scalar_type(), query.scalar_type()) != query.scalar_type();
+}
+
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
-  if (is_nested() || sight.softcap > 0 || shows_what_is_hidden(query, sight))
+  if (is_nested() || sight.softcap > 0 || has_wide_bias(query, sight) || shows_what_is_hidden(query, sight))
     return attend_by_products(query, key, value, sight);
   const bool by_logits = sight.bias || sight.mask || sight.segment_ids ||
                          leaves_a_row_blind(sight, query.size(1), key.size(1));

@@ -31,9 +31,10 @@ struct AttentionOptions {
 // heads a multiple of kv_heads (head h uses kv head h / (heads / kv_heads)) -> (batch, seq, heads, head_dim).
 // softmax(scale query key^T + bias) value; bias and mask broadcast to (batch, heads, seq, keys). A position that sees
 // no key gets the mean of all values. Windows are those of Mistral (Jiang et al., 2023), softcap that of Gemma 2
-// (Riviere et al., 2024), which needs memory for all logits. Batch and heads may be sharded; if heads are sharded over
-// more devices than there are kv heads, each holds all kv heads. A sharded sequence stays so as `context` says; a ring
-// takes query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (bad_argument).
+// (Riviere et al., 2024). It needs memory for all logits, and so does a bias of a wider type than the query's, which is
+// added as it is (a float32 bias beside bfloat16). Batch and heads may be sharded; if heads are sharded over more
+// devices than there are kv heads, each holds all kv heads. A sharded sequence stays so as `context` says; a ring takes
+// query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (bad_argument).
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options = {});
 
 }  // namespace tessera

@@ -33,7 +33,8 @@ void check_definition(const std::string& name, const std::string& text, const Sh
 
 const Operation& interned_operation(const std::string& name, const std::string& rule, Linearity linearity) {
   static std::mutex mutex;
-  static std::map<std::tuple<std::string, std::string, Linearity>, std::unique_ptr<Operation>> operations;
+  // never destroyed: see make_mesh
+  static auto& operations = *new std::map<std::tuple<std::string, std::string, Linearity>, std::unique_ptr<Operation>>;
   check_definition(name, rule, parse_rule(name, rule));
   std::lock_guard lock(mutex);
   const auto [found, fresh] = operations.try_emplace({name, rule, linearity});

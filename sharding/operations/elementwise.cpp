@@ -78,7 +78,7 @@ Array times(const Term& x, const Number& number) {
   if (!std::isfinite(number.floating)) return binary({scale_without_end_op, Domain::any}, x, number, multiplied);
   const ArrayImpl* given = x.array().impl().get();
   if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, multiplied);
-  if (given->details && given->details->recipe) return scaled(x.array(), number.floating);
+  if (x.array().is_recipe()) return scaled(x.array(), number.floating);
   return scaled_array(x, number.floating, multiplied_by);
 }
 
@@ -108,7 +108,9 @@ Array operator-(Operand x) {
 
 namespace {
 
-at::Scalar scalar_of(const Number& n) {
+// In floating types as the nearest that the type has; beyond all of them that is an infinity.
+at::Scalar scalar_of(const char* verb, const Number& n, DType dtype) {
+  if (is_floating(dtype)) return element_value(verb, n.floating, dtype);
   return n.kind == Number::Kind::floating || is_beyond_int64(n) ? at::Scalar(n.floating) : at::Scalar(n.integer);
 }
 
@@ -120,7 +122,7 @@ Array power(Term a, Term b) {
     return binary(row, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, y); });
   const Array x = cast_to((a.is_number() ? b : a).operand(), common_dtype(row, a, b));
   check_number("power", (a.is_number() ? a : b).number(), x.dtype());
-  const at::Scalar number = scalar_of((a.is_number() ? a : b).number());
+  const at::Scalar number = scalar_of("power", (a.is_number() ? a : b).number(), x.dtype());
   return run({.operation = power_op, .where = a.where()}, {&x}, [&](Locals t, const BlockContext&) {
     return a.is_number() ? at::pow(number, t[0]) : at::pow(t[0], number);
   });
@@ -165,7 +167,9 @@ namespace {
 
 // What lies on a bound has half a gradient, as in JAX; by clamp the whole one.
 at::Tensor clipped(const at::Tensor& t, const Number& min, const Number& max) {
-  if (t.scalar_type() != at::kBool && !is_recorded(t)) return at::clamp(t, scalar_of(min), scalar_of(max));
+  const auto dtype = static_cast<DType>(t.scalar_type());
+  if (dtype != boolean && !is_recorded(t))
+    return at::clamp(t, scalar_of("clip", min, dtype), scalar_of("clip", max, dtype));
   return at::minimum(at::maximum(t, as_tensor(min, t)), as_tensor(max, t));
 }
 

@@ -22,12 +22,12 @@ struct LinearCrossEntropyOptions {
 // are made for one chunk of positions after another, and where a gradient is wanted, those of x and kernel are computed
 // from each chunk at once, so that the backward pass has only to scale them. (Hsu et al., "Liger Kernel: Efficient
 // Triton kernels for LLM training", 2024.) Memory beyond the gradients: chunk * vocab elements, twice that with a
-// softcap. Logits, their softmax and all sums are in float32 for operands of half precision. x may be sharded over all
-// dims but embed. A kernel sharded over vocab stays where it is: each chunk takes two small all-reduces, (chunk) and
-// (2, chunk), or (3, chunk) with label smoothing. One sharded over embed is gathered, once. Inside a differentiable
-// tape within another tape the logits are made whole: second derivatives need them. Errors: those of cross_entropy;
-// chunk < 1, a softcap that is not positive, a vocab that the kernel has not (bad_argument); shapes that do not fit
-// (shape_mismatch).
+// softcap. For operands of half precision the product is rounded to their type, as matmul's is; what becomes of it, the
+// softmax and all sums, is in float32. x may be sharded over all dims but embed. A kernel sharded over vocab stays
+// where it is: each chunk takes two small all-reduces, (chunk) and (2, chunk), or (3, chunk) with label smoothing. One
+// sharded over embed is gathered, once. Inside a differentiable tape within another tape the logits are made whole:
+// second derivatives need them. Errors: those of cross_entropy; chunk < 1, a softcap that is not positive, a vocab that
+// the kernel has not (bad_argument); shapes that do not fit (shape_mismatch).
 Array linear_cross_entropy(Operand x, const Array& kernel, const Array& labels,
                            const LinearCrossEntropyOptions& options = {});
 

@@ -2,6 +2,7 @@
 #include "sharding/operations/losses.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/fail.h"
@@ -21,12 +22,14 @@ const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ...", Lineari
 
 at::Tensor whole_losses(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options) {
   constexpr int64_t none = -100;
-  const at::Tensor rows = logits.reshape({-1, logits.size(-1)});
+  const bool has_sums = options.label_smoothing || options.z_loss;  // which half precision cannot hold
+  const at::Tensor rows =
+      (has_sums ? logits.to(at::toOpMathType(logits.scalar_type())) : logits).reshape({-1, logits.size(-1)});
   const Labels read = read_labels(cross_entropy_op.name, labels.reshape({-1}), logits.size(-1), options.ignore_label);
   const at::Tensor columns = read.ignored.defined() ? read.columns.masked_fill(read.ignored, none) : read.columns;
   at::Tensor losses = at::cross_entropy_loss(rows, columns, {}, at::Reduction::None, none, options.label_smoothing);
   if (options.z_loss) losses = losses + read.without_ignored(options.z_loss * rows.logsumexp(-1).square());
-  return losses.reshape(labels.sizes());
+  return losses.to(logits.scalar_type()).reshape(labels.sizes());
 }
 
 // What the backward pass needs of one block of logits.
@@ -132,7 +135,7 @@ bool weighs_alike(const CrossEntropyOptions& options) { return options.weights.i
 Array cross_entropy_each(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
   const CallerScope caller(logits.where());
   const Array losses = losses_of(logits, labels, options);
-  return options.weights.is_absent() ? losses : losses * astype(options.weights, losses.dtype());
+  return options.weights.is_absent() ? losses : losses * position_weights(labels, options, losses.dtype());
 }
 
 WeightedSum cross_entropy_sum(Operand logits, const Array& labels, const CrossEntropyOptions& options) {

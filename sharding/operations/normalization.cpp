@@ -199,7 +199,11 @@ Tensors end_gradient(const RootMeanSquare& n, RmsGradient& b, const at::Tensor& 
 
 // LibTorch has no kernel of it for CPUs; composed of its operations it takes longer and keeps one activation more.
 at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
-  if (is_nested()) return times_scale(x * at::rsqrt(at::mean(x * x, -1, /*keepdim=*/true) + eps), scale);
+  if (is_nested()) {
+    const at::Tensor wide = x.to(at::toOpMathType(x.scalar_type())),
+                     root = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
+    return in_type(times_scale(wide * root, scale), x.scalar_type());
+  }
   const double size = static_cast<double>(x.size(-1));
   const bool is_plain = !is_recorded(x) && !(scale.defined() && is_recorded(scale));
   if (is_plain && at::toOpMathType(x.scalar_type()) == x.scalar_type())

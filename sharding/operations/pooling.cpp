@@ -1,7 +1,6 @@
 // Pooling: the spatial dims as windows, then one kernel of LibTorch.
-#include "sharding/operations/convolution.h"
-
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <algorithm>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/operations/argument_checks.h"
+#include "sharding/operations/convolution.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/halo_windows.h"
@@ -68,7 +68,9 @@ at::Tensor largest(const at::Tensor& x, const Sizes& window, const Sizes& stride
 }
 
 at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strides) {
-  return window.size() == 3 ? at::avg_pool3d(x, window, strides) : at::avg_pool2d(x, window, strides);
+  if (window.size() < 3) return at::avg_pool2d(x, window, strides);
+  // LibTorch has no kernel of it for half precision on CPUs.
+  return at::avg_pool3d(x.is_cpu() ? x.to(at::toOpMathType(x.scalar_type())) : x, window, strides).to(x.scalar_type());
 }
 
 // What follows from the operand's type and the options.

@@ -220,7 +220,7 @@ Array rotated_at_positions(const Operand& x, const RotaryOptions& options, int64
   const bool in_rows = positions.ndim() == 1 && a.ndim() > 3;
   const double size = length_of_turns(options.scaling);
   if (depends_on_length(options.scaling)) {
-    const Array length = positions.size() ? max({positions, x.where()}) + 1 : zeros({}, positions.dtype());
+    const Array length = positions.size() ? astype(max({positions, x.where()}), int64) + 1 : zeros({}, int64);
     return run({.operation = in_rows ? of_long_rows_op : of_long_tokens_op, .where = x.where()},
                {&a, &positions, &length}, [&](Locals t, const BlockContext&) {
                  const at::Tensor frequency = frequencies_at(t[2].to(at::kDouble), options, dims);

@@ -206,7 +206,7 @@ Layout::Layout(Mesh mesh, Rules rules, LayoutOptions options) {
     }
   std::for_each(options.activations.begin(), options.activations.end(), check_activation_rule);
   static std::mutex mutex;
-  static Interned interned;
+  static auto& interned = *new Interned;  // never destroyed: see make_mesh
   std::lock_guard lock(mutex);
   impl_ = interned.get(mesh, rules, options);
 }

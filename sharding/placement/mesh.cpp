@@ -89,8 +89,8 @@ constexpr int64_t most_devices = 1 << 22;
 
 int64_t checked_size(const std::vector<MeshAxis>& axes) {
   if (axes.size() > detail::max_axes)
-    fail(ErrorKind::bad_argument, "make_mesh", "{} axes given, at most {} are possible.", axes.size(),
-         detail::max_axes);
+    fail(ErrorKind::bad_argument, "make_mesh", "{} axes given, at most {} are possible. Join some of them to one.",
+         axes.size(), detail::max_axes);
   int64_t n = 1;
   std::set<std::string_view> seen;
   for (const MeshAxis& axis : axes) {
@@ -105,7 +105,9 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
       fail(ErrorKind::bad_argument, "make_mesh", "mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name,
            axis.size, most_devices);
     n *= axis.size;
-    if (n > most_devices) fail(ErrorKind::bad_argument, "make_mesh", "more than {} devices.", most_devices);
+    if (n > most_devices)
+      fail(ErrorKind::bad_argument, "make_mesh", "{} devices or more given, expected {} at most. Make an axis shorter.",
+           n, most_devices);
   }
   return n;
 }
@@ -115,7 +117,8 @@ std::optional<int64_t> number_in_environment(const char* name, const char* what)
   if (!text || !*text) return std::nullopt;
   const std::optional number = detail::parse_number<int64_t>(text);
   if (!number || *number < 1)
-    fail(ErrorKind::bad_argument, "make_mesh", "{}=\"{}\", expected a number of {} from 1.", name, text, what);
+    fail(ErrorKind::bad_argument, name,
+         "\"{}\" given, expected a number of {} from 1. Set it to one, or leave it unset.", text, what);
   return number;
 }
 
@@ -132,13 +135,18 @@ int64_t threads_of_this_process() {
 }
 
 // LibTorch's number is also that of the threads that compute slots side by side.
-void limit_threads() {
-  static const bool once = [] {
-    const std::optional<int64_t> given = number_in_environment("TESSERA_CPU_THREADS", "threads");
-    const int64_t now = at::get_num_threads(), most = given ? *given : threads_of_this_process();
-    if (most < now) at::set_num_threads(static_cast<int>(most));
-    return true;
-  }();
+void lower_threads(int64_t most) {
+  if (most < at::get_num_threads()) at::set_num_threads(static_cast<int>(most));
+}
+
+const std::optional<int64_t>& threads_in_environment() {
+  static const std::optional<int64_t> given = number_in_environment("TESSERA_CPU_THREADS", "threads");
+  return given;
+}
+
+void share_cores() {
+  if (threads_in_environment()) return detail::limit_threads();
+  static const bool once = (lower_threads(threads_of_this_process()), true);
   static_cast<void>(once);
 }
 
@@ -320,11 +328,16 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 
 }  // namespace
 
+void detail::limit_threads() {
+  thread_local bool is_limited = false;
+  if (threads_in_environment() && !std::exchange(is_limited, true)) lower_threads(*threads_in_environment());
+}
+
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
-  if (!options.abstract) limit_threads();
+  if (!options.abstract) share_cores();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
-  std::string key = mesh.has_no_hardware() ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))
+  std::string key = mesh.has_no_hardware()  ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))
                     : mesh.private_replicas ? "private|"
                                             : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
@@ -332,7 +345,8 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
     key += fmt::format("{}|{}*{}|{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each, mesh.device.str());
 
   static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<detail::MeshImpl>> meshes;
+  // What is interned is never destroyed: threads, and destructors of static values, compute while a program ends.
+  static auto& meshes = *new std::map<std::string, std::unique_ptr<detail::MeshImpl>>;
   std::lock_guard lock(mutex);
   auto& entry = meshes[key];
   if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));

@@ -108,7 +108,7 @@ std::string MeshImpl::names(AxisSet set) const {
 
 const std::string* MeshImpl::kept_names(AxisSet set) const {
   static std::mutex mutex;
-  static std::set<std::string> kept;
+  static auto& kept = *new std::set<std::string>;  // never destroyed: see make_mesh
   if (!set) return nullptr;
   const std::lock_guard lock(mutex);
   return &*kept.insert(names(set)).first;

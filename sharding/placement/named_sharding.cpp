@@ -116,7 +116,9 @@ namespace {
 
 const detail::ShardingImpl* interned(Mesh mesh, const PartitionSpec& spec) {
   static std::mutex mutex;
-  static std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::ShardingImpl>> shardings;
+  // never destroyed: see make_mesh
+  static auto& shardings =
+      *new std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<detail::ShardingImpl>>;
   std::lock_guard lock(mutex);
   const auto key = std::pair(mesh.impl(), detail::canonical_text(spec));
   auto found = shardings.find(key);

@@ -49,7 +49,8 @@ Mesh sub_mesh(const Mesh& mesh, std::string_view axis, int64_t at) {
   if (at < 0 || at >= size)
     fail(ErrorKind::bad_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, axis, size - 1);
   static std::mutex mutex;
-  static std::map<std::tuple<const MeshImpl*, int, int64_t>, std::unique_ptr<MeshImpl>> meshes;
+  // never destroyed: see make_mesh
+  static auto& meshes = *new std::map<std::tuple<const MeshImpl*, int, int64_t>, std::unique_ptr<MeshImpl>>;
   const int number = whole.find(axis);
   const std::lock_guard lock(mutex);
   auto& entry = meshes[{&whole, number, at}];

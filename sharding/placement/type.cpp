@@ -81,7 +81,8 @@ const Type* intern(TypeKey key, const char* verb) {
   key.dims.resize(key.shape.size());
   key.padded = padded_dims(key, verb);  // which follows from the rest
   static std::mutex mutex;
-  static std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual> types;
+  // never destroyed: see make_mesh
+  static auto& types = *new std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual>;
   std::lock_guard lock(mutex);
   if (auto found = types.find(key); found != types.end()) return found->second.get();
   auto type = make_type(key, verb);
@@ -103,6 +104,8 @@ const Type* with_unreduced(const Type* type, AxisSet unreduced) {
   key.unreduced = unreduced;
   return intern(std::move(key));
 }
+
+const Type* at_rest(const Type* type) { return with_unreduced(with_reduced(type, 0), 0); }
 
 const Type* with_dtype(const Type* type, DType dtype) {
   if (type->dtype == dtype) return type;

@@ -85,6 +85,8 @@ const Type* uncommitted_type(DType dtype, Shape shape);
 const Type* with_reduced(const Type* type, AxisSet reduced);
 const Type* with_unreduced(const Type* type, AxisSet unreduced);
 const Type* with_dtype(const Type* type, DType dtype);
+// Without both sets, which only arrays in a computation have.
+const Type* at_rest(const Type* type);
 // The type that an uncommitted array takes on a mesh: replicated. A type that has a mesh stays as it is.
 const Type* on_mesh(const Type* type, const MeshImpl* mesh);
 

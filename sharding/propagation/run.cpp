@@ -152,6 +152,7 @@ namespace {
 // Kept out of prepare(), as all that a known plan does not need, so that what it does need lies close together.
 [[gnu::noinline]] const Plan* known_or_made(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
                                             const PlanMap::value_type*& recent) try {
+  limit_threads();
   std::fill(kind.types + kind.operands, kind.types + max_operands, nullptr);
   const auto& found = plans().all.get(PlanKey{kind, site.attributes}, [&] { return made_plan(kind, site.attributes); });
   if (plans().all.size() == 1) plans().recent.fill(nullptr);  // the others may have been set aside

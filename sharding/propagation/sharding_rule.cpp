@@ -123,8 +123,9 @@ class Binder {
         continue;
       }
       for (int k = 0; k < extra; ++k) {
+        const size_t known = rule_.factors.size();
         const int f = number_of(factor(fmt::format("...{}", extra - k)));
-        if (rule_.factors[f].size == 0) rule_.factors[f].size = 1;
+        if (rule_.factors.size() > known) rule_.factors[f].size = 1;
         dims.push_back(broadcast(f, type.shape[dims.size()]));
       }
       most_dots_ = std::max(most_dots_, extra);

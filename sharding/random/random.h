@@ -11,7 +11,8 @@ namespace tessera {
 // All functions but categorical, permutation and dropout return a recipe. It takes no memory until it is used or
 // placed: device_put(normal(key, shape), sharding) draws on each device its own block only, with the same values on
 // every mesh. `0.02 * normal(key, {512, 2048})` and astype of it are recipes too.
-// Floating dtypes other than float64 are drawn in float32 and cast.
+// Floating dtypes other than float64 are drawn in float32 and cast: in half precision a number just below its upper
+// bound becomes the bound.
 
 // jax.random.normal(key, shape, dtype), to 1e-6. dtype is a floating one.
 Array normal(const Key& key, Shape shape, DType dtype = float32);

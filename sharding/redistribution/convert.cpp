@@ -118,6 +118,11 @@ std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>&
   };
 }
 
+void keep(ArrayImpl& a, Conversion made) {
+  const std::lock_guard lock(first_uses());
+  a.detail().conversions.push_back(std::move(made));
+}
+
 ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
   const bool recorded = wants_gradient(a);
   const Type* start_type = leaving_type(a, to, recorded);
@@ -128,7 +133,7 @@ ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* 
     there = *known;
   } else {
     there = moved_between_stages(a, convert(a, self, start_type, cause), to->mesh, cause);
-    if (recorded || !a.weight) a.detail().conversions.push_back({arrived, recorded, there});
+    if (recorded || !a.weight) keep(a, {arrived, recorded, there});
   }
   return convert(*there, there, to, cause);
 }
@@ -170,6 +175,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
         leaf->direct = true;
         return &leaf;
       }
+  const std::lock_guard lock(first_uses());
   for (const Conversion& known : a.details->conversions)
     if (known.to == to && known.recorded == recorded) return &known.array;
   return nullptr;
@@ -216,7 +222,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   if (borrowed) made->detail().borrowed = borrowed;
   // A weight on loan is gathered for each use anew; one outside a tape keeps nothing, or inference with sharded weights
   // would end up with the whole model.
-  if (!borrowed && (recorded || !a.weight)) a.detail().conversions.push_back({to, recorded, made});
+  if (!borrowed && (recorded || !a.weight)) keep(a, {to, recorded, made});
   return made;
 }
 

@@ -8,6 +8,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
+#include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/redistribution/convert.h"
@@ -286,7 +287,7 @@ Array ppermute(Operand x, const SpecEntry& entry, const std::vector<std::pair<in
     sends[from] = true;
   }
   const ArrayPtr a = operand_of(x, axes, cause);
-  if (axes.n == 1) return pairs.empty() ? Array(a) * 0.0 : Array(a);
+  if (axes.n == 1) return pairs.empty() ? where(zeros({}, boolean), Array(a), 0) : Array(a);
   return carried(a, permutation(a->type, axes.axes, std::move(senders), cause));
 }
 

@@ -85,5 +85,36 @@ TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
   }
 }
 
+// What accumulate adds up without reducing it is a pending sum.
+TEST(OptimizerCheckpoint, GoesOnBetweenTheUpdatesThatAccumulateAddsUp) {
+  for (const auto& mesh : meshes) {
+    const Layout layout = layout_of(mesh);
+    const auto make = [&](uint64_t seed) {
+      return nn::filter_shard(nn::Mlp::init(Key(seed), {"embed", 16}, {"hidden", 64}), layout);
+    };
+    const auto step = [&](nn::Mlp& model, auto& optimizer) {
+      const Array x = device_put(normal(Key(optimizer.count()), {8, 16}), {"batch", none}, layout);
+      const auto loss = [](const nn::Mlp& m, const Array& x) { return mean(square(m(x) - x)); };
+      const auto [value, grads] = nn::value_and_grad(loss, {.reduce = false})(model, x);
+      optimizer.update(model, grads);
+      return value.template item<double>();
+    };
+    const data::ScratchFolder folder;
+    const auto tx = accumulate(adamw({.learning_rate = 0.01}), 3);
+    nn::Mlp model = make(1), other = make(2), begun = make(3);
+    Optimizer optimizer(model, tx), fresh(other, tx), running(begun, tx);
+    for (int i = 0; i < 5; ++i) step(model, optimizer);
+    nn::save(folder.path(), 5, nn::named_state("model", model, "optimizer", optimizer));
+    step(begun, running);
+    nn::restore(folder.path(), nn::named_state("model", other, "optimizer", fresh));
+    nn::restore(folder.path(), nn::named_state("model", begun, "optimizer", running));
+    for (int i = 0; i < 4; ++i) {
+      const double expected = step(model, optimizer);
+      EXPECT_NEAR(step(other, fresh), expected, 1e-6);
+      EXPECT_NEAR(step(begun, running), expected, 1e-6);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::optim::checkpoint_test

@@ -1,6 +1,7 @@
 // The global norm on meshes: every element once, one number communicated.
 #include "optim/global_norm.h"
 
+#include "nn/transformations/value_and_grad.h"
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
 
@@ -81,6 +82,19 @@ TEST(GlobalNorm, ArraysOnTwoMeshesAreAnError) {
   const Array a = device_put(ones({4}), NamedSharding(make_mesh({{"data", 2}}), P{}));
   const Array b = device_put(ones({4}), NamedSharding(make_mesh({{"data", 4}}), P{}));
   error_of(ErrorKind::device_mismatch, [&] { global_norm(std::vector<Array>{a, b}); });
+}
+
+// jax.grad of mean(square(w)) + optax.global_norm(w) at (3, 4) is (3.6, 4.8).
+TEST(GlobalNorm, HasAGradientInALoss) {
+  using Tree = std::vector<Array>;
+  const auto loss = [](const Tree& w) { return mean(square(w[0])) + global_norm(w); };
+  const Mesh mesh = make_mesh({{"data", 2}});
+  const Array w = array<float>({3, 4});
+  for (const Array& placed : {w, device_put(w, NamedSharding(mesh, P{"data"})), device_put(w, {mesh, P{}})}) {
+    const auto [value, gradient] = nn::value_and_grad(loss)(Tree{placed});
+    EXPECT_NEAR(value.item<float>(), 17.5, 1e-5);
+    expect_near(gradient[0], {3.6f, 4.8f}, 1e-5);
+  }
 }
 
 }  // namespace

@@ -352,5 +352,27 @@ TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
   }
 }
 
+TEST(Optimizer, TellsOfTheLastUpdateThatWasDone) {
+  std::vector<Array> model{ones({2})}, grads{ones({2})};
+  Optimizer optimizer(model, sgd({.learning_rate = [](int64_t n) { return n == 0 ? 0.1 : 1e38; }}));
+  EXPECT_EQ(optimizer.grad_norm("no such part"), std::nullopt);
+  optimizer.update(model, grads);
+  const FiniteCheckScope scope;
+  tessera::testing::expect_error(ErrorKind::not_finite, {"Nothing was updated."},
+                                 [&] { optimizer.update(model, {full({2}, 10)}); });
+  EXPECT_EQ(optimizer.count(), 1);
+  EXPECT_EQ(optimizer.learning_rate(), 0.1);
+}
+
+double falling(int64_t count) { return 1.0 / static_cast<double>(1 + count); }
+
+TEST(Optimizer, AFunctionIsASchedule) {
+  std::vector<Array> model{ones({1})};
+  Optimizer optimizer(model, sgd({.learning_rate = falling}));
+  for (int i = 0; i < 2; ++i) optimizer.update(model, {ones({1})});
+  EXPECT_EQ(model[0].item<float>(), -0.5f);
+  EXPECT_EQ(Schedule(&falling)(3), 0.25);
+}
+
 }  // namespace
 }  // namespace tessera::optim::optimizer_test

@@ -348,5 +348,31 @@ TEST(Losses, AreOptaxs) {
   error_of(ErrorKind::dtype_mismatch, [&] { softmax_cross_entropy_with_integer_labels(logits, labels); });
 }
 
+struct Counted {
+  nn::Param w;
+  int64_t count = 3;
+};
+
+TEST(ApplyIfFinite, CountsOfTheModelAreNotTheOptimizers) {
+  const Counted model{.w = {ones({2}), {"in"}}};
+  auto state = named_chain("clip", clip_by_global_norm(1), "adam", adam({.learning_rate = 1})).init(model);
+  detail::subtract_from_counts(state, 5);
+  std::map<std::string, std::string> counts;
+  for (const nn::Scalar& scalar : nn::scalars(state)) counts[scalar.path] = scalar.to_json();
+  EXPECT_EQ(counts.at("adam.0.count"), "-5");
+  EXPECT_EQ(counts.at("adam.0.mu.count"), "3");
+  EXPECT_EQ(counts.at("adam.0.nu.count"), "3");
+}
+
+// The state is the optimizer's own, though two parameters have one gradient.
+TEST(Accumulate, OneGradientForTwoParametersIsHeldTwice) {
+  const Layout layout{make_mesh({{"data", 2}}), {{"in", replicated}}};
+  std::vector<nn::Param> params{{ones({2}), {"in"}}, {zeros({2}), {"in"}}};
+  const Array g = ones({2});
+  Optimizer optimizer(params, accumulate(sgd({.learning_rate = 1}), 2));
+  optimizer.update(params, {{g, {"in"}}, {g, {"in"}}});
+  EXPECT_NO_THROW(nn::filter_shard(optimizer, layout));
+}
+
 }  // namespace
 }  // namespace tessera::optim::wrappers_test

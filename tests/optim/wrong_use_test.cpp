@@ -241,6 +241,8 @@ struct Setting {
 
 TEST(WrongUse, NumbersOutOfRangeAreRefused) {
   const std::vector<Setting> settings = {
+      {[] { muon({.learning_rate = 0.1, .adam_learning_rate = NAN}); },
+       "[muon] adam_learning_rate: nan given, expected a number."},
       {[] { lookahead(identity(), 0, 0.5); }, "[lookahead] sync_period: 0 given, expected at least 1."},
       {[] { lookahead(identity(), 2, NAN); }, "[lookahead] slow_step_size: nan given, expected slow_step_size >= 0."},
       {[] { apply_if_finite(identity(), -1); },

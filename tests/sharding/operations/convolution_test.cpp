@@ -107,5 +107,13 @@ TEST(Convolution, AKernelHasAnExtent) {
                CALL(conv_general_dilated(ones({2, 3, 9, 7}), zeros({4, 3, 0, 3}), {1, 1}, "SAME")));
 }
 
+TEST(Pooling, VolumesOfHalvesHaveAverages) {
+  for (const DType half : {bfloat16, float16}) {
+    const Array y = avg_pool(full({1, 2, 2, 2, 1}, 3, {.dtype = half}), {2, 2, 2});
+    EXPECT_EQ(y.dtype(), half);
+    EXPECT_EQ(y.item<float>(), 3);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::convolution_test

@@ -322,5 +322,17 @@ TEST(ElementwiseTest, TheSignOfTheSmallestAndLargestNumbersIsOne) {
   }
 }
 
+TEST(ElementwiseTest, NumbersBeyondAFloatingTypeAreItsInfinities) {
+  for (const DType dtype : {float16, bfloat16, float32}) {
+    const Array x = astype(array<float>({1, 2}), dtype);
+    const auto values = [](const Array& y) { return astype(y, float32).to_host<float>(); };
+    EXPECT_EQ(values(clip(x, -1e300, 1e300)), (std::vector<float>{1, 2})) << name_of(dtype);
+    EXPECT_EQ(values(clip(x, 1.5, 1e300)), (std::vector<float>{1.5, 2})) << name_of(dtype);
+    EXPECT_EQ(values(power(x, 1e300)), (std::vector<float>{1, INFINITY})) << name_of(dtype);
+    EXPECT_EQ(values(power(1e300, x)), (std::vector<float>{INFINITY, INFINITY})) << name_of(dtype);
+  }
+  EXPECT_EQ(clip(array<double>({1e200}), 0, 1e100).item<double>(), 1e100);
+}
+
 }  // namespace
 }  // namespace tessera::elementwise_test

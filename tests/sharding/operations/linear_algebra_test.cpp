@@ -204,5 +204,12 @@ TEST(LinearTest, IsTheProductAndTheSum) {
       }
 }
 
+TEST(ProductTest, NothingBroadcastsOverOneOnly) {
+  EXPECT_EQ(matmul(zeros({0, 2, 3}), ones({1, 3, 4})).shape(), (Shape{0, 2, 4}));
+  EXPECT_EQ(matmul(ones({1, 2, 3}), ones({0, 3, 4})).shape(), (Shape{0, 2, 4}));
+  EXPECT_EQ(einsum("...ij,...jk->...ik", {zeros({0, 2, 3}), ones({1, 3, 4})}).shape(), (Shape{0, 2, 4}));
+  expect_error(ErrorKind::shape_mismatch, "do not broadcast", [] { matmul(zeros({0, 2, 3}), ones({5, 3, 4})); });
+}
+
 }  // namespace
 }  // namespace tessera::linear_algebra_test

@@ -120,5 +120,24 @@ TEST(Losses, Errors) {
                [&] { weighted_sum(x, ones({2})); });
 }
 
+// The sum of 10,000 log-probabilities is beyond float16, and so is the square of 300.
+TEST(Losses, SmoothingAndSquaresOfHalvesAreThoseOfFloats) {
+  const Array labels = array<int32_t>({1});
+  for (const DType half : {float16, bfloat16}) {
+    const Array many = zeros({1, 10'000}, half), large = full({1, 4}, 300, {.dtype = half});
+    EXPECT_NEAR(cross_entropy(many, labels, {.label_smoothing = .1}).item<float>(), std::log(1e4), 0.05);
+    EXPECT_NEAR(cross_entropy(large, labels, {.z_loss = 1e-4}).item<float>(),
+                std::log(4) + 1e-4 * std::pow(300 + std::log(4), 2), 0.05);
+    EXPECT_EQ(cross_entropy(large, labels, {.z_loss = 1e-4}).dtype(), half);
+  }
+}
+
+TEST(Losses, TheWeightOfWhatIsIgnoredDoesNotCount) {
+  const Array losses = cross_entropy_each(zeros({2, 3}), array<int32_t>({0, -1}),
+                                          {.weights = array<float>({1, NAN}), .ignore_label = -1});
+  EXPECT_NEAR(losses.to_host<float>()[0], std::log(3.0), 1e-6);
+  EXPECT_EQ(losses.to_host<float>()[1], 0);
+}
+
 }  // namespace
 }  // namespace tessera::losses_test

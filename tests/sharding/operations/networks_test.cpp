@@ -239,5 +239,42 @@ TEST(Attention, WhatIsNotANumberIsNotHidden) {
   }
 }
 
+// A bias of bfloat16 would be 1000 everywhere.
+TEST(Attention, ABiasOfAWiderTypeIsAddedAsItIs) {
+  const auto rows = [](std::vector<float> values, DType dtype) {
+    return astype(reshape(array<float>(values), {1, 3, 1, 4}), dtype);
+  };
+  const std::vector<float> values{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  for (const DType half : {bfloat16, float16}) {
+    const Array query = ones({1, 1, 1, 4}, half), keys = ones({1, 3, 1, 4}, half);
+    const auto attended = [&](std::vector<float> bias) {
+      const Array y = dot_product_attention(query, keys, rows(values, half), {.bias = array<float>(bias)});
+      return astype(y, float32).to_host<float>();
+    };
+    EXPECT_NEAR(attended({1000, 1001, 1002})[0], 6.3, 0.05);
+    EXPECT_EQ(attended({-1e9, -1e9, -1e9}), (std::vector<float>{4, 5, 6, 7}));
+    EXPECT_EQ(attended({0, -1e9, -1e9}), (std::vector<float>{0, 1, 2, 3}));
+  }
+}
+
+TEST(RmsNorm, WithinAnotherTapeSquaresAreNotHalves) {
+  const Array x = astype(array<float>({300, -400, 1e-3}), float16);
+  const std::vector<float> plain = astype(rms_norm(x), float32).to_host<float>();
+  Tape outer({x});
+  Tape inner(outer.shadows(), {.differentiable = true});
+  const Array y = rms_norm(inner.shadows()[0]);
+  EXPECT_EQ(y.dtype(), float16);
+  EXPECT_EQ(astype(y, float32).to_host<float>(), plain);
+}
+
+TEST(RotaryEmbedding, NarrowPositionsAreCountedAsWideOnes) {
+  const Array x = from_tensor(random_tensor({1, 256, 1, 4}, 1)), positions = arange(256);
+  const RotaryScaling scaling{.kind = RotaryScaling::dynamic, .factor = 4, .original_positions = 64};
+  const auto turned = [&](DType dtype) {
+    return to_tensor(rotary_embedding(x, {.positions = astype(positions, dtype), .scaling = scaling}));
+  };
+  EXPECT_TRUE(at::equal(turned(uint8), turned(int32)));
+}
+
 }  // namespace
 }  // namespace tessera::networks_test

@@ -417,5 +417,13 @@ TEST(PerDevice, TakesOneKeyForEachDevice) {
   expect_error(ErrorKind::unknown_axis, "[per_device] outside shard_map", [&] { per_device({{}, {Key(1)}}, draw); });
 }
 
+TEST(ShardMapTest, AloneADeviceThatGetsNothingHasZerosOfItsType) {
+  const Mesh mesh = make_mesh({{"x", 1}});
+  const auto shifted = shard_map([](Array a) { return ppermute(a, "x", {}); }, mesh, {P{"x"}}, P{"x"});
+  const Array whole = shifted(array<int32_t>({1, 2})), infinite = shifted(array<float>({1, INFINITY}));
+  EXPECT_EQ(whole.to_host<int32_t>(), (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(infinite.to_host<float>(), (std::vector<float>{0, 0}));
+}
+
 }  // namespace
 }  // namespace tessera::shard_map_test
