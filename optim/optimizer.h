@@ -144,9 +144,9 @@ class Optimizer {
   // Updates done.
   int64_t count() const { return count_; }
   // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, behind a
-  // restore too, and if there is none. If parts of a partition have different rates, give a label, learning_rate("matrices"); the labels of
-  // nested partitions are joined by dots. Error (bad_argument): a label without a rate, or no label although the rates
-  // differ.
+  // restore too, and if there is none. If parts of a partition have different rates, give a label,
+  // learning_rate("matrices"); the labels of nested partitions are joined by dots. Error (bad_argument): a label
+  // without a rate, or no label although the rates differ.
   double learning_rate(const std::string& label = "") const {
     return count_ == 0 ? 0 : detail::number_of("learning_rate", told_.learning_rates, label).value_or(0);
   }

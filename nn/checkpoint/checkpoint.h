@@ -82,9 +82,9 @@ class Checkpointer {
   // previous save. If that failed, throws its error and saves nothing of this step; a later call may succeed. Pending
   // sums, as an optimizer that accumulates holds them, are summed for it.
   // Errors: a checkpoint of this step exists, a file cannot be written, extra is not JSON (bad_file); a negative step,
-  // an array that differs between replicas or has no data, two arrays of one path, a name that is not UTF-8, metrics that are
-  // not finite or lack Keep::metric although Keep::best is set (bad_argument); other steps or trees on other processes
-  // (inconsistent).
+  // an array that differs between replicas or has no data, two arrays of one path, a name that is not UTF-8, metrics
+  // that are not finite or lack Keep::metric although Keep::best is set (bad_argument); other steps or trees on other
+  // processes (inconsistent).
   void save(int64_t step, const NamedState& state, const SaveExtra& extra = {});
 
   // Waits until the last save is complete; throws its error.
