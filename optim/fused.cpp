@@ -67,7 +67,7 @@ const Type* as_type(const Type* type, DType dtype) { return type->dtype == dtype
 
 // Appends the gradient where the parameter is: one contiguous tensor for each of the parameter's.
 void add_gradient(const Array& grad, const ArrayImpl& p, at::ScalarType dtype, std::vector<at::Tensor>& out) {
-  static const Text reason = tessera::detail::as_text("a gradient is used where its parameter is");
+  static const Text reason = tessera::detail::lasting_text("a gradient is used where its parameter is");
   ArrayImpl& a = materialized(grad, "Optimizer.update");
   if (a.type == p.type && a.slots == p.slots) {
     for (const at::Tensor& t : a.local) out.push_back(as_contiguous(as_dtype(t, dtype)));

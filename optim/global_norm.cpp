@@ -51,7 +51,7 @@ void check_mesh(const Blocks& blocks, const Type* type) {
 
 ArrayPtr summed(const Array& x) {
   ArrayImpl& a = materialized(x, "global_norm");
-  static const Text reason = tessera::detail::as_text("a norm is not linear: the pending sum comes first");
+  static const Text reason = tessera::detail::lasting_text("a norm is not linear: the pending sum comes first");
   return convert(a, x.impl(), with_unreduced(a.type, 0),
                  {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
 }

@@ -102,7 +102,7 @@ void check_constant(const char* verb, const Arrays& arrays) {
 Array like_parameter(const Array& value, const Array& parameter, const char* verb) {
   ArrayPtr v = value.impl();
   const Type* type = parameter.impl()->type;
-  static const Text reason = tessera::detail::as_text("a parameter stays where it was placed");
+  static const Text reason = tessera::detail::lasting_text("a parameter stays where it was placed");
   if (type->mesh && v->type != type)
     v = convert(*v, v, type, {.operation = verb, .where = {}, .reason = reason, .path = {}});
   ArrayPtr made = make_array(v->type, v->slots, materialized(Array(v), verb).local);

@@ -26,7 +26,7 @@ namespace {
 Array as_pending(const Array& acc, const Array& like) {
   const Type* to = with_dtype(like.impl()->type, acc.dtype());
   if (!to->unreduced || acc.impl()->type == to) return acc;
-  static const Text reason = tessera::detail::as_text("gradients are added up before they are reduced");
+  static const Text reason = tessera::detail::lasting_text("gradients are added up before they are reduced");
   return Array(
       convert(*acc.impl(), acc.impl(), to, {.operation = "accumulate", .where = {}, .reason = reason, .path = {}}));
 }

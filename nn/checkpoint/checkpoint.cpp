@@ -143,10 +143,11 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
     if (step < 0) fail(ErrorKind::bad_argument, "save", "step {} given, expected a number from 0 on.", step);
     check_step_is_free(impl_->folder, step);
-    save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options, who_has);
+    save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
     if (impl_->votes) identity = save->identity();
   });
   if (impl_->votes) impl_->votes->check_same(identity, "Save the same trees at the same steps everywhere.");
+  together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] { save->take(state, who_has); });
   save->write_down_to(impl_->options.most_pending_bytes);
   // Where no thread can be had, wait() does the work, and where there is no memory for that, this: the other processes
   // count on it. Not moved: libstdc++ takes it once for the thread, and again where it gets none.

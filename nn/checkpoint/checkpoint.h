@@ -80,7 +80,7 @@ class Checkpointer {
 
   // Saves the values as they are now, and returns before they are written; they may change at once. First waits for the
   // previous save. If that failed, throws its error and saves nothing of this step; a later call may succeed. Pending
-  // sums, as an optimizer that accumulates holds them, are summed for it.
+  // sums, as an optimizer that accumulates holds them, are summed for it, and the sums are held until they are written.
   // Errors: a checkpoint of this step exists, a file cannot be written, extra is not JSON (bad_file); a negative step,
   // an array that differs between replicas or has no data, two arrays of one path, a name that is not UTF-8, metrics
   // that are not finite or lack Keep::metric although Keep::best is set (bad_argument); other steps or trees on other

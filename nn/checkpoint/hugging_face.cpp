@@ -221,6 +221,9 @@ struct Source {
 using Sources = std::map<std::string, std::vector<Source>>;
 
 void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from, int64_t vocab) {
+  if (const int dim = vocab_dim(leaf); dim >= 0 && (vocab < 0 || vocab > leaf.value->shape(dim)))
+    fail(ErrorKind::bad_argument, "save_hugging_face", "{}: vocab = {} given, expected 0 to {}, the size of its axis.",
+         leaf.path, vocab, leaf.value->shape(dim));
   if (!is_per_expert(from)) return sources[from.name].push_back({&leaf, &from, -1, vocab});
   for (int64_t i = 0; i < leaf.value->shape(0); ++i)
     sources[of_expert(from.name, i)].push_back({&leaf, &from, i, vocab});

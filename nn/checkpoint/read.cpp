@@ -38,6 +38,7 @@ void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl&
   const ArrayImpl& old = *leaf.value->impl();
   if (!leaf.value->is_recipe() || !layout) {
     copy_facts(old, made);
+    if (made.type != old.type && made.details) made.details->placed = nullptr;  // it says that the sum is pending
     made.weight = old.weight;
     return;
   }

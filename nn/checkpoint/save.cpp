@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "sharding/array/array_impl.h"
+#include "sharding/array/ownership.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
 #include "sharding/files/crc32c.h"
@@ -30,17 +31,21 @@ constexpr int64_t kFlushBytes = int64_t{8} << 20;
   fail(ErrorKind::bad_argument, "save", "{}: {}", path, message);
 }
 
-// The array, if every element has one value that this machine knows; of a pending sum the sum.
+void check_has_values(const Leaf& leaf) {
+  const Type& type = *leaf.value->impl()->type;
+  if (type.varying)
+    refuse(leaf.path, fmt::format("{} differs between replicas. Reduce it first.", leaf.value->type_string()));
+  if (type.mesh && type.mesh->has_no_hardware())
+    refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
+}
+
+// The array; of a pending sum the sum, which the array itself does not keep.
 ArrayPtr values_of(const Leaf& leaf) {
   ArrayImpl& a = materialized(*leaf.value, "save");
-  if (a.type->varying)
-    refuse(leaf.path, fmt::format("{} differs between replicas. Reduce it first.", leaf.value->type_string()));
-  if (a.type->mesh && a.type->mesh->has_no_hardware())
-    refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
   if (!a.type->unreduced) return leaf.value->impl();
-  static const Text reason = tessera::detail::as_text("a checkpoint holds sums, not their terms");
-  return convert(a, leaf.value->impl(), at_rest(a.type),
-                 {.operation = "save", .where = {}, .reason = reason, .path = {}});
+  static const Text reason = tessera::detail::lasting_text("a checkpoint holds sums, not their terms");
+  const ArrayPtr copy = with_tensors(a, a.local).impl();
+  return convert(*copy, copy, at_rest(a.type), {.operation = "save", .where = {}, .reason = reason, .path = {}});
 }
 
 // Who has what of an array, device by device in mesh order; of an array that lies on no mesh, process by process.
@@ -176,7 +181,6 @@ int64_t chunk_bytes(int64_t tensor_bytes, size_t chunk) {
 }  // namespace
 
 std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& processes, const std::vector<int>& holders) {
-  check_owners(leaf, leaf.value->impl()->type->mesh, processes);
   const ArrayPtr values = values_of(leaf);
   const ArrayImpl& a = *values;
   const Held held = held_of(a, holders);
@@ -189,29 +193,36 @@ std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& proces
 }
 
 Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
-           const CheckpointOptions& options, const WhoHas& who_has)
+           const CheckpointOptions& options)
     : checkpoint_(folder, step), processes_(options.processes), keep_(options.keep), state_(saved_state(state, extra)) {
-  const at::AutoGradMode off(false);
   check_metric(keep_, extra.metrics);
   manifest_.step = step;
   std::set<std::string> names;
-  std::vector<int> everyone(static_cast<size_t>(processes_.count));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  for (size_t i = 0; i < state.arrays.size(); ++i) {
-    const Leaf& leaf = state.arrays[i];
+  for (const Leaf& leaf : state.arrays) {
     if (leaf.value->is_absent()) continue;
     if (!names.insert(leaf.path).second)
       refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
     check_name("array", leaf.path);
-    parts_.push_back(parts_of(leaf, processes_, who_has.empty() ? everyone : who_has[i]));
+    check_has_values(leaf);
+    check_owners(leaf, leaf.value->impl()->type->mesh, processes_);
     SavedTensor& saved = manifest_.tensors.emplace_back(saved_tensor(leaf));
     const bool is_weight = is_floating(saved.dtype) && !saved.shape.empty() && is_below(leaf.path, options.params);
     saved.file = is_weight ? "params" : "state";
     saved.checksums.resize(static_cast<size_t>((saved.bytes() + kChunkBytes - 1) / kChunkBytes), 0);
-    for (const Part& part : parts_.back()) bytes_left_ += static_cast<int64_t>(part.values.nbytes());
   }
   add_files("params", options.most_file_bytes);
   add_files("state", options.most_file_bytes);
+}
+
+void Save::take(const NamedState& state, const WhoHas& who_has) {
+  const at::AutoGradMode off(false);
+  std::vector<int> everyone(static_cast<size_t>(processes_.count));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  for (size_t i = 0; i < state.arrays.size(); ++i) {
+    if (state.arrays[i].value->is_absent()) continue;
+    parts_.push_back(parts_of(state.arrays[i], processes_, who_has.empty() ? everyone : who_has[i]));
+    for (const Part& part : parts_.back()) bytes_left_ += static_cast<int64_t>(part.values.nbytes());
+  }
 }
 
 std::string Save::identity() const {
@@ -365,7 +376,12 @@ void Save::finish() {
     if (processes_.count > 1) gather_checksums();
     checkpoint_.commit(manifest_, state_, files_);
     files_.clear();
-    apply_retention(checkpoint_.path().parent_path(), keep_, manifest_.step);
+    try {
+      apply_retention(checkpoint_.path().parent_path(), keep_, manifest_.step);
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  fmt::format("{} (Step {} is complete, older ones were to go.)", error.what(), manifest_.step));
+    }
   });
 }
 

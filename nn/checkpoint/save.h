@@ -39,10 +39,13 @@ WhoHas who_has_values(const NamedState& state, tessera::detail::Votes& votes);
 // commit. A process may run them on any of its threads.
 class Save {
  public:
-  // Takes a snapshot: the values' memory is shared until it is written, and whatever would overwrite it copies it
-  // first, as with any other copy of an array.
+  // Checks and plans: what may fail on one process alone.
   Save(const std::filesystem::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra,
-       const CheckpointOptions& options, const WhoHas& who_has = {});
+       const CheckpointOptions& options);
+
+  // Takes a snapshot of the same state: the values' memory is shared until it is written, and whatever would overwrite
+  // it copies it first, as with any other copy of an array. Pending sums are summed, a collective.
+  void take(const NamedState& state, const WhoHas& who_has = {});
 
   // A text that must be the same on all processes that save.
   std::string identity() const;
@@ -50,7 +53,8 @@ class Save {
   // Writes until at most so many bytes are left. An error is thrown by finish(), so that this happens on every process,
   // however much each of them has left.
   void write_down_to(int64_t bytes_left) noexcept;
-  // Writes the rest, commits, and deletes checkpoints that are not kept. After an error nothing of this one is left.
+  // Writes the rest, commits, and deletes checkpoints that are not kept. After an error nothing of this one is left,
+  // unless it says that the step is complete: then only an older one could not be deleted.
   void finish();
 
  private:

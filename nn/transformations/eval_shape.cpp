@@ -1,6 +1,7 @@
 // Arrays without data in place of others.
 #include "nn/transformations/eval_shape.h"
 
+#include "sharding/array/array_impl.h"
 #include "sharding/operations/creation.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/placement/sub_mesh.h"
@@ -17,15 +18,20 @@ Mesh twin_of(const std::vector<Array*>& arrays) {
   return make_mesh({{"device", 1}}, {.abstract = true});
 }
 
+// Gradients have their parameters' paths, but may lie as no parameter does.
+bool lies_as_a_parameter(const Array& x) {
+  return !x.path().empty() && !x.impl()->type->unreduced && !x.impl()->type->reduced;
+}
+
 Array abstract_like(const Array& x, const Mesh& mesh) {
   const PartitionSpec spec = x.is_committed() ? x.sharding().spec() : PartitionSpec();
   const Array shape = zeros(x.shape(), x.dtype());  // a recipe: no memory
   if (const std::optional<Layout> layout = layout_of(x)) {
     const Layout twin = tessera::detail::on_other_mesh(*layout, mesh);
-    return x.path().empty() ? place_batch(shape, twin, spec) : place_parameter(shape, twin, spec, x.path());
+    return lies_as_a_parameter(x) ? place_parameter(shape, twin, spec, x.path()) : place_batch(shape, twin, spec);
   }
   const NamedSharding sharding(mesh, spec);
-  return x.path().empty() ? device_put(shape, sharding) : place_parameter(shape, sharding, x.path());
+  return lies_as_a_parameter(x) ? place_parameter(shape, sharding, x.path()) : device_put(shape, sharding);
 }
 
 }  // namespace

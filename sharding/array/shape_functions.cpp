@@ -163,7 +163,7 @@ double convolution_flops(double results, const c10::IValue& weight) {
 }  // namespace
 
 ShapeFunction shape_function(const std::string& operation) {
-  static const std::unordered_map<std::string, ShapeFunction> shapes = {
+  static const auto& shapes = *new std::unordered_map<std::string, ShapeFunction>{
       {"aten::embedding", embedding},
       {"aten::embedding_dense_backward", embedding_backward},
       {"aten::index_add_", in_place},

@@ -108,7 +108,7 @@ const Type* Backpropagation::cut_type_of(size_t p) const {
 }
 
 void Backpropagation::scatter(const std::vector<size_t>& parameters) {
-  static const Text reason = as_text("each device keeps its part of the gradients");
+  static const Text reason = lasting_text("each device keeps its part of the gradients");
   std::vector<Shipment> shipments;
   for (const size_t p : parameters) {
     const Array pending = gradient_of(p, homes_[p].type, tensors_of(p));
@@ -315,7 +315,7 @@ void Backpropagation::gather_contributions(size_t p) {
 
 // Every leaf's gradient as an array, brought to the parameter's placement and added.
 Array Backpropagation::recorded_gradient(size_t p) {
-  static const Text reason = as_text("the work differs along these axes");
+  static const Text reason = lasting_text("the work differs along these axes");
   ArrayPtr total;
   for (LeafRange& range : homes_[p].leaves) {
     if (!fill_gaps(range)) continue;

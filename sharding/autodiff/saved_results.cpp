@@ -13,7 +13,7 @@ struct Quiet {
 };
 
 bool is_kept(std::string_view operation) {
-  static const std::unordered_set<std::string_view> products{
+  static const auto& products = *new std::unordered_set<std::string_view>{
       "aten::mm",
       "aten::bmm",
       "aten::mv",

@@ -60,9 +60,10 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   if (x.is_absent() || !is_floating(x.dtype())) return x;
   const Type* given = x.impl()->type;
   const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
-  const bool comes = x.impl()->local.empty() && x.impl()->details->arrival && type == given;
+  const bool is_away = x.impl()->local.empty() && x.impl()->details->arrival;
+  const bool comes = is_away && type == given && !(state->nested && wants_gradient(*x.impl()));
   if (!comes) materialized(x, "value_and_grad");
-  const bool depends = state->nested && !comes && wants_gradient(*x.impl());
+  const bool depends = state->nested && wants_gradient(*x.impl());
   at::AutoGradMode off(false);
   const ArrayPtr value =
       comes ? x.impl() : convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});

@@ -10,6 +10,8 @@ namespace tessera::detail {
 
 using Text = std::shared_ptr<const std::string>;
 Text as_text(std::string words);
+// For static variables: never destroyed.
+Text lasting_text(const char* words);
 
 // Where a communication comes from, for the ledger. The autograd graph keeps it for the backward pass.
 struct Cause {

@@ -59,7 +59,7 @@ Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
 }
 
 Numbers<Orders>& numbers_of_orders() {
-  static Numbers<Orders> numbers;
+  static auto& numbers = *new Numbers<Orders>;  // never destroyed: see make_mesh
   return numbers;
 }
 

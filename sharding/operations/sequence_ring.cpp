@@ -20,7 +20,7 @@ std::vector<int> inverse(const std::vector<int>& to) {
 }  // namespace
 
 SequenceRing::SequenceRing(const Prepared& call, const CallSite& site, bool causal, int64_t window) {
-  static const Text reason = as_text("keys and values go round the devices that hold the sequence");
+  static const Text reason = lasting_text("keys and values go round the devices that hold the sequence");
   const Plan& plan = *call.plan;
   const auto& place = *std::find_if(plan.factors.begin(), plan.factors.end(),
                                     [](const Plan::FactorPlace& factor) { return factor.name == "t"; });

@@ -52,7 +52,7 @@ const Type* scattered(const Type& found, const Type& ids, const Type& gathered, 
 }
 
 Cause cause_of(const Read& read) {
-  static const Text reason = as_text(
+  static const Text reason = lasting_text(
       "the ids are cut by mesh axes of the dim that they read: gathering them and scattering what they found moves "
       "less than gathering that dim");
   return {.operation = read.operation.name, .where = read.x.where(), .reason = reason, .path = {}};

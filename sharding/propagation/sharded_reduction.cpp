@@ -66,7 +66,7 @@ bool needs_whole_dims(const Prepared& call) {
 
 std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
                                   std::initializer_list<const Array*> operands) {
-  static const Text reason = as_text("second derivatives over this dim need it whole");
+  static const Text reason = lasting_text("second derivatives over this dim need it whole");
   std::vector<Array> gathered;
   for (const Array* x : operands) {
     ArrayImpl& a = *x->impl();

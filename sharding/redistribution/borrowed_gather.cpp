@@ -19,7 +19,8 @@ bool same_memory(const c10::Storage& a, const c10::Storage& b) {
 
 }  // namespace
 
-void BorrowedGather::begin(const Tensors& gathered) {
+void BorrowedGather::begin(const Tensors& gathered, bool comes_back) {
+  comes_back_ = comes_back;
   for (const at::Tensor& t : gathered) memory_.push_back(t.storage());
   holders_ = holders_of(gathered);
 }
@@ -47,6 +48,7 @@ void BorrowedGather::take() {
     if (bytes) memory_[i].unsafeGetStorageImpl()->set_data_ptr(std::move(bytes));
   }
   there_ = true;
+  if (!comes_back_) memory_.clear();
 }
 
 }  // namespace tessera::detail

@@ -16,8 +16,9 @@ class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
   // `again` gathers it for the backward pass.
   explicit BorrowedGather(std::function<Tensors()> again) : again_(std::move(again)) {}
 
-  // `gathered` are the tensors on loan, which nobody else holds yet.
-  void begin(const Tensors& gathered);
+  // `gathered` are the tensors on loan, which nobody else holds yet. Whether the gather has a backward pass, which gives
+  // them back: a frozen weight's has none, and once they are there again the graph alone holds their memory.
+  void begin(const Tensors& gathered, bool comes_back);
   // Called after the operation on `gathered` that made `results`. A result that is a view of the weight ends the loan:
   // the memory stays with that result.
   void settle(const Tensors& gathered, const Tensors& results);
@@ -30,7 +31,7 @@ class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
   std::function<Tensors()> again_;
   c10::SmallVector<c10::Storage, 1> memory_;  // empty: the loan has ended
   size_t holders_ = 0;
-  bool there_ = true;
+  bool there_ = true, comes_back_ = true;
 };
 
 }  // namespace tessera::detail

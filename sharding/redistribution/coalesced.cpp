@@ -84,7 +84,7 @@ using namespace detail;
 
 void place_coalesced(const std::vector<Array*>& arrays, const std::vector<const Array*>& places, const char* verb,
                      std::optional<DType> in) {
-  static const Text reason = as_text("moved together");
+  static const Text reason = lasting_text("moved together");
   std::vector<ArrayPtr> given;
   std::vector<const Type*> to;
   for (size_t i = 0; i < arrays.size(); ++i) {

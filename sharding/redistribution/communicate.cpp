@@ -282,6 +282,7 @@ void Shipping::advance() {
         const size_t o = others[0];
         return collective != Collective::permute && act(o).collective == collective &&
                next_step(o).mesh == next_step(i).mesh && next_step(o).axes == next_step(i).axes &&
+               next_step(o).processes.numbers == next_step(i).processes.numbers &&
                shipments_[o].tensors[0].scalar_type() == shipments_[i].tensors[0].scalar_type();
       });
       (like == together.end() ? together.emplace_back() : *like).push_back(i);

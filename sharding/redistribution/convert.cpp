@@ -195,7 +195,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   const auto resharding = resharding_of(a, *start, to, cause);
   const auto ordered = ordered_gather(self, start, resharding);
   const auto late = late_backward(ordered, start);
-  if (!late) start->direct = true;
+  if (!late && recorded) start->direct = true;
   const auto summed = later ? summed_in_halves(*a.details->later, *resharding) : std::nullopt;
   if (later && !summed) materialized(Array(self), cause.operation);
   Tensors tensors = summed    ? summed->sum
@@ -215,7 +215,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
       [resharding](const Tensors& gradients) { return resharding->forward(gradients, /*in_backward_pass=*/true); });
   add_gradients_in(tensors, resharding->gradients);
   if (sum_back) begin_sum_early(sum_back, tensors);
-  if (borrowed) borrowed->begin(tensors);
+  if (borrowed) borrowed->begin(tensors, recorded);
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
   made->layout = a.layout;

@@ -27,7 +27,7 @@ std::string reason_of(const Cause& cause) {
 // Whether this thread is the first to ask for this mesh, or for the one that it is cut from.
 bool is_first(const MeshImpl* mesh) {
   static std::mutex mutex;
-  static std::set<const MeshImpl*> seen;
+  static auto& seen = *new std::set<const MeshImpl*>;  // never destroyed: see make_mesh
   const std::lock_guard lock(mutex);
   return !seen.contains(whole_of(mesh)) && seen.insert(mesh).second;
 }

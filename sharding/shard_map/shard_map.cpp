@@ -212,9 +212,11 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
     a = first_of(a, claimed, cause);
   }
   a = varied(a, apart, cause);
-  a = convert(*a, a, with_reduced(a->type, a->type->reduced & ~axes), cause);
+  TypeKey key = *with_reduced(a->type, a->type->reduced & ~axes);
+  for (size_t d = 0; d < key.dims.size(); ++d)  // padded blocks do not lie one behind another in what is put together
+    if (!read.dims[d].empty() && a->type->is_padded(d)) key.dims[d] = {};
+  a = convert(*a, a, intern(key), cause);
   if (!apart) return Array(a);
-  TypeKey key = *a->type;
   for (size_t d = 0; d < key.dims.size(); ++d) {
     key.shape[d] *= mesh_.impl()->count(read.dims[d].axis_set());
     key.dims[d] = joined(read.dims[d], key.dims[d]);

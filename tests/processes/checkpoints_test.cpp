@@ -268,6 +268,22 @@ TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
   EXPECT_EQ(names_in(folder_ / "run"), (std::vector<std::string>{".lock", "2"}));
 }
 
+// The others do not stand in the sum of what is pending meanwhile.
+TEST_F(OddOne, WhoseMetricsAreNoNumbersFailsAllAlsoWithPendingSums) {
+  const Mesh mesh = make_mesh({{"a", process_count()}});
+  const Array pending = sum(device_put(ones({process_count(), 2}), NamedSharding(mesh, P{"a"})), {0});
+  Array x = pending;
+  Checkpointer checkpoints(folder_ / "run");
+  const std::string error =
+      error_of([&] { checkpoints.save(1, named("x", x), {.metrics = {{"loss", is_odd_one() ? NAN : 1.0}}}); });
+  EXPECT_NE(error.find(is_odd_one() ? "nan given" : "another process could not save its part"), std::string::npos)
+      << error;
+  checkpoints.save(2, named("x", x));
+  checkpoints.wait();
+  restore(folder_ / "run", named("x", x));
+  EXPECT_EQ(x.to_host<float>(), std::vector<float>(2, static_cast<float>(process_count())));
+}
+
 TEST_F(OddOne, WithAnotherModelIsFoundBeforeHuggingFacesFilesAreWritten) {
   Llama model = filter_shard(Llama::init(Key(1)), layout_on(make_mesh({{"a", process_count()}}), true));
   const std::string error = error_of([&] { save_llama(folder_ / "theirs", model, is_odd_one() ? 1 << 20 : 600); });

@@ -82,6 +82,30 @@ TEST(GathersAcrossProcesses, GiveTheSameInGroupsAndAhead) {
   }
 }
 
+// Blocks along the same axes in another order lie on other devices.
+TEST(GathersAcrossProcesses, OfOneBlockMayBeCutInOtherOrders) {
+  const int n = process_count(), a = n % 2 ? 1 : 2;
+  const Mesh mesh = make_mesh({{"a", a}, {"b", n / a}});
+  std::vector<Array> weights;
+  for (const PartitionSpec& spec : {P{{"a", "b"}}, P{{"b", "a"}}}) {
+    weights.push_back(device_put(normal(Key(weights.size()), {width, width}) * 0.2, NamedSharding(mesh, spec)));
+    weights.back().impl()->detail().path = detail::as_text(fmt::format("layers.0.{}", weights.size()));
+  }
+  const auto gradients_of = [&](const GradientOptions& options) {
+    Tape tape(weights, options);
+    const Array y = tanh(matmul(matmul(device_put(normal(Key(99), {rows, width}), NamedSharding(mesh, P{{"a", "b"}})),
+                                       tape.shadows()[0]),
+                                tape.shadows()[1]));
+    return tape.gradients(sum(y * y));
+  };
+  detail::clear_gather_orders();
+  const std::vector<Array> alone = gradients_of({.group = GatherGroups::by_parameter, .prefetch = 0});
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<Array> together = gradients_of({});
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_LE(difference(whole(together[i]), whole(alone[i])), 1e-5) << i;
+  }
+}
+
 TEST(GathersAcrossProcesses, BeginAsManyBlocksAheadAsAskedFor) {
   const Mesh mesh = make_mesh({{"data", process_count()}});
   const std::vector<Array> weights = weights_of(mesh);

@@ -6,6 +6,7 @@
 #include "nn/placement/table.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/files/safetensors.h"
+#include "sharding/redistribution/device_put.h"
 #include "tests/nn/checkpoint/support.h"
 
 namespace tessera::nn::testing::checkpoint_test {
@@ -198,6 +199,18 @@ TEST_F(CheckpointTest, ExtraComesBackAsTheSameValues) {
   const std::map<std::string, std::string> expected = {
       {"a", "1E-1"}, {"b", "1.8446744073709552E19"}, {"c", "-9007199254740993"}, {"d", "\"1e400\""}};
   EXPECT_EQ(restore(folder(), named_state("model", model_)).extra, expected);
+}
+
+// A sum comes back in the place of its terms, and is placed as one.
+TEST_F(CheckpointTest, APendingSumIsSavedAsItsSum) {
+  const Mesh mesh = make_mesh({{"data", 2}});
+  Array x = device_put(array<float>({1, 2}), NamedSharding(mesh, P{}.unreduced({"data"})));
+  save(folder(), 1, named("x", x));
+  EXPECT_NE(x.type_string().find("{U:data}"), std::string::npos) << "as it was";
+  restore(folder(), named("x", x));
+  EXPECT_EQ(x.to_host<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(x.type_string(), "float32[2]");
+  EXPECT_EQ(x.sharding().spec().to_string(), P{}.to_string());
 }
 
 TEST_F(CheckpointTest, OneThatWasMovedSaysSo) {

@@ -184,6 +184,11 @@ TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
       "[save_hugging_face] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
       "model has 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
       [&] { save_hugging_face(path("no"), HuggingFaceLayout::gpt2, incomplete); });
+  for (const int64_t vocab : {-1, 13})
+    expect_error(ErrorKind::bad_argument,
+                 "[save_hugging_face] embed.tokens: vocab = " + std::to_string(vocab) +
+                     " given, expected 0 to 12, the size of its axis.",
+                 [&] { save_hugging_face(path("no"), HuggingFaceLayout::gpt2, leaves(gpt), 600, vocab); });
   Llama llama = Llama::init(Key(1));
   llama.layers[0].attn.q.kernel.value = zeros({8});
   expect_error(ErrorKind::bad_argument,

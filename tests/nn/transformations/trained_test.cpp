@@ -163,6 +163,16 @@ TEST(EvalShape, ShapesAndPlacementsWithoutData) {
   }
 }
 
+TEST(EvalShape, TakesGradientsThatArePendingSums) {
+  const Layout layout(make_mesh({{"data", 2}}), {{"embed", replicated}, {"hidden", replicated}});
+  const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 4}), layout);
+  const Array x = device_put(ones({8, 4}), NamedSharding(layout.mesh(), P{"data"}));
+  const auto loss = [](const Linear& m, const Array& x) { return mean(square(m(x))); };
+  const Linear grads = value_and_grad(loss, {.reduce = false})(model, x).second;
+  const Linear twin = eval_shape([](const Linear& g) { return g; }, grads);
+  EXPECT_EQ(twin.kernel.value.type_string(), grads.kernel.value.type_string());
+}
+
 TEST(EvalShape, OfAWholeStep) {
   const Mlp grads = eval_shape([](const Mlp& m, const Batch& b) { return grad(mse)(m, b); }, make_mlp(), make_batch());
   EXPECT_EQ(grads.up.kernel.value.shape(), (Shape{4, 8}));

@@ -45,6 +45,21 @@ TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
   }
 }
 
+// In the backward pass, too: what it needs of a frozen weight goes with the step that needed it.
+TEST(BorrowedMemory, FrozenWeightsComeBackOneByOne) {
+  constexpr int layers = 6;
+  const Mesh mesh = make_mesh({{"data", 4}});
+  const Array x = placed(random_tensor({rows, n}, 9), mesh, P{"data"});
+  const std::vector<Array> frozen = large_weights(mesh, layers);
+  for (const Array& w : frozen) w.impl()->weight = true;  // as filter_shard makes it
+  const Allocations memory;
+  Tape tape({placed(random_tensor({n}, 8), mesh, P{})});
+  Array h = tanh(x * tape.shadows()[0]);
+  for (const Array& w : frozen) h = tanh(matmul(h, w));
+  tape.gradients(mean(h));
+  EXPECT_LE(memory.peak(), 3 * weight_bytes + little);
+}
+
 TEST(BorrowedMemory, NothingIsLeftBehind) {
   for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({rows, n}, 9), mesh, P{"data"});

@@ -425,5 +425,14 @@ TEST(ShardMapTest, AloneADeviceThatGetsNothingHasZerosOfItsType) {
   EXPECT_EQ(infinite.to_host<float>(), (std::vector<float>{0, 0}));
 }
 
+// Each of the two parts has five elements over two devices more: its last block is padded.
+TEST(ShardMapTest, PaddedPartsArePutTogetherWithoutTheirPadding) {
+  const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
+  const auto padded = [](const Array& a) { return with_sharding_constraint(a, P{{"model", uneven::pad}}); };
+  const Array x = arange(10.0);
+  EXPECT_EQ(shard_map(padded, mesh, P{"data"}, P{"data"}, {.axis_names = {"data"}})(x).to_host<float>(),
+            x.to_host<float>());
+}
+
 }  // namespace
 }  // namespace tessera::shard_map_test
