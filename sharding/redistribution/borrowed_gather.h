@@ -16,7 +16,7 @@ class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
   // `again` gathers it for the backward pass.
   explicit BorrowedGather(std::function<Tensors()> again) : again_(std::move(again)) {}
 
-  // `gathered` are the tensors on loan, which nobody else holds yet. Whether the gather has a backward pass, which gives
+  // `gathered` are the tensors on loan, held by nobody else yet. Whether the gather has a backward pass, which gives
   // them back: a frozen weight's has none, and once they are there again the graph alone holds their memory.
   void begin(const Tensors& gathered, bool comes_back);
   // Called after the operation on `gathered` that made `results`. A result that is a view of the weight ends the loan:
