@@ -37,16 +37,15 @@ bool lie_on_accelerator(const Arrays& arrays);
 // Takes n from the counts of the states of a chain, but not from what a model in them calls so.
 template <class State>
 void subtract_from_counts(State& state, int64_t n) {
-  if constexpr (requires { std::tuple_size<State>::value; })
+  if constexpr (requires { std::tuple_size<State>::value; }) {
     std::apply([n](auto&... parts) { (subtract_from_counts(parts, n), ...); }, state);
-  else if constexpr (requires { state.states; })
+  } else if constexpr (requires { state.states; }) {
     subtract_from_counts(state.states, n);
-  else if constexpr (requires { state.has_value(); })
-    state ? subtract_from_counts(*state, n) : void();
-  else if constexpr (requires {
-                       { state.count } -> std::same_as<int64_t&>;
-                     })
+  } else if constexpr (requires { state.has_value(); }) {
+    if (state) subtract_from_counts(*state, n);
+  } else if constexpr (requires { { state.count } -> std::same_as<int64_t&>; }) {
     state.count -= n;
+  }
 }
 // slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);

@@ -120,7 +120,9 @@ void Details::come_from(const ArrayPtr& x) {
   origin = x->details && x->details->again ? x->details->origin : x;
 }
 
-const ArrayImpl& origin_of(const ArrayImpl& a) { return a.details && a.details->again ? *a.details->origin : a; }
+const ArrayImpl& origin_of(const ArrayImpl& a) {
+  return a.details && a.details->again ? *a.details->origin : a;
+}
 
 namespace {
 
@@ -345,21 +347,20 @@ Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shap
 #define TESSERA_ELEMENT(T) \
   TESSERA_NUMBER(T)        \
   template std::vector<T> Array::to_host<T>() const;
-TESSERA_ELEMENT(float)
-TESSERA_ELEMENT(double) TESSERA_ELEMENT(bool) TESSERA_ELEMENT(int8_t) TESSERA_ELEMENT(int16_t) TESSERA_ELEMENT(int32_t)
-    TESSERA_ELEMENT(int64_t) TESSERA_ELEMENT(uint8_t) TESSERA_NUMBER(uint16_t) TESSERA_NUMBER(uint32_t)
-        TESSERA_NUMBER(uint64_t) TESSERA_NUMBER(char) TESSERA_NUMBER(long long) TESSERA_NUMBER(unsigned long long)
-            TESSERA_NUMBER(long double)
+TESSERA_ELEMENT(float) TESSERA_ELEMENT(double) TESSERA_ELEMENT(bool)
+TESSERA_ELEMENT(int8_t) TESSERA_ELEMENT(int16_t) TESSERA_ELEMENT(int32_t) TESSERA_ELEMENT(int64_t)
+TESSERA_ELEMENT(uint8_t) TESSERA_NUMBER(uint16_t) TESSERA_NUMBER(uint32_t) TESSERA_NUMBER(uint64_t)
+TESSERA_NUMBER(char) TESSERA_NUMBER(long long) TESSERA_NUMBER(unsigned long long) TESSERA_NUMBER(long double)
 #undef TESSERA_ELEMENT
 #undef TESSERA_NUMBER
 
-                namespace {
+namespace {
 
-  Array constant(const char* verb, Shape shape, double value, DType dtype) {
-    check_size(verb, dtype, shape);
-    const double scale = element_value(verb, value, dtype);
-    return make_recipe({.drawn = dtype, .scale = scale}, std::move(shape), dtype);
-  }
+Array constant(const char* verb, Shape shape, double value, DType dtype) {
+  check_size(verb, dtype, shape);
+  const double scale = element_value(verb, value, dtype);
+  return make_recipe({.drawn = dtype, .scale = scale}, std::move(shape), dtype);
+}
 
 }  // namespace
 

@@ -1,4 +1,6 @@
 // Pooling: the spatial dims as windows, then one kernel of LibTorch.
+#include "sharding/operations/convolution.h"
+
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
@@ -11,7 +13,6 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/memo.h"
 #include "sharding/operations/argument_checks.h"
-#include "sharding/operations/convolution.h"
 #include "sharding/operations/creation.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/halo_windows.h"

@@ -337,7 +337,7 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   if (!options.abstract) share_cores();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
-  std::string key = mesh.has_no_hardware()  ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))
+  std::string key = mesh.has_no_hardware() ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))
                     : mesh.private_replicas ? "private|"
                                             : "shared|";
   for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
