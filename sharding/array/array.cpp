@@ -65,10 +65,11 @@ ArrayImpl& materialized_now(const Array& x, const char* verb) {
   if (a.local.empty() && a.details->arrival) {
     static std::recursive_mutex arrivals;  // one may wait for another
     const std::lock_guard lock(arrivals);
-    if (!a.local.empty()) return a;
-    a.local = a.details->arrival();  // which stays if it fails, and fails again
-    a.details->arrival = nullptr;
-    a.details->later = nullptr;
+    if (a.local.empty()) {
+      a.local = a.details->arrival();  // which stays if it fails, and fails again
+      a.details->arrival = nullptr;
+      a.details->later = nullptr;
+    }
   }
   if (a.local.empty()) {
     const std::lock_guard lock(first_uses());

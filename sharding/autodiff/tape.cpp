@@ -59,11 +59,10 @@ Tensors detached_tensors(const ArrayImpl& a) {
 Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   if (x.is_absent() || !is_floating(x.dtype())) return x;
   const Type* given = x.impl()->type;
-  const Type* type = with_unreduced(with_reduced(given, 0), 0);  // a gradient is a value, no pending sum
-  const bool is_away = x.impl()->local.empty() && x.impl()->details->arrival;
-  const bool comes = is_away && type == given && !(state->nested && wants_gradient(*x.impl()));
-  if (!comes) materialized(x, "value_and_grad");
+  const Type* type = at_rest(given);  // a gradient is a value, no pending sum
   const bool depends = state->nested && wants_gradient(*x.impl());
+  const bool comes = x.impl()->local.empty() && x.impl()->details->arrival && type == given && !depends;
+  if (!comes) materialized(x, "value_and_grad");
   at::AutoGradMode off(false);
   const ArrayPtr value =
       comes ? x.impl() : convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});
@@ -208,7 +207,7 @@ Array detached(const Array& x, std::source_location where) {
   const ArrayImpl& a = *plain;
   const MeshImpl* whole = whole_of(a.type->mesh);
   if (!a.type->unreduced && !a.type->reduced && whole == a.type->mesh) return Array(plain);
-  const Type* value = with_unreduced(with_reduced(a.type, 0), 0);
+  const Type* value = at_rest(a.type);
   return Array(convert(*plain, plain, whole == a.type->mesh ? value : type_on(value, whole),
                        {.operation = "loss", .where = where, .reason = handed_out()}));
 }

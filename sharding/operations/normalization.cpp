@@ -200,8 +200,8 @@ Tensors end_gradient(const RootMeanSquare& n, RmsGradient& b, const at::Tensor& 
 // LibTorch has no kernel of it for CPUs; composed of its operations it takes longer and keeps one activation more.
 at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
   if (is_nested()) {
-    const at::Tensor wide = x.to(at::toOpMathType(x.scalar_type())),
-                     root = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
+    const at::Tensor wide = widened_in_graph(x);
+    const at::Tensor root = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
     return in_type(times_scale(wide * root, scale), x.scalar_type());
   }
   const double size = static_cast<double>(x.size(-1));

@@ -2,7 +2,6 @@
 #include "sharding/operations/convolution.h"
 
 #include <ATen/ATen.h>
-#include <ATen/OpMathType.h>
 
 #include <algorithm>
 #include <functional>
@@ -17,6 +16,7 @@
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/halo_windows.h"
 #include "sharding/propagation/run.h"
+#include "sharding/propagation/sharded_reduction.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera {
@@ -71,7 +71,7 @@ at::Tensor largest(const at::Tensor& x, const Sizes& window, const Sizes& stride
 at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strides) {
   if (window.size() < 3) return at::avg_pool2d(x, window, strides);
   // LibTorch has no kernel of it for half precision on CPUs.
-  return at::avg_pool3d(x.is_cpu() ? x.to(at::toOpMathType(x.scalar_type())) : x, window, strides).to(x.scalar_type());
+  return at::avg_pool3d(x.is_cpu() ? widened_in_graph(x) : x, window, strides).to(x.scalar_type());
 }
 
 // What follows from the operand's type and the options.

@@ -1,14 +1,11 @@
 // Interned meshes, and which process has which part of them.
 #include "sharding/placement/mesh.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +13,7 @@
 #include <set>
 
 #include "sharding/diagnostics/environment_flag.h"
+#include "sharding/diagnostics/environment_number.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/diagnostics/split_text.h"
@@ -24,6 +22,7 @@
 #include "sharding/distributed/processes.h"
 #include "sharding/placement/device_order.h"
 #include "sharding/placement/mesh_impl.h"
+#include "sharding/placement/thread_limit.h"
 
 namespace tessera {
 
@@ -112,43 +111,8 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
   return n;
 }
 
-std::optional<int64_t> number_in_environment(const char* name, const char* what) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return std::nullopt;
-  const std::optional number = detail::parse_number<int64_t>(text);
-  if (!number || *number < 1)
-    fail(ErrorKind::bad_argument, name,
-         "\"{}\" given, expected a number of {} from 1. Set it to one, or leave it unset.", text, what);
-  return number;
-}
-
 // The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
-int64_t available_devices() { return number_in_environment("TESSERA_CPU_DEVICES", "devices").value_or(most_devices); }
-
-// Where nothing gave LibTorch another number than that of all cores, the processes of a machine share them: teams of
-// more threads than cores spin in each other's way.
-int64_t threads_of_this_process() {
-  const int64_t now = at::get_num_threads(), cores = sysconf(_SC_NPROCESSORS_ONLN);
-  const detail::World& world = detail::world();
-  const int64_t here = std::count(world.machines.begin(), world.machines.end(), world.machines[world.index]);
-  return now == cores && !std::getenv("OMP_NUM_THREADS") ? std::max<int64_t>(1, cores / here) : now;
-}
-
-// LibTorch's number is also that of the threads that compute slots side by side.
-void lower_threads(int64_t most) {
-  if (most < at::get_num_threads()) at::set_num_threads(static_cast<int>(most));
-}
-
-const std::optional<int64_t>& threads_in_environment() {
-  static const std::optional<int64_t> given = number_in_environment("TESSERA_CPU_THREADS", "threads");
-  return given;
-}
-
-void share_cores() {
-  if (threads_in_environment()) return detail::limit_threads();
-  static const bool once = (lower_threads(threads_of_this_process()), true);
-  static_cast<void>(once);
-}
+int64_t available_devices() { return detail::environment_number("TESSERA_CPU_DEVICES", "devices").value_or(most_devices); }
 
 // The processes of this run, and how many device ids each has: process p those from p * each on.
 struct Owners {
@@ -328,13 +292,8 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
 
 }  // namespace
 
-void detail::limit_threads() {
-  thread_local bool is_limited = false;
-  if (threads_in_environment() && !std::exchange(is_limited, true)) lower_threads(*threads_in_environment());
-}
-
 Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
-  if (!options.abstract) share_cores();
+  if (!options.abstract) detail::share_cores();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
   std::string key = mesh.has_no_hardware() ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))

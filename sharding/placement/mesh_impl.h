@@ -101,8 +101,4 @@ std::vector<int> processes_along(const MeshImpl* mesh, AxisSet axes);
 int process_along(const MeshImpl* mesh, AxisSet axes, const int* coordinates);
 void move_to_process(const MeshImpl* mesh, AxisSet axes, int n, int* coordinates);
 
-// Lowers this thread's number of LibTorch's threads, once, to TESSERA_CPU_THREADS, where that is set. Error
-// (bad_argument): it is no number from 1.
-void limit_threads();
-
 }  // namespace tessera::detail

@@ -1,7 +1,6 @@
 // The cache of plans, and the operands on their way into an operation.
 #include "sharding/propagation/run.h"
 
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +12,6 @@
 
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/array/later_product.h"
 #include "sharding/array/tape_state.h"
@@ -23,6 +21,7 @@
 #include "sharding/diagnostics/memo.h"
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/thread_limit.h"
 #include "sharding/propagation/padded_operands.h"
 #include "sharding/propagation/planner.h"
 #include "sharding/redistribution/borrowed_gather.h"
@@ -365,37 +364,6 @@ std::vector<int> owners_outside(const Plan& plan) {
   std::vector<int> owners;
   for (int s = 0; s < plan.runs; ++s) owners.push_back(project(plan.mesh, plan.slots, s, outside_axes(plan)));
   return owners;
-}
-
-bool has_parameter_source(const Array& operand) {
-  const ArrayImpl& a = *operand.impl();
-  const bool alone = a.type->mesh && a.type->mesh->devices.size() == 1;  // nothing is ever reduced there
-  return a.details && !alone && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
-}
-
-namespace {
-
-// In half precision the devices' contributions would be rounded as they are added up.
-Again with_exact_gradients(Again again, DType exact) {
-  return [again = std::move(again), exact](const ArrayPtr& other) {
-    ArrayPtr made = again(other);
-    add_gradients_in(made->local, exact);
-    return made;
-  };
-}
-
-}  // namespace
-
-void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast) {
-  if (const DType exact = origin_of(*operand).type->dtype; exact != result->type->dtype) {
-    add_gradients_in(result->local, exact);
-    again = with_exact_gradients(std::move(again), exact);
-  }
-  Details& details = result->detail();
-  details.come_from(operand);
-  details.again = std::move(again);
-  details.cast = cast;
-  details.path = operand->details->path;
 }
 
 }  // namespace tessera::detail

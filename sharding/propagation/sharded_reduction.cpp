@@ -26,11 +26,12 @@ void each_slot(const Tensors& tensors, c10::function_ref<void(int)> job) {
   });
 }
 
-at::Tensor widened(const at::Tensor& t) {
-  const at::Tensor constant = t.requires_grad() ? t.detach() : t;
+at::Tensor widened_in_graph(const at::Tensor& t) {
   const at::ScalarType wide = at::toOpMathType(t.scalar_type());
-  return wide == t.scalar_type() ? constant : constant.to(wide);
+  return wide == t.scalar_type() ? t : t.to(wide);
 }
+
+at::Tensor widened(const at::Tensor& t) { return widened_in_graph(t.requires_grad() ? t.detach() : t); }
 
 Tensors widened(const Tensors& tensors) {
   return for_each(tensors, [](const at::Tensor& t) { return widened(t); });

@@ -39,6 +39,8 @@ Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
 // Detached from the graph, in the element type to compute in: float32 for half precision.
 at::Tensor widened(const at::Tensor& t);
 Tensors widened(const Tensors& tensors);
+// The same within the graph.
+at::Tensor widened_in_graph(const at::Tensor& t);
 
 // Whether the result may be differentiated twice: only LibTorch's own kernels, on whole dims, support that.
 bool needs_whole_dims(const Prepared& call);

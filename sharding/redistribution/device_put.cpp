@@ -59,7 +59,7 @@ Tensors settled(Tensors blocks, const Type* to) {
 
 // Every device gets its block of the other mesh's placement from those that hold it.
 ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
-  const Type* from = with_unreduced(with_reduced(a->type, 0), 0);
+  const Type* from = at_rest(a->type);
   if (from->varying)
     fail(ErrorKind::vma, cause.operation,
          "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, or use "
@@ -103,7 +103,7 @@ ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
   const bool recorded = !x.is_recipe() && wants_gradient(a);
   if (a.type->mesh == to->mesh || are_stages(a.type->mesh, to->mesh) || (!a.type->mesh && recorded))
     return convert(a, x.impl(), to, cause);
-  const Type* value = with_unreduced(with_reduced(to, 0), 0);  // pending sums are made of whole values
+  const Type* value = at_rest(to);  // pending sums are made of whole values
   const ArrayPtr placed = a.type->mesh ? exchange_blocks(x.impl(), value, cause) : first_placement(x, value);
   return convert(*placed, placed, to, cause);
 }
