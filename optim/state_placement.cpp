@@ -95,7 +95,7 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
     if (!shards[i]->is_same(*before[i])) updated.push_back(shards[i]), homes.push_back(params[i]);
   place(updated, homes, stays, own_place, convert_ahead);
   for (size_t i = 0; i < homes.size(); ++i) {
-    if (!updated[i]->impl()->local.empty()) {
+    if (!updated[i]->impl()->awaited) {
       *homes[i] = like_parameter(*updated[i], *homes[i], "Optimizer.update");
       continue;
     }

@@ -238,7 +238,7 @@ void check_moved(const CheckedMove& move, const Tensors& before, const Tensors& 
 }
 
 void check_value(const CheckedValue& value, const Array& x) {
-  if (x.is_absent() || (x.impl()->local.empty() && x.impl()->details->recipe)) return;
+  if (x.is_absent() || x.is_recipe()) return;
   const ArrayImpl& array = materialized(x, value.verb);
   if (are_finite(array.local)) return;
   const Values values = look_at(array);

@@ -32,10 +32,7 @@ ArrayImpl::~ArrayImpl() {
   while (next && next.use_count() == 1 && next->details) next = std::move(next->details->source);
 }
 
-Details& ArrayImpl::detail() {
-  if (!details) details = std::make_unique<Details>();
-  return *details;
-}
+Details& ArrayImpl::detail() { return details.make(); }
 
 std::mutex& first_uses() {
   static std::mutex mutex;
@@ -59,22 +56,47 @@ void check_present(const Array& x, const char* verb) {
          "combine the tree.");
 }
 
+void await(ArrayImpl& a, std::function<Tensors()> arrival) {
+  a.detail().arrival = std::move(arrival);
+  a.awaited = true;
+}
+
+std::shared_ptr<const LaterProduct> later_product_now(const ArrayImpl& a) {
+  const std::lock_guard lock(first_uses());
+  return a.details->later;
+}
+
+namespace {
+
+// What is awaited is there; `awaited`, written last, is what other threads read first.
+void settle(ArrayImpl& a, Tensors local) {
+  a.local = std::move(local);
+  a.awaited = false;
+}
+
+void arrive(ArrayImpl& a) {
+  Tensors local = a.details->arrival();  // which stays if it fails, and fails again
+  std::function<Tensors()> arrival;      // what these two hold ends when the lock has been left
+  std::shared_ptr<const LaterProduct> later;
+  const std::lock_guard lock(first_uses());
+  settle(a, std::move(local));
+  arrival.swap(a.details->arrival);
+  later.swap(a.details->later);
+}
+
+}  // namespace
+
 ArrayImpl& materialized_now(const Array& x, const char* verb) {
   check_present(x, verb);
   ArrayImpl& a = *x.impl();
-  if (a.local.empty() && a.details->arrival) {
+  if (a.awaited && a.details->recipe) {
+    const std::lock_guard lock(first_uses());
+    if (a.awaited)
+      settle(a, {generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape))});
+  } else if (a.awaited) {
     static std::recursive_mutex arrivals;  // one may wait for another
     const std::lock_guard lock(arrivals);
-    if (a.local.empty()) {
-      a.local = a.details->arrival();  // which stays if it fails, and fails again
-      a.details->arrival = nullptr;
-      a.details->later = nullptr;
-    }
-  }
-  if (a.local.empty()) {
-    const std::lock_guard lock(first_uses());
-    if (a.local.empty())
-      a.local.push_back(generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape)));
+    if (a.awaited) arrive(a);
   }
   if (checks) check_array(a, verb);
   return a;
@@ -111,8 +133,9 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
 
 bool wants_gradient(const ArrayImpl& a) {
-  const bool could = is_later(a) ? a.details->later->is_recorded()
-                                 : is_tape_parameter(a) || (!a.local.empty() && a.local[0].requires_grad());
+  const auto later = later_product(a);
+  const bool could =
+      later ? later->is_recorded() : is_tape_parameter(a) || (!a.awaited && a.local[0].requires_grad());
   return could && at::GradMode::is_enabled();
 }
 
@@ -182,7 +205,7 @@ Array& Array::operator=(const Array& x) = default;
 Array& Array::operator=(Array&& x) noexcept = default;
 Array::~Array() = default;
 
-bool Array::is_recipe() const { return impl_ && impl_->local.empty() && impl_->details && impl_->details->recipe; }
+bool Array::is_recipe() const { return impl_ && impl_->awaited && impl_->details->recipe; }
 bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
 const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }
 int Array::ndim() const { return static_cast<int>(shape().size()); }

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "sharding/array/array.h"
+#include "sharding/array/made_once.h"
 #include "sharding/diagnostics/cause.h"
 #include "sharding/diagnostics/check_mode.h"
 #include "sharding/diagnostics/error.h"
@@ -38,8 +40,9 @@ struct ArrayImpl {
   bool gradient = false;  // as a tape gave it out
   bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
   const LayoutImpl* layout = nullptr;
+  std::atomic<bool> awaited = false;  // `local` is empty until a first use: Details has the recipe, or the arrival
   Tensors local;
-  std::unique_ptr<Details> details;
+  MadeOnce<Details> details;
 
   ArrayImpl();
   ~ArrayImpl();
@@ -63,7 +66,7 @@ struct Details {
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
   std::function<Tensors()> arrival;           // waits for the tensors, which are on their way; null once they are there
-  std::shared_ptr<const LaterProduct> later;  // what the arrival computes, if it is a product
+  std::shared_ptr<const LaterProduct> later;  // what the arrival computes, if it is a product: see later_product()
   std::shared_ptr<TapeState> tape;            // if the array is a parameter inside value_and_grad
   std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
   std::list<Conversion> conversions;  // known_form gives its elements out
@@ -75,12 +78,16 @@ struct Details {
   std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight
 };
 
-// Held where an array gets what it keeps from a first use, a recipe's values or a form of it: threads may share arrays.
+// Held where an array gets what it keeps from a first use, values that were awaited or a form of it: threads may share
+// arrays.
 std::mutex& first_uses();
 
 ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local);
 // The same with the type's own slots.
 ArrayPtr make_array(const Type* type, Tensors local);
+
+// Has `a`, a new array without tensors, get them from `arrival` at its first use.
+void await(ArrayImpl& a, std::function<Tensors()> arrival);
 
 // Copies path, layout, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
@@ -93,7 +100,7 @@ void check_present(const Array& x, const char* verb);
 ArrayImpl& materialized_now(const Array& x, const char* verb);  // if it is not yet
 inline ArrayImpl& materialized(const Array& x, const char* verb) {
   ArrayImpl* const a = x.impl().get();
-  return a && !a->local.empty() && !checks ? *a : materialized_now(x, verb);
+  return a && !a->awaited && !checks ? *a : materialized_now(x, verb);
 }
 
 // `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns

@@ -16,12 +16,15 @@ class LaterProduct {
   virtual bool is_recorded() const = 0;
 };
 
-// Whether `a` is one that was not computed yet.
-inline bool is_later(const ArrayImpl& a) { return a.local.empty() && a.details && a.details->later; }
+// That of `a`, if it is one that was not computed yet; else null.
+std::shared_ptr<const LaterProduct> later_product_now(const ArrayImpl& a);  // if it is awaited
+inline std::shared_ptr<const LaterProduct> later_product(const ArrayImpl& a) {
+  return a.awaited ? later_product_now(a) : nullptr;
+}
 
 // x as materialized() has it, but a later product stays one: for who needs its type alone, or makes another form of it.
 inline ArrayImpl& maybe_later(const Array& x, const char* verb) {
-  return x.impl() && is_later(*x.impl()) ? *x.impl() : materialized(x, verb);
+  return x.impl() && later_product(*x.impl()) ? *x.impl() : materialized(x, verb);
 }
 
 }  // namespace tessera::detail

@@ -61,7 +61,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   const Type* given = x.impl()->type;
   const Type* type = at_rest(given);  // a gradient is a value, no pending sum
   const bool depends = state->nested && wants_gradient(*x.impl());
-  const bool comes = x.impl()->local.empty() && x.impl()->details->arrival && type == given && !depends;
+  const bool comes = x.impl()->awaited && !x.is_recipe() && type == given && !depends;
   if (!comes) materialized(x, "value_and_grad");
   at::AutoGradMode off(false);
   const ArrayPtr value =
@@ -72,7 +72,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   shadow->layout = a.layout;
   Details& details = shadow->detail();
   details.tape = state;
-  if (comes) details.arrival = [x] { return detached_tensors(materialized(x, "value_and_grad")); };
+  if (comes) await(*shadow, [x] { return detached_tensors(materialized(x, "value_and_grad")); });
   if (depends) state->outside[shadow.get()] = x.impl();
   if (a.details) {
     details.path = a.details->path;

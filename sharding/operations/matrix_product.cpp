@@ -246,9 +246,9 @@ bool may_be_later(const Prepared& call) {
 
 Array later_product(const Prepared& call) {
   const ArrayPtr result = begin_result(call);
-  Details& details = result->detail();
-  details.later = std::make_shared<LaterMatmul>(call);
-  details.arrival = [later = details.later] { return later->whole(); };
+  const auto later = std::make_shared<const LaterMatmul>(call);
+  result->detail().later = later;
+  await(*result, [later] { return later->whole(); });
   return Array(result);
 }
 

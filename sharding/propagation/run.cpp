@@ -287,7 +287,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       call.array[i] = &a;
     else
       bring(call, site, operands, i, to, recorded);
-    if (call.array[i]->local.empty()) materialized(*operands[i], site.operation.name);  // a later product, as it is
+    if (call.array[i]->awaited) materialized(*operands[i], site.operation.name);  // a later product, as it is
     if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
   if (checks) check_types(call, site.operation);

@@ -182,8 +182,8 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 }
 
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
-  const bool later = is_later(a) && a.type != to && !are_stages(a.type->mesh, to->mesh);
-  if (a.local.empty() && !later) materialized(Array(self), cause.operation);
+  const auto later = a.type == to || are_stages(a.type->mesh, to->mesh) ? nullptr : later_product(a);
+  if (!later) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   if (are_stages(a.type->mesh, to->mesh)) return convert_between_stages(a, self, to, cause);
@@ -196,7 +196,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   const auto ordered = ordered_gather(self, start, resharding);
   const auto late = late_backward(ordered, start);
   if (!late && recorded) start->direct = true;
-  const auto summed = later ? summed_in_halves(*a.details->later, *resharding) : std::nullopt;
+  const auto summed = later ? summed_in_halves(*later, *resharding) : std::nullopt;
   if (later && !summed) materialized(Array(self), cause.operation);
   Tensors tensors = summed    ? summed->sum
                     : ordered ? current_tape()->gathers->tensors(*ordered, start->local)

@@ -38,13 +38,14 @@ export TESSERA_DEVICE=cuda
 train=$build/examples/train_transformer
 benchmark=$build/tests/benchmarks/train_step
 start="bash tests/processes/start.sh"
-gpt2=(--mesh data=1 --tokenizer tests/reference/tokenizers/gpt2 --data docs sharding nn --layers 12 --embed 768 --heads 12
-  --seq 1024 --batch 16 --precision bfloat16 --steps 50 ${peak:+--peak-flops $peak})
+gpt2=(--mesh data=1 --tokenizer tests/reference/tokenizers/gpt2 --vocab 50304 --data sharding nn data optim --layers 12
+  --embed 768 --heads 12 --seq 1024 --batch 16 --precision bfloat16 --steps 50 ${peak:+--peak-flops $peak})
 
 item build 1 cmake --build "$build"
 item validator 1 "$build/tests/validator_test"
 item curves 1 ctest --test-dir "$build" -R '^reference/'
 item nccl_1 1 "$build/tests/nccl_test"
+item graphs 1 "$build/tests/graphs_test"
 item train_step 1 "$benchmark" --size all --strategy one --threads 1 --steps 100
 item train_step_captured 1 "$benchmark" --size all --strategy one --threads 1 --steps 100 --captured yes
 item gpt2_124m 1 "$train" "${gpt2[@]}" --profile "$log/profile"

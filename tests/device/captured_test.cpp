@@ -1,4 +1,4 @@
-// A captured step on a device whose graphs are lists of its kernels: what it computes, what it refuses.
+// A captured step on a device that has graphs: what it computes, what it refuses.
 #include "nn/transformations/captured.h"
 
 #include <ATen/ATen.h>
@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -16,9 +15,7 @@
 #include "nn/transformations/cast.h"
 #include "nn/transformations/value_and_grad.h"
 #include "nn/tree/tree_scalars.h"
-#include "sharding/array/waits.h"
-#include "sharding/distributed/graph.h"
-#include "tests/device/pretended_device.h"
+#include "tests/device/graphs.h"
 #include "tests/optim/support.h"
 
 namespace tessera::captured_test {
@@ -26,45 +23,10 @@ namespace {
 
 using testing::expect_error;
 
-const std::string there = testing::pretended_device();
-
-// Repeats the kernels, in their order, on the memory that they had. As with CUDA a recording runs none of them, and
-// must not read the device, nor be handed memory of the host.
-class KernelList : public detail::Graph, testing::DeviceWatcher {
- public:
-  void record(const std::function<void()>& f) override {
-    const std::unique_ptr<void, std::function<void(void*)>> end(this, [](void* self) {
-      static_cast<KernelList*>(self)->memory_.end();
-      testing::watch_device(nullptr);
-    });
-    testing::watch_device(this);
-    memory_.begin();
-    f();
-  }
-  void replay() override {
-    for (const auto& kernel : kernels_) kernel();
-  }
-
- private:
-  void kernel(const std::string& name, std::function<void()> again) override {
-    EXPECT_EQ(name.find("between the memories"), std::string::npos)
-        << name << " in " << detail::latest_operation().name << " at " << detail::latest_line();
-    kernels_.push_back(std::move(again));
-  }
-  void allocation(const at::Tensor&) override {}
-
-  std::vector<std::function<void()>> kernels_;
-  testing::RecordedMemory memory_;
-};
+const std::string there = testing::device_with_graphs();
 
 class DeviceGraphs : public ::testing::Test {
- protected:
-  DeviceGraphs()
-      : graphs_(detail::graphs_of(c10::kPrivateUse1),
-                [](c10::DeviceIndex) -> std::unique_ptr<detail::Graph> { return std::make_unique<KernelList>(); }) {}
-
- private:
-  detail::ScopedValue<detail::MakeGraph> graphs_;
+  const std::shared_ptr<void> graphs_ = testing::has_graphs();
 };
 
 struct Options {
