@@ -217,6 +217,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--prefetch", o.step.prefetch, 0, "blocks whose weights are gathered ahead, between processes"),
       sets("--overlap-sums", o.step.overlap_sums, true,
            "sums of activations between processes run beside products: tensor parallelism"),
+      sets("--captured", o.step.captured, true,
+           "records what a GPU computes for loss and gradients, and repeats it without the host"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),

@@ -69,9 +69,9 @@ auto clipped_adamw(const TrainOptions& options) {
 template <class Model, class Batch, class Gradients, class Optimizer>
 StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Gradients& loss_and_grads,
                       Optimizer& optimizer, bool is_kept) {
-  const auto [loss, grads] = loss_and_grads(model, batch);
+  auto [loss, grads] = loss_and_grads(model, batch);
   if (is_kept) check_step(step, value_of(loss), value_of(optim::global_norm(grads)));
-  optimizer.update(model, grads);
+  optimizer.update(model, std::move(grads));
   const StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
   check_step(step, row.loss, row.grad_norm);
   return row;
@@ -179,6 +179,8 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state = options.step.shard_state});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
+  nn::Captured captured(loss_and_grads);
+  const auto gradients = [&](auto&... x) { return options.step.captured ? captured(x...) : loss_and_grads(x...); };
   const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
   std::cout << table << std::endl;
 
@@ -187,7 +189,6 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   const int64_t done = checkpoints.restore(state(), corpus.training);
   set_step_options(model, options);  // a checkpoint has those of the run that saved it
   if (options.save.resume) print_resumed(done, options);
-
   const FailedSteps failed_steps(options.keep_failed_step, options.arguments);
   Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
                   report_before_training(options, layout, corpus, table), done);
@@ -207,7 +208,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     StepMetrics row;
     failed_steps.watch(
         step, [&] { return nn::named_state("model", model, "optimizer", optimizer, "batch", batch); },
-        [&] { row = take_step(step, model, batch, loss_and_grads, optimizer, failed_steps.keeps()); });
+        [&] { row = take_step(step, model, batch, gradients, optimizer, failed_steps.keeps()); });
     const auto measured = profile.end_step(step);
     if (ledger) {
       progress.print("One step communicates\n" + ledger->table());

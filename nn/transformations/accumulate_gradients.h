@@ -43,22 +43,28 @@ struct Weighed {
   Aux aux;
 };
 
+// Divided, by a weight that is a constant to the gradient.
+Array mean_of_whole(const WeightedSum& loss);
+
+// The only part weighs nothing: its loss is divided at once, and so no gradient is.
 template <class Aux>
-std::pair<Array, Weighed<Aux>> as_part(std::pair<WeightedSum, Aux> loss) {
+std::pair<Array, Weighed<Aux>> as_part(std::pair<WeightedSum, Aux> loss, bool is_only) {
   check_weight(loss.first.weight);
+  if (is_only) return {mean_of_whole(loss.first), {Array(), std::move(loss.second)}};
   return {std::move(loss.first.sum), {std::move(loss.first.weight), std::move(loss.second)}};
 }
-inline std::pair<Array, Weighed<NoAux>> as_part(WeightedSum loss) {
-  return as_part(std::pair(std::move(loss), NoAux()));
+inline std::pair<Array, Weighed<NoAux>> as_part(WeightedSum loss, bool is_only) {
+  return as_part(std::pair(std::move(loss), NoAux()), is_only);
 }
 template <class Loss>
-Loss as_part(Loss loss) {
+Loss as_part(Loss loss, bool) {
   return loss;
 }
 
 template <class F>
 struct PartLoss {
   F loss_fn;
+  bool is_only = false;
 
   template <class Model, class... Args>
   requires requires(const F& f, Model& model, const Args&... args) { f(model, args...); }
@@ -66,7 +72,7 @@ struct PartLoss {
     if constexpr (std::is_void_v<decltype(loss_fn(model, args...))>)
       loss_fn(model, args...);  // value_and_grad refuses it
     else
-      return as_part(loss_fn(model, args...));
+      return as_part(loss_fn(model, args...), is_only);
   }
 };
 
@@ -161,7 +167,7 @@ auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions 
   detail::check_micro_batches(n);
   GradientOptions of_part = options;
   if (n > 1) of_part.reduce = false, of_part.shard.clear();
-  return [call = value_and_grad(detail::PartLoss<F>{std::move(loss_fn)}, std::move(trained), of_part, where), n,
+  return [call = value_and_grad(detail::PartLoss<F>{std::move(loss_fn), n == 1}, std::move(trained), of_part, where), n,
           options, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);
     detail::AsModel<decltype(model)>& as_given = model;

@@ -114,18 +114,34 @@ ShardingRule take_rule(const Attributes& axis, const OperandTypes& operands) {
 
 const Operation take_op{"take", take_rule, Linearity::linear_in_first, Padded::zeros};
 
+at::Tensor as_row(const at::Tensor& ids) { return ids.dim() == 1 ? ids : ids.reshape({-1}); }
+
 // `t` with its dim `axis` viewed as the dims of `ids`.
 at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids) {
+  if (ids.dim() == 1) return t;
   Shape shape = t.sizes().vec();
   shape.erase(shape.begin() + axis);
   shape.insert(shape.begin() + axis, ids.sizes().begin(), ids.sizes().end());
   return t.view(shape);
 }
 
+// On accelerators index_add, which is index_select's way back, has no fixed order; index_put, index's, sorts the ids.
+bool adds_in_no_order(const at::Tensor& x) { return lies_elsewhere(x) && x.is_floating_point(); }
+
+c10::List<std::optional<at::Tensor>> along(int64_t axis, const at::Tensor& ids) {
+  std::vector<std::optional<at::Tensor>> indices(axis);  // the dims before it, whole
+  indices.emplace_back(ids);
+  return c10::List<std::optional<at::Tensor>>(indices);
+}
+
 at::Tensor picked(const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
   if (axis == 0 && x.dim() == 2 && x.is_floating_point()) return at::embedding(x, ids);
-  if (ids.dim() == 1) return x.index_select(axis, ids);
-  return unflattened(x.index_select(axis, ids.reshape({-1})), axis, ids);
+  const at::Tensor row = as_row(ids);
+  return unflattened(adds_in_no_order(x) ? at::index(x, along(axis, row)) : x.index_select(axis, row), axis, ids);
+}
+
+at::Tensor rows_added(const at::Tensor& x, int64_t axis, const at::Tensor& ids, const at::Tensor& rows) {
+  return adds_in_no_order(x) ? at::index_put(x, along(axis, ids), rows, true) : x.index_add(axis, ids, rows);
 }
 
 // True where the id of a result's element is not in this block.
@@ -274,17 +290,15 @@ at::Tensor as_rows(const at::Tensor& updates, const at::Tensor& x, const at::Ten
   return ids.dim() == 1 ? all : all.reshape(rows);
 }
 
-at::Tensor as_row(const at::Tensor& ids) { return ids.dim() == 1 ? ids : ids.reshape({-1}); }
-
 // Ids along a dim of this many elements as LibTorch indexes with them.
 using ReadIds = at::Tensor (*)(const char* verb, const at::Tensor& ids, int64_t size);
 
 at::Tensor add_rows(const at::Tensor& x, const at::Tensor& all, const at::Tensor& ids, const at::Tensor& updates,
                     int64_t axis, const BlockContext& block) {
   const at::Tensor rows = as_rows(updates, x, ids, axis);
-  if (block.is_whole("a")) return x.index_add(axis, all, rows);
+  if (block.is_whole("a")) return rows_added(x, axis, all, rows);
   const Found found(all, block.offset("a"), x.size(axis));
-  return x.index_add(axis, found.place, rows.masked_fill(absent_mask(found.here, axis, x.dim()), 0));
+  return rows_added(x, axis, found.place, rows.masked_fill(absent_mask(found.here, axis, x.dim()), 0));
 }
 
 // For each row of a block, the last of the ids that name it; -1 where none does.

@@ -58,12 +58,13 @@ struct Sharing {
   int size() const { return static_cast<int>(first.size()); }
 };
 
-// sum += a b, of half precision in float32.
-void add_wide_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() == sum.scalar_type())
-    add_product(sum, a, b);
-  else
-    sum.add_(at::mm(a, b));
+// Of so many positions the logits exist at one time. A GPU has few of such size at once as fill it.
+int64_t chunk_of(const LinearCrossEntropyOptions& options, const at::Tensor& x, int64_t rows, int64_t columns) {
+  constexpr int64_t few = 512, elements = 256 << 20;
+  if (options.chunk || x.is_cpu() || x.is_meta()) return options.chunk.value_or(few);
+  const int64_t most = std::max(few, elements / std::max<int64_t>(1, columns));
+  const int64_t chunks = std::max<int64_t>(1, (rows + most - 1) / most);
+  return std::max<int64_t>(1, (rows + chunks - 1) / chunks);  // all as large
 }
 
 // One slot: its rows of x, its columns of the kernel without padding, and the logits of one chunk.
@@ -98,7 +99,7 @@ class ChunkedLoss {
 
   Across run() {
     const int64_t rows = slots_[0].x.size(0);
-    for (int64_t row = 0; row < rows; row += options_.chunk) take(row, std::min(options_.chunk, rows - row));
+    for (int64_t row = 0; row < rows; row += chunk_) take(row, std::min(chunk_, rows - row));
     Tensors sums;
     for (Slot& s : slots_) {
       s.logits = s.capped = s.chunk = at::Tensor();
@@ -119,12 +120,13 @@ class ChunkedLoss {
                                kernel.size(options_.transposed ? 0 : 1));
   }
 
-  Slot slot_of(int s) const {
+  Slot slot_of(int s) {
     Slot slot;
     const at::Tensor &x = *call_.local(x_operand, s), &kernel = *call_.local(kernel_operand, s);
     const int64_t offset = BlockContext(*call_.plan, s).offset("v"), columns = columns_of(s);
     const at::Tensor labels = call_.local(labels_operand, s)->reshape({-1});
     const int64_t rows = labels.size(0);
+    if (s == 0) chunk_ = chunk_of(options_, x, rows, columns);
     slot.x = x.detach().reshape({rows, x.size(-1)});
     slot.kernel = (options_.transposed ? kernel.detach().t() : kernel.detach()).narrow(1, 0, columns);
     const auto wide = slot.x.options().dtype(at::toOpMathType(x.scalar_type()));
@@ -132,7 +134,7 @@ class ChunkedLoss {
     slot.labels = read_labels(linear_cross_entropy_op.name, labels, vocab_, options_.ignore_label);
     slot.at = columns_in(slot.labels, offset, columns, wide.dtype().toScalarType());
     slot.losses = at::empty({rows}, wide);
-    slot.logits = at::empty({std::min(rows, options_.chunk), columns}, wide);
+    slot.logits = at::empty({std::min(rows, chunk_), columns}, wide);
     if (options_.logit_softcap) slot.capped = at::empty_like(slot.logits);
     return slot;
   }
@@ -173,10 +175,7 @@ class ChunkedLoss {
   void make_logits(Slot& s, int64_t row, int64_t n) const {
     const at::Tensor x = s.x.narrow(0, row, n);
     s.chunk = s.logits.narrow(0, 0, n);
-    if (x.scalar_type() == s.chunk.scalar_type())
-      multiply_into(s.chunk, x, s.kernel);
-    else
-      s.chunk.copy_(at::mm(x, s.kernel));
+    multiply_into(s.chunk, x, s.kernel);
     if (options_.logit_softcap) {
       s.chunk.div_(*options_.logit_softcap).tanh_();
       s.capped.narrow(0, 0, n).copy_(s.chunk);
@@ -229,7 +228,7 @@ class ChunkedLoss {
       const at::AutoGradMode off(false);
       for (size_t s = 0; s < slots_.size(); ++s)
         if (of_x_.group[s] == g)
-          add_wide_product(x_gradients_[g].narrow(0, row, n), slots_[s].chunk, slots_[s].kernel.t());
+          add_product(x_gradients_[g].narrow(0, row, n), slots_[s].chunk, slots_[s].kernel.t());
     });
   }
 
@@ -247,7 +246,7 @@ class ChunkedLoss {
       for (size_t s = 0; s < slots_.size(); ++s) {
         if (of_kernel_.group[s] != g) continue;
         const at::Tensor x = slots_[s].x.narrow(0, row, n), logits = slots_[s].chunk.narrow(1, from, length);
-        options_.transposed ? add_wide_product(sum, logits.t(), x) : add_wide_product(sum, x.t(), logits);
+        options_.transposed ? add_product(sum, logits.t(), x) : add_product(sum, x.t(), logits);
       }
     });
   }
@@ -278,6 +277,7 @@ class ChunkedLoss {
   const Prepared& call_;
   const ShardedReduction& reduction_;
   const LinearCrossEntropyOptions& options_;
+  int64_t chunk_ = 0;
   Sharing of_x_, of_kernel_;
   int64_t vocab_ = 0;
   std::vector<Slot> slots_;
@@ -300,7 +300,8 @@ void check(const Array& x, const Array& kernel, const Array& labels, const Linea
   if (options.vocab < 0 || options.vocab > columns)
     fail(ErrorKind::bad_argument, verb, "vocab {} of the kernel {}, expected 1 to {}, or 0 for all.", options.vocab,
          kernel.type_string(), columns);
-  if (options.chunk < 1) fail(ErrorKind::bad_argument, verb, "chunk {}, expected 1 or more.", options.chunk);
+  if (options.chunk && *options.chunk < 1)
+    fail(ErrorKind::bad_argument, verb, "chunk {}, expected 1 or more.", *options.chunk);
   if (options.logit_softcap && !(*options.logit_softcap > 0 && std::isfinite(*options.logit_softcap)))
     fail(ErrorKind::bad_argument, verb, "logit_softcap {}, expected a positive number.", *options.logit_softcap);
 }

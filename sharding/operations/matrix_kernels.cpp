@@ -10,6 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <exception>
@@ -65,9 +66,21 @@ bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 0
   return is_faster;
 }
 
+// LibTorch has no kernel for GPUs. So many products exist at one time as a tensor of 64 MB has.
+at::Tensor product_of_integers(const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor sum = at::zeros({a.size(0), b.size(1)}, a.options());
+  const int64_t k = a.size(1), at_once = std::max<int64_t>(1, (16 << 20) / std::max<int64_t>(1, sum.numel()));
+  for (int64_t i = 0; i < k; i += at_once) {
+    const int64_t n = std::min(at_once, k - i);
+    sum.add_(at::sum(a.narrow(1, i, n).unsqueeze(2) * b.narrow(0, i, n), 1, /*keepdim=*/false, a.scalar_type()));
+  }
+  return sum;
+}
+
 }  // namespace
 
 at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_cuda() && !a.is_floating_point()) return product_of_integers(a, b);
   if (!is_for_onednn(a, b)) return at::mm(a, b);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   onednn_product(a, b, out, 0, 1);
@@ -82,11 +95,15 @@ at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b, const at::Tensor
 }
 
 void multiply_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != out.scalar_type())
+    return void(a.is_cuda() ? at::mm_out(out, a, b, out.scalar_type()) : out.copy_(at::mm(a, b)));
   if (!is_for_onednn(a, b)) return void(at::mm_out(out, a, b));
   onednn_product(a, b, out, 0, 1);
 }
 
-void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != sum.scalar_type())
+    return void(a.is_cuda() ? at::addmm_out(sum, sum, a, b, sum.scalar_type()) : sum.add_(at::mm(a, b)));
   if (!is_for_onednn(a, b, least_k_of_sums)) return void(sum.addmm_(a, b));
   onednn_product(a, b, sum, 1, 1);
 }

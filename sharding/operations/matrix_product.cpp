@@ -46,7 +46,7 @@ at::Tensor as_matrix(const at::Tensor& t) {
 
 // Of so few columns, MKL is several times faster at a product's transpose.
 bool is_narrow(const at::Tensor& a, const at::Tensor& b) {
-  return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096;
+  return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096 && a.is_cpu();
 }
 
 // a b + a' b' + ... of matrices, of half precision in float32; plus a row, if one is given with the first.
@@ -278,7 +278,7 @@ bool is_small_alone(const Prepared& call) {
   if (call.plan->runs != 1 || call.operands != 2 || overlaps_sums(call.plan->mesh)) return false;
   if (cost_of(call) > 20'000) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
-  return !is_narrow(x, w);
+  return !is_narrow(x, w) && (x.is_floating_point() || !x.is_cuda());
 }
 
 // In how many parts the rows of a sum of n products are computed, side by side.
@@ -355,12 +355,14 @@ Array matrix_product(const Operand& a, const Operand& b) {
 
 namespace {
 
-// Of shapes, and of element types whose sums are not rounded once more on the way.
+// Of shapes, and of element types whose sums are not rounded once more on the way: on a GPU of all.
 bool fit(const Type& x, const Type& kernel, const Type& bias) {
   const bool sizes = x.shape.size() > 1 && kernel.shape.size() == 2 && bias.shape.size() == 1 &&
                      x.shape.back() == kernel.shape[0] && bias.shape[0] == kernel.shape[1];
-  const bool types = (x.dtype == float32 || x.dtype == float64) && kernel.dtype == x.dtype && bias.dtype == x.dtype;
-  return sizes && types && !x.unreduced && !kernel.unreduced && !bias.unreduced;
+  const bool exact = x.dtype == float32 || x.dtype == float64 ||
+                     (is_floating(x.dtype) && x.mesh && x.mesh->device.is_cuda());
+  const bool are_alike = kernel.dtype == x.dtype && bias.dtype == x.dtype;
+  return sizes && exact && are_alike && !x.unreduced && !kernel.unreduced && !bias.unreduced;
 }
 
 // Whether x and the kernel come to the product as they would without the bias, and the sum lies as the product.

@@ -41,6 +41,7 @@ TEST_F(TrainStep, LearnsTheSameWithLessMemory) {
   } cases[] = {{" --remat", 1e-5},
                {" --micro-batches 2", 1e-5},
                {" --keep-gathers", 1e-5},
+               {" --captured", 1e-5},
                {" --precision bfloat16", 5e-3},
                {" --remat --micro-batches 2 --keep-gathers --precision bfloat16", 5e-3}};
   for (const std::string model : {" --model gpt", " --model llama"})

@@ -10,6 +10,7 @@
 #include "nn/placement/fsdp.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/operations.h"
+#include "sharding/placement/mesh_impl.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
@@ -81,7 +82,9 @@ TEST(MemoryReport, of_what_devices_hold) {
     const MemoryReport report = memory_report(named("nothing", placed), [&] { placed = filter_shard(weight, layout); });
     EXPECT_EQ(placement_table(placed).bytes_per_device(), bytes);
     EXPECT_GE(report.peak_bytes, 8 * bytes);
-    EXPECT_LE(report.peak_bytes, 8 * bytes + 4'000'000 + 4096) << "and the value that is copied to each";
+    // And the value that is copied to each; a GPU's allocator gives blocks of up to a megabyte more than asked for.
+    const int64_t unused = mesh.impl()->device.is_cuda() ? 9 << 20 : 4096;
+    EXPECT_LE(report.peak_bytes, 8 * bytes + 4'000'000 + unused);
   }
 }
 
