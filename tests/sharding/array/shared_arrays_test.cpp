@@ -22,7 +22,7 @@ std::vector<std::vector<float>> at_once(const F& f) {
   for (int k = 0; k < n; ++k)
     threads.emplace_back([&, k] {
       for (++ready; ready < n;) std::this_thread::yield();
-      got[k] = f().to_host<float>();
+      got[k] = f().template to_host<float>();
     });
   for (std::thread& t : threads) t.join();
   return got;
