@@ -84,6 +84,13 @@ void arrive(ArrayImpl& a) {
   later.swap(a.details->later);
 }
 
+// Of an awaited array, which may come meanwhile.
+bool is_recorded_later(const ArrayImpl& a) {
+  const std::lock_guard lock(first_uses());
+  if (a.details->later) return a.details->later->is_recorded();
+  return !a.awaited && a.local[0].requires_grad();
+}
+
 }  // namespace
 
 ArrayImpl& materialized_now(const Array& x, const char* verb) {
@@ -133,9 +140,7 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
 
 bool wants_gradient(const ArrayImpl& a) {
-  const auto later = later_product(a);
-  const bool could =
-      later ? later->is_recorded() : is_tape_parameter(a) || (!a.awaited && a.local[0].requires_grad());
+  const bool could = is_tape_parameter(a) || (a.awaited ? is_recorded_later(a) : a.local[0].requires_grad());
   return could && at::GradMode::is_enabled();
 }
 

@@ -24,7 +24,7 @@ inline std::shared_ptr<const LaterProduct> later_product(const ArrayImpl& a) {
 
 // x as materialized() has it, but a later product stays one: for who needs its type alone, or makes another form of it.
 inline ArrayImpl& maybe_later(const Array& x, const char* verb) {
-  return x.impl() && later_product(*x.impl()) ? *x.impl() : materialized(x, verb);
+  return x.impl() && x.impl()->awaited && later_product_now(*x.impl()) ? *x.impl() : materialized(x, verb);
 }
 
 }  // namespace tessera::detail
