@@ -39,8 +39,8 @@ struct ArrayImpl {
   bool weight = false;  // a parameter, or computed from parameters only
   bool gradient = false;  // as a tape gave it out
   bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
-  const LayoutImpl* layout = nullptr;
   std::atomic<bool> awaited = false;  // `local` is empty until a first use: Details has the recipe, or the arrival
+  const LayoutImpl* layout = nullptr;
   Tensors local;
   MadeOnce<Details> details;
 
