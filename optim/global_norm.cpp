@@ -193,7 +193,8 @@ at::Tensor norm_of(const Blocks& blocks) {
   std::vector<at::Tensor> norms;
   add_norms(blocks.exact, std::nullopt, norms);
   add_norms(blocks.rounded, at::kFloat, norms);
-  const at::Tensor here = norms.empty() ? in_memory_of(blocks.mesh, at::zeros({}, at::kDouble))
+  const auto doubles = at::TensorOptions(memory_of(blocks.mesh)).dtype(at::kDouble);
+  const at::Tensor here = norms.empty() ? at::zeros({}, doubles)
                                         : length_of(norms.size() == 1 ? norms[0] : at::cat(norms));
   return rounded(over_devices(here, blocks), static_cast<at::ScalarType>(blocks.dtype));
 }

@@ -35,8 +35,8 @@ Array sum_of(const std::vector<Array>& parts) {
   return sum;
 }
 
-// By which a sum is multiplied, as WeightedSum::mean divides it.
-Array share_of(const Array& weight) { return detached(1.0 / where(equal(weight, 0), 1, weight)); }
+// As WeightedSum::mean divides.
+Array divisor(const Array& weight) { return where(equal(weight, 0), 1, weight); }
 
 }  // namespace
 
@@ -92,10 +92,6 @@ void add(const Leaves& sums, const Leaves& gradients) {
     if (!sums[i].value->is_absent()) *sums[i].value = widened(*sums[i].value) + widened(*gradients[i].value);
 }
 
-Array mean_of_whole(const WeightedSum& loss) {
-  return astype(widened(loss.sum) * share_of(widened(loss.weight)), loss.sum.dtype());
-}
-
 void PartSums::add(const Array& loss, const Array& weight) {
   losses.push_back(loss);
   if (!weight.is_absent()) weights.push_back(weight);
@@ -105,7 +101,7 @@ Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   const size_t n = losses.size();
   if (n == 1 && weights.empty()) return losses[0];
   // A factor, on all stages: sums that are pending stay so, and are reduced together.
-  const Array share = weights.empty() ? Array() : share_of(sum_of(weights));
+  const Array share = weights.empty() ? Array() : detached(1.0 / divisor(sum_of(weights)));
   const auto mean_of = [&](const Array& sum) { return weights.empty() ? sum / static_cast<double>(n) : sum * share; };
   std::vector<Array*> means;
   std::vector<const Array*> places;

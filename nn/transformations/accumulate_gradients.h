@@ -43,14 +43,11 @@ struct Weighed {
   Aux aux;
 };
 
-// Divided, by a weight that is a constant to the gradient.
-Array mean_of_whole(const WeightedSum& loss);
-
-// The only part weighs nothing: its loss is divided at once, and so no gradient is.
+// The only part weighs nothing: its loss is divided at once, as value_and_grad's is, and so no gradient is.
 template <class Aux>
 std::pair<Array, Weighed<Aux>> as_part(std::pair<WeightedSum, Aux> loss, bool is_only) {
+  if (is_only) return {scalar_loss(loss.first), {Array(), std::move(loss.second)}};
   check_weight(loss.first.weight);
-  if (is_only) return {mean_of_whole(loss.first), {Array(), std::move(loss.second)}};
   return {std::move(loss.first.sum), {std::move(loss.first.weight), std::move(loss.second)}};
 }
 inline std::pair<Array, Weighed<NoAux>> as_part(WeightedSum loss, bool is_only) {

@@ -13,6 +13,10 @@
 namespace tessera::nn::detail {
 
 void check_weight(const Array& weight) {
+  if (weight.is_absent())
+    fail(ErrorKind::absent, "value_and_grad",
+         "the loss is a sum with an absent weight, expected a scalar to divide it by. Return weighted_sum(...), or "
+         "both.");
   if (tessera::detail::wants_gradient(*weight.impl()))
     fail(ErrorKind::bad_argument, "value_and_grad",
          "the weight of the loss depends on what is trained, expected a constant: micro-batches add it up apart from "
@@ -20,6 +24,7 @@ void check_weight(const Array& weight) {
 }
 
 Array scalar_loss(const WeightedSum& loss) {
+  if (loss.sum.is_absent()) return {};  // who differentiates it says so
   check_weight(loss.weight);
   return loss.mean();
 }

@@ -84,11 +84,9 @@ void arrive(ArrayImpl& a) {
   later.swap(a.details->later);
 }
 
-// Of an awaited array, which may come meanwhile.
-bool is_recorded_later(const ArrayImpl& a) {
-  const std::lock_guard lock(first_uses());
-  if (a.details->later) return a.details->later->is_recorded();
-  return !a.awaited && a.local[0].requires_grad();
+bool is_recorded_later(const ArrayImpl& a) {  // which may come meanwhile
+  const auto later = later_product_now(a);
+  return later ? later->is_recorded() : !a.awaited && a.local[0].requires_grad();
 }
 
 }  // namespace
@@ -116,6 +114,8 @@ at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t) {
   const ActivityScope waiting(Activity::device);  // for what computes these values
   return read_back(t);
 }
+
+c10::Device memory_of(const MeshImpl* mesh) { return mesh && !mesh->device.is_meta() ? mesh->device : c10::kCPU; }
 
 void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors) {
   const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
@@ -257,7 +257,7 @@ bool Array::is_fully_addressable() const {
 
 std::vector<Shard> Array::global_shards() const {
   const NamedSharding placement = sharding();
-  const ArrayImpl& a = *impl_;
+  const ArrayImpl& a = materialized(*this, "global_shards");
   const auto blocks = placement.devices_indices_map(shape());
   const auto replicas = placement.replica_ids(shape());
   const MeshImpl* mesh = a.type->mesh;

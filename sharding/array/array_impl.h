@@ -106,6 +106,7 @@ inline ArrayImpl& materialized(const Array& x, const char* verb) {
 // `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns
 // `t` itself if it lies there already, or if `t` or the mesh is abstract.
 at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t);
+c10::Device memory_of(const MeshImpl* mesh);  // of an abstract mesh the host's
 void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors);
 
 // The part `block` of the whole value, as a view.

@@ -12,6 +12,7 @@
 #include "sharding/array/kept_tensors.h"
 #include "sharding/array/waits.h"
 #include "sharding/diagnostics/fail.h"
+#include "sharding/distributed/graph.h"
 
 namespace tessera::detail {
 
@@ -164,6 +165,11 @@ at::Tensor read_back(const at::Tensor& t) {
 
 at::Tensor moved_to(const at::Tensor& t, c10::Device device) {
   if (t.device() == device) return t;
+  if (host_work() && t.is_cpu())
+    fail(ErrorKind::bad_argument, latest_operation().name,
+         "{}: memory of the host is handed to the device inside a captured step, whose later calls run without the "
+         "host. Place it on the mesh before.",
+         latest_line());
   return t.to(device, t.scalar_type(), /*non_blocking=*/t.is_cpu());
 }
 

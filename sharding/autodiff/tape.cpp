@@ -67,7 +67,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   const ArrayPtr value =
       comes ? x.impl() : convert(*x.impl(), x.impl(), type, {.operation = "value_and_grad", .where = {}});
   const ArrayImpl& a = *value;
-  ArrayPtr shadow = make_array(type, a.slots, detached_tensors(a));
+  ArrayPtr shadow = make_array(type, a.slots, comes ? Tensors() : detached_tensors(a));
   shadow->weight = true;
   shadow->layout = a.layout;
   Details& details = shadow->detail();

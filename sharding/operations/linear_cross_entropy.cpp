@@ -58,9 +58,12 @@ struct Sharing {
   int size() const { return static_cast<int>(first.size()); }
 };
 
-// Of so many positions the logits exist at one time. A GPU has few of such size at once as fill it.
-int64_t chunk_of(const LinearCrossEntropyOptions& options, const at::Tensor& x, int64_t rows, int64_t columns) {
-  constexpr int64_t few = 512, elements = 256 << 20;
+// Of so many positions the logits exist at one time; on a GPU of as many as fill it, `slots` of which lie there. The
+// same on all devices, which communicate of each chunk: the columns are those of a block with its padding.
+int64_t chunk_of(const LinearCrossEntropyOptions& options, const at::Tensor& x, int64_t rows, int64_t columns,
+                 int64_t slots) {
+  constexpr int64_t few = 512;
+  const int64_t elements = (256 << 20) / slots;
   if (options.chunk || x.is_cpu() || x.is_meta()) return options.chunk.value_or(few);
   const int64_t most = std::max(few, elements / std::max<int64_t>(1, columns));
   const int64_t chunks = std::max<int64_t>(1, (rows + most - 1) / most);
@@ -126,7 +129,7 @@ class ChunkedLoss {
     const int64_t offset = BlockContext(*call_.plan, s).offset("v"), columns = columns_of(s);
     const at::Tensor labels = call_.local(labels_operand, s)->reshape({-1});
     const int64_t rows = labels.size(0);
-    if (s == 0) chunk_ = chunk_of(options_, x, rows, columns);
+    if (s == 0) chunk_ = chunk_of(options_, x, rows, kernel.size(options_.transposed ? 0 : 1), call_.plan->runs);
     slot.x = x.detach().reshape({rows, x.size(-1)});
     slot.kernel = (options_.transposed ? kernel.detach().t() : kernel.detach()).narrow(1, 0, columns);
     const auto wide = slot.x.options().dtype(at::toOpMathType(x.scalar_type()));

@@ -15,7 +15,8 @@ struct LinearCrossEntropyOptions {
   // 0: all.
   int64_t vocab = 0;
   std::optional<double> logit_softcap = std::nullopt;  // cap tanh(logits / cap) in place of the logits (Gemma 2)
-  // Positions of a device whose logits exist at one time. None: 512; on a GPU as many as have some 1 GB of logits.
+  // Positions of a device whose logits exist at one time. None: 512; on a GPU as many as have some 1 GB of logits,
+  // which a Forecast does not know.
   std::optional<int64_t> chunk = std::nullopt;
 };
 

@@ -66,7 +66,9 @@ bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 0
   return is_faster;
 }
 
-// LibTorch has no kernel for GPUs. So many products exist at one time as a tensor of 64 MB has.
+bool are_integers_of_a_gpu(const at::Tensor& t) { return t.is_cuda() && !t.is_floating_point(); }
+
+// LibTorch has no kernel for GPUs. Some 16 million products exist at one time.
 at::Tensor product_of_integers(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor sum = at::zeros({a.size(0), b.size(1)}, a.options());
   const int64_t k = a.size(1), at_once = std::max<int64_t>(1, (16 << 20) / std::max<int64_t>(1, sum.numel()));
@@ -80,7 +82,7 @@ at::Tensor product_of_integers(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b) {
-  if (a.is_cuda() && !a.is_floating_point()) return product_of_integers(a, b);
+  if (are_integers_of_a_gpu(a)) return product_of_integers(a, b);
   if (!is_for_onednn(a, b)) return at::mm(a, b);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   onednn_product(a, b, out, 0, 1);
@@ -95,6 +97,7 @@ at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b, const at::Tensor
 }
 
 void multiply_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (are_integers_of_a_gpu(a)) return void(out.copy_(product_of_integers(a, b)));
   if (a.scalar_type() != out.scalar_type())
     return void(a.is_cuda() ? at::mm_out(out, a, b, out.scalar_type()) : out.copy_(at::mm(a, b)));
   if (!is_for_onednn(a, b)) return void(at::mm_out(out, a, b));
@@ -102,6 +105,7 @@ void multiply_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 }
 
 void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
+  if (are_integers_of_a_gpu(a)) return void(sum.add_(product_of_integers(a, b)));
   if (a.scalar_type() != sum.scalar_type())
     return void(a.is_cuda() ? at::addmm_out(sum, sum, a, b, sum.scalar_type()) : sum.add_(at::mm(a, b)));
   if (!is_for_onednn(a, b, least_k_of_sums)) return void(sum.addmm_(a, b));

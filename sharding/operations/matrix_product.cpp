@@ -333,6 +333,15 @@ Array product_of(const CallSite& site, const std::initializer_list<const Array*>
   }
 }
 
+// Of a vector and a vector or matrix. LibTorch has no kernels for GPUs that multiply integers.
+at::Tensor with_vectors(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_cuda() || a.is_floating_point()) return at::matmul(a, b);
+  const at::Tensor rows = a.dim() == 1 ? a.unsqueeze(0) : as_matrix(a), columns = b.dim() == 1 ? b.unsqueeze(1) : b;
+  Shape shape = a.sizes().slice(0, a.dim() - 1).vec();
+  shape.insert(shape.end(), b.sizes().begin() + 1, b.sizes().end());
+  return multiplied(rows, columns).reshape(shape);
+}
+
 Array promoted_product(const Operand& a, const Operand& b, DType dtype) {
   const Array x = astype(a, dtype), y = astype(b, dtype);
   return matrix_product({x, a.where()}, {y, b.where()});
@@ -350,7 +359,7 @@ Array matrix_product(const Operand& a, const Operand& b) {
   if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
   const CallSite site{.operation = matmul_op, .where = a.where()};
   if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return product_of(site, {&x, &y});
-  return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
+  return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return with_vectors(t[0], t[1]); });
 }
 
 namespace {

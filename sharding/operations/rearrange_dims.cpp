@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "sharding/array/waits.h"
 #include "sharding/diagnostics/fail.h"
 
 namespace tessera::detail {
@@ -35,6 +36,8 @@ bool starts_on_devices(const char* verb, const Array& x, const Array& start, con
 Shape local_start(const at::Tensor& start, at::IntArrayRef shape, at::IntArrayRef sizes) {
   Shape result(sizes.size(), 0);
   if (start.is_meta()) return result;
+  std::optional<WaitIsAskedFor> asked;
+  if (!start.is_cpu()) asked.emplace();
   const at::Tensor values = start.to(at::kCPU, at::kLong).contiguous();
   for (size_t d = 0; d < result.size(); ++d) {
     const int64_t given = values.const_data_ptr<int64_t>()[d];

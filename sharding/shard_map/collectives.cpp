@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "sharding/array/autograd.h"
+#include "sharding/array/late_checks.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/creation.h"
@@ -329,7 +330,7 @@ Array varying_value(const char* verb, const Along& axes, DType dtype, const Shap
   for (int i = 0; i < axes.mesh->slots(type->slots); ++i) {
     Coordinates coordinates(axes.mesh);
     unravel(axes.mesh, type->slots, i, coordinates);
-    local.push_back(in_memory_of(axes.mesh, make(block_number(axes.mesh, axes.axes, coordinates))));
+    local.push_back(make(block_number(axes.mesh, axes.axes, coordinates), memory_of(axes.mesh)));
   }
   return Array(make_array(type, std::move(local)));
 }
@@ -338,7 +339,9 @@ Array varying_value(const char* verb, const Along& axes, DType dtype, const Shap
 
 Array axis_index(const SpecEntry& entry) {
   return varying_value("axis_index", axes_of("axis_index", entry), int32, {},
-                       [](int64_t number) { return at::scalar_tensor(number, at::TensorOptions(at::kInt)); });
+                       [](int64_t number, c10::Device device) {
+                         return at::full({}, number, at::TensorOptions(device).dtype(at::kInt));
+                       });
 }
 
 DeviceKeys fold_in_axis(const Key& key, const SpecEntry& entry) {
@@ -377,7 +380,7 @@ Array per_device(const DeviceKeys& keys, const std::function<Array(const Key&)>&
            from_tensor(drawn[0]).type_string(), from_tensor(drawn.back()).type_string());
   }
   return varying_value("per_device", axes, static_cast<DType>(drawn[0].scalar_type()), drawn[0].sizes().vec(),
-                       [&](int64_t number) { return drawn[number]; });
+                       [&](int64_t number, c10::Device device) { return moved_to(drawn[number], device); });
 }
 
 }  // namespace tessera

@@ -138,6 +138,19 @@ struct Gpu {
   std::vector<std::pair<std::vector<at::Tensor>, std::shared_ptr<CUevent_st>>> held;
 };
 
+// While it lives this thread's device is this GPU.
+class OnGpu {
+ public:
+  explicit OnGpu(int device) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != device) cudaSetDevice(device);
+  }
+  OnGpu(const OnGpu&) = delete;
+  ~OnGpu() { cudaSetDevice(before_); }
+
+ private:
+  int before_ = 0;
+};
+
 // What is queued on the communication stream, and the tensors that it holds.
 class GpuWork : public Work {
  public:
@@ -148,7 +161,7 @@ class GpuWork : public Work {
   // message may be under way until the other process has computed on.
   ~GpuWork() override {
     if (held_.empty()) return;
-    if (is_recording()) {
+    if (host_work()) {
       come_after();
     } else {
       gpu_.hold(std::move(held_), std::move(done_));
@@ -164,8 +177,9 @@ class GpuWork : public Work {
  private:
   // Nothing is queued if the work is done.
   cudaError_t come_after() const {
+    const OnGpu here(gpu_.device);  // whatever thread waits
     // An event of what is recorded must not be asked.
-    const cudaError_t state = is_recording() ? cudaErrorNotReady : cudaEventQuery(done_.get());
+    const cudaError_t state = host_work() ? cudaErrorNotReady : cudaEventQuery(done_.get());
     return state == cudaErrorNotReady ? cudaStreamWaitEvent(gpu_.compute(), done_.get()) : state;
   }
 
@@ -306,7 +320,7 @@ class NcclGroup : public ProcessGroup {
       check(ncclGroupEnd());
     });
     check(cudaEventRecord(done.get(), stream_));
-    if (world().control && !is_recording())  // an error of the GPU itself is for whoever calls it next
+    if (world().control && !host_work())  // an error of the GPU itself is for whoever calls it next
       world().control->watch(waiting, processes_, [done, device = gpu_.device](std::chrono::milliseconds) {
         cudaSetDevice(device);
         return cudaEventQuery(done.get()) != cudaErrorNotReady;

@@ -72,6 +72,7 @@ void expect_the_whole(const Sum& sum, const Mean& mean) {
         const auto [sum_loss, sum_grads] = nn::accumulate_gradients(sum, n)(model, batch);
         EXPECT_NEAR(to_tensor(sum_loss).template item<double>(), loss.template item<double>(), 1e-12) << name << n;
         EXPECT_LE(difference(sum_grads, grads), 1e-12) << name << ", " << n << " parts";
+        if (n == 1) EXPECT_EQ(difference(sum_grads, one), 0) << name;
         EXPECT_EQ(testing::types_of(sum_grads), testing::types_of(model)) << name << n;
       }
     }
@@ -138,6 +139,26 @@ TEST(WeightedLosses, AWeightThatIsTrainedIsRefused) {
       "apart from the sum. Use stop_gradient on it, or return mean().";
   expect_error(ErrorKind::bad_argument, said, [&] { nn::value_and_grad(loss)(make_mlp(), batches()[0]); });
   expect_error(ErrorKind::bad_argument, said, [&] { nn::accumulate_gradients(loss, 2)(make_mlp(), batches()[0]); });
+}
+
+TEST(WeightedLosses, WithoutASumOrAWeightAreRefused) {
+  const auto without_weight = [](const Mlp& model, const Batch& batch) {
+    return WeightedSum{sum(model(batch.x)), Array()};
+  };
+  const auto without_sum = [](const Mlp&, const Batch&) { return WeightedSum{Array(), ones({})}; };
+  const std::string no_weight =
+      "[value_and_grad] the loss is a sum with an absent weight, expected a scalar to divide it by. Return "
+      "weighted_sum(...), or both.";
+  const std::string no_sum =
+      "[value_and_grad] the loss is an absent array, expected a floating scalar. Return one from the loss function.";
+  expect_error(ErrorKind::absent, no_weight, [&] { nn::value_and_grad(without_weight)(make_mlp(), batches()[0]); });
+  expect_error(ErrorKind::absent, no_sum, [&] { nn::value_and_grad(without_sum)(make_mlp(), batches()[0]); });
+  for (const int n : {1, 2}) {
+    expect_error(ErrorKind::absent, no_weight,
+                 [&] { nn::accumulate_gradients(without_weight, n)(make_mlp(), batches()[0]); });
+    expect_error(ErrorKind::absent, no_sum,
+                 [&] { nn::accumulate_gradients(without_sum, n)(make_mlp(), batches()[0]); });
+  }
 }
 
 // ---- keys
