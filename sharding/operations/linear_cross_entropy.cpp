@@ -90,6 +90,8 @@ class ChunkedLoss {
         of_x_(call, x_operand),
         of_kernel_(call, kernel_operand) {
     vocab_ = options.vocab ? options.vocab : BlockContext(*call.plan, 0).size("v");
+    chunk_ = chunk_of(options, *call.local(x_operand, 0), call.local(labels_operand, 0)->numel(), block_columns(0),
+                      call.plan->runs);
     for (int s = 0; s < call.plan->runs; ++s) slots_.push_back(slot_of(s));
   }
 
@@ -116,20 +118,18 @@ class ChunkedLoss {
     return at::zeros(like.sizes(), like.options().dtype(at::toOpMathType(like.scalar_type())));
   }
 
-  // The columns of the kernel that a slot has; of padding it may have all.
+  // The columns of the kernel that a slot has, with padding and without; it may have padding only.
+  int64_t block_columns(int s) const { return call_.local(kernel_operand, s)->size(options_.transposed ? 0 : 1); }
   int64_t columns_of(int s) const {
-    const at::Tensor& kernel = *call_.local(kernel_operand, s);
-    return std::clamp<int64_t>(vocab_ - BlockContext(*call_.plan, s).offset("v"), 0,
-                               kernel.size(options_.transposed ? 0 : 1));
+    return std::clamp<int64_t>(vocab_ - BlockContext(*call_.plan, s).offset("v"), 0, block_columns(s));
   }
 
-  Slot slot_of(int s) {
+  Slot slot_of(int s) const {
     Slot slot;
     const at::Tensor &x = *call_.local(x_operand, s), &kernel = *call_.local(kernel_operand, s);
     const int64_t offset = BlockContext(*call_.plan, s).offset("v"), columns = columns_of(s);
     const at::Tensor labels = call_.local(labels_operand, s)->reshape({-1});
     const int64_t rows = labels.size(0);
-    if (s == 0) chunk_ = chunk_of(options_, x, rows, kernel.size(options_.transposed ? 0 : 1), call_.plan->runs);
     slot.x = x.detach().reshape({rows, x.size(-1)});
     slot.kernel = (options_.transposed ? kernel.detach().t() : kernel.detach()).narrow(1, 0, columns);
     const auto wide = slot.x.options().dtype(at::toOpMathType(x.scalar_type()));

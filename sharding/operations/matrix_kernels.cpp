@@ -66,9 +66,7 @@ bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, int64_t least_k = 0
   return is_faster;
 }
 
-bool are_integers_of_a_gpu(const at::Tensor& t) { return t.is_cuda() && !t.is_floating_point(); }
-
-// LibTorch has no kernel for GPUs. Some 16 million products exist at one time.
+// Some 16 million products exist at one time.
 at::Tensor product_of_integers(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor sum = at::zeros({a.size(0), b.size(1)}, a.options());
   const int64_t k = a.size(1), at_once = std::max<int64_t>(1, (16 << 20) / std::max<int64_t>(1, sum.numel()));
@@ -80,6 +78,8 @@ at::Tensor product_of_integers(const at::Tensor& a, const at::Tensor& b) {
 }
 
 }  // namespace
+
+bool are_integers_of_a_gpu(const at::Tensor& t) { return t.is_cuda() && !t.is_floating_point(); }
 
 at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b) {
   if (are_integers_of_a_gpu(a)) return product_of_integers(a, b);

@@ -16,4 +16,7 @@ at::Tensor multiplied(const at::Tensor& a, const at::Tensor& b, const at::Tensor
 void multiply_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b);
 
+// For whose products LibTorch has no kernel; those above have one.
+bool are_integers_of_a_gpu(const at::Tensor& t);
+
 }  // namespace tessera::detail

@@ -278,7 +278,7 @@ bool is_small_alone(const Prepared& call) {
   if (call.plan->runs != 1 || call.operands != 2 || overlaps_sums(call.plan->mesh)) return false;
   if (cost_of(call) > 20'000) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
-  return !is_narrow(x, w) && (x.is_floating_point() || !x.is_cuda());
+  return !is_narrow(x, w) && !are_integers_of_a_gpu(x);
 }
 
 // In how many parts the rows of a sum of n products are computed, side by side.
@@ -333,9 +333,9 @@ Array product_of(const CallSite& site, const std::initializer_list<const Array*>
   }
 }
 
-// Of a vector and a vector or matrix. LibTorch has no kernels for GPUs that multiply integers.
+// As at::matmul, of two operands of which neither is a batch of matrices.
 at::Tensor with_vectors(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_cuda() || a.is_floating_point()) return at::matmul(a, b);
+  if (!are_integers_of_a_gpu(a)) return at::matmul(a, b);
   const at::Tensor rows = a.dim() == 1 ? a.unsqueeze(0) : as_matrix(a), columns = b.dim() == 1 ? b.unsqueeze(1) : b;
   Shape shape = a.sizes().slice(0, a.dim() - 1).vec();
   shape.insert(shape.end(), b.sizes().begin() + 1, b.sizes().end());

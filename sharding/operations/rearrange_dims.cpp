@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "sharding/array/waits.h"
 #include "sharding/diagnostics/fail.h"
 

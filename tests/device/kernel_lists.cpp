@@ -14,7 +14,7 @@ namespace {
 
 // Repeats the kernels, in their order, on the memory that they had. As with CUDA a recording runs none of them, and
 // must not read the device, nor be handed memory of the host.
-class KernelList : public detail::Graph, testing::DeviceWatcher {
+class KernelList : public detail::Graph, DeviceWatcher {
  public:
   void record(const std::function<void()>& f) override {
     const std::unique_ptr<void, std::function<void(void*)>> end(this, [](void* self) {
