@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "optim/internal.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/float_loops.h"
 #include "sharding/array/kept_tensors.h"
 #include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
@@ -106,17 +106,6 @@ bool is_small(const at::Tensor& t) {
   return t.is_cpu() && t.scalar_type() == at::kFloat && t.numel() <= few && t.is_contiguous();
 }
 
-// In float64, in four sums.
-double norm_of_few(const at::Tensor& t) {
-  const float* const x = t.const_data_ptr<float>();
-  const int64_t n = t.numel();
-  std::array<double, 4> sums{};
-  for (int64_t i = 0; i < n / 4 * 4; i += 4)
-    for (int k = 0; k < 4; ++k) sums[k] += double{x[i + k]} * x[i + k];
-  for (int64_t i = n / 4 * 4; i < n; ++i) sums[0] += double{x[i]} * x[i];
-  return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
-}
-
 // A result of this shape, whose memory accelerators keep from step to step.
 at::Tensor result_like(const at::Tensor& x, at::IntArrayRef shape, at::ScalarType dtype) {
   static auto* kept = new KeptTensors;
@@ -145,7 +134,7 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
   std::vector<double> of_small;
   std::erase_if(tensors, [&](const at::Tensor& t) {
     if (!is_small(t)) return false;
-    of_small.push_back(norm_of_few(t));
+    of_small.push_back(std::sqrt(sum_of_squares(t.const_data_ptr<float>(), t.numel())));
     return true;
   });
   if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));

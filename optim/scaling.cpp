@@ -10,6 +10,7 @@
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
+#include "sharding/array/float_loops.h"
 #include "sharding/array/ownership.h"
 #include "sharding/array/short_tensors.h"
 #include "sharding/distributed/graph.h"
@@ -36,8 +37,7 @@ void scale_in_place(std::vector<at::Tensor> tensors, double factor) {
     const bool is_half = t.is_cpu() && at::isReducedFloatingType(t.scalar_type());
     if (is_half) t.copy_(at::_foreach_mul({t}, factor)[0]);
     if (is_half || !is_short(t) || t.scalar_type() != at::kFloat) return is_half;
-    auto* const values = t.mutable_data_ptr<float>();
-    std::transform(values, values + t.numel(), values, [by = static_cast<float>(factor)](float x) { return x * by; });
+    scale_floats(t.mutable_data_ptr<float>(), static_cast<float>(factor), t.numel());
     return true;
   });
   if (!tensors.empty()) at::_foreach_mul_(tensors, factor);

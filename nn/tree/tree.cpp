@@ -50,21 +50,9 @@ void check_same_structure(const Leaves& expected, const Leaves& given, const cha
 
 // ---- walks ----------------------------------------------------------------------------------------------------------
 
-detail::Place::Place(std::string_view root) {
-  steps_.reserve(8);
-  if (!root.empty()) push(root);
-}
-
-void detail::Place::push(std::string_view name) { steps_.push_back({name, 0}); }
-void detail::Place::push(size_t number) { steps_.push_back({{}, number}); }
-
 std::string detail::Place::path() const {
-  std::string path;
-  for (const Step& step : steps_) {
-    if (!path.empty()) path += '.';
-    path += step.name.data() ? std::string(step.name) : std::to_string(step.number);
-  }
-  return path;
+  if (!above_) return std::string(name_);
+  return join(above_->path(), is_number_ ? std::to_string(number_) : std::string(name_));
 }
 
 }  // namespace tessera::nn

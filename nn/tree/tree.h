@@ -97,23 +97,21 @@ inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-// Where a walk is. The dotted path is made when it is asked for. Inline, `push` would be compiled for every field of a
-// program's structs.
+// Where a walk is: a name or a number below another place, which outlives it on the stack. The dotted path is made when
+// it is asked for.
 class Place {
  public:
-  explicit Place(std::string_view root = "");
+  explicit Place(std::string_view root = {}) : name_(root) {}
+  Place(const Place& above, std::string_view name) : above_(&above), name_(name) {}
+  Place(const Place& above, size_t number) : above_(&above), number_(number), is_number_(true) {}
   std::string path() const;
-  std::string_view name() const { return steps_.empty() ? "" : steps_.back().name; }  // no name: a number
-  void push(std::string_view name);
-  void push(size_t number);
-  void pop() { steps_.pop_back(); }
+  std::string_view name() const { return name_; }  // none: a number
 
  private:
-  struct Step {
-    std::string_view name;
-    size_t number;
-  };
-  std::vector<Step> steps_;
+  const Place* above_ = nullptr;
+  std::string_view name_;
+  size_t number_ = 0;
+  bool is_number_ = false;
 };
 
 // Whether T is a static value, neither walked nor an array: a number, a string, a vector of numbers.
@@ -169,7 +167,7 @@ std::array<void*, field_count<T>> addresses_of_fields(T& node) {
 // Walks a part one step further down.
 template <class Visit>
 struct StepDown {
-  Place& place;
+  const Place& place;
   Visit& visit;
   template <class Step, class T>
   void operator()(Step step, T& part) const;
@@ -178,9 +176,9 @@ struct StepDown {
 // Calls visit(part, place) for every part of a tree in its order: arrays, static values, and structs and containers
 // before what is in them.
 template <class T, class Visit>
-void walk(T& node, Place& place, Visit& visit) {
+void walk(T& node, const Place& place, Visit& visit) {
   const StepDown<Visit> under{place, visit};
-  visit(node, std::as_const(place));
+  visit(node, place);
   size_t i = 0;
   if constexpr (is_leaf<T> || is_value<T>()) {
     return;
@@ -213,16 +211,13 @@ void walk(T& node, Place& place, Visit& visit) {
 template <class Visit>
 template <class Step, class T>
 void StepDown<Visit>::operator()(Step step, T& part) const {
-  place.push(step);
-  walk(part, place, visit);
-  place.pop();
+  walk(part, Place(place, step), visit);
 }
 
 // Walks a const tree as a non-const one: a visitor of a const tree must not write to it.
 template <class Tree, class Visit>
 void walk_all(Tree& tree, Visit&& visit, std::string_view root = "") {
-  Place place(root);
-  walk(const_cast<std::remove_const_t<Tree>&>(tree), place, visit);
+  walk(const_cast<std::remove_const_t<Tree>&>(tree), Place(root), visit);
 }
 
 inline Leaf leaf_of(Array& x) { return {"", &x}; }

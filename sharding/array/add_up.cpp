@@ -11,6 +11,7 @@
 #include <array>
 #include <iterator>
 
+#include "sharding/array/float_loops.h"
 #include "sharding/array/side_by_side.h"
 
 namespace tessera::detail {
@@ -46,30 +47,15 @@ bool are_floats(const Tensors& terms) {
   });
 }
 
-// The elements from `begin` to `end`, in loops whose length the compiler knows.
-void add_floats(c10::ArrayRef<const float*> terms, float* sum, int64_t begin, int64_t end) {
-  constexpr int64_t length = 256;
-  std::array<float, length> total;
-  for (; end - begin >= length; begin += length) {
-    std::copy_n(terms[0] + begin, length, total.begin());
-    for (const float* term : terms.slice(1))
-      for (int64_t i = 0; i < length; ++i) total[i] += term[begin + i];
-    std::copy_n(total.begin(), length, sum + begin);
-  }
-  for (; begin < end; ++begin) {
-    sum[begin] = terms[0][begin];
-    for (const float* term : terms.slice(1)) sum[begin] += term[begin];
-  }
-}
-
 at::Tensor sum_of_floats(const Tensors& terms) {
   const at::Tensor sum(at::detail::empty_cpu(terms[0].sizes(), at::kFloat));
   const int64_t n = sum.numel();
   float* const out = sum.mutable_data_ptr<float>();
-  c10::SmallVector<const float*, 8> elements;
-  for (const at::Tensor& t : terms) elements.push_back(t.const_data_ptr<float>());
-  side_by_side(pieces_of(n), cost_of(terms),
-               [&](int i) { add_floats(elements, out, i * piece, std::min(n, (i + 1) * piece)); });
+  side_by_side(pieces_of(n), cost_of(terms), [&](int i) {
+    c10::SmallVector<const float*, 8> elements;
+    for (const at::Tensor& t : terms) elements.push_back(t.const_data_ptr<float>() + i * piece);
+    add_floats({elements.data(), elements.size()}, out + i * piece, std::min(piece, n - i * piece));
+  });
   return sum;
 }
 

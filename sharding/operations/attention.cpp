@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sharding/array/float_loops.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
@@ -183,12 +184,12 @@ bool has_numbers(const at::Tensor& query, const at::Tensor& key, const Visibilit
   return !sight.bias || sight.bias->numel() == 0 || is_finite(at::amax(sight.bias->detach(), -1));
 }
 
-// Whether they are all numbers but 0.
+// Whether they are all numbers but 0; at least one dim.
 bool are_nonzero(const float* element, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  if (sizes.empty()) return std::abs(*element) > 0;
+  if (sizes.size() == 1) return tessera::detail::are_nonzero(element, strides[0], sizes[0]);
   bool all = true;
   for (int64_t i = 0; i < sizes[0] && all; ++i, element += strides[0])
-    all = sizes.size() == 1 ? std::abs(*element) > 0 : are_nonzero(element, sizes.slice(1), strides.slice(1));
+    all = are_nonzero(element, sizes.slice(1), strides.slice(1));
   return all;
 }
 
