@@ -123,13 +123,19 @@ class Optimizer {
     const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
     detail::check_captured(&model, this);
     check(model, grads);
-    const auto before = before_checks(model, grads);
-    if (!detail::accumulates<Transform>) place(grads, model);
-    if (options_.shard_state.empty() || only_adds_up())
-      step(model, std::move(grads), extra);
-    else
-      step_in_shards(model, std::move(grads), extra);
-    if (before) check_finite_or_undo(model, *before);
+    const auto before = what_to_go_back_to(model, grads);
+    try {
+      if (!detail::accumulates<Transform>) place(grads, model);
+      if (options_.shard_state.empty() || only_adds_up())
+        step(model, std::move(grads), extra);
+      else
+        step_in_shards(model, std::move(grads), extra);
+      if (tessera::detail::checks_finite())
+        detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
+    } catch (...) {
+      if (before) go_back(model, *before);
+      throw;
+    }
     detail::at_each_update([this] { ++count_; });
   }
 
@@ -190,24 +196,23 @@ class Optimizer {
       detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
   }
 
-  // Where values are checked, what to go back to.
+  // What to go back to where an error may come after the first write: where values are checked, or a guard may refuse to
+  // gather what was updated.
   struct Before {
     Model model;
     State state;
     detail::Told told;
   };
-  std::optional<Before> before_checks(const Model& model, const Model& grads) const {
-    if (!tessera::detail::checks_finite()) return std::nullopt;
-    detail::check_finite_gradients(nn::leaves(grads));
+  std::optional<Before> what_to_go_back_to(const Model& model, const Model& grads) const {
+    const bool checks = tessera::detail::checks_finite();
+    if (checks) detail::check_finite_gradients(nn::leaves(grads));
+    if (!checks && (options_.shard_state.empty() || !detail::is_guarded())) return std::nullopt;
     return Before{model, state_, told_};
   }
-  void check_finite_or_undo(Model& model, const Before& before) try {
-    detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
-  } catch (...) {
+  void go_back(Model& model, const Before& before) {
     model = before.model;
     state_ = before.state;
     told_ = before.told;
-    throw;
   }
 
   // Whether this is an update of accumulate before the k-th, which leaves the model alone.

@@ -6,6 +6,7 @@
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
+#include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/finite_values.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
@@ -189,6 +190,8 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
            "make a new one.",
            x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string());
 }
+
+bool is_guarded() { return tessera::detail::is_guarded(); }
 
 bool any_given(const Arrays& updates) {
   return std::any_of(updates.begin(), updates.end(), [](const Array* u) { return !u->is_absent(); });

@@ -40,6 +40,8 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads);
 // state after it.
 void check_finite_gradients(const nn::Leaves& grads);
 void check_finite_update(const nn::Leaves& params, const nn::Leaves& state);
+// Whether a guard of this thread may refuse a communication.
+bool is_guarded();
 // Whether no array of the state lies on another mesh than the model.
 bool on_mesh_of(const Arrays& params, const Arrays& state);
 // Error (device_mismatch): an array of the state lies on another mesh than the model.

@@ -1,6 +1,7 @@
 // Rows cut where they lie, sums of gradients, and their one reduction.
 #include "nn/transformations/accumulate_gradients.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "sharding/diagnostics/fail.h"
@@ -8,6 +9,7 @@
 #include "sharding/operations/reductions.h"
 #include "sharding/operations/shapes.h"
 #include "sharding/operations/slicing.h"
+#include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 
 namespace tessera::nn::detail {
@@ -69,6 +71,13 @@ void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n
              "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",
              leaf.path, leaf.path.empty() ? leaf.value->type_string() : "", rows, blocks, n);
     }
+}
+
+void check_axes(const Leaves& model, const GradientOptions& options, const char* verb) {
+  const auto placed = std::ranges::find_if(
+      model, [](const Leaf& leaf) { return !leaf.value->is_absent() && leaf.value->is_committed(); });
+  tessera::detail::check_axes(verb, "shard", options.shard,
+                              placed == model.end() ? nullptr : placed->value->impl()->type->mesh);
 }
 
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n) {

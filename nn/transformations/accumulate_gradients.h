@@ -22,6 +22,9 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
 // Error (uneven) unless that can be done with all arrays of these trees.
 void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n, const char* verb);
+// Errors: an axis of options.shard that the model's mesh does not have (unknown_axis), or that is given twice
+// (bad_argument).
+void check_axes(const Leaves& model, const GradientOptions& options, const char* verb);
 void fold_keys(const Parts& parts, int64_t i);
 // sums += gradients, in float32 at least.
 void add(const Leaves& sums, const Leaves& gradients);
@@ -118,6 +121,7 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
   Tree running = model;  // the model gets its Buffers only after the last micro-batch
   const int64_t blocks = blocks_of_rows({leaves(batch)...});
   check_rows({leaves(batch)...}, blocks, n, "accumulate_gradients");
+  check_axes(leaves(model), options, "accumulate_gradients");
   const auto part = [&](int64_t i) { return call(static_cast<Model&>(running), micro_batch(batch, blocks, i, n)...); };
   auto [first, gradients] = part(0);
   using Aux = decltype(aux_in(first));

@@ -72,6 +72,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   using Result = decltype(part_loss(model, batch...));
   const int64_t n = options.micro_batches, blocks = blocks_of_rows({leaves(batch)...});
   check_rows({leaves(batch)...}, blocks, n, "pipeline");
+  check_axes(leaves(model), of_all, "pipeline");
   if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(batch)...});
   std::vector<Underway<Result>> parts(n);
   std::optional<Tree> gradients;
@@ -107,13 +108,14 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
   for (const Underway<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
   Array loss = detached(sums.finish(leaves(model), of_all));
-  if constexpr (!std::is_const_v<Model>) take_state(model, running);
   using Aux = decltype(aux_in(std::declval<Result>()));
+  std::vector<Aux> aux;
+  if constexpr (!std::is_same_v<Aux, NoAux>)
+    for (Underway<Result>& part : parts) aux.push_back(detached_tree(aux_in(*std::move(part.result))));
+  if constexpr (!std::is_const_v<Model>) take_state(model, running);
   if constexpr (std::is_same_v<Aux, NoAux>) {
     return std::pair(std::move(loss), *std::move(gradients));
   } else {
-    std::vector<Aux> aux;
-    for (Underway<Result>& part : parts) aux.push_back(detached_tree(aux_in(*std::move(part.result))));
     return std::pair(std::pair(std::move(loss), std::move(aux)), *std::move(gradients));
   }
 }

@@ -96,25 +96,28 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
   const BareArrays bare = bare_arrays(shadow);
   set_values(bare.arrays, given);
   auto result = f(static_cast<Model&>(shadow), args...);
-  const auto finish = [&](const Array& loss) {
-    Tree gradient = model;
-    set_values(bare_arrays(gradient).arrays, training.gradients(loss));
-    if constexpr (!std::is_const_v<Model>)
-      write_back(model, training.model(),
-                 kept_after_call(training.model(), bare.structure, given, bare_arrays(shadow), "value_and_grad",
-                                 /*settle=*/true),
-                 shadow, "value_and_grad");
-    return gradient;
-  };
-  if constexpr (has_aux<decltype(result)>) {
-    const Array loss = scalar_loss(std::move(result.first));
-    Tree gradient = finish(loss);
-    return std::pair(std::pair(detached(loss), detached_tree(std::move(result.second))), std::move(gradient));
-  } else {
-    const Array loss = scalar_loss(std::move(result));
-    Tree gradient = finish(loss);
-    return std::pair<Array, Tree>(detached(loss), std::move(gradient));
-  }
+  constexpr bool gives_aux = has_aux<decltype(result)>;
+  const Array loss = [&] {
+    if constexpr (gives_aux)
+      return scalar_loss(std::move(result.first));
+    else
+      return scalar_loss(std::move(result));
+  }();
+  Tree gradient = model;
+  set_values(bare_arrays(gradient).arrays, training.gradients(loss));
+  std::vector<Array> kept;
+  if constexpr (!std::is_const_v<Model>)
+    kept = kept_after_call(training.model(), bare.structure, given, bare_arrays(shadow), "value_and_grad",
+                           /*settle=*/true);
+  auto value = [&] {
+    if constexpr (gives_aux)
+      return std::pair(detached(loss), detached_tree(std::move(result.second)));
+    else
+      return detached(loss);
+  }();
+  if constexpr (!std::is_const_v<Model>)
+    write_back(model, training.model(), std::move(kept), shadow, "value_and_grad");
+  return std::pair(std::move(value), std::move(gradient));
 }
 
 // After a mistake nothing else is compiled, which would say more than one sentence.
@@ -213,7 +216,8 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
       }
       (std::index_sequence_for<decltype(args)...>());
     };
-    const std::tuple chosen(std::get<First>(all), std::get<Rest>(all)...);
+    const std::tuple<std::decay_t<decltype(std::get<First>(all))>, std::decay_t<decltype(std::get<Rest>(all))>...>
+        chosen(std::get<First>(all), std::get<Rest>(all)...);
     auto [value, gradients] = value_and_grad(loss, options, where)(chosen);
     if constexpr (sizeof...(Rest) == 0)
       return std::pair(std::move(value), std::get<0>(std::move(gradients)));

@@ -40,7 +40,8 @@ struct GradientOptions {
   // their sums are reduce-scattered, between processes during the backward pass. `reduce` has no say then. Of several
   // micro-batches they stay pending sums, which the optimizer reduce-scatters.
   std::vector<std::string> shard = {};
-  // The element type in which gradients of parameters cross the devices; by default the parameter's own.
+  // The element type in which gradients of parameters cross the devices; by default the parameter's own, and of several
+  // micro-batches float32 at least.
   std::optional<DType> reduction = {};
   // Inside another tape the gradients are recorded, as in JAX, so that the enclosing tape differentiates them as well:
   // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and

@@ -60,10 +60,10 @@ void SavedResults::call(std::string_view operation, size_t arguments, size_t res
                         const std::function<void()>& compute) {
   if (!is_kept(operation)) return compute();
   const Quiet inner_calls;
-  if (replays_ && take(operation, arguments, stack)) return;
-  Shapes shapes = replays_ ? Shapes() : shapes_of(stack, arguments);
-  compute();
-  if (!replays_) keep(operation, std::move(shapes), results, stack);
+  if (replays_) return take(operation, arguments, stack) ? void() : compute();
+  Shapes shapes = shapes_of(stack, arguments);
+  outer_ ? outer_->call(operation, arguments, results, stack, compute) : compute();
+  keep(operation, std::move(shapes), results, stack);
 }
 
 SavedResults::Shapes SavedResults::shapes_of(const torch::jit::Stack& stack, size_t arguments) {
@@ -103,6 +103,7 @@ bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit
 
 SavingScope::SavingScope(SavedResults* results) {
   if (!results) return;
+  results->outer_ = current_interceptor();
   interceptor_.emplace(current_interceptor(), results);
   all_operations_.emplace(c10::DispatchKeySet(c10::DispatchKey::Fake));
 }

@@ -19,7 +19,8 @@ namespace tessera::detail {
 // The first run stores the results of every matrix product, convolution and attention here; the second run, after
 // begin_replay(), takes them instead of computing. All other operations run both times. Where the second run calls
 // another operation, or of other shapes, than the first, as LibTorch's kernels do that have a gradient, it computes
-// everything from there on. A result that was overwritten in the meantime is computed again.
+// everything from there on. A result that was overwritten in the meantime is computed again. Within the second run of
+// another, a first run stores what that one hands out.
 class SavedResults : public Interceptor {
  public:
   void begin_replay();
@@ -27,6 +28,7 @@ class SavedResults : public Interceptor {
             const std::function<void()>& compute) override;
 
  private:
+  friend class SavingScope;
   using Shapes = std::vector<int64_t>;  // element types, sizes and strides of tensors, one behind the other
   struct Kept {
     std::string operation;
@@ -41,6 +43,7 @@ class SavedResults : public Interceptor {
   std::vector<Kept> kept_;
   size_t next_ = 0;
   bool replays_ = false;
+  Interceptor* outer_ = nullptr;  // that operations went through before
 };
 
 // While it lives, this thread's LibTorch operations go through `results`; if that is null, nothing changes.

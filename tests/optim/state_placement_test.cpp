@@ -5,6 +5,8 @@
 
 #include "nn/placement/table.h"
 #include "nn/transformations/value_and_grad.h"
+#include "nn/tree/tree_equal.h"
+#include "sharding/accounting/communication_guard.h"
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
@@ -345,6 +347,29 @@ TEST(ShardedState, WrongGradientsChangeNothing) {
   error_of(ErrorKind::bad_argument, [&] { optimizer.update(model, {ones({4}), ones({4})}); });
   EXPECT_EQ(host(model[0]), std::vector<float>(4, 1.0f));
   EXPECT_EQ(optimizer.count(), 0);
+}
+
+TEST(ShardedState, ARefusedGatherChangesNothing) {
+  const Layout layout = layout_of(cases()[1], false);
+  Model model = nn::filter_shard(Model::init(), layout);
+  Optimizer optimizer(model, adamw({.learning_rate = 0.1}), over_data);
+  const auto gradients = [&] {
+    return nn::value_and_grad(loss_of, {.shard = {"data"}})(model, data_for(layout, 10)).second;
+  };
+  optimizer.update(model, gradients());
+  Model same_model = model;
+  Optimizer same = optimizer;
+  const Model cut = gradients();
+  {
+    const auto guard = forbid_implicit_communication({.backward = true});
+    error_of(ErrorKind::forbidden, [&] { optimizer.update(model, cut); });
+  }
+  EXPECT_EQ(nn::tree_difference(model, same_model), "");
+  EXPECT_EQ(nn::tree_difference(optimizer, same), "");
+  optimizer.update(model, cut);
+  same.update(same_model, cut);
+  EXPECT_EQ(nn::tree_difference(model, same_model), "");
+  EXPECT_EQ(nn::tree_difference(optimizer, same), "");
 }
 
 }  // namespace

@@ -238,6 +238,15 @@ TEST(AccumulateGradientsErrors, Indivisible) {
   });
 }
 
+TEST(AccumulateGradientsErrors, UnknownAxis) {
+  const Layout layout = strategies()[1].layout;
+  const Mlp model = filter_shard(make_mlp(), layout);
+  for (const int n : {1, 2})
+    expect_error_with(ErrorKind::unknown_axis, {"shard: \"dta\" given, expected an axis of the mesh"}, [&] {
+      nn::accumulate_gradients(loss_of, n, {.shard = {"dta"}})(model, filter_shard(make_batch(), layout));
+    });
+}
+
 TEST(AccumulateGradientsErrors, NoParts) {
   for (const int n : {0, -1})
     expect_error(ErrorKind::bad_argument,

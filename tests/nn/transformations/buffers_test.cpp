@@ -12,9 +12,12 @@
 
 #include "nn/layers/linear.h"
 #include "nn/transformations/accumulate_gradients.h"
+#include "nn/placement/filter_shard.h"
 #include "nn/transformations/cast.h"
+#include "nn/transformations/pipeline.h"
 #include "nn/transformations/remat.h"
 #include "nn/tree/tree_equal.h"
+#include "sharding/accounting/communication_guard.h"
 #include "tests/nn/transformations/models.h"
 
 namespace tessera::nn::buffers_test {
@@ -151,6 +154,37 @@ TEST(Buffers, AfterAnErrorTheModelIsWhatItWas) {
   expect_unchanged();
   EXPECT_THROW(accumulate_gradients(fails_in_the_second_part, 2)(model, batch()), Error);
   expect_unchanged();
+}
+
+struct Counted {
+  Param scale{ones({4}), {none}};
+  Buffer seen{zeros({}), {}};
+};
+
+// What the call returns is summed last.
+TEST(Buffers, AfterARefusedSumTheModelIsWhatItWas) {
+  const Layout layout(make_mesh({{"data", 4}}), {{"batch", "data"}});
+  const Array x = device_put(ones({8, 4}), NamedSharding(layout.mesh(), P{"data"}));
+  const auto loss_and_sum = [](Counted& m, const Array& x) {
+    m.seen.value = m.seen.value + 1;
+    return std::pair(tessera::mean(x * m.scale), tessera::sum(x, {0}));
+  };
+  Counted model = filter_shard(Counted(), layout);
+  const auto bytes_of = [&](auto&& call) {
+    const CommBudget budget(1 << 20);
+    call(model, x);
+    return budget.bytes();
+  };
+  const auto expect_none_lost = [&](auto&& call) {
+    const int64_t all = bytes_of(call);
+    const float before = model.seen.value.item<float>();
+    const CommBudget budget(all - 1, {.throws = true});
+    EXPECT_THROW(call(model, x), Error);
+    EXPECT_EQ(model.seen.value.item<float>(), before);
+  };
+  expect_none_lost(value_and_grad(loss_and_sum));
+  expect_none_lost(accumulate_gradients(loss_and_sum, 2));
+  expect_none_lost(pipeline(loss_and_sum, PipelineOptions{.micro_batches = 2}));
 }
 
 TEST(Buffers, OutsideATapeRematLeavesThemToo) {

@@ -132,6 +132,32 @@ TEST(RematPolicy, ProductsThatAreMadeOtherwiseTheSecondTime) {
   EXPECT_LE(testing::difference(loss(RematPolicy::dots_saveable), loss({})), 1e-5);
 }
 
+Array product_of(const Array& w, const Array& x) { return matmul(x, w); }
+
+// Two products of equal shapes, so that one could be taken for the other.
+template <RematPolicy inner>
+Array products(const Array& w1, const Array& w2, const Array& x) {
+  return tanh(matmul(tanh(nn::remat(product_of, inner)(w1, x)), w2));
+}
+
+TEST(RematPolicy, OfAProductWithinAnother) {
+  const Array w1 = normal(Key(1), {4, 4}), w2 = normal(Key(2), {4, 4}), x = normal(Key(3), {4, 4});
+  const auto gradients = [&](const auto& layers) {
+    return nn::grad<0, 1>([&](const Array& w1, const Array& w2) { return sum(square(layers(w1, w2, x))); })(w1, w2);
+  };
+  const auto [first, second] = gradients(
+      [](const Array& w1, const Array& w2, const Array& x) { return tanh(matmul(tanh(matmul(x, w1)), w2)); });
+  const auto expect_same = [&, &first = first, &second = second](auto layers) {
+    for (const RematPolicy policy : {RematPolicy::nothing_saveable, RematPolicy::dots_saveable}) {
+      const auto [same_first, same_second] = gradients(nn::remat(layers, policy));
+      EXPECT_LE(testing::difference(same_first, first), 1e-5);
+      EXPECT_LE(testing::difference(same_second, second), 1e-5);
+    }
+  };
+  expect_same(products<RematPolicy::nothing_saveable>);
+  expect_same(products<RematPolicy::dots_saveable>);
+}
+
 TEST(RematPolicy, AFunctionThatDoesNotDoTheSame) {
   static int calls = 0;
   calls = 0;

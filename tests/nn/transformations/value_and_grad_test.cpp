@@ -249,6 +249,19 @@ TEST(ValueAndGrad, an_array_converted_before_may_be_used_inside) {
   }
 }
 
+TEST(ValueAndGrad, OfAPairByItsNumber) {
+  const Array w = normal(Key(1), {3}), b = normal(Key(2), {3}), x = normal(Key(3), {3});
+  const auto loss = [](const std::pair<Array, Array>& line, const Array& x) {
+    return sum(line.first * x + square(line.second));
+  };
+  const auto [value, gradient] = nn::value_and_grad<0>(loss)(std::pair(w, b), x);
+  expect_near(gradient.first, x, 1e-6, "w");
+  expect_near(gradient.second, 2 * b, 1e-6, "b");
+  const auto [again, both] = nn::value_and_grad<0, 1>(loss)(std::pair(w, b), x);
+  expect_near(std::get<0>(both).second, 2 * b, 1e-6, "b");
+  expect_near(std::get<1>(both), w, 1e-6, "x");
+}
+
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
 const auto no_gradient =
