@@ -243,7 +243,7 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
-  fmt::print("memory   {:.3g} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(layout.mesh())));
+  fmt::print("memory   {:.0f} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(layout.mesh())));
 }
 
 // Runs the kept step, whose batch takes the place of `batch`.

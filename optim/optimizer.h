@@ -196,8 +196,8 @@ class Optimizer {
       detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
   }
 
-  // What to go back to where an error may come after the first write: where values are checked, or a guard may refuse to
-  // gather what was updated.
+  // What to go back to, where an error may come after the first write: where values are checked, or a guard may refuse
+  // to gather what was updated.
   struct Before {
     Model model;
     State state;

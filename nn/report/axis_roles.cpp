@@ -90,30 +90,45 @@ std::string batch_of(const Names& names) {
   return "";
 }
 
-// The vectors of one field: how many elements each has, and their bytes.
-struct Vectors {
-  std::map<std::string, int64_t> sizes;  // by path
+using Elements = std::map<int64_t, std::set<std::string>>;  // by number: the paths below each
+
+// Those of a tuple have nothing in common: as the states of an optimizer's parts, of which some have no arrays.
+bool is_vector(const Elements& elements) {
+  if (elements.rbegin()->first + 1 != std::ssize(elements)) return false;
+  const std::set<std::string>& first = elements.begin()->second;
+  return std::any_of(first.begin(), first.end(), [&](const std::string& path) {
+    return std::all_of(elements.begin(), elements.end(), [&](const auto& e) { return e.second.contains(path); });
+  });
+}
+
+// What is numbered below one field, and its bytes.
+struct Numbered {
+  std::map<std::string, Elements> by_path;
   int64_t bytes = 0;
 
+  // How many elements each vector has; 0: not all are vectors.
   int64_t depth() const {
     int64_t common = 0;
-    for (const auto& [path, size] : sizes) common = std::gcd(common, size);
+    for (const auto& [path, elements] : by_path) {
+      if (!is_vector(elements)) return 0;
+      common = std::gcd(common, std::ssize(elements));
+    }
     return common;
   }
 };
 
-// The outermost vectors, by their fields: layers of model.layers.2.mlp.up.kernel.
-std::map<std::string, Vectors> vectors_in(const std::vector<PlacementRow>& rows) {
-  std::map<std::string, Vectors> all;
+// The outermost of each array, by their fields: layers of model.layers.2.mlp.up.kernel.
+std::map<std::string, Numbered> numbered_in(const std::vector<PlacementRow>& rows) {
+  std::map<std::string, Numbered> all;
   for (const PlacementRow& row : rows) {
     size_t name = 0;
     for (size_t begin = row.path.find('.'); begin != std::string::npos; begin = row.path.find('.', begin + 1)) {
-      const std::string part = row.path.substr(begin + 1, row.path.find('.', begin + 1) - begin - 1);
+      const size_t end = std::min(row.path.find('.', begin + 1), row.path.size());
+      const std::string part = row.path.substr(begin + 1, end - begin - 1);
       if (const std::optional number = tessera::detail::parse_number<int64_t>(part)) {
-        Vectors& vectors = all[row.path.substr(name, begin - name)];
-        int64_t& size = vectors.sizes[row.path.substr(0, begin)];
-        size = std::max(size, *number + 1);
-        vectors.bytes += row.bytes;
+        Numbered& numbered = all[row.path.substr(name, begin - name)];
+        numbered.by_path[row.path.substr(0, begin)][*number].insert(row.path.substr(end));
+        numbered.bytes += row.bytes;
         break;
       }
       name = begin + 1;
@@ -124,12 +139,12 @@ std::map<std::string, Vectors> vectors_in(const std::vector<PlacementRow>& rows)
 
 void find_blocks(const std::vector<PlacementRow>& rows, AxisRoles& roles) {
   int64_t most = 0;
-  for (const auto& [name, vectors] : vectors_in(rows)) {
+  for (const auto& [name, numbered] : numbered_in(rows)) {
     const bool is_dim = std::find(roles.names.begin(), roles.names.end(), name) != roles.names.end();
-    if (is_dim || vectors.depth() < 2 || vectors.bytes <= most) continue;
-    most = vectors.bytes;
+    if (is_dim || numbered.depth() < 2 || numbered.bytes <= most) continue;
+    most = numbered.bytes;
     roles.blocks = name;
-    roles.depth = vectors.depth();
+    roles.depth = numbered.depth();
   }
 }
 

@@ -155,6 +155,11 @@ const ArrayImpl& origin_of(const ArrayImpl& a) {
 
 namespace {
 
+Array unplaced(const at::Tensor& tensor) {
+  const Type* type = uncommitted_type(static_cast<DType>(tensor.scalar_type()), tensor.sizes().vec());
+  return Array(make_array(type, 0, {in_memory_of(nullptr, tensor)}));
+}
+
 // The whole value from this process's blocks; a pending sum is summed.
 at::Tensor assemble(const ArrayImpl& a) {
   at::AutoGradMode off(false);
@@ -268,8 +273,8 @@ std::vector<Shard> Array::global_shards() const {
     if (shard.process != mesh->process) continue;
     Coordinates coordinates(mesh);
     unravel_place(mesh, mesh->all(), place, coordinates);
-    shard.data = from_tensor(
-        without_padding(a.local[ravel(mesh, a.slots, coordinates)].detach(), block_of(a.type, coordinates)));
+    const at::Tensor block = a.local[ravel(mesh, a.slots, coordinates)].detach();
+    shard.data = unplaced(without_padding(block, block_of(a.type, coordinates)));
   }
   return shards;
 }
@@ -289,11 +294,12 @@ Array from_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) fail(ErrorKind::absent, "from_tensor", "an undefined tensor, expected one with a value.");
   if (tensor.layout() != at::kStrided)
     fail(ErrorKind::bad_argument, "from_tensor", "a sparse tensor, which no Array has. Make it dense with to_dense.");
-  const auto dtype = static_cast<DType>(tensor.scalar_type());
-  if (name_of(dtype).empty())
+  if (tensor.is_meta())
+    fail(ErrorKind::absent, "from_tensor", "a tensor of the \"meta\" device, which has no values, expected some.");
+  if (name_of(static_cast<DType>(tensor.scalar_type())).empty())
     fail(ErrorKind::dtype_mismatch, "from_tensor", "a tensor of {}, which no Array has.",
          c10::toString(tensor.scalar_type()));
-  return Array(make_array(uncommitted_type(dtype, tensor.sizes().vec()), 0, {in_memory_of(nullptr, tensor)}));
+  return unplaced(tensor);
 }
 
 namespace {

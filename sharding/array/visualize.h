@@ -27,7 +27,8 @@ struct VisualizeOptions {
 //   │  CPU 0,1   │  CPU 2,3   │
 //   └────────────┴────────────┘
 // Errors: an array that is not placed (device_mismatch); a shape that the sharding does not fit, as NamedSharding's.
-std::string visualize_sharding(const Shape& shape, const NamedSharding& sharding, const VisualizeOptions& options = {});
-std::string visualize_sharding(const Array& x, const VisualizeOptions& options = {});
+[[nodiscard]] std::string visualize_sharding(const Shape& shape, const NamedSharding& sharding,
+                                             const VisualizeOptions& options = {});
+[[nodiscard]] std::string visualize_sharding(const Array& x, const VisualizeOptions& options = {});
 
 }  // namespace tessera

@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <list>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/saved_results.h"
+#include "sharding/diagnostics/module_path.h"
+#include "sharding/placement/manual_axes.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
 
@@ -124,7 +128,10 @@ class Recomputation {
     const SavingScope scope(kept());
     return f_(values());
   }
+  // Where the first run was: in the body of a shard_map, in a module.
   Arrays run_again(const Arrays& arrays) const {
+    const ScopedValue manual(manual_axes(), manual_);
+    const ScopedValue module(current_module_path(), module_);
     if (kept_) kept_->begin_replay();
     const SavingScope scope(kept());
     return f_(arrays);
@@ -222,6 +229,8 @@ class Recomputation {
   }
 
   Function f_;
+  ManualAxes manual_ = manual_axes();
+  std::shared_ptr<const std::string> module_ = current_module_path();
   mutable std::optional<SavedResults> kept_;
   std::vector<Argument> arguments_;
   std::vector<ArrayPtr> parameters_;

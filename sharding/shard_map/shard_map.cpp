@@ -135,6 +135,8 @@ AxisSet ShardMapCall::manual() const {
     if (axis < 0 || outer.axes >> axis & 1)
       fail(ErrorKind::unknown_axis, "shard_map", "axis_names: \"{}\" {} ({}).", name,
            axis < 0 ? "is not in the mesh" : "is manual already in", mesh_.to_string());
+    if (axes >> axis & 1)
+      fail(ErrorKind::duplicate_axis, "shard_map", "axis_names: \"{}\" given twice, expected each axis once.", name);
     axes |= AxisSet{1} << axis;
   }
   return axes;

@@ -310,6 +310,8 @@ TEST(SuggestLayouts, FindsTheBlocks) {
   for (int i = 0; i < 4; ++i) add("model.encoder.layers." + std::to_string(i) + ".kernel", 10);
   add("model.heads.0.kernel", 1000);
   add("model.tables.0.kernel", 40), add("model.tables.1.kernel", 40);
+  add("optimizer.state.1.mu.heads.0.kernel", 1000);  // state.0 has no arrays
+  add("optimizer.parts.0.trace.heads.0.kernel", 1000), add("optimizer.parts.1.mu.heads.0.kernel", 1000);
   const detail::AxisRoles roles = detail::roles_of({}, rows);
   EXPECT_EQ(roles.blocks, "layers");
   EXPECT_EQ(roles.depth, 2);

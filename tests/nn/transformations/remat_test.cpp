@@ -12,6 +12,7 @@
 #include "nn/layers/norm.h"
 #include "nn/transformations/cast.h"
 #include "sharding/accounting/ledger.h"
+#include "sharding/shard_map.h"
 #include "tests/nn/transformations/models.h"
 
 namespace tessera::nn::remat_test {
@@ -133,6 +134,25 @@ TEST(Remat, InRemat) {
   expect_equal(Decoder::init(Key(0)), make_batch(), loss_of, [=](const Decoder& m, const Batch& batch) {
     return cross_entropy(nn::remat(layers)(m, batch.inputs), batch.targets);
   });
+}
+
+// Differentiated from outside, where no axis is manual any more.
+TEST(Remat, InShardMap) {
+  const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
+  const Array x = device_put(normal(Key(1), {4, 6}), NamedSharding(mesh, P{"data", "model"}));
+  static const auto body = [](const Array& x) {
+    return psum(sin(x) * static_cast<double>(axis_size("model")), "model");
+  };
+  const auto gradient = [&](const auto& f) {
+    return nn::grad([&](const Array& x) {
+      return sum(square(shard_map(f, mesh, P{"data", "model"}, P{"data", none})(x)));
+    })(x);
+  };
+  const Array expected = gradient(body);
+  for (const RematPolicy policy : {RematPolicy::nothing_saveable, RematPolicy::dots_saveable}) {
+    const auto again = [policy](const Array& x) { return nn::remat(body, policy)(x); };
+    EXPECT_LE(difference(gradient(again), expected), 1e-6);
+  }
 }
 
 TEST(Remat, OfOneModuleTwice) {

@@ -90,6 +90,8 @@ TEST(LocalMap, IsAnOperationToFiniteChecks) {
 
 TEST(LocalMap, FromTensorRefusesThemToo) {
   expect_error(ErrorKind::absent, "[from_tensor] an undefined tensor", [] { from_tensor(at::Tensor()); });
+  expect_error(ErrorKind::absent, "[from_tensor] a tensor of the \"meta\" device",
+               [] { from_tensor(at::ones({2}, at::kMeta)); });
   expect_error(ErrorKind::bad_argument, "[from_tensor] a sparse tensor",
                [] { from_tensor(at::ones({2}).to_sparse()); });
   for (const auto type : {at::kComplexFloat, at::kUInt16, at::kFloat8_e4m3fn})

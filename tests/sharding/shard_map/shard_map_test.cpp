@@ -311,6 +311,8 @@ TEST(ShardMap, RefusesWhatItCannotCut) {
   expect_error(ErrorKind::unknown_axis, "mesh axis \"x\" of P('x') is manual already, by the shard_map around",
                [&] { shard_map(again, mesh, P{"x"}, P{"x"})(zeros({8})); });
   expect_error(ErrorKind::unknown_axis, "axis_names: \"z\"", [&] { run(P{}, P{}, {8}, {.axis_names = {"z"}}); });
+  expect_error(ErrorKind::duplicate_axis, "axis_names: \"x\" given twice",
+               [&] { run(P{}, P{}, {8}, {.axis_names = {"x", "x"}}); });
   expect_error(ErrorKind::duplicate_axis, "mesh axis \"x\" appears twice", [&] { run(P{"x", "x"}, P{}, {8, 8}); });
   expect_error(ErrorKind::bad_argument, "2 in_specs for 1 arguments", [&] { run({P{"x"}, P{}}, P{"x"}, {8}); });
   expect_error(ErrorKind::vma, "result 0, float32[4]{V:x}: P() claims that it is equal along \"x\"",
