@@ -14,6 +14,7 @@
 #include "data/file_list.h"
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/moved_from.h"
+#include "sharding/files/file.h"
 
 namespace tessera::data {
 
@@ -32,9 +33,8 @@ bool is_index(const std::string& path) { return path.size() > 4 && path.ends_wit
 
 // The paths of the files of tokens: an index stands for what lies beside it, once.
 std::vector<std::string> resolved(std::vector<std::string> paths, const TokenFilesOptions& options) {
-  namespace fs = std::filesystem;
   for (std::string& path : paths)
-    if (!fs::exists(path) && fs::exists(path + ".idx")) path += ".bin";
+    if (!is_there(path) && is_there(path + ".idx")) path += ".bin";
   std::vector<std::string> named, files;
   for (const FileEntry& file : list_files(paths, options.extensions)) named.push_back(file.path);
   for (const std::string& path : named) {
@@ -132,7 +132,7 @@ TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFi
     const std::string index = file.path.ends_with(".bin") ? with_extension(file.path, ".idx") : file.path + ".idx";
     const TokenFormat format = options.format != TokenFormat::automatic
                                    ? options.format
-                                   : format_of(impl->bytes, file, std::filesystem::exists(index));
+                                   : format_of(impl->bytes, file, is_there(index));
     if (!impl->parts.empty() && format != impl->format)
       fail_tokens(file.path, fmt::format("a {} file, and those before it are {}; open each format by itself",
                                          name_of(format), name_of(impl->format)));

@@ -152,13 +152,12 @@ Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
 }
 
 Tokenizer Tokenizer::open(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
   require_unicode();
-  const fs::path json = fs::is_directory(path) ? path / "tokenizer.json" : path;
-  if (!fs::is_directory(path) || fs::exists(json))
+  const std::filesystem::path json = is_folder(path) ? path / "tokenizer.json" : path;
+  if (!is_folder(path) || is_there(json))
     return from_json(read_text(json, "Tokenizer", most_bytes), json.string());
-  const fs::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
-  if (!fs::exists(vocabulary) || !fs::exists(merges))
+  const std::filesystem::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
+  if (!is_there(vocabulary) || !is_there(merges))
     fail(ErrorKind::bad_file, "Tokenizer",
          fmt::format("{}: has neither tokenizer.json nor vocab.json with merges.txt.", path.string()));
   boost::json::array pairs;

@@ -92,7 +92,7 @@ fs::path find_checkpoint(const fs::path& path, const char* verb) {
     fail(ErrorKind::bad_file, verb,
          "{}: no complete checkpoint is here, and it {}. Give a folder that checkpoints were saved to, or one of its "
          "steps.",
-         path.string(), fs::exists(path) ? "has none below it" : "does not exist");
+         path.string(), is_there(path) ? "has none below it" : "does not exist");
   return path / std::to_string(steps.back());
 }
 

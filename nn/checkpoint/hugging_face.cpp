@@ -43,9 +43,9 @@ class Weights {
  public:
   explicit Weights(const fs::path& path) : path_(path) {
     const fs::path index = path / "model.safetensors.index.json";
-    if (!fs::is_directory(path)) {
+    if (!is_folder(path)) {
       add(SafetensorsFile::open(path));
-    } else if (!fs::exists(index)) {
+    } else if (!is_there(index)) {
       add(SafetensorsFile::open(path / "model.safetensors"));
     } else {
       const auto listed = SafetensorsIndex::from_json(read_text(index, "load_hugging_face"), index.string());
@@ -285,9 +285,8 @@ struct Files {
 
 // Weights of another model there would be read in place of these, or beside them.
 void check_folder(const fs::path& folder, const Files& files) {
-  if (!fs::is_directory(folder)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  if (!is_folder(folder)) return;
+  for (const std::string& name : names_in(folder, "save_hugging_face")) {
     const auto is_mine = [&](const auto& plan) { return plan.first == name; };
     if (name.ends_with(".safetensors") && std::none_of(files.plans.begin(), files.plans.end(), is_mine))
       fail(ErrorKind::bad_file, "save_hugging_face",
@@ -300,7 +299,7 @@ void write_files(const fs::path& folder, const Files& files,
                  const std::function<at::Tensor(const TensorEntry& entry)>& values) {
   SafetensorsIndex index;
   check_folder(folder, files);
-  if (!fs::exists(folder)) make_folder(folder, "save_hugging_face");
+  if (!is_there(folder)) make_folder(folder, "save_hugging_face");
   for (const auto& [file, plan] : files.plans) {
     at::Tensor held;
     write_safetensors(folder / file, plan, [&, &file = file](const TensorEntry& entry) {

@@ -189,6 +189,15 @@ void remove_all(const std::filesystem::path& path, const char* verb) {
          error.message());
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+bool is_folder(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
 void check_writable_folder(const std::filesystem::path& folder, const char* verb) {
   if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
     refuse_path(folder, "it cannot be written to", errno, verb);

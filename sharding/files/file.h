@@ -71,6 +71,10 @@ void make_folder(const std::filesystem::path& path, const char* verb);
 // Removes a file, or a folder and all in it; a path that does not exist is no Error.
 void remove_all(const std::filesystem::path& path, const char* verb);
 
+// Whether something, or a folder, is at the path. No where the system does not say: who opens it then is told why.
+bool is_there(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+
 // The names in a folder, without . and .., in any order. An Error (bad_file) if it cannot be listed to its end.
 std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb);
 

@@ -163,6 +163,7 @@ TEST_F(TokenizerTest, RefusesWhatItCannotDo) {
 }
 
 TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
+  EXPECT_THROW(Tokenizer::open(std::string(300, 'x')), Error);  // longer than a name may be
   const std::string text = small;
   expect_refused("{", {"line 1"});
   expect_refused("[]", {"expected an object"});

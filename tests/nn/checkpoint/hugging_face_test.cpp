@@ -175,6 +175,15 @@ TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
                     [&] { load_hugging_face(path("two"), HuggingFaceLayout::llama, leaves(back)); });
 }
 
+TEST_F(HuggingFaceTest, APathThatTheSystemDoesNotTakeIsAnError) {
+  Llama llama = Llama::init(Key(1));
+  const std::string too_long = path(std::string(300, 'x'));
+  expect_error_with(ErrorKind::bad_file, {"[safetensors] ", "xxx"},
+                    [&] { load_hugging_face(too_long, HuggingFaceLayout::llama, leaves(llama)); });
+  expect_error_with(ErrorKind::bad_file, {"[save_hugging_face] ", "xxx"},
+                    [&] { save_hugging_face(too_long, HuggingFaceLayout::llama, leaves(llama)); });
+}
+
 TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
   Gpt2 gpt = Gpt2::init(Key(1));
   Leaves incomplete = leaves(gpt);
