@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "nn/layers/linear.h"
-#include "nn/transformations/accumulate_gradients.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
 #include "nn/transformations/pipeline.h"
 #include "nn/transformations/remat.h"
