@@ -27,8 +27,8 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
     if (known->type == type) return known;
   Tensors tensors;
   if (const auto outside = a.details->tape->outside.find(&a); outside != a.details->tape->outside.end()) {
-    for (const at::Tensor& t : convert(*outside->second, outside->second, type, {.operation = "value_and_grad"})->local)
-      tensors.push_back(t.view_as(t));
+    const ArrayPtr value = convert(*outside->second, outside->second, type, {.operation = "value_and_grad"});
+    for (const at::Tensor& t : value->local) tensors.push_back(t.view_as(t));
   } else {
     for (int i = 0; i < (type->mesh ? type->mesh->slots(type->slots) : 1); ++i)
       tensors.push_back(in_memory_of(type->mesh, a.local[project(type->mesh, type->slots, i, a.slots)]));

@@ -129,7 +129,7 @@ std::vector<Case> head_losses() {
 
 at::Tensor attention(Values x, const at::Tensor& bias, const at::Tensor& mask, double scale, double cap = 0) {
   const auto heads = [&](const at::Tensor& t) {
-    return t.repeat_interleave(x[0].size(2) / t.size(2), 2).transpose(1, 2);
+    return t.repeat_interleave(x[0].size(2) / std::max<int64_t>(t.size(2), 1), 2).transpose(1, 2);
   };
   at::Tensor logits = at::matmul(heads(x[0]), heads(x[1]).transpose(-1, -2)) * scale;
   if (cap > 0) logits = at::tanh(logits / cap) * cap;

@@ -12,14 +12,6 @@
 
 namespace tessera::testing {
 
-std::vector<Case> all_cases() {
-  std::vector<Case> all;
-  for (const auto subject : {elementwise_cases, linear_algebra_cases, reduction_cases, ordering_cases, indexing_cases,
-                             neural_cases, shape_cases})
-    for (Case& one : subject()) all.push_back(std::move(one));
-  return all;
-}
-
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   std::string name = fmt::format("{}_", info.index);
   for (const char c : info.param.function.name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

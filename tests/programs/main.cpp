@@ -1,0 +1,64 @@
+// programs FROM TO: runs the random programs of these seeds, and prints those that fail as C++ programs.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sharding/distributed/processes.h"
+#include "tests/programs/draw.h"
+#include "tests/programs/evaluate.h"
+#include "tests/programs/print.h"
+
+namespace {
+
+char running[64];
+
+// Names the seed of a program that crashed or took too long.
+void on_signal(int signal) {
+  const char* what = signal == SIGALRM ? " takes more than its time\n" : " crashes\n";
+  if (write(1, running, std::strlen(running)) < 0 || write(1, what, std::strlen(what)) < 0) std::_Exit(3);
+  std::_Exit(2);
+}
+
+constexpr unsigned seconds_for_one = 120;
+
+// A fault without its numbers: its first line, up to a shape or a measure.
+std::string kind_of(const std::string& wrong) {
+  std::string kind;
+  for (const char c : wrong.substr(0, wrong.find('\n')))
+    if (c < '0' || c > '9') kind += c;
+  return kind.substr(0, 60);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  using namespace tessera::programs;
+  initialize();
+  for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGALRM}) std::signal(signal, on_signal);
+  const uint64_t from = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
+  const uint64_t to = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : from + 1;
+  const bool minimizes = !std::getenv("TESSERA_PROGRAMS_AS_DRAWN") && process_count() == 1;
+  int passed = 0, failed = 0;
+  for (uint64_t seed = from; seed < to; ++seed) {
+    std::snprintf(running, sizeof running, "seed %llu", static_cast<unsigned long long>(seed));
+    alarm(seconds_for_one);
+    Program program = draw(seed);
+    std::string wrong = check(program);
+    if (wrong.empty()) {
+      ++passed;
+      continue;
+    }
+    ++failed;
+    if (minimizes) {
+      const std::string kind = kind_of(wrong);
+      program = minimized(program, [&](const Program& p) { return is_well_conditioned(p) && kind_of(check(p)) == kind; });
+      wrong = check(program);
+    }
+    std::printf("%s:\n%s%s\n", running, wrong.c_str(), as_cpp(program).c_str());
+    std::fflush(stdout);
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed > 0;
+}
