@@ -138,7 +138,7 @@ build_targets() {
   local target known wanted=()
   known=$(cmake --build "$build" --target help)
   for target; do
-    grep -q "^$target:" <<<"$known" && wanted+=("$target") || echo "no target $target: GoogleTest or Google Benchmark is missing"
+    grep -q "^$target:" <<<"$known" && wanted+=("$target") || echo "no target $target: GoogleTest is missing"
   done
   cmake --build "$build" -j --target "${wanted[@]}"
 }

@@ -163,14 +163,14 @@ def missing_programs(folder):
     assert run.cmake_calls()[0] == f"--preset train-cuda -B {run.build}", run.cmake_calls()
     found = states(items)
     assert found["build_train"] == found["build_rest"] == found["one_step"] == "passed", said
-    assert "no target reference_runner: GoogleTest or Google Benchmark is missing" in items["build_rest"]["last_lines"]
+    assert "no target reference_runner: GoogleTest is missing" in items["build_rest"]["last_lines"]
     assert found["curves"] == "failed (127)", found
 
 
 def hanging_item(folder):
     run = FirstRun(folder, nccl_test=HANGS)
-    items, said = run.run(TESSERA_FIRST_RUN_ITEM_SECONDS="1")
-    assert items["nccl_1"]["state"] == "ended after 1 seconds", said
+    items, said = run.run(TESSERA_FIRST_RUN_ITEM_SECONDS="6")
+    assert items["nccl_1"]["state"] == "ended after 6 seconds", said
     assert items["nccl_1"]["last_lines"] == ["begun"], items["nccl_1"]
     assert items["graphs"]["state"] == "passed" and run.status == 1, said
     assert not run.left_over()
