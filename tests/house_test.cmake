@@ -196,7 +196,7 @@ endfunction()
 # and clang are silent. impl() of a named array returns a reference to what the array holds.
 set(arguments "([^();]|\\(([^();]|\\([^();]*\\))*\\))*")
 set(call "([^(){};]|\\(${arguments}\\))*[A-Za-z_0-9>]\\(${arguments}\\)")
-set(range_for "[^A-Za-z_]for \\([^();]* : ")
+set(range_for "[^A-Za-z_]for \\([^();]* :[ \n]+")
 set(reached_by_a_call "${range_for}(${call}([.][A-Za-z_0-9]+)*(->|\\[)[^();]*)\\)")
 set(dereferenced_call "${range_for}([*]([A-Za-z_0-9:.]|->)+\\(${arguments}\\))\\)")
 

@@ -98,7 +98,7 @@ refuse("tests/array/a_test.cpp: is named in no CMakeLists.txt" tests/array/a_tes
 # Loops over a part of a temporary, which is destroyed before the first iteration. The last lines of a house that passes
 # iterate over what a name holds, what a call returns, and a field of what a call returns, which outlive the loop.
 refuse("sharding/array/a.h: iterates over a part of a temporary, made(x)->local" sharding/array/a.h
-       "// A.\nvoid f() {\n  for (int i : made(x)->local)\n    g(i);\n}\n")
+       "// A.\nvoid f() {\n  for (int i :\n       made(x)->local)\n    g(i);\n}\n")
 refuse("tests/a.h: iterates over a part of a temporary, detail::made(*at->second, {.name = \"a\"})->local" tests/a.h
        "// A.\nvoid f() {\n  for (const auto& [a, b] : detail::made(*at->second, {.name = \"a\"})->local) {\n    g(a);\n  }\n}\n")
 refuse("nn/tree/a.h: iterates over a part of a temporary, x.made().details->leaves" nn/tree/a.h
