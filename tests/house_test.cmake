@@ -191,6 +191,25 @@ function(check_first_line file)
   endif()
 endfunction()
 
+# A range-for keeps only the object alive that its range expression yields, or of which that is a field: C++20 destroys
+# all other temporaries before the first iteration. So what a call's result reaches by ->, [] or * may be gone, and g++ 12
+# and clang are silent. impl() of a named array returns a reference to what the array holds.
+set(arguments "([^();]|\\(([^();]|\\([^();]*\\))*\\))*")
+set(call "([^(){};]|\\(${arguments}\\))*[A-Za-z_0-9>]\\(${arguments}\\)")
+set(range_for "[^A-Za-z_]for \\([^();]* :[ \n]+")
+set(reached_by_a_call "${range_for}(${call}([.][A-Za-z_0-9]+)*(->|\\[)[^();]*)\\)")
+set(dereferenced_call "${range_for}([*]([A-Za-z_0-9:.]|->)+\\(${arguments}\\))\\)")
+
+function(check_ranges file)
+  file(READ "${ROOT}/${file}" text)
+  string(REGEX REPLACE "([A-Za-z_0-9]|\\])(->|[.])impl\\(\\)" "\\1" text "${text}")
+  foreach(faulty IN ITEMS "${reached_by_a_call}" "${dereferenced_call}")
+    if(text MATCHES "${faulty}")
+      broken("${file}" "iterates over a part of a temporary, ${CMAKE_MATCH_1}. Give the result of the call a name")
+    endif()
+  endforeach()
+endfunction()
+
 set(library "")
 foreach(folder IN LISTS folders)
   file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/${folder}/*.h" "${ROOT}/${folder}/*.cpp" "${ROOT}/${folder}/*.cu")
@@ -267,6 +286,10 @@ foreach(file IN LISTS files)
 endforeach()
 
 foreach(folder IN LISTS folders ITEMS tests)
+  file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/${folder}/*.h" "${ROOT}/${folder}/*.cpp" "${ROOT}/${folder}/*.cu")
+  foreach(file IN LISTS files)
+    check_ranges("${file}")
+  endforeach()
   foreach(kind IN ITEMS *.h *.cpp *.cu *.cmake *.sh *.py CMakeLists.txt)
     file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/${folder}/${kind}")
     foreach(file IN LISTS files)

@@ -94,3 +94,36 @@ refuse("tests/CMakeLists.txt: the first line" tests/CMakeLists.txt "add_test()\n
 refuse("tests/compile_fail/a.cpp: the first line" tests/compile_fail/a.cpp "// A.\n")
 refuse("common: is no folder of this house" common/a.h "// A.\n")
 refuse("tests/array/a_test.cpp: is named in no CMakeLists.txt" tests/array/a_test.cpp "// A.\n")
+
+# Loops over a part of a temporary, which is destroyed before the first iteration. The last lines of a house that passes
+# iterate over what a name holds, what a call returns, and a field of what a call returns, which outlive the loop.
+refuse("sharding/array/a.h: iterates over a part of a temporary, made(x)->local" sharding/array/a.h
+       "// A.\nvoid f() {\n  for (int i :\n       made(x)->local)\n    g(i);\n}\n")
+refuse("tests/a.h: iterates over a part of a temporary, detail::made(*at->second, {.name = \"a\"})->local" tests/a.h
+       "// A.\nvoid f() {\n  for (const auto& [a, b] : detail::made(*at->second, {.name = \"a\"})->local) {\n    g(a);\n  }\n}\n")
+refuse("nn/tree/a.h: iterates over a part of a temporary, x.made().details->leaves" nn/tree/a.h
+       "// A.\nvoid f() {\n  for (int i : x.made().details->leaves) g(i);\n}\n")
+refuse("nn/tree/a.h: iterates over a part of a temporary, made(g(x))[0].rows" nn/tree/a.h
+       "// A.\nvoid f() {\n  for (int i : made(g(x))[0].rows) g(i);\n}\n")
+refuse("nn/tree/a.h: iterates over a part of a temporary, made(x).impl()->local" nn/tree/a.h
+       "// A.\nvoid f() {\n  for (int i : made(x).impl()->local) g(i);\n}\n")
+refuse("nn/tree/a.h: iterates over a part of a temporary, *x.made(1)" nn/tree/a.h
+       "// A.\nvoid f() {\n  for (int i : *x.made(1)) g(i);\n}\n")
+build_good_house()
+file(WRITE "${house}/nn/tree/tree.h" [[
+// A tree.
+void f() {
+  for (int i : x->local[0].rows) g(made(i)->local);
+  for (int i : x[h(1)]->leaves) g(i);
+  for (int i : m[0].value.impl()->local) g(i);
+  for (int i : made(x)->rows()) g(i);
+  for (int i : bare(x).rows) g(i);
+  for (int i : joined(made(x)->rows, made(y)->rows)) g(i);
+  for (int i : {made(x)->first, made(y)->first}) g(i);
+  for (int i : *x) g(i);
+  for (int i = 0; i < made(x)->size; ++i) g(i);
+  for (int i : x)
+    if (made(i)->is_empty) g(i);
+}
+]])
+expect("" "-DROOT=${house}" -P "${CMAKE_CURRENT_LIST_DIR}/house_test.cmake")

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Plants faults one at a time, and demands that the tests catch each: a check of the tests, not a test.
 
-    tests/mutations.py [--list | --check] [--only N] [--build build/release]
+    tests/mutations.py [--list | --check | --programs FROM TO] [--only N] [--build build/release]
 
 Without an option all faults are planted: each costs a build of its target. The file is put back after each, on Ctrl-C
 too. --list shows the faults, --check asks that each text stands in its file exactly once, and plants nothing.
+
+--programs plants the faults in propagation and gradients alone, and runs the random programs with these seeds in place
+of the fault's own test. They have to pass without a fault, and to catch three quarters of the faults.
 """
 import argparse
 import os
@@ -100,43 +103,60 @@ def run(command):
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def plant(name, text, replacement, test, build):
-    """What the test says to the fault: "caught", or something else."""
-    path = ROOT / name
-    whole = path.read_text()
-    target, asked = test.split()
+def outcome(test, build):
+    """What a test finds: "caught" if it fails, or something else."""
+    target, *asked = test.split()
     try:
-        path.write_text(whole.replace(text, replacement))
         made = run(["cmake", "--build", build, "--target", target])
         if made.returncode:
             return "DOES NOT COMPILE\n" + made.stdout[-2000:]
-        asked = asked if target == "reference_runner" else f"--gtest_filter={asked}"
-        return "caught" if run([f"{build}/tests/{target}", asked]).returncode else "NOT CAUGHT"
+        if target not in ("reference_runner", "programs"):
+            asked = [f"--gtest_filter={asked[0]}"]
+        return "caught" if run([f"{build}/tests/{target}", *asked]).returncode else "NOT CAUGHT"
     except subprocess.TimeoutExpired:
         return "caught: it does not end"
+
+
+def plant(name, text, replacement, test, build):
+    """What the test finds with the fault."""
+    path = ROOT / name
+    whole = path.read_text()
+    try:
+        path.write_text(whole.replace(text, replacement))
+        return outcome(test, build)
     finally:
         path.write_text(whole)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--check", action="store_true")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--list", action="store_true")
+    kinds.add_argument("--check", action="store_true")
+    kinds.add_argument("--programs", nargs=2, type=int, metavar=("FROM", "TO"))
     parser.add_argument("--only", type=int, metavar="N")
     parser.add_argument("--build", default="build/release")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    failed = False
+    failed, planted, caught = False, 0, 0
+    programs = options.programs and "programs {} {}".format(*options.programs)
+    if programs and (said := outcome(programs, options.build)) != "NOT CAUGHT":
+        sys.exit(f"[mutations] {programs}: {said} before a fault is planted, expected that all programs pass.")
     for number, (area, fault) in enumerate(((area, fault) for area in FAULTS for fault in FAULTS[area]), 1):
-        if options.only not in (None, number):
+        if options.only not in (None, number) or (programs and area not in ("propagation", "gradients")):
             continue
         name, text, replacement, test = fault
+        test = programs or test
         said = f"stands there {(ROOT / name).read_text().count(text)} times"
         if said == "stands there 1 times":
-            said = "" if options.list or options.check else plant(*fault, options.build)
+            said = "" if options.list or options.check else plant(name, text, replacement, test, options.build)
+        planted, caught = planted + 1, caught + said.startswith("caught")
         failed |= bool(said) and not said.startswith("caught")
         if said or not options.check:
             print(f"{number:2} {area:11} {name}: {text} -> {replacement} ({test}) {said}", flush=True)
+    if programs:
+        print(f"{caught} of {planted} caught by {programs}")
+        failed = caught < 0.75 * planted
     sys.exit(1 if failed else 0)
 
 

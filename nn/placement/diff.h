@@ -4,6 +4,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/placement/table.h"
@@ -23,7 +24,8 @@ class PlacementDiff {
   PlacementDiff(std::vector<PlacementChange> changes, int64_t bytes_before, int64_t bytes_after)
       : changes_(std::move(changes)), bytes_before_(bytes_before), bytes_after_(bytes_after) {}
 
-  const std::vector<PlacementChange>& changes() const { return changes_; }
+  const std::vector<PlacementChange>& changes() const& { return changes_; }
+  std::vector<PlacementChange> changes() && { return std::move(changes_); }
   bool empty() const { return changes_.empty(); }
 
   // One line for each change (one for all repeated layers), and the bytes per device; "" if nothing differs:

@@ -7,6 +7,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/layers/module_scope.h"
@@ -74,10 +75,12 @@ class ActivationTable {
  public:
   ActivationTable(std::vector<ActivationRow> rows, std::vector<WholeActivation> whole);
 
-  const std::vector<ActivationRow>& rows() const { return rows_; }
+  const std::vector<ActivationRow>& rows() const& { return rows_; }
+  std::vector<ActivationRow> rows() && { return std::move(rows_); }
   // The row of this module. Error (bad_argument), which names the nearest paths: there is none.
   const ActivationRow& row(std::string_view path) const;
-  const std::vector<WholeActivation>& whole() const { return whole_; }
+  const std::vector<WholeActivation>& whole() const& { return whole_; }
+  std::vector<WholeActivation> whole() && { return std::move(whole_); }
 
   // Aligned columns; below them what is silently whole, why, and what cures it.
   std::string to_text(const ActivationFormat& format = {}) const;

@@ -18,7 +18,8 @@ class MeshComparison {
  public:
   explicit MeshComparison(std::vector<StepForecast> steps) : steps_(std::move(steps)) {}
 
-  const std::vector<StepForecast>& steps() const { return steps_; }
+  const std::vector<StepForecast>& steps() const& { return steps_; }
+  std::vector<StepForecast> steps() && { return std::move(steps_); }
 
   // Aligned columns.
   std::string to_text() const;

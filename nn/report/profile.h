@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/report/profile_data.h"
@@ -60,7 +61,8 @@ class ProfileReport {
   // leads from a collective to the wait for it and, where it is known, to the operation that it brought an operand to.
   std::string chrome_trace() const;
 
-  const std::vector<detail::ProcessProfile>& processes() const { return processes_; }
+  const std::vector<detail::ProcessProfile>& processes() const& { return processes_; }
+  std::vector<detail::ProcessProfile> processes() && { return std::move(processes_); }
 
  private:
   std::vector<detail::ProcessProfile> processes_;

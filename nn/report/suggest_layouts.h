@@ -73,11 +73,14 @@ class LayoutSuggestions {
 
   // Those that fit, the fastest first, each slower than the one before by SuggestOptions::told_apart. Of those on one
   // mesh whose times differ by less than 1 % it is the one with the lowest peak.
-  const std::vector<SuggestedLayout>& layouts() const { return layouts_; }
+  const std::vector<SuggestedLayout>& layouts() const& { return layouts_; }
+  std::vector<SuggestedLayout> layouts() && { return std::move(layouts_); }
   // Those whose peak is larger than the memory without what is kept free, the smallest first.
-  const std::vector<SuggestedLayout>& too_large() const { return too_large_; }
+  const std::vector<SuggestedLayout>& too_large() const& { return too_large_; }
+  std::vector<SuggestedLayout> too_large() && { return std::move(too_large_); }
   // Those on which the step is an Error, which is in forecast.error.
-  const std::vector<SuggestedLayout>& failed() const { return failed_; }
+  const std::vector<SuggestedLayout>& failed() const& { return failed_; }
+  std::vector<SuggestedLayout> failed() && { return std::move(failed_); }
   const Search& search() const { return search_; }
 
   // The first. Error (bad_argument) if none fits, with the smallest memory of those that were tried.

@@ -47,8 +47,8 @@ Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& t
   for (size_t p = 0; p < shadows.size(); ++p)
     if (is_traced(shadows[p])) {
       place_of_[shadows[p].impl().get()] = p;
-      for (const ArrayPtr& leaf : materialized(shadows[p], gradients_operation).details->leaves)
-        add_leaf(p, leaf.get(), leaf->local);
+      const ArrayImpl& shadow = materialized(shadows[p], gradients_operation);
+      for (const ArrayPtr& leaf : shadow.details->leaves) add_leaf(p, leaf.get(), leaf->local);
     }
   if (tape_.anchor.defined()) leaves_.push_back(tape_.anchor);
   plan_chunks();

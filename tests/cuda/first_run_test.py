@@ -1,18 +1,216 @@
-# Without a GPU the first run says so of each item, and its JSON file has them all.
+# The control flow of the first run, with programs that pretend: its order, its limits, its report, and what it builds.
 import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
-root, build = sys.argv[1:]
-file = os.path.join(build, "first_run.json")
-done = subprocess.run(["bash", f"{root}/tests/cuda/first_run.sh", build, file], text=True, capture_output=True,
-                      env={**os.environ, "TESSERA_FIRST_RUN_GPUS": "0"})
-report = json.load(open(file))
-items = {item["name"]: item for item in report["items"]}
-assert done.returncode == 0, done.stderr
-assert report["gpus"] == 0 and len(report["commit"]) in (0, 40), report
-for name in ["build", "validator", "curves", "nccl_1", "train_step", "train_step_captured", "gpt2_124m", "nccl_8"]:
-    assert items[name]["state"] == "no GPU" and items[name]["command"], name
-    assert any(line.split() == [name, "no", "GPU"] for line in done.stdout.splitlines()), done.stdout
-print(f"{len(items)} items say that there is no GPU")
+root = sys.argv[1]
+script = f"{root}/tests/cuda/first_run.sh"
+
+# A program that looks at the report of the items before it, which must be whole, and then does what is asked.
+PROGRAM = """#!/usr/bin/env bash
+[ ! -e "$REPORT" ] || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$REPORT" || touch "$REPORT.broken"
+"""
+TRAIN = PROGRAM + """
+loss=5
+while (($#)); do
+  case $1 in
+    --metrics) metrics=$2 ;;
+    --profile) mkdir -p "$2"; echo "module  ms/step" >"$2/profile.txt" ;;
+  esac
+  shift
+done
+[[ $TESSERA_DEVICE == cpu ]] || loss=${LOSS_ON_GPU:-5.0000001}
+for step in 1 2 3; do
+  echo '{"step":'$step',"loss":'$loss',"grad_norm":2,"tokens_per_second":'$step'000,"mfu":0.'$step'}' >>"$metrics"
+done
+"""
+HANGS = PROGRAM.replace("\n", "\necho begun\n", 1) + """
+trap '' TERM
+(exec -a "$0 child" sleep 1000) &
+sleep 1000
+"""
+PROGRAMS = ["examples/train_transformer", "tests/benchmarks/train_step", "tests/graphs_test", "tests/nccl_test",
+            "tests/validator_test", "tests/reference_runner"]
+
+# CMake that only notes what it was called with, and whose build makes the targets.
+CMAKE = """#!/usr/bin/env bash
+echo "$@" >>"$CALLS"
+case "$*" in
+  *"--target help"*) printf '%s: phony\\n' train_transformer train_step graphs_test nccl_test validator_test ;;
+  --build*)
+    for target in "${@:5}"; do
+      for program in """ + " ".join(PROGRAMS) + """; do
+        [[ ${program##*/} == $target ]] || continue
+        mkdir -p "$2/${program%/*}"
+        cp "$MADE" "$2/$program"
+      done
+    done ;;
+esac
+"""
+
+
+class FirstRun:
+    """A build folder of programs that pretend, and a run with it."""
+
+    def __init__(self, folder, **programs):
+        self.folder = pathlib.Path(folder)
+        self.build, self.report = self.folder / "build", self.folder / "report.json"
+        for path in PROGRAMS:
+            text = programs.get(os.path.basename(path), TRAIN if "transformer" in path else PROGRAM)
+            if text:
+                self.write(self.build / path, text)
+        self.write(self.folder / "bin" / "cmake", CMAKE)
+        self.write(self.folder / "made", TRAIN)
+
+    @staticmethod
+    def write(path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def start(self, gpus=1, **settings):
+        return subprocess.Popen(
+            ["bash", script, str(self.build), str(self.report)], text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TESSERA_FIRST_RUN_GPUS": str(gpus), "REPORT": str(self.report),
+                 "CALLS": str(self.folder / "calls"), "MADE": str(self.folder / "made"),
+                 "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", **settings})
+
+    def run(self, **settings):
+        begun = time.monotonic()
+        process = self.start(**settings)
+        said, errors = process.communicate(timeout=100)
+        self.status, self.seconds = process.returncode, time.monotonic() - begun
+        assert not pathlib.Path(f"{self.report}.broken").exists(), "a program found a report that is not whole"
+        return self.items(), said + errors
+
+    def items(self):
+        return {item["name"]: item for item in json.loads(self.report.read_text())["items"]}
+
+    def left_over(self):
+        """The processes of its programs."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if str(self.build) in (process / "cmdline").read_text():
+                    found.append(process.name)
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def cmake_calls(self):
+        calls = self.folder / "calls"
+        return calls.read_text().splitlines() if calls.exists() else []
+
+
+def states(items):
+    return {name: item["state"] for name, item in items.items()}
+
+
+def without_a_gpu(folder):
+    run = FirstRun(folder, train_transformer="", graphs_test="")
+    items, said = run.run(gpus=0)
+    report = json.loads(run.report.read_text())
+    assert run.status == 0, said
+    assert report["gpus"] == 0 and len(report["commit"]) in (0, 40), report
+    for name in ["one_step", "gpt2_124m", "nccl_1", "nccl_8", "graphs", "train_step", "validator", "curves"]:
+        assert items[name]["state"] == "no GPU" and items[name]["command"], name
+        assert any(line.split() == [name, "no", "GPU"] for line in said.splitlines()), said
+    assert not run.cmake_calls(), "nothing is built without a GPU"
+
+
+def carried_programs(folder):
+    run = FirstRun(folder, reference_runner=PROGRAM + "echo curves differ\nexit 3\n")
+    items, said = run.run()
+    assert list(items)[:3] == ["one_step", "gpt2_124m", "gpt2_124m_profile"], list(items)
+    assert not run.cmake_calls(), "what was carried is not built"
+    assert items["curves"]["state"] == "failed (3)" and items["curves"]["last_lines"] == ["curves differ"], items
+    assert run.status == 1, said
+    others = {name: state for name, state in states(items).items() if name != "curves"}
+    assert others.pop("train_8") == others.pop("nccl_8") == "8 GPUs wanted"
+    assert set(others.values()) == {"passed", "2 GPUs wanted", "4 GPUs wanted"}, others
+    speed = items["gpt2_124m"]["speed"]
+    assert speed["tokens_per_second"] == 2000 and speed["mfu"] == 0.2 and speed["last_step"]["step"] == 3, speed
+    assert "--batch 64" in items["gpt2_124m"]["command"]
+    assert items["gpt2_124m_profile"]["profile"] == ["module  ms/step"], items["gpt2_124m_profile"]
+    assert len(items["one_step"]["last_lines"]) == 12, items["one_step"]
+
+
+def another_loss(folder):
+    run = FirstRun(folder)
+    for loss in ["5.01", "NaN"]:
+        compared = subprocess.run(["python3", f"{root}/tests/cuda/one_step.py", f"{run.build}/{PROGRAMS[0]}"],
+                                  text=True, capture_output=True,
+                                  env={**os.environ, "TESSERA_DEVICE": "cuda", "LOSS_ON_GPU": loss, "REPORT": ""})
+        assert compared.returncode == 1 and "DIFFERS" in compared.stdout.splitlines()[0], compared
+
+
+# What is missing, or was linked with a library that is not here, is built: for the first items alone, then the rest.
+def missing_programs(folder):
+    run = FirstRun(folder, train_transformer="", graphs_test="", reference_runner="")
+    run.write(run.folder / "bin" / "ldd", """#!/usr/bin/env bash
+[[ $2 == */nccl_test ]] && grep -q metrics "$2" || [[ $2 != */nccl_test ]] || echo "libother.so => not found"
+""")
+    items, said = run.run()
+    assert list(items)[:2] == ["build_train", "one_step"], list(items)
+    builds = [call.split("--target ")[1] for call in run.cmake_calls() if "--build" in call and "help" not in call]
+    assert builds == ["train_transformer", "graphs_test nccl_test"], builds
+    assert run.cmake_calls()[0] == f"--preset train-cuda -B {run.build}", run.cmake_calls()
+    found = states(items)
+    assert found["build_train"] == found["build_rest"] == found["one_step"] == "passed", said
+    assert "no target reference_runner: GoogleTest is missing" in items["build_rest"]["last_lines"]
+    assert found["curves"] == "failed (127)", found
+
+
+def hanging_item(folder):
+    run = FirstRun(folder, nccl_test=HANGS)
+    items, said = run.run(TESSERA_FIRST_RUN_ITEM_SECONDS="6")
+    assert items["nccl_1"]["state"] == "ended after 6 seconds", said
+    assert items["nccl_1"]["last_lines"] == ["begun"], items["nccl_1"]
+    assert items["graphs"]["state"] == "passed" and run.status == 1, said
+    assert not run.left_over()
+
+
+def total_limit(folder):
+    run = FirstRun(folder, **{os.path.basename(path): HANGS for path in PROGRAMS})
+    items, said = run.run(TESSERA_FIRST_RUN_SECONDS="12", TESSERA_FIRST_RUN_ITEM_SECONDS="3")
+    assert run.seconds < 12, run.seconds
+    assert states(items)["one_step"] == "ended after 3 seconds", said
+    assert states(items)["curves"] == "no time left" and run.status == 1, said
+
+
+# A kill in the middle of an item loses nothing of those before it.
+def killed(folder):
+    run = FirstRun(folder, graphs_test=HANGS)
+    process = run.start()
+    while not run.report.exists() or "gpt2_124m_captured" not in run.items():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143, process.returncode
+    assert states(run.items())["gpt2_124m_captured"] == "passed"
+    assert not run.left_over()
+
+
+def pack(folder):
+    run = FirstRun(folder, graphs_test="")
+    carried = run.folder / "carried"
+    subprocess.run(["bash", script, "pack", str(run.build), str(carried)], check=True, stdout=subprocess.DEVNULL)
+    found = sorted(str(path.relative_to(carried)) for path in carried.rglob("*") if path.is_file())
+    assert found == sorted(path for path in PROGRAMS if "graphs" not in path), found
+    assert all(os.access(carried / path, os.X_OK) for path in found)
+    refused = subprocess.run(["bash", script, "pack", f"{folder}/none", f"{folder}/other"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "[pack]" in refused.stderr, refused
+
+
+for check in [without_a_gpu, carried_programs, another_loss, missing_programs, hanging_item, total_limit, killed, pack]:
+    with tempfile.TemporaryDirectory() as scratch:
+        begun = time.monotonic()
+        check(scratch)
+        print(f"{check.__name__}: passed in {time.monotonic() - begun:.1f} s", flush=True)

@@ -96,7 +96,8 @@ TEST(Profile, PartsAddUpToTheStepByTheClockOutside) {
   for (const ProfileBy key :
        {ProfileBy::part, ProfileBy::pass, ProfileBy::module, ProfileBy::operation, ProfileBy::line})
     EXPECT_NEAR(sum_of(report.by(key)) * steps, outside, 0.03 * outside);
-  for (const detail::StepSlices& step : report.processes()[0].steps) {
+  const detail::ProcessProfile& process = report.processes()[0];
+  for (const detail::StepSlices& step : process.steps) {
     int64_t sum = 0;
     for (const detail::Slice& slice : step.slices) {
       EXPECT_GE(slice.alone, 0);

@@ -9,9 +9,17 @@
 #include <boost/json/value_to.hpp>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "nn/layers/mlp.h"
+#include "nn/placement/diff.h"
+#include "nn/placement/explain.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/report/activations.h"
+#include "nn/report/compare_meshes.h"
+#include "nn/report/profile.h"
+#include "nn/report/suggest_layouts.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
@@ -20,6 +28,21 @@ namespace {
 
 namespace json = boost::json;
 using testing::expect_error;
+
+// A loop over the rows of a report that nobody holds, as in for (const auto& row : trace(...).rows()), owns the rows.
+template <class... Rows>
+constexpr bool own_their_rows = !(std::is_reference_v<Rows> || ...);
+static_assert(own_their_rows<decltype(std::declval<ActivationTable>().rows()),
+                             decltype(std::declval<ActivationTable>().whole()),
+                             decltype(std::declval<Explanation>().arrays()),
+                             decltype(std::declval<Explanation>().idle_rules()),
+                             decltype(std::declval<LayoutSuggestions>().layouts()),
+                             decltype(std::declval<LayoutSuggestions>().too_large()),
+                             decltype(std::declval<LayoutSuggestions>().failed()),
+                             decltype(std::declval<MeshComparison>().steps()),
+                             decltype(std::declval<PlacementDiff>().changes()),
+                             decltype(std::declval<PlacementTable>().rows()),
+                             decltype(std::declval<ProfileReport>().processes())>);
 
 json::value data_of(const std::string& page) {
   const std::string open = R"(<script type="application/json" id="data">)";
