@@ -263,8 +263,7 @@ class Call {
 void on_abstract_tensors(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto compute = [&] { Call(op, keys, *stack).run(); };
   if (interceptor)
-    interceptor->call(op.schema().name(), op.schema().arguments().size(), op.schema().returns().size(), *stack,
-                      compute);
+    interceptor->call(op.schema(), *stack, compute);
   else
     compute();
 }

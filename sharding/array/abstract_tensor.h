@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/mesh_impl.h"
+
+namespace c10 {
+struct FunctionSchema;
+}
 
 namespace tessera::detail {
 
@@ -28,9 +31,9 @@ at::Tensor abstract_block(const Type* type);
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
-  // One call of an operation: its arguments are the last `arguments` values of the stack. compute() carries it out and
-  // leaves its `results` results as the last values of the stack.
-  virtual void call(std::string_view operation, size_t arguments, size_t results, std::vector<c10::IValue>& stack,
+  // One call of an operation: its arguments are the last values of the stack. compute() carries it out and leaves its
+  // results as the last values of the stack.
+  virtual void call(const c10::FunctionSchema& operation, std::vector<c10::IValue>& stack,
                     const std::function<void()>& compute) = 0;
 };
 

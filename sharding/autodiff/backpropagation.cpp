@@ -313,7 +313,8 @@ void Backpropagation::gather_contributions(size_t p) {
   }
 }
 
-// Every leaf's gradient as an array, brought to the parameter's placement and added.
+// Every leaf's gradient as an array, resharded to the parameter's sharding and added. A parameter that was never placed
+// has leaves on the mesh of what it is used with, and one on no mesh if it is used alone: all are added on the mesh.
 Array Backpropagation::recorded_gradient(size_t p) {
   static const Text reason = lasting_text("the work differs along these axes");
   ArrayPtr total;
@@ -323,7 +324,7 @@ Array Backpropagation::recorded_gradient(size_t p) {
     const std::span<at::Tensor> given = gradients_of(range);
     const ArrayPtr pending = make_array(with_unreduced(with_reduced(leaf.type, 0), leaf.type->reduced), leaf.slots,
                                         Tensors(given.begin(), given.end()));
-    const ArrayPtr sum = convert(*pending, pending, on_mesh(parameter(p).type, leaf.type->mesh),
+    const ArrayPtr sum = convert(*pending, pending, on_mesh(parameter(p).type, mesh_of(p)),
                                  {.operation = "gradients", .where = {}, .reason = reason, .path = {}});
     if (!total) {
       total = sum;
@@ -361,12 +362,13 @@ void Backpropagation::add_contributions(const Type& gradient, LeafRange& range, 
   const AxisSet equal = axes & ~type->reduced;
   for (size_t axis = 0; mesh && axis < mesh->axes.size(); ++axis)
     if (equal >> axis & 1 && mesh->first[axis] != 0) return;
-  if (!type->mesh) return out.push_back(gradients_of(range)[0]);
+  if (!mesh) return out.push_back(gradients_of(range)[0]);
   const AxisSet apart = type->reduced & range.leaf->slots & ~gradient.reduced;
-  Coordinates coordinates(type->mesh);
-  unravel(type->mesh, gradient.own(), block, coordinates);
-  for (size_t axis = 0; axis < type->mesh->axes.size(); ++axis)
-    if ((gradient.unreduced & ~apart) >> axis & 1 && coordinates[axis] != type->mesh->first[axis]) return;
+  Coordinates coordinates(mesh);
+  unravel(mesh, gradient.own(), block, coordinates);
+  for (size_t axis = 0; axis < mesh->axes.size(); ++axis)
+    if ((gradient.unreduced & ~apart) >> axis & 1 && coordinates[axis] != mesh->first[axis]) return;
+  if (!type->mesh) return out.push_back(gradients_of(range)[0]);
   const AxisSet summed = apart & ~gradient.unreduced;
   for (int k = 0; k < type->mesh->slots(summed); ++k) {
     unravel(type->mesh, summed, k, coordinates);

@@ -1,6 +1,8 @@
 // Which operations are kept, and results handed out a second time.
 #include "sharding/autodiff/saved_results.h"
 
+#include <ATen/core/function_schema.h>
+
 #include <unordered_set>
 #include <utility>
 
@@ -56,14 +58,37 @@ void SavedResults::begin_replay() {
   next_ = 0;
 }
 
-void SavedResults::call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
+void SavedResults::call(const c10::FunctionSchema& operation, torch::jit::Stack& stack,
                         const std::function<void()>& compute) {
-  if (!is_kept(operation)) return compute();
-  const Quiet inner_calls;
-  if (replays_) return take(operation, arguments, stack) ? void() : compute();
+  if (operation.is_mutable()) note_writes(operation, stack);
+  const auto outward = [&] { outer_ ? outer_->call(operation, stack, compute) : compute(); };
+  if (!is_kept(operation.name())) return outward();
+  const size_t arguments = operation.arguments().size();
+  if (replays_) {
+    if (take(operation.name(), arguments, stack)) return;
+    const Quiet inner_calls;
+    return compute();
+  }
   Shapes shapes = shapes_of(stack, arguments);
-  outer_ ? outer_->call(operation, arguments, results, stack, compute) : compute();
-  keep(operation, std::move(shapes), results, stack);
+  {
+    const Quiet inner_calls;
+    outward();
+  }
+  keep(operation.name(), std::move(shapes), operation.returns().size(), stack);
+}
+
+// A view of a product may count versions of its own (at::matmul's do), so that memory is compared.
+void SavedResults::note_writes(const c10::FunctionSchema& operation, const torch::jit::Stack& stack) {
+  const auto& arguments = operation.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - arguments.size() + i];
+    if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite() || !value.isTensor()) continue;
+    const at::Tensor& written = value.toTensor();
+    for (Kept& kept : kept_)
+      for (const c10::IValue& result : kept.values)
+        if (written.defined() && result.isTensor() && result.toTensor().defined())
+          kept.overwritten |= result.toTensor().is_alias_of(written);
+  }
 }
 
 SavedResults::Shapes SavedResults::shapes_of(const torch::jit::Stack& stack, size_t arguments) {
@@ -94,6 +119,7 @@ bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit
     return false;
   }
   const Kept& kept = kept_[next_++];
+  if (kept.overwritten) return false;
   for (size_t i = 0; i < kept.values.size(); ++i)
     if (version_of(kept.values[i]) != kept.versions[i]) return false;
   stack.resize(stack.size() - arguments);

@@ -19,12 +19,13 @@ namespace tessera::detail {
 // The first run stores the results of every matrix product, convolution and attention here; the second run, after
 // begin_replay(), takes them instead of computing. All other operations run both times. Where the second run calls
 // another operation, or of other shapes, than the first, as LibTorch's kernels do that have a gradient, it computes
-// everything from there on. A result that was overwritten in the meantime is computed again. Within the second run of
-// another, a first run stores what that one hands out.
+// everything from there on. A result that was overwritten in the meantime is computed again: each write to its memory is
+// seen here while the first run lasts, whichever view it goes through, and counted by LibTorch after it. Within the
+// second run of another, a first run stores what that one hands out.
 class SavedResults : public Interceptor {
  public:
   void begin_replay();
-  void call(std::string_view operation, size_t arguments, size_t results, torch::jit::Stack& stack,
+  void call(const c10::FunctionSchema& operation, torch::jit::Stack& stack,
             const std::function<void()>& compute) override;
 
  private:
@@ -35,8 +36,10 @@ class SavedResults : public Interceptor {
     Shapes shapes;  // of its arguments
     std::vector<c10::IValue> values;
     std::vector<uint32_t> versions;
+    bool overwritten = false;
   };
   static Shapes shapes_of(const torch::jit::Stack& stack, size_t arguments);
+  void note_writes(const c10::FunctionSchema& operation, const torch::jit::Stack& stack);
   void keep(std::string_view operation, Shapes shapes, size_t results, const torch::jit::Stack& stack);
   bool take(std::string_view operation, size_t arguments, torch::jit::Stack& stack);
 
