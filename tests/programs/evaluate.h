@@ -19,9 +19,15 @@ struct Outcome {
   std::string ledger;
 };
 
-// By LibTorch's autograd, which knows no mesh. `noise`: every computed value is changed by about 1e-13 of itself, if it
-// is no short binary fraction, so that a program whose result depends on rounding shows it. Throws what LibTorch throws.
-Outcome by_libtorch(const Program& program, bool noise = false);
+// Changes of values that show on what a result depends.
+enum class Noise : uint8_t {
+  none,
+  rounding,  // every computed value by about 1e-13 of itself, if it is not a short binary fraction: sums of those are exact
+  kinks,     // every value by about 1e-7, so that none is where a function has a kink
+};
+
+// By LibTorch's autograd, which knows no mesh. Throws what LibTorch throws.
+Outcome by_libtorch(const Program& program, Noise noise = Noise::none);
 
 enum class Where { unplaced, mesh, abstract_mesh };
 using Observer = std::function<void(const Node&, const std::vector<Array>&, const std::vector<Kind>&)>;

@@ -73,7 +73,9 @@ inline std::vector<Array> gradients_of(const std::function<Array(const std::vect
                                        const std::vector<Array>& x, bool differentiable) {
   GradientOptions options;
   if (!differentiable) options.differentiable = false;
-  return nn::grad([&](const std::vector<Array>& z) { return f(z); }, options)(x);
+  std::vector<Array> distinct;  // devices that vary may have one array
+  for (const Array& one : x) distinct.push_back(x.size() > 1 ? one * 1 : one);
+  return nn::grad([&](const std::vector<Array>& z) { return f(z); }, options)(distinct);
 }
 
 inline int64_t num_elements(const Shape& shape) {
@@ -181,6 +183,7 @@ std::vector<Lanes<V>> run(const Body& body, std::vector<Lanes<V>> values, Contex
 template <class V>
 Lanes<V> blocks_of(const V& x, const PartitionSpec& spec, const Grid& grid) {
   Lanes<V> lanes;
+  if (spec.entries().size() > shape_of(x).size()) throw std::invalid_argument("a sharding of more dimensions");
   for (int device = 0; device < grid.size(); ++device) {
     V block = x;
     for (size_t d = 0; d < spec.entries().size(); ++d) {

@@ -1,10 +1,12 @@
-// programs FROM TO: runs the random programs of these seeds, and prints those that fail as C++ programs.
+// programs FROM TO [--floors]: runs the random programs of these seeds, prints those that fail as C++ programs, and what
+// the run covered. With --floors too little coverage is a failure, too.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "sharding/distributed/processes.h"
+#include "tests/programs/coverage.h"
 #include "tests/programs/draw.h"
 #include "tests/programs/evaluate.h"
 #include "tests/programs/print.h"
@@ -19,6 +21,11 @@ void on_signal(int signal) {
   if (write(1, running, std::strlen(running)) < 0 || write(1, what, std::strlen(what)) < 0) std::_Exit(3);
   std::_Exit(2);
 }
+
+// LibTorch warns of sizes that the programs try on purpose.
+class NoWarnings : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
 
 constexpr unsigned seconds_for_one = 120;
 
@@ -36,16 +43,22 @@ int main(int argc, char** argv) {
   using namespace tessera;
   using namespace tessera::programs;
   initialize();
+  NoWarnings quiet;
+  const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGALRM}) std::signal(signal, on_signal);
   const uint64_t from = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
   const uint64_t to = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : from + 1;
   const bool minimizes = !std::getenv("TESSERA_PROGRAMS_AS_DRAWN") && process_count() == 1;
+  const bool has_floors = argc > 3 && std::strcmp(argv[3], "--floors") == 0;
   int passed = 0, failed = 0;
+  Coverage coverage;
   for (uint64_t seed = from; seed < to; ++seed) {
     std::snprintf(running, sizeof running, "seed %llu", static_cast<unsigned long long>(seed));
     alarm(seconds_for_one);
     Program program = draw(seed);
-    std::string wrong = check(program);
+    std::string wrong = check(program, [&](const Node& node, const std::vector<Array>& operands, const auto& around) {
+      coverage.add(program, node, operands, around);
+    });
     if (wrong.empty()) {
       ++passed;
       continue;
@@ -58,6 +71,11 @@ int main(int argc, char** argv) {
     }
     std::printf("%s:\n%s%s\n", running, wrong.c_str(), as_cpp(program).c_str());
     std::fflush(stdout);
+  }
+  std::printf("%s", coverage.summary().c_str());
+  if (has_floors && !coverage.missing().empty()) {
+    std::printf("%s", coverage.missing().c_str());
+    ++failed;
   }
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed > 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <chrono>
 
 namespace tessera::programs {
@@ -19,7 +20,7 @@ std::string quoted(const std::vector<std::string>& names) {
 std::string text_of(const PartitionSpec& spec) {
   std::string text;
   for (const SpecEntry& entry : spec.entries()) {
-    text += text.empty() ? "" : ", ";
+    if (!text.empty()) text += ", ";
     text += entry.axes().empty() ? "none"
             : entry.pads()       ? fmt::format("{{{}, uneven::pad}}", quoted(entry.axes()))
                                  : quoted(entry.axes());
@@ -78,7 +79,7 @@ class Printer {
     const std::string margin(indent, ' ');
     switch (node.kind) {
       case Kind::call:
-        return fmt::format("call(\"{}\", {{{}}})", cases()[node.which].function.name, fmt::join(x, ", "));
+        return fmt::format("call({}, \"{}\", {{{}}})", node.which, cases()[node.which].function.name, fmt::join(x, ", "));
       case Kind::fit: return fmt::format("fitted({}, Shape{{{}}})", x[0], fmt::join(node.shape, ", "));
       case Kind::squash: return fmt::format("sigmoid({}) * {} + {}", x[0], node.hi - node.lo, node.lo);
       case Kind::scale: return fmt::format("{} * {}", x[0], node.hi);
@@ -156,16 +157,21 @@ std::string as_cpp(const Program& program) {
   Printer printer;
   text += printer.body(program.body, "x", 4);
   text += fmt::format("    return {{{}}};\n  }};\n", fmt::join(printer.results(), ", "));
-  static const char* const outers[] = {"value_and_grad", "accumulate", "pipeline", "train"};
-  text += fmt::format("  show(mesh, leaves, f, Outer::{}, {}, {}, {});\n}}\n", outers[static_cast<int>(program.outer)],
-                      program.micro_batches, program.steps, text_of(program.options));
+  std::string note;
+  if (program.outer != Outer::value_and_grad || program.steps > 1)
+    note = fmt::format("  // Run as {} with {} micro-batches, {} steps.\n",
+                       std::array{"value_and_grad", "accumulate_gradients", "pipeline",
+                                  "training"}[static_cast<size_t>(program.outer)],
+                       program.micro_batches, program.steps);
+  text += fmt::format("{}  show(mesh, leaves, f, {{{}}}, {});\n}}\n", note, fmt::join(program.weights, ", "),
+                      text_of(program.options));
   return text;
 }
 
 namespace {
 
-// Leaves out node n, and what it gave is in each place the first of its operands that has its shape; false: not possible.
-bool without_node(Body& body, size_t n) {
+// Leaves out node n: its first operand takes the place of its results.
+void without_node(Body& body, size_t n) {
   const Node& node = body.nodes[n];
   int first = body.arguments;
   for (size_t i = 0; i < n; ++i) first += body.nodes[i].num_results();
@@ -175,7 +181,6 @@ bool without_node(Body& body, size_t n) {
     for (int& id : body.nodes[i].operands) renumber(id);
   for (int& id : body.results) renumber(id);
   body.nodes.erase(body.nodes.begin() + static_cast<ptrdiff_t>(n));
-  return true;
 }
 
 // The bodies of a program, outer ones first.
@@ -228,7 +233,7 @@ std::vector<Program> smaller(const Program& program) {
     if (program.leaves[l].spec) with([&](Program& p) { p.leaves[l].spec = std::nullopt; });
     if (program.leaves[l].role == Leaf::parameter) with([&](Program& p) { p.leaves[l].role = Leaf::input; });
   }
-  with([](Program& p) { p.options = {}; });
+  if (text_of(program.options) != "{}") with([](Program& p) { p.options = {}; });
   if (!program.options.shard.empty()) with([](Program& p) { p.options.shard = {}; });
   if (!program.options.reduce) with([](Program& p) { p.options.reduce = true; });
   if (program.steps > 1) with([](Program& p) { p.steps = 1; });
@@ -265,15 +270,21 @@ void drop_unused_leaves(Program& program) {
 Program minimized(Program program, const std::function<bool(const Program&)>& fails, double seconds) {
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  for (bool found = true; found && spent() < seconds;) {
-    found = false;
-    for (Program& next : smaller(program)) {
-      if (spent() > seconds) break;
-      if (!fails(next)) continue;
-      program = std::move(next);
-      found = true;
-      break;
-    }
+  // Nodes at the end that the fault does not need, many at a time.
+  for (size_t n = program.body.nodes.size() / 2; n > 0 && spent() < seconds; n /= 2) {
+    Program next = program;
+    while (next.body.nodes.size() > program.body.nodes.size() - n) without_node(next.body, next.body.nodes.size() - 1);
+    if (fails(next)) program = std::move(next);
+  }
+  // Each change is tried where the last one that held left off.
+  for (size_t at = 0, failed = 0; spent() < seconds;) {
+    std::vector<Program> all = smaller(program);
+    if (all.empty() || failed >= all.size()) break;
+    at %= all.size();
+    if (fails(all[at]))
+      program = std::move(all[at]), failed = 0;
+    else
+      ++at, ++failed;
   }
   Program less = program;
   drop_unused_leaves(less);

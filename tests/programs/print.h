@@ -8,8 +8,7 @@
 
 namespace tessera::programs {
 
-// The source of a program that computes loss and gradients on the mesh, without a mesh and by LibTorch. It compiles with
-// reproduce.h in the place of tests/programs/main.cpp.
+// The source of a program that prints loss and gradients on the mesh: a file to take the place of reproduce.cpp.
 std::string as_cpp(const Program& program);
 
 // Leaves out nodes, mesh axes, options and shardings while `fails` holds, for at most `seconds`.
