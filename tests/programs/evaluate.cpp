@@ -163,15 +163,17 @@ std::string sorted(const std::string& text) {
   return fmt::format("{}", fmt::join(lines, ""));
 }
 
-// A folder of this process, deleted with its contents.
+// A folder of a program's processes, deleted with its contents by the first.
 struct Scratch {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("programs_{}", launcher_id());
+  std::filesystem::path path;
+
+  explicit Scratch(uint64_t seed)
+      : path(std::filesystem::temp_directory_path() /
+             fmt::format("programs_{}_{}", process_count() > 1 ? getppid() : getpid(), seed)) {}
   ~Scratch() {
     std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
+    if (process_index() == 0) std::filesystem::remove_all(path, ignored);
   }
-  // Processes that save together share a folder.
-  static int launcher_id() { return process_count() > 1 ? getppid() : getpid(); }
 };
 
 // Runs a program by the library in one place.
@@ -334,10 +336,10 @@ class Run {
                                                                          : std::vector<std::string>()};
       return optim::Optimizer(model_, transform, options);
     };
+    const Scratch folder(program_.seed);  // until all processes have read it: the parameters are read by all below
     auto optimizer = made();
     for (int step = 0; step < program_.steps; ++step) {
       if (step > 0 && step + 1 == program_.steps && context_.mesh && !program_.restored_axes.empty()) {
-        const Scratch folder;
         nn::save(folder.path, step, nn::named_state("model", model_, "optimizer", optimizer));
         context_.mesh = make_mesh(program_.restored_axes, {.private_replicas = !program_.private_replicas});
         context_.grid = Grid(program_.restored_axes);
