@@ -1,6 +1,7 @@
 // Draws programs: node by node, each evaluated by LibTorch at once, so that only what it can compute is added.
 #include "tests/programs/draw.h"
 
+#include <array>
 #include <map>
 #include <random>
 
@@ -79,6 +80,7 @@ class Drawer {
     sizes_ = chance(0.6) ? 0 : below(static_cast<int>(size_maps.size()));
     pads_ = sizes_ != 0 || chance(0.3);
     program_.special = chance(0.04);
+    special_ = static_cast<size_t>(below(3));
     if (chance(0.25)) program_.outer = chance(0.6) ? Outer::accumulate : Outer::pipeline;
     if (chance(0.1)) program_.outer = Outer::train;
     if (program_.outer == Outer::accumulate || program_.outer == Outer::pipeline) {
@@ -141,15 +143,13 @@ class Drawer {
 
   // ---- leaves
 
-  static std::string text_of(int which, int sizes, int input) {
-    return fmt::format("case_input({}, {}, {})", which, sizes, input);
-  }
-
+  // With one kind of special value, since what becomes of inf - inf or 0 * inf depends on the order of the operations.
   at::Tensor special(at::Tensor t) {
+    constexpr double inf = std::numeric_limits<double>::infinity();
+    const double value = std::array{inf, -inf, std::numeric_limits<double>::quiet_NaN()}[special_];
     t = t.clone();
-    for (const double value : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-                               std::numeric_limits<double>::quiet_NaN(), 0.0, -0.0})
-      if (t.numel() && chance(0.3)) t.view({-1}).index_put_({at::tensor(below(static_cast<int>(t.numel())))}, value);
+    for (int i = 0; i < 2 && t.numel(); ++i)
+      t.view({-1}).index_put_({at::tensor(below(static_cast<int>(t.numel())))}, value);
     return t;
   }
 
@@ -514,6 +514,7 @@ class Drawer {
   std::mt19937_64 random_;
   Program program_;
   int sizes_ = 0;
+  size_t special_ = 0;
   bool pads_ = false;
   std::vector<std::string> batch_axes_;
   std::optional<PartitionSpec> wide_;  // the sharding that add_wide_leaf chose, for the import that follows

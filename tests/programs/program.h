@@ -66,7 +66,6 @@ struct Leaf {
   std::vector<at::Tensor> more = {};  // of a batch: the other micro-batches
   std::optional<PartitionSpec> spec = std::nullopt;  // nullopt: never placed
   int layer = 0;                                     // of a parameter: the element of the model's list that owns it
-  std::string text;                                  // the value as C++ code
 };
 
 // How the loss is differentiated, and what is done with the gradient.
