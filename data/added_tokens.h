@@ -16,6 +16,8 @@ struct AddedToken {
   bool strips_left, strips_right;  // with the white space there
   bool normalized;                 // looked for in the normalized text, as the normalizer spells it
   bool special;
+
+  bool operator==(const AddedToken&) const = default;
 };
 
 // Those that are looked for in one text: the given one, or the normalized one.

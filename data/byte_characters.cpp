@@ -1,8 +1,6 @@
 // One table, read both ways.
 #include "data/byte_characters.h"
 
-#include <array>
-
 #include "data/text_source.h"
 
 namespace tessera::data::detail {
@@ -30,12 +28,17 @@ const std::array<char32_t, 256>& characters_of_bytes() {
 
 }  // namespace
 
-AlignedText bytes_as_characters(const AlignedText& text) {
+const std::array<std::string, 256>& spelled_bytes() {
   static const std::array<std::string, 256> spelled = [] {
     std::array<std::string, 256> made;
     for (size_t byte = 0; byte < 256; ++byte) made[byte] = utf8_of(characters_of_bytes()[byte]);
     return made;
   }();
+  return spelled;
+}
+
+AlignedText bytes_as_characters(const AlignedText& text) {
+  const std::array<std::string, 256>& spelled = spelled_bytes();
   AlignedText made;
   made.reserve(2 * text.text().size());  // in place of growing byte by byte, for every word
   for (size_t i = 0; i < text.text().size(); ++i)

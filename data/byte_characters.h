@@ -1,6 +1,7 @@
 // Bytes written as characters, as byte-level tokens are: GPT-2's table, there and back.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,8 @@
 
 namespace tessera::data::detail {
 
+// The UTF-8 of each byte's character.
+const std::array<std::string, 256>& spelled_bytes();
 // Each byte as the character that stands for it.
 AlignedText bytes_as_characters(const AlignedText& text);
 // The byte that a character of byte-level tokens stands for; -1: none.

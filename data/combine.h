@@ -49,8 +49,11 @@ template <class... N>
 struct Several {
   std::tuple<N...> parts;
 
-  bool varies() const {
-    return std::apply([](const N&... n) { return (n.varies() || ...); }, parts);
+  bool reorders() const {
+    return std::apply([](const N&... n) { return (n.reorders() || ...); }, parts);
+  }
+  bool draws() const {
+    return std::apply([](const N&... n) { return (n.draws() || ...); }, parts);
   }
   std::vector<int64_t> sizes() const {
     return std::apply([](const N&... n) { return std::vector<int64_t>{n.size()...}; }, parts);

@@ -77,7 +77,9 @@ void fail_cache(int64_t size) {
   bad("cache", std::to_string(size) + " records, whose pointers alone do not fit into memory; cache a part: slice()");
 }
 
-void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size) {
+void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size, bool reorders_and_draws) {
+  if (reorders_and_draws && size != endless)
+    bad("slice", "a dataset that is shuffled and mapped at random; slice first, then random_map()");
   if (step < 1) bad("slice", "a step of " + std::to_string(step) + ", expected at least 1");
   if (begin >= 0 && begin <= end && end <= size) return;
   bad("slice", "[" + std::to_string(begin) + ", " + count_of(end) + ") of " + count_of(size) +
@@ -134,7 +136,7 @@ int64_t window_count(int64_t source_size, int64_t length, int64_t stride) {
 
 int64_t validation_size(int64_t size, double fraction, bool reshuffles) {
   constexpr std::string_view verb = "train_validation_split";
-  if (reshuffles) bad(verb, "a shuffled dataset, whose epochs would mix the two parts; split first, then shuffle");
+  if (reshuffles) bad(verb, "a shuffled dataset, whose neighbours would be in both parts; split first, then shuffle");
   if (size == endless) bad(verb, "an endless dataset; split first, then repeat");
   if (!(fraction > 0 && fraction < 1)) {
     bad(verb, "fraction " + std::to_string(fraction) + ", expected more than 0 and less than 1");

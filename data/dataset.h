@@ -62,7 +62,7 @@ class Dataset {
 
   int64_t size() const { return node_.size(); }  // records in one epoch, at least 1; `endless` after repeat()
   bool is_endless() const { return size() == endless; }
-  bool reshuffles() const { return node_.varies(); }  // whether epochs differ
+  bool reshuffles() const { return node_.reorders() || node_.draws(); }  // whether epochs differ
 
   // The chain as text, which saved states hold: "range(100) | shuffle(feistel_v1 5) | repeat()". Functions have no
   // name, so two chains that differ only in what a map computes have the same text.
@@ -140,11 +140,14 @@ class Dataset {
     return chain(detail::RepeatNode<Node>{{node_}, is_endless() ? 1 : times});
   }
 
-  // Every step-th of the records [begin, end) of every epoch; after shuffle() they differ from epoch to epoch.
-  // Of begin = end nothing is left: such a dataset can be looped over, and neither repeated nor loaded.
-  // Error (bad_argument) unless 0 <= begin <= end <= size() and step >= 1.
+  // Every step-th of the records [begin, end), the same records in every epoch. A slice of a shuffled dataset takes
+  // epoch 0's records in epoch 0's order, as in Grain, so that disjoint slices stay disjoint. Call shuffle() on the
+  // slice to give each epoch its own order. A slice with begin = end is empty: it can be looped over, but not repeated
+  // or loaded.
+  // Errors (bad_argument): not 0 <= begin <= end <= size(), step < 1, a finite dataset that is both shuffled and mapped
+  // at random (the slice would repeat epoch 0's random numbers).
   auto slice(int64_t begin, int64_t end, int64_t step = 1) const {
-    detail::check_slice(begin, end, step, size());
+    detail::check_slice(begin, end, step, size(), node_.reorders() && node_.draws());
     return chain(detail::SliceNode<Node>{{node_}, begin, end, step});
   }
 
@@ -223,7 +226,8 @@ struct SourceNode {
   S source;
   int64_t size() const { return static_cast<int64_t>(source.size()); }
   int64_t round() const { return size(); }
-  bool varies() const { return false; }
+  bool reorders() const { return false; }
+  bool draws() const { return false; }
   std::string describe() const {
     if constexpr (requires {
                     { source.describe() } -> std::same_as<std::string>;
@@ -267,7 +271,7 @@ struct TrainValidation {
 // The first records for training and the last `fraction` of them (rounded to the nearest, at least one) for
 // validation: the end of the files, not a sample, so that neighbouring text does not leak from one into the other
 // (windows share one value at the boundary). Errors (bad_argument): fraction outside (0, 1), fewer than two records or
-// none left for training, an endless dataset, one that is already shuffled (every epoch would mix the two).
+// none left for training, an endless dataset, one that is already shuffled (neighbours would be in both).
 template <class T, class Node>
 TrainValidation<T, Node> train_validation_split(const Dataset<T, Node>& dataset, double fraction) {
   const int64_t held_out = detail::validation_size(dataset.size(), fraction, dataset.reshuffles());

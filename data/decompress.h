@@ -20,8 +20,9 @@ struct DecompressedPiece {
 bool is_compressed(const std::string& path);
 
 // What a .gz or .zst file at `path` with these bytes holds, in order, in pieces of at most 4 MiB; of several members or
-// frames one after the other, as gzip and zstd write them. Errors (bad_file), which name the path: bytes of another
-// kind, cut short or damaged, as their checksums say; a build without zlib or libzstd.
+// frames one after the other, as gzip and zstd write them; zeros after a gzip member are ignored. Errors (bad_file),
+// which name the path: bytes of another kind, cut short or damaged, as their checksums say; a build without zlib or
+// libzstd.
 std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path);
 
 // Of either library; `emit` takes each piece. In a build without it, an Error that says what to install.

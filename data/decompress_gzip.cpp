@@ -52,8 +52,12 @@ class Inflater {
 void decompress_gzip(std::span<const uint8_t> bytes, const std::string& path, const Emit& emit) {
   PieceWriter out(emit);
   Inflater inflater(path);
+  // Zeros after a member are padding, as gzip reads them: of tapes and of files that are written in blocks.
+  const auto is_padding = [](std::span<const uint8_t> rest) {
+    return std::all_of(rest.begin(), rest.end(), [](uint8_t byte) { return byte == 0; });
+  };
   do bytes = inflater.member(bytes, out);
-  while (!bytes.empty());
+  while (!is_padding(bytes));
   out.finish();
 }
 

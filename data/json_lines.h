@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -58,7 +59,9 @@ void read_json(const JsonPart& json, T& out) {
     }
   } else {
     boost::pfr::for_each_field(out, [&](auto& field, auto number) -> void {
-      read_json(json.at_or_null(nn::detail::field_names<T>[number]), field);
+      constexpr bool may_be_missing = nn::detail::is_optional<std::decay_t<decltype(field)>>;
+      const std::string_view name = nn::detail::field_names<T>[number];
+      read_json(may_be_missing ? json.at_or_null(name) : json.at(name), field);
     });
   }
 }
@@ -93,16 +96,18 @@ struct JsonRecords {
 //
 // A struct's fields are the object's members of the same name: bool, numbers, strings, vectors, structs, and optionals.
 // Only optionals may be missing or null; members that the struct does not name are ignored. Without a type the records
-// are boost::json::value (include <boost/json.hpp> to work with them).
+// are boost::json::value (include <boost/json.hpp> to work with them). Empty lines at the end of a file are ignored.
+// The literals NaN, Infinity and -Infinity are accepted, but not as the number of a struct's field.
 //
-// Errors (bad_file) name the file, the line and the field: an empty line, malformed JSON (RFC 8259; also a key twice),
-// a missing field, a wrong type, a number out of range, bytes that are not UTF-8; others as LineSource::open.
+// Errors (bad_file) name the file, the line and the field: an empty line before the last record, malformed JSON
+// (RFC 8259; also a key twice), a missing field, a wrong type, a number out of range, bytes that are not UTF-8; others
+// as LineSource::open.
 template <class Record>
 auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
-  return from_source(detail::JsonRecords<Record>{LineSource::open(paths, options)});
+  return from_source(detail::JsonRecords<Record>{LineSource::open(paths, options).without_empty_ends()});
 }
 inline auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
-  return from_source(detail::ParsedLines{LineSource::open(paths, options)});
+  return from_source(detail::ParsedLines{LineSource::open(paths, options).without_empty_ends()});
 }
 
 }  // namespace tessera::data

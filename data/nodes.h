@@ -26,7 +26,8 @@ inline constexpr int64_t endless = std::numeric_limits<int64_t>::max();
 // A node has, all const:
 //   value_type, size()        the records of one epoch
 //   get(epoch, index)         a record, or a reference to a record that lives as long as the node
-//   varies()                  whether epochs differ
+//   reorders()                whether epochs differ in which record an index has
+//   draws()                   whether epochs differ in random numbers of random_map
 //   round()                   records in one pass over the data, also after repeat(); without repeat() it is size()
 //   describe()                the chain as text, "range(10) | shuffle(feistel_v1 3)": the fingerprint in saved states
 template <class N>
@@ -35,7 +36,8 @@ concept DatasetNode = requires(const N& node, int64_t i) {
   node.get(i, i);
   { node.size() } -> std::same_as<int64_t>;
   { node.round() } -> std::same_as<int64_t>;
-  { node.varies() } -> std::same_as<bool>;
+  { node.reorders() } -> std::same_as<bool>;
+  { node.draws() } -> std::same_as<bool>;
   { node.describe() } -> std::same_as<std::string>;
 };
 
@@ -47,7 +49,7 @@ namespace detail {
 void check_index(int64_t epoch, int64_t index, int64_t size);
 void check_shuffle(int64_t size);
 void check_window_shuffle(int64_t window);
-void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size);
+void check_slice(int64_t begin, int64_t end, int64_t step, int64_t size, bool reorders_and_draws);
 void check_repeat(int64_t times, int64_t size);
 void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
@@ -99,7 +101,8 @@ struct FunctionNode {
 
   int64_t size() const { return records; }
   int64_t round() const { return records; }
-  bool varies() const { return reshuffles; }
+  bool reorders() const { return reshuffles; }
+  bool draws() const { return false; }
   std::string describe() const { return words.text(); }
   decltype(auto) get(int64_t epoch, int64_t index) const { return f(epoch, index); }
 };
@@ -110,7 +113,8 @@ struct RangeNode {
 
   int64_t size() const { return records; }
   int64_t round() const { return records; }
-  bool varies() const { return false; }
+  bool reorders() const { return false; }
+  bool draws() const { return false; }
   std::string describe() const { return words_of("range", records); }
   int64_t get(int64_t, int64_t index) const { return index; }
 };
@@ -122,7 +126,8 @@ struct VectorNode {
 
   int64_t size() const { return static_cast<int64_t>(all().size()); }
   int64_t round() const { return size(); }
-  bool varies() const { return false; }
+  bool reorders() const { return false; }
+  bool draws() const { return false; }
   std::string describe() const { return words_of("vector", size()); }
   const T& get(int64_t, int64_t index) const { return all()[static_cast<size_t>(index)]; }
 
@@ -140,7 +145,8 @@ struct ChildNode {
     const int64_t all = parent.round();
     return all == parent.size() ? size : std::max<int64_t>(1, all / each);
   }
-  bool varies() const { return parent.varies(); }
+  bool reorders() const { return parent.reorders(); }
+  bool draws() const { return parent.draws(); }
   std::string after(const std::string& words) const { return detail::after(parent.describe(), words); }
 };
 
@@ -165,7 +171,7 @@ struct RandomMapNode : ChildNode<N> {
   using value_type = std::decay_t<std::invoke_result_t<const F&, record<N>, Philox&>>;
   uint64_t seed;
   F f;
-  bool varies() const { return true; }
+  bool draws() const { return true; }
   std::string describe() const { return this->after(words_of_random_map(seed)); }
   value_type get(int64_t epoch, int64_t index) const {
     Philox random(seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
@@ -177,7 +183,7 @@ template <class N, class Order>
 struct ShuffleNode : ChildNode<N> {
   using value_type = record<N>;
   Order order;
-  bool varies() const { return true; }
+  bool reorders() const { return true; }
   std::string describe() const { return this->after(order.describe()); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     return this->parent.get(epoch, order.order(this->parent.size(), epoch)(index));
@@ -189,7 +195,7 @@ struct WindowShuffleNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t window;
   uint64_t seed;
-  bool varies() const { return true; }
+  bool reorders() const { return true; }
   std::string describe() const { return this->after(words_of_window_shuffle(window, seed)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     const int64_t number = index / window, begin = number * window;
@@ -211,17 +217,20 @@ struct RepeatNode : ChildNode<N> {
   }
 };
 
+// Takes the records of the parent's epoch 0 in every epoch where the parent reorders: two slices of one shuffled
+// dataset stay disjoint.
 template <class N>
 struct SliceNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t begin, end, step;
+  bool reorders() const { return false; }
   int64_t size() const { return end == endless ? endless : begin == end ? 0 : (end - begin - 1) / step + 1; }
   int64_t round() const {
     return this->parent.size() == endless ? std::max<int64_t>(1, this->parent.round() / step) : size();
   }
   std::string describe() const { return this->after(words_of_slice(begin, end, step)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
-    return this->parent.get(epoch, place_of(begin, index, step));
+    return this->parent.get(this->parent.reorders() ? 0 : epoch, place_of(begin, index, step));
   }
 };
 
@@ -313,17 +322,18 @@ struct AnyNode {
 
   std::shared_ptr<const Virtual> held;
   int64_t records, one_round;
-  bool reshuffles;
+  bool has_other_order, has_other_draws;  // in each epoch
 
   template <class N>
   static AnyNode of(N node) {
     const int64_t size = node.size(), round = node.round();
-    const bool varies = node.varies();
-    return {std::make_shared<const Holder<N>>(std::move(node)), size, round, varies};
+    const bool reorders = node.reorders(), draws = node.draws();
+    return {std::make_shared<const Holder<N>>(std::move(node)), size, round, reorders, draws};
   }
   int64_t size() const { return records; }
   int64_t round() const { return one_round; }
-  bool varies() const { return reshuffles; }
+  bool reorders() const { return has_other_order; }
+  bool draws() const { return has_other_draws; }
   std::string describe() const { return chain().describe(); }
   T get(int64_t epoch, int64_t index) const { return chain().get(epoch, index); }
 

@@ -100,8 +100,32 @@ LineSource LineSource::from_string(std::string text, std::string name) {
 LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(bytes)), check_utf8_(check_utf8) {
   std::vector<Line> lines;
   for (const SourceFile& file : bytes_.files()) add_lines(file, lines);
-  if (lines.empty()) bad_text(bytes_.files().front().path, "no line in it, nor in files beside it");
-  lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
+  *this = with(std::move(lines));
+}
+
+LineSource LineSource::with(std::vector<Line> lines) const {
+  if (lines.empty()) bad_text(bytes_.files().front().path, "no line in it, nor in the other files");
+  LineSource source = *this;
+  source.lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
+  return source;
+}
+
+bool LineSource::is_empty(const Line& line) const {
+  uint8_t only = '\r';  // of "\r\n"
+  if (line.end - line.begin == 1) bytes_.read(line.begin, {&only, 1});
+  return line.end - line.begin <= 1 && only == '\r';
+}
+
+LineSource LineSource::without_empty_ends() const {
+  std::vector<Line> kept;
+  size_t next = 0;
+  const auto& lines = tessera::detail::held(lines_, "LineSource", "source");
+  for (const SourceFile& file : bytes_.files()) {
+    const size_t before = kept.size();
+    while (next < lines.size() && lines[next].begin < file.begin + file.size) kept.push_back(lines[next++]);
+    while (kept.size() > before && is_empty(kept.back())) kept.pop_back();
+  }
+  return with(std::move(kept));
 }
 
 void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) const {

@@ -57,6 +57,8 @@ class LineSource {
 
   // "notes/a.txt, line 17", counted from 1.
   std::string where(int64_t index) const;
+  // The same lines without the empty lines at the end of each file. Error (bad_file): no line is left.
+  LineSource without_empty_ends() const;
   std::string describe() const { return bytes_.describe() + " | lines"; }
 
  private:
@@ -64,6 +66,8 @@ class LineSource {
     int64_t begin, end;
   };
   LineSource(ByteSource bytes, bool check_utf8);
+  LineSource with(std::vector<Line> lines) const;
+  bool is_empty(const Line& line) const;
   void add_lines(const SourceFile& file, std::vector<Line>& lines) const;
 
   ByteSource bytes_;

@@ -45,6 +45,70 @@ const LlmC* llm_c_kind(const ByteSource& bytes, const SourceFile& file) {
   return kind == std::end(llm_c_kinds) ? nullptr : kind;
 }
 
+// ---- files of something else
+
+struct Kind {
+  std::string_view begin;
+  const char* name;
+};
+constexpr Kind other_kinds[] = {{"PK\x03\x04", "a zip archive, as numpy's .npz and PyTorch's checkpoints are"},
+                                {"\x80\x02\x8a\x0a", "a PyTorch checkpoint"},
+                                {"\x1f\x8b\x08", "a gzip file"},
+                                {"\x28\xb5\x2f\xfd", "a zstd file"},
+                                {"\xfd\x37zXZ", "an xz file"},
+                                {"BZh9", "a bzip2 file"},
+                                {"\x89HDF", "an HDF5 file"},
+                                {"PAR1", "a Parquet file"},
+                                {"ARROW1", "an Arrow file"},
+                                {"GGUF", "a GGUF file"}};
+
+// A pickle begins with PROTO 2 to 5 and ends with STOP.
+bool is_pickle(const ByteSource& bytes, const SourceFile& file) {
+  if (file.size < 4) return false;
+  const auto first = numbers<uint8_t>(bytes, file, 0, 2);
+  return first[0] == 0x80 && first[1] >= 2 && first[1] <= 5 && numbers<char>(bytes, file, file.size - 1, 1)[0] == '.';
+}
+
+bool is_safetensors(const ByteSource& bytes, const SourceFile& file) {
+  if (file.size < 10 || numbers<char>(bytes, file, 8, 1)[0] != '{') return false;
+  return numbers<uint64_t>(bytes, file, 0, 1)[0] <= static_cast<uint64_t>(file.size - 8);
+}
+
+// Text has no control characters. Token files do: the high bytes of ids below 2304, which are the most frequent.
+bool is_text(const ByteSource& bytes, const SourceFile& file) {
+  if (file.size < 64) return false;
+  const auto first = numbers<uint8_t>(bytes, file, 0, std::min<int64_t>(file.size, 4096));
+  return std::all_of(first.begin(), first.end(), [](uint8_t c) { return c >= ' ' || (c >= '\t' && c <= '\r'); });
+}
+
+// Detects numbers of 4 or 8 bytes: every second uint16 is below 16 (the ids are below 2^20), and at least a quarter of
+// the others are larger than all of these. Tokens of uint16 have the same distribution at both places.
+bool is_wide(const ByteSource& bytes, const SourceFile& file) {
+  const int64_t pairs = std::min<int64_t>(file.size / 4, 2048);
+  if (file.size % 4 != 0 || pairs < 16) return false;
+  const auto halves = numbers<uint16_t>(bytes, file, 0, 2 * pairs);
+  uint16_t largest = 0;
+  for (size_t i = 1; i < halves.size(); i += 2) largest = std::max(largest, halves[i]);
+  int64_t larger = 0;
+  for (size_t i = 0; i < halves.size(); i += 2) larger += halves[i] > largest;
+  return largest < 16 && 4 * larger >= pairs;
+}
+
+// Throws if the bytes are those of another kind of file.
+void check_headerless(const ByteSource& bytes, const SourceFile& file) {
+  const auto refuse = [&](const char* kind) {
+    fail_tokens(file.path, fmt::format("this is {}, expected uint16 tokens. Write their ids as uint16 or with "
+                                       "numpy.save as .npy; for tokens that look so, name TokenFormat::headerless",
+                                       kind));
+  };
+  for (const Kind& kind : other_kinds)
+    if (begins_with(bytes, file, kind.begin)) refuse(kind.name);
+  if (is_pickle(bytes, file)) refuse("a pickle");
+  if (is_safetensors(bytes, file)) refuse("a safetensors file");
+  if (is_text(bytes, file)) refuse("text");
+  if (is_wide(bytes, file)) refuse("a file of uint32 (which TokenSource<uint32_t> reads), or of wider numbers");
+}
+
 TokenLayout headerless_layout(const SourceFile& file) {
   if (file.size % 2 != 0)
     fail_tokens(file.path, fmt::format("{} bytes are no whole number of uint16 tokens; is it cut short, or "
@@ -171,7 +235,9 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
   if (begins_with(bytes, file, npy_magic) || file.path.ends_with(".npy")) return TokenFormat::npy;
   if (begins_with(bytes, file, index_magic))
     fail_tokens(file.path, "an index of Megatron's; name the .bin beside it, or end its name in .idx");
-  return llm_c_kind(bytes, file) ? TokenFormat::llm_c : TokenFormat::headerless;
+  if (llm_c_kind(bytes, file)) return TokenFormat::llm_c;
+  check_headerless(bytes, file);
+  return TokenFormat::headerless;
 }
 
 TokenLayout layout_of(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index) {

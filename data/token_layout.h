@@ -38,8 +38,9 @@ struct TokenLayout {
 // "llm.c's", for messages and saved states.
 std::string name_of(TokenFormat format);
 
-// What the first bytes of the file say, or its name if it ends in .npy; headerless if neither does, and megatron where
-// `has_index`.
+// Returns the format by the file's first bytes, or by its name if it ends in .npy; headerless if neither decides, and
+// megatron if `has_index`. Errors (bad_file): the bytes are those of another kind of file (zip, pickle, safetensors,
+// text), or of numbers wider than uint16.
 TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_index);
 
 // Of the file, which lies in `bytes`; `index` is the path of the .idx that a Megatron file needs.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "data/added_tokens.h"
 #include "data/byte_characters.h"
@@ -42,6 +43,7 @@ struct Tokenizer::Parts {
   mutable WordMemos memos;
 
   explicit Parts(const JsonPart& file);
+  bool is_new(const JsonPart& file, const AddedToken& token) const;
   const std::string& token(int32_t id, const char* verb) const;
 };
 
@@ -107,6 +109,12 @@ std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
   return tokens;
 }
 
+[[noreturn]] void refuse_one_id(const JsonPart& place, const std::string& one, const std::string& other, int32_t id) {
+  const auto& [first, second] = std::minmax(one, other);
+  place.refuse(
+      fmt::format("\"{}\" and \"{}\" both have the id {}, expected one token for each id.", first, second, id));
+}
+
 }  // namespace
 
 Tokenizer::Parts::Parts(const JsonPart& file)
@@ -120,22 +128,51 @@ Tokenizer::Parts::Parts(const JsonPart& file)
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
   // Room for ids that no token has, as models pad their vocabularies, but not for a table of ids alone.
   const size_t most = 16 * (model.vocabulary().size() + added.size()) + 65'536;
-  const auto keep = [&](const std::string& token, int32_t id) {
+  const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
     if (static_cast<size_t>(id) >= most)
       file.refuse(
           fmt::format("\"{}\" has the id {}, expected one below {} in so small a vocabulary.", token, id, most));
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
-    tokens[static_cast<size_t>(id)] = token;
+    return tokens[static_cast<size_t>(id)];
   };
-  for (const auto& [token, id] : model.vocabulary()) keep(token, id);
+  for (const auto& [token, id] : model.vocabulary()) {
+    std::string& kept = place_of(token, id);
+    if (!kept.empty()) refuse_one_id(file.at("model").at("vocab"), kept, token, id);
+    kept = token;
+  }
   for (const AddedToken& token : added) {
+    std::string& kept = place_of(token.content, token.id);
+    if (!is_new(file, token)) continue;
+    if (!kept.empty() && kept != token.content) refuse_one_id(file.at("added_tokens"), kept, token.content, token.id);
     const std::string spelled = token.normalized ? normalizer(AlignedText(token.content, 0)).text() : token.content;
     (token.normalized ? in_normalized : in_text).add(spelled, token);
-    keep(spelled, token.id);
+    kept = spelled;
     added_by_id[token.id] = &token;
     added_by_content[token.content] = token.id;
   }
   in_text.sort(), in_normalized.sort();
+}
+
+// Whether no earlier entry has this id; a repeated entry changes nothing. `tokenizers` ignores ids that contradict each
+// other and numbers such tokens itself, so the ids of the training data are unknown.
+bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) const {
+  const JsonPart place = file.at("added_tokens");
+  const auto refuse_two_ids = [&](int64_t other) {
+    place.refuse(
+        fmt::format("\"{}\" has the ids {} and {}, expected one id for each token.", token.content, other, token.id));
+  };
+  const auto in_vocabulary = model.vocabulary().find(token.content);
+  if (in_vocabulary != model.vocabulary().end() && in_vocabulary->second != token.id)
+    refuse_two_ids(in_vocabulary->second);
+  if (const auto same = added_by_content.find(token.content);
+      same != added_by_content.end() && same->second != token.id)
+    refuse_two_ids(same->second);
+  const auto earlier = added_by_id.find(token.id);
+  if (earlier == added_by_id.end()) return true;
+  if (*earlier->second == token) return false;
+  if (earlier->second->content != token.content)
+    refuse_one_id(place, earlier->second->content, token.content, token.id);
+  place.refuse(fmt::format("\"{}\" is there twice with different options, expected one entry.", token.content));
 }
 
 const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
@@ -151,6 +188,49 @@ Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
   return Tokenizer(std::make_shared<const Parts>(JsonPart{value, name, "Tokenizer"}));
 }
 
+namespace {
+
+constexpr const char* end_of_text = "<|endoftext|>";
+constexpr const char* give_json =
+    "Give its tokenizer.json, which AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers "
+    "writes.";
+
+// vocab.json and merges.txt do not contain how text is split or which tokens are special. Both are known for GPT-2
+// only, whose tokens are the bytes, the results of the merges and "<|endoftext|>".
+void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, const BytePairEncoding& encoding) {
+  const auto refuse = [&](const std::string& what) {
+    fail(
+        ErrorKind::bad_file, "Tokenizer",
+        fmt::format("{}: vocab.json and merges.txt are read as GPT-2's, but {}. {}", folder.string(), what, give_json));
+  };
+  std::unordered_set<std::string> known{end_of_text};
+  for (const auto& [left, right] : merges_of(model.at("merges"))) known.insert(left + right);
+  for (const std::string& byte : spelled_bytes()) {
+    if (!encoding.vocabulary().contains(byte)) refuse(fmt::format("\"{}\", a byte, is not in the vocabulary", byte));
+    known.insert(byte);
+  }
+  for (const auto& [token, id] : encoding.vocabulary())
+    if (!known.contains(token)) refuse(fmt::format("\"{}\" is neither a byte nor the result of a merge", token));
+}
+
+// Checks the other files of a slow tokenizer of transformers.
+void check_config_is_gpt2(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "tokenizer_config.json", added = folder / "added_tokens.json";
+  if (is_there(added))
+    fail(ErrorKind::bad_file, "Tokenizer",
+         fmt::format("{}: only a tokenizer.json may have added tokens. {}", added.string(), give_json));
+  if (!is_there(file)) return;
+  const boost::json::value value = parse_json(read_text(file, "Tokenizer"), "Tokenizer", file.string());
+  const JsonPart config{value, file.string(), "Tokenizer"};
+  if (const std::string type = config.text("tokenizer_class", "GPT2Tokenizer");
+      type != "GPT2Tokenizer" && type != "GPT2TokenizerFast")
+    config.at("tokenizer_class").refuse(fmt::format("\"{}\" given, expected GPT2Tokenizer. {}", type, give_json));
+  for (const char* key : {"add_prefix_space", "add_bos_token"})
+    if (config.flag(key, false)) config.at(key).refuse(fmt::format("true given, expected false. {}", give_json));
+}
+
+}  // namespace
+
 Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   require_unicode();
   const std::filesystem::path json = is_folder(path) ? path / "tokenizer.json" : path;
@@ -160,6 +240,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   if (!is_there(vocabulary) || !is_there(merges))
     fail(ErrorKind::bad_file, "Tokenizer",
          fmt::format("{}: has neither tokenizer.json nor vocab.json with merges.txt.", path.string()));
+  check_config_is_gpt2(path);
   boost::json::array pairs;
   const std::string text = read_text(merges, "Tokenizer", most_bytes);
   for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
@@ -172,14 +253,17 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   using Object = boost::json::object;
   boost::json::array added;
   if (const auto* object = ids.if_object())
-    if (const auto* end_of_text = object->if_contains("<|endoftext|>"))
-      added.push_back(Object{{"id", *end_of_text}, {"content", "<|endoftext|>"}, {"special", true}});
+    if (const auto* id = object->if_contains(end_of_text))
+      added.push_back(Object{{"id", *id}, {"content", end_of_text}, {"special", true}});
   const boost::json::value value =
       Object{{"added_tokens", std::move(added)},
              {"pre_tokenizer", Object{{"type", "ByteLevel"}, {"add_prefix_space", false}}},
              {"decoder", Object{{"type", "ByteLevel"}}},
              {"model", Object{{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", std::move(pairs)}}}};
-  return Tokenizer(std::make_shared<const Parts>(JsonPart{value, path.string(), "Tokenizer"}));
+  const JsonPart file{value, path.string(), "Tokenizer"};
+  auto parts = std::make_shared<const Parts>(file);
+  check_is_gpt2(path, file.at("model"), parts->model);
+  return Tokenizer(std::move(parts));
 }
 
 namespace {

@@ -37,7 +37,8 @@ struct DecodeOptions {
 class Tokenizer {
  public:
   // A tokenizer.json, or a folder that has one, or else GPT-2's vocab.json and merges.txt. Errors (bad_file): what is
-  // missing, malformed, or of a kind that is not known, by its place in the file.
+  // missing, malformed, or of a kind that is not known, by its place in the file; two tokens with one id, or one token
+  // with two; a vocab.json and merges.txt of a family other than GPT-2.
   static Tokenizer open(const std::filesystem::path& path);
 
   // Of the text of a tokenizer.json; `name` stands in for its path in messages.

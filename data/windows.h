@@ -33,7 +33,8 @@ struct WindowsNode {
 
   int64_t size() const { return count; }
   int64_t round() const { return count; }
-  bool varies() const { return false; }
+  bool reorders() const { return false; }
+  bool draws() const { return false; }
   std::string describe() const {
     std::string words = std::to_string(source.size()) + " values";
     if constexpr (requires {

@@ -2,9 +2,11 @@
 #include "examples/corpus.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "data/combine.h"
@@ -15,6 +17,7 @@
 #include "data/tokenizer.h"
 #include "data/windows.h"
 #include "examples/tokenize_texts.h"
+#include "sharding/operations.h"
 
 namespace tessera::examples {
 
@@ -122,6 +125,22 @@ data::Loader<data::PackedTokens> batches_of(const Documents& documents, const To
                        layout);
 }
 
+// A document predicts all its tokens but the first.
+int64_t targets_of(const Ids& document) { return std::max<int64_t>(0, std::ssize(document) - 1); }
+
+void check_has_targets(double targets, const std::string& set) {
+  if (!(targets > 0))
+    fail(ErrorKind::bad_argument, "data",
+         fmt::format("{}: no document has two tokens or more, so there is nothing to predict. Give longer documents.",
+                     set));
+}
+
+double targets_in(const std::vector<data::PackedTokens>& batches) {
+  double targets = 0;
+  for (const data::PackedTokens& batch : batches) targets += gather(sum(batch.weights)).item<double>();
+  return targets;
+}
+
 }  // namespace
 
 Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
@@ -134,18 +153,26 @@ Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, co
   const Documents training = options.eval.empty() ? Documents(first) : all;
   const Documents held_out = options.eval.empty() ? Documents(last) : documents_of(options.eval, options);
   data::TokenEntropies entropies;
-  int64_t tokens = 0, held_out_tokens = 0;
-  for (int64_t i = 0; i < training.size() && tokens < most_counted; ++i) {
+  int64_t tokens = 0, targets = 0, held_out_tokens = 0, held_out_targets = 0;
+  for (int64_t i = 0; i < training.size() && (tokens < most_counted || targets == 0); ++i) {
     const Ids document = training[i];
-    entropies.add(document), tokens += static_cast<int64_t>(document.size());
+    entropies.add(document), tokens += std::ssize(document), targets += targets_of(document);
   }
+  check_has_targets(static_cast<double>(targets), "the training set");
   const int64_t row = options.rows.seq + 1, batch = row * options.rows.batch;
-  for (int64_t i = 0; i < held_out.size() && held_out_tokens < 16 * batch; ++i)
-    held_out_tokens += static_cast<int64_t>(held_out[i].size());
+  for (int64_t i = 0; i < held_out.size() && (held_out_tokens < 16 * batch || held_out_targets == 0); ++i) {
+    const Ids document = held_out[i];
+    held_out_tokens += std::ssize(document), held_out_targets += targets_of(document);
+  }
+  const std::string validation_set = options.eval.empty()
+                                         ? "the validation set, the last hundredth of the documents"
+                                         : fmt::format("the validation set, --eval {}", fmt::join(options.eval, " "));
+  check_has_targets(static_cast<double>(held_out_targets), validation_set);
   std::vector<data::PackedTokens> validation;
   auto batches = batches_of(held_out, options, layout);
   for (int64_t n = std::clamp<int64_t>(held_out_tokens / batch, 1, 16); n > 0; --n)
     validation.push_back(*batches.next());
+  check_has_targets(targets_in(validation), validation_set);  // the drawn documents may all be too short
   return {.symbol = "token",
           .files = static_cast<int64_t>(data::list_files(paths, {}).size()),
           .size = all.size(),

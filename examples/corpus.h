@@ -45,7 +45,8 @@ struct TokenCorpusOptions {
 
 // The documents of texts, tokenized as they are read, or of token files (.bin, .idx, .npy), packed into rows. Of token
 // files that do not know their documents each row is one. Entropies are those of the first two million tokens. Errors:
-// as those of the sources, of Tokenizer and on_mesh; too few documents, a token beyond the vocabulary (bad_argument).
+// as those of the sources, of Tokenizer and on_mesh; bad_argument: too few documents, a token beyond the vocabulary, a
+// training or validation set whose documents all have fewer than two tokens.
 Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
                                        const Layout& layout);
 

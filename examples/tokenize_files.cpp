@@ -181,6 +181,7 @@ class Job {
   Job(const TokenizeOptions& options, const std::function<void(const TokenizeProgress&)>& report)
       : options_(options), report_(report), tokenizer_(data::Tokenizer::open(options.tokenizer)) {
     make_out(options);
+    lock_ = File::lock(fs::path(options.out) / ".lock", "tokenize");
     made_from_ = made_from(options, tokenizer_);
     state_ = begun(options, made_from_);
     if (!options.end_of_text) return;
@@ -269,6 +270,7 @@ class Job {
   TokenizeOptions options_;
   std::function<void(const TokenizeProgress&)> report_;
   data::Tokenizer tokenizer_;
+  File lock_;  // two runs would write the same shards
   std::string made_from_;
   State state_;
   std::optional<int32_t> end_of_text_;

@@ -43,7 +43,7 @@ struct TokenizeProgress {
 //
 // Errors: those of Tokenizer and of the texts, by their file; bad_argument: end_of_text is no token of the vocabulary,
 // `out` is a file or lies in a folder of texts; bad_file: `out` cannot be made, was made from other texts or with other
-// options, or has tokens and no tokenize.json.
+// options, has tokens and no tokenize.json, or is being written by another run.
 TokenizeProgress tokenize_files(const TokenizeOptions& options,
                                 const std::function<void(const TokenizeProgress&)>& report = {});
 

@@ -2,6 +2,7 @@
 #include "examples/tokenize_texts.h"
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "data/file_list.h"
@@ -65,7 +66,11 @@ data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<
     case TextInput::Kind::separated:
       return separated(input.paths.front(), *separator);
     default:
-      return data::documents(input.paths).map([](data::Document document) { return std::move(document.text); });
+      return data::documents(input.paths).map([](data::Document document) {
+        constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+        if (document.text.starts_with(byte_order_mark)) document.text.erase(0, byte_order_mark.size());
+        return std::move(document.text);
+      });
   }
 }
 

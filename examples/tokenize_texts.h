@@ -21,7 +21,7 @@ struct TextInput {
 // that are the separator (an empty one: between empty lines).
 std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator);
 
-// Their documents, in order. Documents between separators that have no line are none.
+// Their documents, in order, without byte order marks. Documents between separators that have no line are none.
 data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<std::string>& separator);
 
 }  // namespace tessera::examples

@@ -91,6 +91,14 @@ bool is_cut(const std::string& name, const Rules& rules) {
                      [&](const Rule& rule) { return rule.logical == name && !rule.mesh_axes.empty(); });
 }
 
+// The product of the sizes of these axes.
+int64_t size_of(const std::vector<std::string>& axes, const std::vector<MeshAxis>& mesh) {
+  int64_t size = 1;
+  for (const MeshAxis& axis : mesh)
+    if (contains(axes, axis.name)) size *= axis.size;
+  return size;
+}
+
 bool has_devices(const std::vector<MeshAxis>& mesh) {
   return std::any_of(mesh.begin(), mesh.end(), [](const MeshAxis& axis) { return axis.size > 1; });
 }
@@ -266,6 +274,21 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       sets("--help", o.help, true, "this text")};
 }
 
+// Throws if no rule of the batch divides its rows equally.
+void check_batch(const TrainOptions& options) {
+  const Rule* first = nullptr;
+  for (const Rule& rule : options.rules) {
+    if (rule.logical != "batch") continue;
+    const int64_t size = size_of(rule.mesh_axes, options.mesh);
+    if (size < 1 || options.batch % size == 0) return;  // an axis of size 0 is an Error of make_mesh
+    if (!first) first = &rule;
+  }
+  if (first)
+    refuse("--batch",
+           fmt::format("{} given, expected a multiple of {}, the size of batch={} on the mesh.", options.batch,
+                       size_of(first->mesh_axes, options.mesh), fmt::join(first->mesh_axes, "+")));
+}
+
 // A flag that would change nothing is a mistake.
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
   if (!options.replay.empty() && given.size() > 1)
@@ -359,6 +382,7 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
   resolve(placement, options);
   options.step.micro_batches = std::max<int64_t>(1, options.step.micro_batches);
   check_used(given, options);
+  check_batch(options);
   options.sample.window = options.model.seq;
   return options;
 }

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <boost/json/value.hpp>
 #include <exception>
 #include <functional>
 #include <map>
@@ -21,6 +22,8 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
+#include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
 #include "sharding/files/safetensors.h"
 #include "sharding/operations/slicing.h"
 #include "sharding/redistribution/device_put.h"
@@ -38,6 +41,26 @@ bool is_computed(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
+// Throws if the folder has weights other than the files that are read: either set may be the newer one.
+void check_one_set(const fs::path& folder, const std::set<std::string>& read) {
+  const auto is_of_a_set = [](const std::string& name) {
+    return name == "model.safetensors" || (name.starts_with("model-") && name.ends_with(".safetensors"));
+  };
+  for (const std::string& name : names_in(folder, "load_hugging_face"))
+    if (is_of_a_set(name) && !read.empty() && !read.contains(name))
+      fail(ErrorKind::bad_file, "load_hugging_face", "{}: it has two sets of weights: {} and {}. Remove one of them.",
+           folder.string(), *read.begin(), name);
+}
+
+void check_is_safetensors(const fs::path& folder) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (is_there(folder / name))
+      fail(ErrorKind::bad_file, "load_hugging_face",
+           "{}: it has {}, expected model.safetensors. Convert it with transformers: from_pretrained(folder), then "
+           "save_pretrained(another folder).",
+           folder.string(), name);
+}
+
 // The tensors of one file or many, each by the name in the map.
 class Weights {
  public:
@@ -46,25 +69,36 @@ class Weights {
     if (!is_folder(path)) {
       add(SafetensorsFile::open(path));
     } else if (!is_there(index)) {
+      if (!is_there(path / "model.safetensors")) check_is_safetensors(path);
       add(SafetensorsFile::open(path / "model.safetensors"));
+      check_one_set(path, {"model.safetensors"});
     } else {
       const auto listed = SafetensorsIndex::from_json(read_text(index, "load_hugging_face"), index.string());
       std::set<std::string> files;
       for (const auto& [tensor, file] : listed.files) files.insert(file);
       for (const std::string& file : files) add(SafetensorsFile::open(path / file));
+      check_one_set(path, files);
     }
   }
 
   bool contains(const std::string& name) const { return find(name) != tensors_.end(); }
 
+  // Throws, and lists them, if some are missing.
+  void check_has(const std::set<std::string>& names, const std::string& advice) const {
+    std::vector<std::string> missing;
+    for (const std::string& name : names)
+      if (!contains(name)) missing.push_back(fmt::format("\"{}\"", name));
+    if (!missing.empty())
+      fail(ErrorKind::bad_file, "load_hugging_face", "{}: it has no {}. {}", path_.string(), first_of(missing), advice);
+  }
+
   at::Tensor read(const std::string& name) {
     const auto found = find(name);
-    if (found == tensors_.end())
-      fail(ErrorKind::bad_file, "load_hugging_face", "{}: it has no \"{}\". Are these weights of this architecture?",
-           path_.string(), name);
     used_.insert(found->first);
     return to_tensor(found->second.array(found->first));
   }
+
+  const fs::path& path() const { return path_; }
 
   void check_all_used() const {
     std::vector<std::string> left;
@@ -72,13 +106,18 @@ class Weights {
       if (!used_.contains(name) && !is_computed(name)) left.push_back(name);
     if (!left.empty())
       fail(ErrorKind::bad_file, "load_hugging_face",
-           "{}: {} of its tensors have no place in the model: {}. Make the model as large as the weights.",
-           path_.string(), left.size(), fmt::join(std::span(left).first(std::min<size_t>(8, left.size())), ", "));
+           "{}: the model has no place for {}. Make the model as large as the weights.", path_.string(),
+           first_of(left));
   }
 
  private:
   using Tensors = std::map<std::string, SafetensorsFile>;
 
+  static std::string first_of(const std::vector<std::string>& names) {
+    constexpr size_t most = 8;
+    const std::string first = fmt::format("{}", fmt::join(std::span(names).first(std::min(most, names.size())), ", "));
+    return names.size() <= most ? first : fmt::format("{} and {} more", first, names.size() - most);
+  }
   void add(const SafetensorsFile& file) {
     for (const std::string& name : file.names())
       if (const auto [there, fresh] = tensors_.emplace(name, file); !fresh)
@@ -104,6 +143,15 @@ std::string of_expert(const std::string& name, int64_t expert) {
 }
 
 bool is_per_expert(const HuggingFaceName& from) { return from.name.find('*') != std::string::npos; }
+
+// The tensors that a parameter is made of.
+std::vector<std::string> tensors_of(const HuggingFaceName& from, const Leaf& leaf, const Weights& weights) {
+  if (!is_per_expert(from))
+    return {!from.otherwise.empty() && !weights.contains(from.name) ? from.otherwise : from.name};
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < leaf.value->shape(0); ++i) names.push_back(of_expert(from.name, i));
+  return names;
+}
 
 // The dim of ours that is the vocabulary; -1: none.
 int vocab_dim(const Leaf& leaf) {
@@ -148,16 +196,10 @@ at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const 
 }
 
 at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& weights, int64_t vocab) {
-  const auto read = [&](const std::string& name) { return read_one(name, from, leaf, weights, vocab); };
-  const bool instead = !from.otherwise.empty() && !weights.contains(from.name);
-  at::Tensor values;
-  if (is_per_expert(from)) {
-    std::vector<at::Tensor> experts;
-    for (int64_t i = 0; i < leaf.value->shape(0); ++i) experts.push_back(read(of_expert(from.name, i)));
-    values = at::stack(experts);
-  } else {
-    values = read(instead ? from.otherwise : from.name);
-  }
+  std::vector<at::Tensor> read;
+  for (const std::string& name : tensors_of(from, leaf, weights))
+    read.push_back(read_one(name, from, leaf, weights, vocab));
+  const at::Tensor values = is_per_expert(from) ? at::stack(read) : read[0];
   return values.to(static_cast<at::ScalarType>(leaf.value->dtype())).contiguous();
 }
 
@@ -167,16 +209,53 @@ Array placed_like(const Leaf& leaf, const Array& values, const std::optional<Lay
   return place_parameter_as(values, *leaf.value);
 }
 
+constexpr const char* head_name = "lm_head.weight";
+
+bool has_head(const std::vector<HuggingFaceName>& names) {
+  return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.name == head_name; });
+}
+
+// Whether the config.json next to the weights makes the head the embedding; nullopt without one. A missing key has the
+// default of transformers for the family.
+std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout layout) {
+  const fs::path file = path / "config.json";
+  if (!is_folder(path) || !is_there(file)) return std::nullopt;
+  const boost::json::value config =
+      parse_json(read_text(file, "load_hugging_face"), "load_hugging_face", file.string());
+  return JsonPart{config, file.string(), "load_hugging_face"}.flag(
+      "tie_word_embeddings", layout == HuggingFaceLayout::gpt2 || layout == HuggingFaceLayout::gemma2);
+}
+
+// Which of head and embedding may be read in place of the other, if that one is missing: both if they are tied. Weights
+// without a config may be those of a tied model, which have no head.
+void set_substitutes(std::vector<HuggingFaceName>& names, std::optional<bool> tied) {
+  const bool may_be_head = !has_head(names) || tied.value_or(false);
+  for (HuggingFaceName& name : names) {
+    if (name.name == head_name && !tied.value_or(true)) name.otherwise.clear();
+    if (name.path == "embed.tokens" && may_be_head) name.otherwise = head_name;
+  }
+}
+
+void check_all_there(const std::vector<HuggingFaceName>& names, const Leaves& model, const Weights& weights) {
+  std::set<std::string> all;
+  for (size_t i = 0; i < model.size(); ++i)
+    for (std::string& name : tensors_of(names[i], model[i], weights)) all.insert(std::move(name));
+  const bool lacks_head = has_head(names) && all.contains(head_name) && !weights.contains(head_name);
+  weights.check_has(all, lacks_head
+                             ? "config.json has no \"tie_word_embeddings\": true, so the head is not the embedding."
+                             : "Are these weights of this architecture?");
+}
+
 void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName>& names, Weights& weights) {
-  constexpr const char* head = "lm_head.weight";
-  const bool has_head = std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.name == head; });
-  if (has_head || !weights.contains(head)) return;
-  const bool is_gpt2 = layout == HuggingFaceLayout::gpt2;
-  const at::Tensor theirs = weights.read(head);
-  const at::Tensor embedding = weights.read(is_gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight");
+  const std::string embedding_name =
+      layout == HuggingFaceLayout::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  if (has_head(names) || !weights.contains(head_name) || !weights.contains(embedding_name)) return;
+  const at::Tensor theirs = weights.read(head_name), embedding = weights.read(embedding_name);
   if (theirs.sizes() != embedding.sizes() || !theirs.equal(embedding))
     fail(ErrorKind::bad_file, "load_hugging_face",
-         "lm_head.weight differs from the embedding, and the model has no head of its own. Give it a field `head`.");
+         "{}: lm_head.weight differs from the embedding, expected the same values for a tied model. For an untied one "
+         "set \"tie_word_embeddings\": false in config.json, or give your own model a field `head`.",
+         weights.path().string());
 }
 
 }  // namespace
@@ -184,8 +263,10 @@ void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName
 void load_hugging_face(const fs::path& path, HuggingFaceLayout layout, const Leaves& model,
                        const std::optional<Layout>& place, int64_t vocab) {
   const at::AutoGradMode off(false);
-  const std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
+  std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
+  set_substitutes(names, is_tied(path, layout));
   Weights weights(path);
+  check_all_there(names, model, weights);
   check_tied_head(layout, names, weights);
   std::vector<Array> loaded;
   for (size_t i = 0; i < model.size(); ++i)

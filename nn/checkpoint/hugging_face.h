@@ -21,7 +21,7 @@ namespace tessera::nn {
 //           layers.N.attn.q, k, v .bias          transformer.h.N.attn.c_attn.bias, likewise
 //           layers.N.attn.o.kernel, .bias        transformer.h.N.attn.c_proj.weight, .bias
 //           layers.N.mlp.up, down .kernel, .bias transformer.h.N.mlp.c_fc, c_proj .weight, .bias
-//           head.kernel                          lm_head.weight T; if it is missing, wte.weight T (tied)
+//           head.kernel                          lm_head.weight T; if it is missing and tied, wte.weight T
 //           final_norm                           as final_ln
 //   llama   embed.tokens                         model.embed_tokens.weight
 //           layers.N.norm1.scale, norm2.scale    model.layers.N.input_layernorm, post_attention_layernorm .weight
@@ -30,7 +30,7 @@ namespace tessera::nn {
 //           layers.N.attn.q_norm, k_norm .scale  model.layers.N.self_attn.q_norm, k_norm .weight
 //           layers.N.mlp.gate, up, down .kernel  model.layers.N.mlp.gate_proj, up_proj, down_proj .weight T; so .bias
 //           final_norm.scale                     model.norm.weight
-//           head.kernel, if there is one         lm_head.weight T; if it is missing, embed_tokens.weight T
+//           head.kernel, if there is one         lm_head.weight T; if it is missing and tied, embed_tokens.weight T
 //   gemma2  as llama, but for
 //           layers.N.attn_norm.scale             model.layers.N.post_attention_layernorm.weight
 //           layers.N.norm2, mlp_norm .scale      model.layers.N.pre_, post_feedforward_layernorm.weight
@@ -38,6 +38,10 @@ namespace tessera::nn {
 //           layers.N.moe.router                  model.layers.N.block_sparse_moe.gate.weight T
 //           layers.N.moe.gate, down, up          model.layers.N.block_sparse_moe.experts.E.w1, w2, w3 .weight T: those
 //                                                of all experts E, stacked
+//
+// Head and embedding are tied if the folder's config.json has "tie_word_embeddings": true, or lacks the key and its
+// family ties them by default (gpt2, gemma2), or if there is no config.json. The embedding of a tied model may be
+// missing instead of the head.
 //
 // The prefix transformer. may be missing, as in the files of gpt2 itself. Rotary positions pair the halves of a head
 // there as they do here, so nothing is permuted.
@@ -63,7 +67,8 @@ std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const 
 //   nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), layout);
 // The model is changed only when everything was read. Errors (bad_file): weights that are missing, left over (except
 // masks and rotary frequencies, which are computed), or of another shape; an lm_head other than the embedding for a
-// model without a head of its own.
+// model without a head; a folder with two sets of weights, model.safetensors and model-0000k-of-0000n.safetensors, or
+// files of the second form that the index does not list.
 void load_hugging_face(const std::filesystem::path& path, HuggingFaceLayout layout, const Leaves& model,
                        const std::optional<Layout>& place = {}, int64_t vocab = 0);
 

@@ -194,8 +194,7 @@ void read_biases(const JsonPart& config, DecoderConfig& c) {
 }
 
 void read_gemma2(const JsonPart& config, DecoderConfig& c) {
-  c.activation =
-      activation_of(config, config.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
+  c.activation = activation_of(config, "hidden_activation", "gelu_pytorch_tanh");  // transformers ignores hidden_act
   c.attention_scale = 1 / std::sqrt(config.number("query_pre_attn_scalar", 256));
   const auto cap = [&](const char* key, double otherwise) {
     return config.number(key, config.names(key) ? 0 : otherwise);
@@ -243,6 +242,9 @@ DecoderConfig config_from_hugging_face(std::string_view text, std::string_view n
   const json::value value = parse_json(text, "from_hugging_face", name);
   const JsonPart config{value, std::string(name), "from_hugging_face"};
   DecoderConfig c{.family = family_of(config)};
+  if (config.has("quantization_config"))
+    config.at("quantization_config")
+        .refuse("quantized weights are not supported. Give the folder of the weights in a floating type.");
   if (c.family == DecoderFamily::gpt2)
     read_gpt2(config, c);
   else

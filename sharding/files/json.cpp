@@ -70,9 +70,10 @@ struct KeyChecker {
   bool on_comment(string_view, error_code&) { return true; }
 };
 
-json::parse_options strict_options() {
+json::parse_options options_of(bool allow_nan) {
   json::parse_options options;
   options.numbers = json::number_precision::precise;
+  options.allow_infinity_and_nan = allow_nan;
   return options;
 }
 
@@ -92,8 +93,8 @@ std::string explain(const KeyChecker& checker, const error_code& ec) {
   return fmt::format("this is not JSON ({}). Mend the text there.", ec.message());
 }
 
-void check(std::string_view text, std::string_view verb, std::string_view name) {
-  json::basic_parser<KeyChecker> parser(strict_options());
+void check(std::string_view text, std::string_view verb, std::string_view name, const json::parse_options& options) {
+  json::basic_parser<KeyChecker> parser(options);
   error_code ec;
   const size_t parsed = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && parsed < text.size()) ec = json::error::extra_data;
@@ -102,9 +103,10 @@ void check(std::string_view text, std::string_view verb, std::string_view name) 
 
 }  // namespace
 
-json::value parse_json(std::string_view text, std::string_view verb, std::string_view name) {
-  check(text, verb, name);
-  return json::parse(text, {}, strict_options());
+json::value parse_json(std::string_view text, std::string_view verb, std::string_view name, bool allow_nan) {
+  const json::parse_options options = options_of(allow_nan);
+  check(text, verb, name, options);
+  return json::parse(text, {}, options);
 }
 
 json::value parse_json_file(const std::filesystem::path& path) {

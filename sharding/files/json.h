@@ -12,7 +12,9 @@ namespace tessera {
 // readers resolve silently and each in its own way. Numbers with a fraction are rounded correctly; integers are int64,
 // above that uint64, above that double.
 // Callers include <boost/json/value.hpp>, or <boost/json.hpp> for conversions.
-boost::json::value parse_json(std::string_view text, std::string_view verb, std::string_view name);
+// With `allow_nan`, the literals NaN, Infinity and -Infinity are numbers: Python's json.dumps writes them.
+boost::json::value parse_json(std::string_view text, std::string_view verb, std::string_view name,
+                              bool allow_nan = false);
 
 // The same for a file. One that is missing or cannot be read is an Error (bad_file) too.
 boost::json::value parse_json_file(const std::filesystem::path& path);

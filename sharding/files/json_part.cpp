@@ -13,9 +13,10 @@ namespace {
 
 const boost::json::value nothing;
 
-const boost::json::value* member(const boost::json::value& value, std::string_view key) {
-  const auto* object = value.if_object();
-  return object ? object->if_contains(key) : nullptr;
+const boost::json::value* member(const JsonPart& part, std::string_view key) {
+  if (const auto* object = part.value.if_object()) return object->if_contains(key);
+  if (!part.is_null()) part.refuse_type("an object");
+  return nullptr;
 }
 
 }  // namespace
@@ -25,24 +26,25 @@ void JsonPart::refuse(const std::string& what) const {
 }
 
 void JsonPart::refuse_type(std::string_view expected) const {
-  refuse(fmt::format("{} given, expected {}.", boost::json::serialize(value).substr(0, 60), expected));
+  const std::string given = boost::json::serialize(value, {.allow_infinity_and_nan = true});
+  refuse(fmt::format("{} given, expected {}.", given.substr(0, 60), expected));
 }
 
 bool JsonPart::has(std::string_view key) const {
-  const auto* found = member(value, key);
+  const auto* found = member(*this, key);
   return found && !found->is_null();
 }
 
-bool JsonPart::names(std::string_view key) const { return member(value, key); }
+bool JsonPart::names(std::string_view key) const { return member(*this, key); }
 
 JsonPart JsonPart::at(std::string_view key) const {
-  if (!member(value, key)) refuse(fmt::format("has no \"{}\".", key));
+  if (!member(*this, key)) refuse(fmt::format("has no \"{}\".", key));
   return at_or_null(key);
 }
 
 JsonPart JsonPart::at_or_null(std::string_view key) const {
   if (!value.is_object()) refuse_type("an object");
-  const auto* found = member(value, key);
+  const auto* found = member(*this, key);
   return {found ? *found : nothing, fmt::format("{}.{}", place, key), verb, advice};
 }
 

@@ -70,7 +70,11 @@ Chain with_any(const Chain& chain, Philox& random) {
     case 0:
       return chain.repeat(1 + random.integer(3));
     case 1:
-      return chain.slice(random.integer(size), size, 1 + random.integer(3));
+      try {
+        return chain.slice(random.integer(size), size, 1 + random.integer(3));
+      } catch (const Error&) {  // shuffled and mapped at random
+        return chain;
+      }
     case 2:
       return size > 2 ? Chain(chain.shard({random.integer(2), 2})) : chain;
     case 3:

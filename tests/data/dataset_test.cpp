@@ -107,6 +107,38 @@ TEST(Dataset, SlicesHaveSteps) {
   EXPECT_EQ(range(10).repeat().slice(5, endless, 2)[4], 3);
 }
 
+// A split by slices must not leak records from one part into the other in a later epoch.
+TEST(Dataset, SlicesOfShuffledDatasetsHaveTheSameRecordsInEveryEpoch) {
+  const auto expect_fixed = [](const Dataset<int64_t>& shuffled) {
+    const auto training = shuffled.slice(0, 24), validation = shuffled.slice(24, 30);
+    EXPECT_FALSE(training.reshuffles());
+    EXPECT_EQ(training.shuffle(1).reshuffles(), true);
+    std::vector<int64_t> all = epoch_of(training, 2);
+    EXPECT_EQ(all, epoch_of(training));
+    EXPECT_EQ(epoch_of(training.repeat(2)).back(), all.back());
+    EXPECT_EQ(sorted(epoch_of(training.shuffle(1), 3)), sorted(all));
+    EXPECT_NE(epoch_of(training.shuffle(1), 3), epoch_of(training.shuffle(1), 4));
+    const auto others = epoch_of(validation, 1);
+    all.insert(all.end(), others.begin(), others.end());
+    EXPECT_EQ(sorted(all), iota(30));
+  };
+  expect_fixed(range(30).shuffle(5));
+  expect_fixed(range(30).shuffle(grain_v1{5}));
+  expect_fixed(range(30).window_shuffle(30, 5));
+  expect_fixed(concat(range(10), range(20).map([](int64_t x) { return x + 10; })).shuffle(2));
+  expect_fixed(range(30).shuffle(5).map([](int64_t x) { return x; }).slice(0, 30));
+  expect_fixed(Dataset<int64_t>::from_function(30, [](int64_t epoch, int64_t i) { return (i + epoch) % 30; }, true));
+}
+
+TEST(Dataset, SlicesKeepTheRandomNumbersOfEachEpoch) {
+  const auto numbers = range(20).random_map(3, [](int64_t, Philox& random) { return random.integer(1 << 30); });
+  EXPECT_EQ(numbers.slice(5, 9).at(2, 1), numbers.at(2, 6));
+  EXPECT_NE(numbers.slice(5, 9).at(2, 1), numbers.slice(5, 9).at(1, 1));
+  expect_error(ErrorKind::bad_argument, {"[slice]", "shuffled and mapped at random; slice first"},
+               [&] { numbers.shuffle(1).slice(0, 3); });
+  EXPECT_EQ(numbers.shuffle(1).repeat().slice(25, 30)[0], numbers.shuffle(1).at(1, 5));
+}
+
 TEST(Dataset, IndicesAndRandomNumbersAreTheRecordsOwn) {
   EXPECT_EQ(epoch_of(range(3).map([](int64_t x) { return 10 * x; }).map_with_index([](int64_t i, int64_t x) {
               return x + i;

@@ -118,6 +118,14 @@ TEST_P(Compressed, FilesOfSeveralPartsAreTheirTextsTogether) {
   EXPECT_EQ(source[1], "second");
 }
 
+TEST_P(Compressed, ZerosAfterAGzipMemberAreIgnored) {
+  const std::string padded = lines() + std::string(512, '\0');
+  if (!is_zstd()) {
+    EXPECT_EQ(text(padded), text(lines()));
+  }
+  expect_error(ErrorKind::bad_file, {"[open] x" + end()}, [&] { text(padded + "\1"); });
+}
+
 TEST_P(Compressed, LinesMayCrossPiecesOfMemory) {
   std::mt19937 random(3);
   std::string text;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,6 +70,31 @@ TEST(JsonLines, FlagsMarksAndNumbersThatAreTooLarge) {
   expect_error(ErrorKind::bad_file, {"line 2", "record.x: 1E39 given", "at most 3.40282e+38"}, [&] { records[1]; });
 }
 
+TEST(JsonLines, EmptyLinesAtTheEndOfAFileAreIgnored) {
+  const ScratchFolder folder;
+  folder.write("a.jsonl", "{\"id\": 1}\n\n");
+  folder.write("b.jsonl", "{\"id\": 2}\r\n\r\n\n");
+  folder.write("c.jsonl", "\n");
+  folder.write("d.jsonl", "7");
+  const auto records = json_lines({folder.path()});
+  ASSERT_EQ(records.size(), 3);
+  EXPECT_EQ(records[1].at("id").as_int64(), 2);
+  EXPECT_EQ(records[2].as_int64(), 7);
+  EXPECT_EQ(lines({folder.path()}).size(), 7);
+  expect_error(ErrorKind::bad_file, {"c.jsonl: no line in it"}, [&] { json_lines({folder.path("c.jsonl")}); });
+}
+
+struct Text {
+  std::string text;
+};
+
+TEST(JsonLines, NumbersThatAreNotFiniteMayBeInUnusedFields) {
+  const ScratchFolder folder;
+  const auto path = folder.write("a.jsonl", "{\"text\": \"a\", \"score\": NaN, \"more\": [-Infinity, Infinity]}");
+  EXPECT_EQ(json_lines<Text>({path})[0].text, "a");
+  EXPECT_TRUE(std::isnan(json_lines({path})[0].at("score").as_double()));
+}
+
 TEST(JsonLines, ErrorsNameLineAndField) {
   const ScratchFolder folder;
   const auto start = std::string("{\"text\": \"a\", \"spans\": [], \"seen\": true, \"label\": ");
@@ -80,11 +106,15 @@ TEST(JsonLines, ErrorsNameLineAndField) {
       {start + "1.5}", {"record.label: 1.5E0 given", "whole number"}},
       {start + "\"x\"}", {"record.label: \"x\" given"}},
       {"{\"text\": 3}", {"record.text: 3 given", "a string"}},
-      {"{\"text\": \"a\", \"spans\": [{\"begin\": 0, \"end\": 1}, {\"begin\": 0}]}", {"record.spans.1.end: null given"}},
+      {"{\"text\": \"a\", \"spans\": [{\"begin\": 0, \"end\": 1}, {\"begin\": 0}]}",
+       {"record.spans.1: has no \"end\"."}},
+      {"{\"text\": null}", {"record.text: null given, expected a string"}},
+      {start + "1, \"weight\": NaN}", {"record.weight: NaN given, expected a number"}},
+      {start + "NaN}", {"record.label: NaN given, expected a whole number"}},
       {"{\"text\": \"a\", \"spans\": {}}", {"record.spans: {} given", "an array"}},
       {"[1]", {"record: [1] given", "an object"}},
       {"{\"text\": ", {"column"}},
-      {"", {"an empty line"}},
+      {"\n{\"text\": \"a\"}", {"an empty line"}},
       {start + "1, \"weight\": 1e999}", {"record.weight: ", "at most 1.79769e+308"}},
       {start + "1} 2", {"something follows"}},
       {start + "1, \"label\": 1}", {"twice"}},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,41 @@ TEST(TokenFiles, TellTheirFormat) {
     EXPECT_EQ(all(files), c.tokens) << c.name;
     EXPECT_FALSE(files.knows_documents());
   }
+}
+
+TEST(TokenFiles, OfOtherKindsAreRefused) {
+  const ScratchFolder folder;
+  std::vector<uint32_t> llama, small;
+  std::vector<uint64_t> wide;
+  std::vector<uint16_t> narrow, dna, padded{5};
+  for (uint32_t i = 0; i < 1000; ++i) {
+    const uint32_t random = (i + 1) * 2654435761u >> 8;
+    llama.push_back(70'000 + i), small.push_back(random % 50257), wide.push_back(random % 50257);
+    narrow.push_back(static_cast<uint16_t>(random % 50257)), dna.push_back(static_cast<uint16_t>(random % 4));
+    padded.push_back(0);
+  }
+  const std::string filling(200, '\1');
+  const std::pair<std::string, std::string> cases[] = {
+      {"PK\x03\x04" + filling, "a zip archive"},
+      {"\x80\x02\x8a\x0a" + filling, "a PyTorch checkpoint"},
+      {"\x80\x04\x95" + filling + ".", "a pickle"},
+      {"\x1f\x8b\x08" + filling, "a gzip file"},
+      {bytes_of<uint64_t>(8) + "{\"a\": 1}" + filling, "a safetensors file"},
+      {"Once upon a time, there was a file of text, which had\r\n64 bytes or more.\xc3\xa9\n", "text"},
+      {bytes_of(llama), "a file of uint32 (which TokenSource<uint32_t> reads)"},
+      {bytes_of(small), "a file of uint32 (which TokenSource<uint32_t> reads)"},
+      {bytes_of(wide), "a file of uint32 (which TokenSource<uint32_t> reads)"},
+  };
+  for (const auto& [bytes, kind] : cases) {
+    const std::string path = folder.write("a.bin", bytes);
+    expect_error(ErrorKind::bad_file, {"[open] " + path + ": this is " + kind, "expected uint16 tokens"},
+                 [&] { TokenFiles::open({path}); });
+    if (bytes.size() % 2 == 0) {
+      EXPECT_EQ(TokenFiles::open({path}, {.format = TokenFormat::headerless}).size() * 2, std::ssize(bytes));
+    }
+  }
+  for (const auto& tokens : {narrow, dna, padded, std::vector<uint16_t>(1000)})
+    EXPECT_EQ(TokenFiles::open({folder.write("a.bin", bytes_of(tokens))}).size(), std::ssize(tokens));
 }
 
 TEST(TokenFiles, AMegatronPairHasManyNames) {

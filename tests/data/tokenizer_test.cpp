@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "data/byte_characters.h"
 #include "data/unicode_text.h"
 #include "sharding/diagnostics/error.h"
 #include "sharding/files/file.h"
@@ -142,12 +143,58 @@ TEST_F(TokenizerTest, DecodesMarksOfSpaces) {
 }
 
 TEST_F(TokenizerTest, ReadsGpt2sTwoFiles) {
-  folder.write("two/vocab.json", R"({"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4})");
-  folder.write("two/merges.txt", "#version: 0.2\na b\r\n");
+  std::string bytes;
+  for (const std::string& byte : detail::spelled_bytes())
+    bytes += "\"" + std::string(byte == "\"" || byte == "\\" ? "\\" : "") + byte +
+             "\": " + std::to_string(static_cast<int>(&byte - detail::spelled_bytes().data())) + ", ";
+  const auto write = [&](const std::string& vocabulary) {
+    folder.write("two/vocab.json", vocabulary);
+    folder.write("two/merges.txt", "#version: 0.2\na b\r\n");
+  };
+  write("{" + bytes + R"("ab": 256, "<|endoftext|>": 257})");
   const auto tokenizer = Tokenizer::open(folder.path("two"));
-  EXPECT_EQ(tokenizer.encode("ab a<|endoftext|>").ids, (Ids{3, 2, 0, 4}));
+  EXPECT_EQ(tokenizer.encode("ab a<|endoftext|>").ids, (Ids{256, 32, 97, 257}));
+  const auto expect_other = [&](std::initializer_list<std::string> words) {
+    expect_error(ErrorKind::bad_file, words, [&] { Tokenizer::open(folder.path("two")); });
+  };
+  folder.write("two/tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": false})");
+  Tokenizer::open(folder.path("two"));
+  folder.write("two/tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  expect_other(
+      {"[Tokenizer] ", "tokenizer_config.json.tokenizer_class: \"Qwen2Tokenizer\" given, expected GPT2Tokenizer"});
+  folder.write("two/tokenizer_config.json", R"({"add_prefix_space": true})");
+  expect_other({"tokenizer_config.json.add_prefix_space: true given"});
+  folder.write("two/tokenizer_config.json", "{}");
+  write(R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})");
+  expect_other({"read as GPT-2's, but \"Ā\", a byte, is not in the vocabulary", "Give its tokenizer.json"});
+  write("{" + bytes + R"("ab": 256, "<s>": 257})");
+  expect_other({"read as GPT-2's, but \"<s>\" is neither a byte nor the result of a merge"});
+  write("{" + bytes + R"("ab": 256})");
+  Tokenizer::open(folder.path("two"));
+  folder.write("two/added_tokens.json", R"({"<s>": 257})");
+  expect_other({"added_tokens.json: only a tokenizer.json may have added tokens"});
   expect_error(ErrorKind::bad_file, {"[Tokenizer]", "has neither tokenizer.json nor vocab.json with merges.txt"},
                [&] { Tokenizer::open(folder.path()); });
+}
+
+TEST_F(TokenizerTest, RefusesIdsThatContradictEachOther) {
+  const std::string text = small, at = ".added_tokens: ";
+  const auto with_pad = [&](const std::string& entry) { return with(text, R"({"id": 8, "content": "<pad>"})", entry); };
+  expect_refused(with_pad(R"({"id": 0, "content": "zzz"})"), {at + R"("a" and "zzz" both have the id 0)"});
+  expect_refused(with_pad(R"({"id": 7, "content": "zzz"})"), {at + R"("<s>" and "zzz" both have the id 7)"});
+  expect_refused(with_pad(R"({"id": 5, "content": "a"})"), {at + R"("a" has the ids 0 and 5)"});
+  expect_refused(with_pad(R"({"id": 8, "content": "<s>"})"), {at + R"("<s>" has the ids 7 and 8)"});
+  expect_refused(with_pad(R"({"id": 7, "content": "<s>", "special": true, "lstrip": true})"),
+                 {at + R"("<s>" is there twice with different options)"});
+  expect_refused(with(text, "\"b\": 1", "\"b\": 0"), {R"(.model.vocab: "a" and "b" both have the id 0)"});
+  // The same entry twice, and an entry of the vocabulary, also one that the normalizer spells otherwise.
+  Tokenizer::from_json(with_pad(R"({"id": 7, "content": "<s>", "special": true})"));
+  EXPECT_EQ(Tokenizer::from_json(with_pad(R"({"id": 5, "content": "Ġab"})")).encode("Ġab").ids, (Ids{7, 5}));
+  const std::string lower = with(text, "\"normalizer\": null",
+                                 R"("normalizer": {"type": "Replace", "pattern": {"String": "C"}, "content": "c"})");
+  const std::string upper = with(with(lower, "\"c\": 2", "\"C\": 2"), R"({"id": 8, "content": "<pad>"})",
+                                 R"({"id": 2, "content": "C", "normalized": true})");
+  EXPECT_EQ(Tokenizer::from_json(upper).encode("aC").ids, (Ids{7, 0, 2}));
 }
 
 TEST_F(TokenizerTest, RefusesWhatItCannotDo) {

@@ -58,12 +58,12 @@ class Tokenize : public ::testing::Test {
     return documents;
   }
 
-  // What lies in a folder, the partial files of a stopped run left out.
+  // The files in a folder, without the lock and the partial files of a stopped run.
   Files contents(const std::string& out) const {
     Files files;
     for (const auto& file : std::filesystem::directory_iterator(folder.path(out))) {
       const std::string name = file.path().filename().string();
-      if (!name.ends_with(".partial")) files[name] = folder.read(out + "/" + name);
+      if (!name.ends_with(".partial") && name != ".lock") files[name] = folder.read(out + "/" + name);
     }
     return files;
   }
@@ -101,6 +101,29 @@ TEST_F(Tokenize, ReadsEveryKindOfText) {
   ended.end_of_text = "<end>";
   tokenize_files(ended);
   EXPECT_EQ(documents("ended"), (std::vector<Ids>{{2, 9}, {5, 9}, {9}}));
+}
+
+TEST_F(Tokenize, HaveNoByteOrderMark) {
+  folder.write("a.txt",
+               "\xef\xbb\xbf"
+               "abc");
+  folder.write("b.jsonl", "\xef\xbb\xbf{\"text\": \"ab\"}\n\n");
+  tokenize_files(options("tokens", {"a.txt", "b.jsonl"}));
+  EXPECT_EQ(documents("tokens"), (std::vector<Ids>{{5, 2}, {5}}));
+}
+
+TEST_F(Tokenize, RefusesAFolderThatAnotherRunWrites) {
+  TokenizeOptions job = options("tokens", corpus());
+  job.shard_documents = 100;
+  int refused = 0;
+  const auto expect_locked = [&](const TokenizeProgress&) {
+    testing::expect_error(ErrorKind::bad_file, {"[tokenize] " + job.out + ": another run"},
+                          [&] { tokenize_files(job); });
+    ++refused;
+  };
+  EXPECT_TRUE(tokenize_files(job, expect_locked).is_finished);
+  EXPECT_EQ(refused, 4);
+  EXPECT_TRUE(tokenize_files(job).is_finished);  // the lock ends with its run
 }
 
 TEST_F(Tokenize, DivideTextAtSeparators) {

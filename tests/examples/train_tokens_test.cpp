@@ -126,6 +126,20 @@ TEST_F(TrainTokens, DoNotGoOnWithOtherTokens) {
   EXPECT_TRUE(other.says("Give the same --data, --seq and --seed.")) << other.output;
 }
 
+TEST_F(TrainTokens, NeedSomethingToPredict) {
+  folder_.write("empty.txt", "");
+  folder_.write("short/1.txt", "a"), folder_.write("short/2.txt", "a");
+  for (const std::string eval : {"empty.txt", "short"}) {
+    const Outcome outcome = train_on(texts() + sizes + " --mesh data=2 --eval " + folder_.path(eval));
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_TRUE(
+        outcome.says("[data] the validation set, --eval " + folder_.path(eval) + ": no document has two tokens"))
+        << outcome.output;
+  }
+  const std::string on_short = " --tokenizer " + tokenizer + sizes + " --mesh data=2 --data " + folder_.path("short");
+  EXPECT_TRUE(train_on(on_short).says("[data] the training set: no document has two tokens"));
+}
+
 TEST_F(TrainTokens, SayWhatIsWrong) {
   const auto expect = [&](const std::string& flags, const std::string& words, int exit_code) {
     const Outcome outcome = train_on(flags);

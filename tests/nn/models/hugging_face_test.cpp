@@ -3,10 +3,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "nn/models/from_hugging_face.h"
 #include "nn/models/hugging_face_config.h"
 #include "sharding/files/file.h"
+#include "sharding/files/safetensors.h"
+#include "sharding/files/safetensors_writer.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
@@ -104,6 +107,7 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
   EXPECT_EQ(gemma.attention_softcap, 50);
   EXPECT_EQ(gemma.logit_softcap, 30);
   EXPECT_EQ(gemma.windows, (std::vector<int64_t>{4096, 0}));
+  EXPECT_EQ(config_of(R"("model_type": "gemma2", "hidden_act": "gelu")").activation.function, Activation::gelu);
   const DecoderConfig without = config_of(R"("model_type": "gemma2", "attn_logit_softcapping": null,
                                              "final_logit_softcapping": null, "sliding_window": null)");
   EXPECT_EQ(without.attention_softcap, 0);
@@ -157,6 +161,14 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
              "sliding_attention.",
         refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
                    "chunked_attention"])")},
+       {ErrorKind::bad_file, at + "rope_scaling: \"linear\" given, expected an object.",
+        refused(R"("model_type": "llama", "rope_scaling": "linear")")},
+       {ErrorKind::bad_file, at + "rope_parameters: [2] given, expected an object.",
+        refused(R"("model_type": "llama", "rope_parameters": [2])")},
+       {ErrorKind::bad_file,
+        at + "quantization_config: quantized weights are not supported. Give the folder of the weights in a floating "
+             "type.",
+        refused(R"("model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4})")},
        {ErrorKind::bad_file, at + "num_key_value_heads: \"two\" given, expected an integer.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::bad_file,
@@ -169,6 +181,78 @@ TEST_F(Folder, WithoutWeightsIsRefused) {
   testing::expect_error_with(ErrorKind::bad_file, {"model.safetensors"}, [&] { from_hugging_face(folder); });
   testing::expect_error_with(ErrorKind::bad_file, {"[from_hugging_face]", "config.json"},
                              [&] { from_hugging_face(folder / "no"); });
+}
+
+// Writes weights again without the tensors of these names; those of `renamed` get another name.
+void copy_weights(const fs::path& from, const fs::path& to, const std::map<std::string, std::string>& renamed) {
+  const auto file = SafetensorsFile::open(from);
+  std::vector<TensorEntry> entries;
+  std::map<std::string, std::string> original;
+  for (const std::string& name : file.names()) {
+    const auto found = renamed.find(name);
+    const std::string now = found == renamed.end() ? name : found->second;
+    if (now.empty()) continue;
+    original[now] = name;
+    entries.push_back({now, file.info(name).dtype, file.info(name).shape});
+  }
+  write_safetensors(to, SafetensorsPlan(entries),
+                    [&](const TensorEntry& entry) { return file.bytes(original.at(entry.name)); });
+}
+
+// transformers initializes a new head there.
+TEST_F(Folder, WithoutTheHeadOfAnUntiedModelIsRefused) {
+  for (const std::string family : {"llama", "mixtral", "qwen3"}) {
+    fs::copy(references / family, folder / family);
+    copy_weights(references / family / "model.safetensors", folder / family / "model.safetensors",
+                 {{"lm_head.weight", ""}});
+    testing::expect_error_with(ErrorKind::bad_file,
+                               {"[load_hugging_face] ", "it has no \"lm_head.weight\"", "tie_word_embeddings"},
+                               [&] { from_hugging_face(folder / family); });
+  }
+}
+
+TEST_F(Folder, OfATiedModelMayHaveTheHeadInPlaceOfTheEmbedding) {
+  fs::copy(references / "qwen2_tied", folder / "qwen2");
+  copy_weights(references / "qwen2_tied/model.safetensors", folder / "qwen2/model.safetensors",
+               {{"model.embed_tokens.weight", "lm_head.weight"}});
+  CausalLm expected = from_hugging_face(references / "qwen2_tied");
+  testing::expect_trees_near(from_hugging_face(folder / "qwen2"), expected, 0, "by the head");
+  // An untied model's embedding is not its head.
+  fs::copy(references / "llama", folder / "llama");
+  copy_weights(references / "llama/model.safetensors", folder / "llama/model.safetensors",
+               {{"model.embed_tokens.weight", ""}});
+  testing::expect_error_with(ErrorKind::bad_file, {"it has no \"model.embed_tokens.weight\""},
+                             [&] { from_hugging_face(folder / "llama"); });
+}
+
+TEST_F(Folder, WithTwoSetsOfWeightsIsRefused) {
+  const CausalLm model = from_hugging_face(references / "llama");
+  save_hugging_face(folder / "two", model);
+  from_hugging_face(folder / "two");
+  fs::copy(references / "llama/model.safetensors", folder / "two/model.safetensors");
+  testing::expect_error_with(
+      ErrorKind::bad_file,
+      {"two: it has two sets of weights: model-00001-of-00001.safetensors and model.safetensors. Remove one of them."},
+      [&] { from_hugging_face(folder / "two"); });
+  fs::remove(folder / "two/model.safetensors.index.json");
+  testing::expect_error_with(ErrorKind::bad_file, {"model.safetensors and model-00001-of-00001.safetensors"},
+                             [&] { from_hugging_face(folder / "two"); });
+}
+
+TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
+  fs::copy(references / "llama", folder / "llama");
+  copy_weights(references / "llama/model.safetensors", folder / "llama/model.safetensors",
+               {{"model.norm.weight", ""}, {"model.layers.1.self_attn.k_proj.weight", ""}});
+  testing::expect_error_with(ErrorKind::bad_file,
+                             {"it has no \"model.layers.1.self_attn.k_proj.weight\", \"model.norm.weight\". "},
+                             [&] { from_hugging_face(folder / "llama"); });
+}
+
+TEST_F(Folder, WithPyTorchWeightsAloneSaysHowToConvertThem) {
+  write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
+  write_text(folder / "pytorch_model.bin", "any", "test");
+  testing::expect_error_with(ErrorKind::bad_file, {"[load_hugging_face] ", "pytorch_model.bin", "save_pretrained"},
+                             [&] { from_hugging_face(folder); });
 }
 
 TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
