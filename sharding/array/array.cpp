@@ -7,7 +7,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
@@ -182,7 +185,7 @@ at::Tensor assemble(const ArrayImpl& a) {
          "{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on all "
          "processes.",
          type->to_string(), type->mesh->names(elsewhere));
-  at::Tensor whole = a.local[0].new_zeros(type->shape);
+  at::Tensor whole = a.local[0].new_full(type->shape, no_term);
   const MeshImpl* mesh = type->mesh;
   for (int b = 0; b < mesh->slots(type->own()); ++b) {
     Coordinates coordinates(mesh);
