@@ -52,7 +52,7 @@ struct ShardedLogits {
     std::vector<at::Tensor> parts{block.exponentials.sum(-1), label.masked_fill(block.at.here.eq(0), 0)};
     if (smoothing) {
       const at::Tensor mine = logits.narrow(-1, 0, block.classes);
-      parts.push_back(mine.sum(-1) - max * block.classes);
+      parts.push_back((mine - max.unsqueeze(-1)).sum(-1));  // a sum of the logits alone may overflow
     }
     return at::stack(parts);
   }

@@ -141,7 +141,8 @@ Array logsumexp(Operand x, Dims dims, bool keepdims) {
     return log({nothing, x.where()});
   }
   return reduce_inside(
-      logsumexp_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::logsumexp(t, r.dims, keepdims); },
+      logsumexp_op, {a, x.where()}, r,
+      [&](const at::Tensor& t) { return at::logsumexp(widened_in_graph(t), r.dims, keepdims).to(t.scalar_type()); },
       [&](const Prepared& call, const ShardedReduction& reduction) { return logsumexp_across(call, reduction, r); });
 }
 
