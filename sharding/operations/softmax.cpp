@@ -109,7 +109,11 @@ Array softmax(Operand x, int dim) {
 
 Array log_softmax(Operand x, int dim) {
   return along(
-      log_softmax_op, x, dim, [](const at::Tensor& t, int64_t d) { return at::log_softmax(t, d); }, log_softmax_across);
+      log_softmax_op, x, dim,
+      [](const at::Tensor& t, int64_t d) {
+        return at::log_softmax(float16_widened_in_graph(t), d).to(t.scalar_type());
+      },
+      log_softmax_across);
 }
 
 namespace {

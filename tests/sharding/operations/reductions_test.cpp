@@ -221,7 +221,12 @@ TEST(Reductions, HalfPrecisionAddsUpInFloat32) {
   EXPECT_EQ(logsumexp(x).item<float>(), logsumexp(whole).item<float>());
   const Array many = ones({1 << 17}, float16);  // more than float16 can count
   EXPECT_NEAR(logsumexp(many).item<float>(), 12.78, .01);
-  EXPECT_EQ(logsumexp(device_put(many, NamedSharding(mesh, P{"x"}))).item<float>(), logsumexp(many).item<float>());
+  const Array cut = device_put(many, NamedSharding(mesh, P{"x"}));
+  EXPECT_EQ(logsumexp(cut).item<float>(), logsumexp(many).item<float>());
+  EXPECT_EQ(log_softmax(cut).to_host<float>(), log_softmax(many).to_host<float>());
+  const Array label = array<int32_t>({5}), logits = reshape(many, {1, 1 << 17});
+  EXPECT_NEAR(cross_entropy(logits, label).item<float>(), 11.78, .01);
+  EXPECT_EQ(cross_entropy(reshape(cut, {1, 1 << 17}), label).item<float>(), cross_entropy(logits, label).item<float>());
 }
 
 TEST(Reductions, ThreeCandidatesPerBlockAreLessThanTheDim) {
