@@ -137,8 +137,8 @@ auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOption
   detail::check_micro_batches(options.micro_batches, "pipeline");
   GradientOptions of_part = gradients;
   if (options.micro_batches > 1) of_part.reduce = false, of_part.shard.clear();
-  return [part_loss = detail::PartLoss<F>{std::move(loss_fn)}, options, trained = std::move(trained), of_part,
-          gradients, where](auto&& model, const auto&... batch) {
+  return [part_loss = detail::PartLoss<F>{std::move(loss_fn), options.micro_batches == 1}, options,
+          trained = std::move(trained), of_part, gradients, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);
     detail::AsModel<decltype(model)>& as_given = model;
     return detail::pipeline_of(part_loss, options, trained, of_part, gradients, as_given, batch...);

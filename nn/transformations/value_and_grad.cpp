@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/array_impl.h"
@@ -49,8 +50,15 @@ void tell_of_unplaced(const std::vector<Argument>& arguments) {
 
 namespace {
 
-Leaves checked(Leaves model) {
-  check_distinct(model, "value_and_grad");
+std::string_view argument_of(const Leaf& leaf) { return std::string_view(leaf.path).substr(0, leaf.path.find('.')); }
+
+Leaves checked(Leaves model, bool is_arguments) {
+  for (auto begin = model.begin(), end = model.end(); begin != model.end(); begin = end) {
+    if (is_arguments)
+      end =
+          std::find_if(begin, model.end(), [&](const Leaf& leaf) { return argument_of(leaf) != argument_of(*begin); });
+    check_distinct({begin, end}, "value_and_grad");
+  }
   return model;
 }
 
@@ -80,8 +88,8 @@ std::vector<Array> values_at(const Leaves& model, const std::vector<size_t>& pla
 
 }  // namespace
 
-Training::Training(Leaves model, const Filter& trained, const GradientOptions& options)
-    : model_(checked(std::move(model))),
+Training::Training(Leaves model, const Filter& trained, const GradientOptions& options, bool is_arguments)
+    : model_(checked(std::move(model), is_arguments)),
       trained_(trained_of(model_, trained)),
       tape_(values_at(model_, trained_), options) {}
 

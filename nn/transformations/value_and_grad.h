@@ -42,6 +42,12 @@ inline constexpr bool has_aux = false;
 template <class Loss, class Aux>
 inline constexpr bool has_aux<std::pair<Loss, Aux>> = true;
 
+// Several arguments in place of a model, each with its own gradients.
+template <class Tree>
+inline constexpr bool is_arguments = false;
+template <class... T>
+inline constexpr bool is_arguments<std::tuple<T...>> = true;
+
 inline Array scalar_loss(Array loss) { return loss; }
 // Error (bad_argument): the weight depends on what is trained.
 void check_weight(const Array& weight);
@@ -50,8 +56,9 @@ Array scalar_loss(const WeightedSum& loss);
 // The trained arrays of a model, on a tape of their own.
 class Training {
  public:
-  // Errors: one array in two leaves, a filter that takes nothing that can be trained (bad_argument).
-  Training(Leaves model, const Filter& trained, const GradientOptions& options);
+  // Errors (bad_argument): one array in two leaves; of several arguments, in two leaves of one argument; a filter that
+  // takes nothing that can be trained.
+  Training(Leaves model, const Filter& trained, const GradientOptions& options, bool is_arguments = false);
 
   const Leaves& model() const { return model_; }
   // The arrays for the shadow copy of the model: shadows on the tape for trained arrays, the others as they are.
@@ -89,7 +96,7 @@ template <class F, class Model, class... Args>
 auto value_and_grad_of_checked(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
                                const Args&... args) {
   using Tree = std::remove_const_t<Model>;
-  Training training(leaves(model), trained, options);
+  Training training(leaves(model), trained, options, is_arguments<Tree>);
   if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(args)...});
   Tree shadow = model;
   const std::vector<Array> given = training.shadows();
@@ -193,7 +200,8 @@ requires(!std::convertible_to<Model, Filter> &&
 }
 
 // With numbers of arguments, the gradients of those instead of the first argument's: the gradient itself of one, a
-// std::tuple of several, in the order of the numbers (jax's argnums). Each is any tree.
+// std::tuple of several, in the order of the numbers (jax's argnums). Each is any tree. One array may be in several
+// arguments: each of them gets the gradient of its own use.
 //   const auto [loss, grads] = nn::value_and_grad<0, 2>(loss_fn)(x, w, b);
 //   auto [dx, db] = grads;
 template <size_t First, size_t... Rest, class F>

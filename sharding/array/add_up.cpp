@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <array>
@@ -25,8 +25,10 @@ int64_t cost_of(const Tensors& terms) {
 
 bool is_nothing(const at::Tensor& t) {
   if (!t.is_cpu() || t.numel() < 2 || t.storage().nbytes() != t.itemsize()) return false;
-  const char* const zero = static_cast<const char*>(t.const_data_ptr());
-  return std::all_of(zero, zero + t.itemsize(), [](char byte) { return byte == 0; });
+  const char* const element = static_cast<const char*>(t.const_data_ptr());
+  const char* const sign = element + t.itemsize() - 1;
+  return *sign == (t.is_floating_point() ? '\x80' : 0) &&
+         std::all_of(element, sign, [](char byte) { return byte == 0; });
 }
 
 // At least one.
@@ -61,7 +63,7 @@ at::Tensor sum_of_floats(const Tensors& terms) {
 
 }  // namespace
 
-at::Tensor nothing_like(const at::Tensor& t) { return at::zeros({}, t.options()).expand(t.sizes()); }
+at::Tensor nothing_like(const at::Tensor& t) { return at::full({}, no_term, t.options()).expand(t.sizes()); }
 
 at::Tensor add_up(const Tensors& all) {
   if (all.size() == 1) return all[0];

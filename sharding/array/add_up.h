@@ -5,7 +5,12 @@
 
 namespace tessera::detail {
 
-// Zeros like t that take no memory. Where one tensor of a pending sum has it all, the others are these.
+// Fills the elements that one term of a sum lacks because another has them: x + -0.0 is x for every x, but -0.0 + 0.0
+// is 0.0. Integers and booleans read it as 0.
+constexpr double no_term = -0.0;
+
+// no_term everywhere, like t, without memory for each element. Where one tensor of a pending sum has it all, the others
+// are these.
 at::Tensor nothing_like(const at::Tensor& t);
 
 // terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number

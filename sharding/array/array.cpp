@@ -7,7 +7,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
@@ -25,11 +28,26 @@
 namespace tessera {
 namespace detail {
 
+namespace {
+
+void move_held_arrays(Details& details, std::vector<ArrayPtr>& to) {
+  if (details.source) to.push_back(std::move(details.source));
+  for (Conversion& made : std::exchange(details.conversions, {})) to.push_back(std::move(made.array));
+}
+
+}  // namespace
+
 ArrayImpl::ArrayImpl() = default;
 ArrayImpl::~ArrayImpl() {
-  // What no other holds of a long chain of scalings is destroyed by a loop: recursion would exhaust the stack.
-  ArrayPtr next = details ? std::move(details->source) : nullptr;
-  while (next && next.use_count() == 1 && next->details) next = std::move(next->details->source);
+  // A long chain of scalings or conversions is destroyed by a loop: recursion would exhaust the stack.
+  if (!details) return;
+  std::vector<ArrayPtr> held;
+  move_held_arrays(*details, held);
+  while (!held.empty()) {
+    const ArrayPtr last = std::move(held.back());
+    held.pop_back();
+    if (last.use_count() == 1 && last->details) move_held_arrays(*last->details, held);
+  }
 }
 
 Details& ArrayImpl::detail() { return details.make(); }
@@ -182,7 +200,7 @@ at::Tensor assemble(const ArrayImpl& a) {
          "{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on all "
          "processes.",
          type->to_string(), type->mesh->names(elsewhere));
-  at::Tensor whole = a.local[0].new_zeros(type->shape);
+  at::Tensor whole = a.local[0].new_full(type->shape, no_term);
   const MeshImpl* mesh = type->mesh;
   for (int b = 0; b < mesh->slots(type->own()); ++b) {
     Coordinates coordinates(mesh);

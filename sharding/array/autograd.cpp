@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "sharding/array/abstract_tensor.h"
 #include "sharding/array/add_up.h"
 
 namespace tessera::detail {
@@ -31,6 +32,11 @@ auto make_node() {
 }
 
 bool is_defined(const at::Tensor& t) { return t.defined(); }
+
+at::Tensor zeros(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  if (!options.device().is_meta()) return at::zeros(sizes, options);
+  return abstract_tensor(sizes, static_cast<DType>(c10::typeMetaToScalarType(options.dtype())));
+}
 
 struct FunctionNode : torch::autograd::Node {
   const char* label = "";
@@ -53,7 +59,7 @@ struct FunctionNode : torch::autograd::Node {
     if (!came.empty() && pass == torch::autograd::get_current_graph_task_id()) add_what_came(gradients);
     if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return variable_list(num_outputs());
     for (size_t i = 0; i < gradients.size(); ++i)
-      if (!gradients[i].defined()) gradients[i] = at::zeros(sizes[i], options);
+      if (!gradients[i].defined()) gradients[i] = zeros(sizes[i], options);
     incoming.clear();
     const Tensors given = recorded ? gradients : Tensors();
     Tensors result = backward(std::move(gradients));

@@ -1,6 +1,7 @@
 // Which elements of each local tensor are padding, and how they are written.
 #include "sharding/array/padding.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/count_nonzero.h>
 
@@ -87,6 +88,23 @@ Tensors padded_operand(const char* operation, const ArrayImpl& a, double fill, u
   };
   record_function(operation, a.local, result, cleared, cleared);
   return result;
+}
+
+Tensors expanded_over_padding(const char* operation, const Tensors& local, const Type* result, AxisSet slots) {
+  const auto expanded = [result](const Tensors& tensors) {
+    Tensors all;
+    for (const at::Tensor& t : tensors) all.push_back(t.expand(result->local));
+    return all;
+  };
+  const auto summed = [result, slots, sizes = local[0].sizes().vec()](const Tensors& gradients) {
+    Tensors sums;
+    for (const at::Tensor& t : copies_with_padding(result, slots, gradients, 0, any_dim))
+      sums.push_back(at::sum_to(t, sizes));
+    return sums;
+  };
+  Tensors made = expanded(local);
+  record_function(operation, local, made, summed, expanded);
+  return made;
 }
 
 bool has_clear_padding(const ArrayImpl& a) {

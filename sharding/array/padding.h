@@ -21,6 +21,10 @@ void clear_padding(const Type* type, AxisSet slots, const Tensors& local);
 // from the padding, whatever the operation makes of it.
 Tensors padded_operand(const char* operation, const ArrayImpl& a, double fill, uint64_t dims);
 
+// An operand's tensors, one for each slot, expanded to the blocks of the result, whose padded dims it lacks. Recorded:
+// the padding adds nothing to its gradient.
+Tensors expanded_over_padding(const char* operation, const Tensors& local, const Type* result, AxisSet slots);
+
 // Whether all of the padding is zeros, as it has to be between operations.
 bool has_clear_padding(const ArrayImpl& a);
 

@@ -68,6 +68,7 @@ class Recomputation {
     for (const Array& x : arguments) {
       ArrayPtr a = x.is_absent() ? nullptr : (materialized(x, "remat"), x.impl());
       const bool wanted = a && wants_gradient(*a);
+      has_unplaced_ |= wanted && !a->type->mesh;
       const ArrayPtr root = wanted ? root_parameter(a) : nullptr;
       if (root && std::find(parameters_.begin(), parameters_.end(), root) == parameters_.end())
         parameters_.push_back(root);
@@ -101,7 +102,7 @@ class Recomputation {
     at::AutoGradMode on(true);
     Tensors leaves;
     const std::vector<std::list<Conversion>> kept = take_conversions();
-    Tensors roots = floating_tensors(as_recorded(run_again(again(leaves))));
+    Tensors roots = recorded_tensors(as_recorded(run_again(again(leaves))));
     const size_t activations = leaves.size();
     std::vector<LateGradients> late = leaves_of_parameters();
     for (const LateGradients& l : late) leaves.append(l.leaf->local.begin(), l.leaf->local.end());
@@ -220,11 +221,14 @@ class Recomputation {
 
   friend Arrays tessera::remat(const Function&, const Arrays&, RematPolicy);
 
-  // The tensors that a gradient can come to, in order.
-  static Tensors floating_tensors(const Arrays& arrays) {
+  // Whether a gradient can come to a result. One that was never placed depends on no argument that was placed.
+  bool is_recorded(const Array& x) const {
+    return !x.is_absent() && is_floating(x.dtype()) && (has_unplaced_ || x.impl()->type->mesh);
+  }
+  Tensors recorded_tensors(const Arrays& arrays) const {
     Tensors tensors;
     for (const Array& x : arrays)
-      if (!x.is_absent() && is_floating(x.dtype())) tensors.append(x.impl()->local.begin(), x.impl()->local.end());
+      if (is_recorded(x)) tensors.append(x.impl()->local.begin(), x.impl()->local.end());
     return tensors;
   }
 
@@ -233,6 +237,7 @@ class Recomputation {
   std::shared_ptr<const std::string> module_ = current_module_path();
   mutable std::optional<SavedResults> kept_;
   std::vector<Argument> arguments_;
+  bool has_unplaced_ = false;  // among the arguments that want a gradient
   std::vector<ArrayPtr> parameters_;
   std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
   Tensors inputs_;
@@ -246,13 +251,13 @@ std::vector<Array> remat(const Function& f, const std::vector<Array>& arrays, Re
   const auto again = std::make_shared<const Recomputation>(f, arrays, policy);
   if (again->inputs().empty()) return f(arrays);
   Arrays results = again->run();
-  Tensors outputs = Recomputation::floating_tensors(results);
+  Tensors outputs = again->recorded_tensors(results);
   if (outputs.empty()) return results;
   record_function("remat", again->inputs(), outputs,
                   [again](Tensors gradients) { return again->backward(std::move(gradients)); });
   auto next = outputs.begin();
   for (Array& x : results)
-    if (!x.is_absent() && is_floating(x.dtype()))
+    if (again->is_recorded(x))
       for (at::Tensor& t : x.impl()->local) t = *next++;
   return results;
 }

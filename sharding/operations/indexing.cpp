@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "sharding/array/add_up.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise.h"
@@ -40,7 +41,7 @@ struct Found {
 
 at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset) {
   const Found found(ids, offset, table.size(0));
-  return at::embedding(table, found.place).masked_fill(found.here.logical_not().unsqueeze(-1), 0);
+  return at::embedding(table, found.place).masked_fill(found.here.logical_not().unsqueeze(-1), no_term);
 }
 
 // i0, i1, ...: the dims of n-dimensional ids.
@@ -154,7 +155,7 @@ at::Tensor absent_mask(const at::Tensor& here, int64_t axis, int64_t ndim) {
 at::Tensor taken(const at::Tensor& x, const at::Tensor& ids, int64_t axis, const BlockContext& block) {
   if (block.is_whole("a")) return picked(x, ids, axis);
   const Found found(ids, block.offset("a"), x.size(axis));
-  return picked(x, found.place, axis).masked_fill(absent_mask(found.here, axis, x.dim()), 0);
+  return picked(x, found.place, axis).masked_fill(absent_mask(found.here, axis, x.dim()), no_term);
 }
 
 }  // namespace
@@ -220,7 +221,7 @@ Array take_along_axis(Operand x, const Array& ids, int axis) {
                  const at::Tensor from = spread_over(t[0], all, dim);
                  if (block.is_whole("a")) return at::gather(from, dim, all);
                  const Found found(all, block.offset("a"), t[0].size(dim));
-                 return at::gather(from, dim, found.place).masked_fill(found.here.logical_not(), 0);
+                 return at::gather(from, dim, found.place).masked_fill(found.here.logical_not(), no_term);
                });
   };
   return read_cheaply({take_along_axis_op, x, ids, dim, 0, Read::Finds::element}, look_up);
@@ -298,7 +299,7 @@ at::Tensor add_rows(const at::Tensor& x, const at::Tensor& all, const at::Tensor
   const at::Tensor rows = as_rows(updates, x, ids, axis);
   if (block.is_whole("a")) return rows_added(x, axis, all, rows);
   const Found found(all, block.offset("a"), x.size(axis));
-  return rows_added(x, axis, found.place, rows.masked_fill(absent_mask(found.here, axis, x.dim()), 0));
+  return rows_added(x, axis, found.place, rows.masked_fill(absent_mask(found.here, axis, x.dim()), no_term));
 }
 
 // For each row of a block, the last of the ids that name it; -1 where none does.
@@ -353,8 +354,9 @@ bool divides_ids(const Plan& plan) {
 Array added_once(const Operand& x, const Array& part) {
   const Array& a = x.array();
   const Type* to = on_mesh(a.impl()->type, part.impl()->type->mesh);
-  if (!(to->own() & part.impl()->type->unreduced))
-    return Operand(redistribute(a, sharding_of(with_unreduced(to, part.impl()->type->unreduced)), x.where()),
+  const AxisSet axes = part.impl()->type->unreduced;
+  if (!(to->own() & axes))
+    return Operand(redistribute(a, sharding_of(with_unreduced(with_reduced(to, to->reduced & ~axes), axes)), x.where()),
                    x.where()) +
            Operand(part, x.where());
   return x + Operand(part, x.where());
@@ -368,7 +370,7 @@ Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& 
   const bool parts = divides_ids(*call.plan);
   Array result = run(call, scatter_add_op.name, [&](Locals t, const BlockContext& block) {
     const at::Tensor all = read(verb, as_row(t[1]), block.size("a"));
-    return add_rows(parts ? at::zeros_like(t[0]) : t[0], all, t[1], t[2], scatter.axis, block);
+    return add_rows(parts ? at::full_like(t[0], no_term) : t[0], all, t[1], t[2], scatter.axis, block);
   });
   if (parts) return added_once(x, result);
   return result;

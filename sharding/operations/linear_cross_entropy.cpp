@@ -115,7 +115,7 @@ class ChunkedLoss {
 
  private:
   static at::Tensor wide_zeros(const at::Tensor& like) {
-    return at::zeros(like.sizes(), like.options().dtype(at::toOpMathType(like.scalar_type())));
+    return like.new_zeros(like.sizes(), at::toOpMathType(like.scalar_type()));
   }
 
   // The columns of the kernel that a slot has, with padding and without; it may have padding only.
@@ -132,12 +132,12 @@ class ChunkedLoss {
     const int64_t rows = labels.size(0);
     slot.x = x.detach().reshape({rows, x.size(-1)});
     slot.kernel = (options_.transposed ? kernel.detach().t() : kernel.detach()).narrow(1, 0, columns);
-    const auto wide = slot.x.options().dtype(at::toOpMathType(x.scalar_type()));
+    const at::ScalarType wide = at::toOpMathType(x.scalar_type());
     if (call_.operands > weights_operand) slot.weights = call_.local(weights_operand, s)->detach().reshape({-1});
     slot.labels = read_labels(linear_cross_entropy_op.name, labels, vocab_, options_.ignore_label);
-    slot.at = columns_in(slot.labels, offset, columns, wide.dtype().toScalarType());
-    slot.losses = at::empty({rows}, wide);
-    slot.logits = at::empty({std::min(rows, chunk_), columns}, wide);
+    slot.at = columns_in(slot.labels, offset, columns, wide);
+    slot.losses = slot.x.new_empty({rows}, wide);
+    slot.logits = slot.x.new_empty({std::min(rows, chunk_), columns}, wide);
     if (options_.logit_softcap) slot.capped = at::empty_like(slot.logits);
     return slot;
   }
@@ -184,7 +184,7 @@ class ChunkedLoss {
       s.capped.narrow(0, 0, n).copy_(s.chunk);
       s.chunk.mul_(*options_.logit_softcap);
     }
-    s.most = s.chunk.size(1) ? s.chunk.amax(-1) : at::full({n}, -INFINITY, s.chunk.options());
+    s.most = s.chunk.size(1) ? s.chunk.amax(-1) : s.chunk.new_full({n}, -INFINITY);
   }
 
   // Exponentials, the label's logit and, for label smoothing, all logits; both less the max.

@@ -24,12 +24,14 @@ struct Lookup {
   const Plan::FactorPlace& rows;
   std::vector<const char*> blocks;  // null: another process's
   size_t bytes;                     // of a row
+  at::Tensor absent;                // what a row of another process's adds to the sum
 
   Lookup(const Prepared& call, const Plan::FactorPlace& rows, const std::vector<int>& slots, int64_t vocab)
       : ids(indices("embedding", *call.local(1, slots[0]), vocab).contiguous()), rows(rows) {
     const at::Tensor& table = *call.local(0, slots[0]);
     blocks.resize((rows.size + rows.local - 1) / rows.local);
     bytes = static_cast<size_t>(table.size(1)) * table.itemsize();
+    absent = at::full({table.size(1)}, no_term, table.options().requires_grad(false));
     for (const int s : slots)
       if (const auto number = static_cast<size_t>(rows.offset[s] / rows.local); number < blocks.size())
         blocks[number] = static_cast<const char*>(call.local(0, s)->const_data_ptr());
@@ -39,10 +41,8 @@ struct Lookup {
     const int64_t* const id = ids.const_data_ptr<int64_t>();
     for (int64_t i = from; i < to; ++i, out += bytes) {
       const auto place = std::div(id[i], rows.local);
-      if (const char* block = blocks[place.quot])
-        std::memcpy(out, block + place.rem * bytes, bytes);
-      else
-        std::memset(out, 0, bytes);
+      const char* const block = blocks[place.quot];
+      std::memcpy(out, block ? block + place.rem * bytes : absent.const_data_ptr(), bytes);
     }
   }
 };

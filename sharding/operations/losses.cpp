@@ -22,7 +22,8 @@ const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ...", Lineari
 at::Tensor whole_losses(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options) {
   constexpr int64_t none = -100;
   const bool has_sums = options.label_smoothing || options.z_loss;  // which half precision cannot hold
-  const at::Tensor rows = (has_sums ? widened_in_graph(logits) : logits).reshape({-1, logits.size(-1)});
+  const at::Tensor wide = has_sums ? widened_in_graph(logits) : float16_widened_in_graph(logits);
+  const at::Tensor rows = wide.reshape({-1, logits.size(-1)});
   const Labels read = read_labels(cross_entropy_op.name, labels.reshape({-1}), logits.size(-1), options.ignore_label);
   const at::Tensor columns = read.ignored.defined() ? read.columns.masked_fill(read.ignored, none) : read.columns;
   at::Tensor losses = at::cross_entropy_loss(rows, columns, {}, at::Reduction::None, none, options.label_smoothing);
@@ -52,7 +53,7 @@ struct ShardedLogits {
     std::vector<at::Tensor> parts{block.exponentials.sum(-1), label.masked_fill(block.at.here.eq(0), 0)};
     if (smoothing) {
       const at::Tensor mine = logits.narrow(-1, 0, block.classes);
-      parts.push_back(mine.sum(-1) - max * block.classes);
+      parts.push_back((mine - max.unsqueeze(-1)).sum(-1));  // a sum of the logits alone may overflow
     }
     return at::stack(parts);
   }

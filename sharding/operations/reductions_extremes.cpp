@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "sharding/array/padding.h"
 #include "sharding/operations/elementwise.h"
 #include "sharding/operations/reduction_dims.h"
 #include "sharding/operations/reductions.h"
@@ -34,11 +35,21 @@ struct Extreme {
   bool has_gradient;
 };
 
-// Each element that equals the result gets an equal part of its gradient, on whatever device.
-Tensors shared_among_ties(const ShardedReduction& reduction, const Reduction& r, const Tensors& x,
+// The operand of a reduction as all slots read it, with the fill value in its padding.
+struct Filled {
+  const Type* type;
+  AxisSet slots;
+  Tensors local;
+};
+
+// Each element that equals the result gets an equal part of its gradient, on whatever device. Padding gets none: the
+// extreme of real elements may equal the fill value.
+Tensors shared_among_ties(const ShardedReduction& reduction, const Reduction& r, const Filled& x,
                           const Tensors& extremes, const Tensors& gradients) {
-  const Tensors ties = for_each(
-      x, extremes, [&](const at::Tensor& t, const at::Tensor& e) { return t.eq(with_dims(e, r)).to(t.scalar_type()); });
+  const Tensors ties = for_each(x.local, extremes, [&](const at::Tensor& t, const at::Tensor& e) {
+    return t.eq(with_dims(e, r)).to(t.scalar_type());
+  });
+  clear_padding(x.type, x.slots, ties);
   const Tensors counts =
       reduction.combine(for_each(widened(ties), [&](const at::Tensor& t) { return at::sum(t, r.dims, r.keepdims); }),
                         Collective::all_reduce,
@@ -50,9 +61,10 @@ Tensors shared_among_ties(const ShardedReduction& reduction, const Reduction& r,
 
 Across extreme_across(const Extreme& extreme, const Prepared& call, const ShardedReduction& reduction,
                       const Reduction& r) {
-  const Tensors x = locals(call, 0);
-  const Tensors results = reduction.combine(
-      for_each(x, [&](const at::Tensor& t) { return extreme.kernel(t, r.dims, r.keepdims); }), extreme.collective);
+  const Filled x{call.array[0]->type, call.plan->slots, locals(call, 0)};
+  const Tensors results =
+      reduction.combine(for_each(x.local, [&](const at::Tensor& t) { return extreme.kernel(t, r.dims, r.keepdims); }),
+                        extreme.collective);
   if (!extreme.has_gradient) return {results};
   return {results, [=](const Tensors& gradients) { return shared_among_ties(reduction, r, x, results, gradients); }};
 }

@@ -109,7 +109,11 @@ Array softmax(Operand x, int dim) {
 
 Array log_softmax(Operand x, int dim) {
   return along(
-      log_softmax_op, x, dim, [](const at::Tensor& t, int64_t d) { return at::log_softmax(t, d); }, log_softmax_across);
+      log_softmax_op, x, dim,
+      [](const at::Tensor& t, int64_t d) {
+        return at::log_softmax(float16_widened_in_graph(t), d).to(t.scalar_type());
+      },
+      log_softmax_across);
 }
 
 namespace {
@@ -141,7 +145,8 @@ Array logsumexp(Operand x, Dims dims, bool keepdims) {
     return log({nothing, x.where()});
   }
   return reduce_inside(
-      logsumexp_op, {a, x.where()}, r, [&](const at::Tensor& t) { return at::logsumexp(t, r.dims, keepdims); },
+      logsumexp_op, {a, x.where()}, r,
+      [&](const at::Tensor& t) { return at::logsumexp(widened_in_graph(t), r.dims, keepdims).to(t.scalar_type()); },
       [&](const Prepared& call, const ShardedReduction& reduction) { return logsumexp_across(call, reduction, r); });
 }
 

@@ -1,10 +1,44 @@
 // Padding filled before an operation, and cleared after it.
 #include "sharding/propagation/padded_operands.h"
 
+#include <numeric>
+
 #include "sharding/array/autograd.h"
 #include "sharding/array/padding.h"
 
 namespace tessera::detail {
+namespace {
+
+bool lacks_padded_dim(const Type& operand, const Type& result) {
+  for (size_t from_end = 1; from_end <= result.shape.size(); ++from_end)
+    if (result.is_padded(result.shape.size() - from_end) &&
+        (from_end > operand.shape.size() || !operand.is_padded(operand.shape.size() - from_end)))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+void expand_over_padding(Prepared& call, const CallSite& site) {
+  const Plan& plan = *call.plan;
+  if (plan.fill != 1 || call.operands == 1) return;
+  for (int i = 0; i < call.operands; ++i) {
+    const ArrayImpl& a = *call.array[i];
+    if (!is_recorded(a.local[0]) || !lacks_padded_dim(*a.type, *plan.out[0])) continue;
+    Tensors given;
+    for (int s = 0; s < plan.runs; ++s) given.push_back(*call.local(i, s));
+    ArrayPtr read = make_array(with_dtype(plan.out[0], a.type->dtype), plan.slots,
+                               expanded_over_padding(site.operation.name, given, plan.out[0], plan.slots));
+    read->weight = a.weight;
+    read->layout = a.layout;
+    Owned& own = call.own();
+    own.every_slot.resize(plan.runs);
+    std::iota(own.every_slot.begin(), own.every_slot.end(), 0);
+    call.array[i] = read.get();
+    call.index[i] = own.every_slot.data();
+    own.padded.push_back(std::move(read));
+  }
+}
 
 void read_padded(Prepared& call, const CallSite& site, int i) {
   const ArrayImpl& a = *call.array[i];

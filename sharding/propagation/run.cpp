@@ -290,6 +290,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     if (call.array[i]->awaited) materialized(*operands[i], site.operation.name);  // a later product, as it is
     if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
+  if (call.plan->is_padded) expand_over_padding(call, site);
   if (checks) check_types(call, site.operation);
   if (are_operations_watched()) watch(call, site, kind, arrays);
 }

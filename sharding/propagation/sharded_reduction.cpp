@@ -31,6 +31,10 @@ at::Tensor widened_in_graph(const at::Tensor& t) {
   return wide == t.scalar_type() ? t : t.to(wide);
 }
 
+at::Tensor float16_widened_in_graph(const at::Tensor& t) {
+  return t.scalar_type() == at::kHalf && t.is_cpu() ? widened_in_graph(t) : t;
+}
+
 at::Tensor widened(const at::Tensor& t) { return widened_in_graph(t.requires_grad() ? t.detach() : t); }
 
 Tensors widened(const Tensors& tensors) {

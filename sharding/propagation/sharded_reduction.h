@@ -41,6 +41,9 @@ at::Tensor widened(const at::Tensor& t);
 Tensors widened(const Tensors& tensors);
 // The same within the graph.
 at::Tensor widened_in_graph(const at::Tensor& t);
+// The same of float16 on a CPU alone, where LibTorch's log_softmax adds up exponentials in float16: more than 65504
+// overflow.
+at::Tensor float16_widened_in_graph(const at::Tensor& t);
 
 // Whether the result may be differentiated twice: only LibTorch's own kernels, on whole dims, support that.
 bool needs_whole_dims(const Prepared& call);

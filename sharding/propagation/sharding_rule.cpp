@@ -86,6 +86,12 @@ class Binder {
       for (size_t d = 0; d < type->shape.size(); ++d)
         rule_.in.back().push_back(broadcast(static_cast<int>(ndim - type->shape.size() + d), type->shape[d]));
     }
+    // A dimension of size 1 that no operand broadcasts keeps its sharding, which may be padded.
+    for (size_t i = 0; i < operands_.size(); ++i)
+      for (size_t d = 0; d < rule_.in[i].size(); ++d) {
+        const int k = static_cast<int>(ndim - rule_.in[i].size() + d);
+        if (rule_.factors[k].size == 1 && operands_[i]->shape[d] == 1) rule_.in[i][d] = {k};
+      }
     rule_.out.emplace_back();
     for (size_t k = 0; k < ndim; ++k) rule_.out.back().push_back({static_cast<int>(k)});
     return std::move(rule_);

@@ -1,6 +1,7 @@
 // The local engine: all devices of a group are slots of this process.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
@@ -16,7 +17,7 @@ namespace tessera::detail {
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   std::vector<int64_t> sizes = t.sizes().vec();
   sizes[dim] *= n;
-  at::Tensor whole = t.new_zeros(sizes);
+  at::Tensor whole = t.new_full(sizes, no_term);
   block(whole, dim, i, n).copy_(t);
   return whole;
 }
@@ -103,7 +104,7 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       for (size_t i = 0; i < out.size(); ++i) out[i] = padded(in[i], e.dim, i, n);
       return;
     case Collective::keep_first:
-      for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::zeros_like(in[0]);
+      for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::full_like(in[0], no_term);
       return;
     case Collective::all_reduce_max:
       return fill(folded(in, at::maximum));

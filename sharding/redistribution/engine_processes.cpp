@@ -2,6 +2,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
@@ -13,6 +14,7 @@
 #include <atomic>
 #include <map>
 
+#include "sharding/array/add_up.h"
 #include "sharding/array/short_tensors.h"
 #include "sharding/distributed/process_group.h"
 #include "sharding/redistribution/engine.h"
@@ -80,7 +82,7 @@ class Crossing {
       case Collective::pad:
         return each([&](const at::Tensor& t, int number) { return padded(t, e_.dim, number, e_.devices); });
       case Collective::keep_first:
-        return each([&](const at::Tensor& t, int number) { return number == 0 ? t : at::zeros_like(t); });
+        return each([&](const at::Tensor& t, int number) { return number == 0 ? t : at::full_like(t, no_term); });
       case Collective::all_reduce:
         return sum();
       case Collective::all_reduce_max:

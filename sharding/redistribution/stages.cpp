@@ -2,13 +2,14 @@
 #include "sharding/redistribution/stages.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
@@ -108,7 +109,7 @@ ArrayPtr made_from(const ArrayImpl& a, const Type* type, Tensors local) {
 Tensors no_gradients(const Tensors& like) {
   Tensors none(like.size());
   for (size_t i = 0; i < like.size(); ++i)
-    if (!is_leaf(like[i])) none[i] = at::zeros({}, like[i].options()).expand(like[i].sizes());
+    if (!is_leaf(like[i])) none[i] = nothing_like(like[i]);
   return none;
 }
 
@@ -168,7 +169,7 @@ ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* st
 
 // ---- from a stage to the whole mesh
 
-// A pending sum over the cut axis: the value on this stage, zeros on the others.
+// A pending sum over the cut axis, of the value on this stage.
 ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Cause& cause) {
   const MeshImpl *stage = start->type->mesh, *whole = stage->parent;
   const Type* type = with_unreduced(type_on(start->type, whole), cut_of(stage));
@@ -179,7 +180,8 @@ ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Cause& caus
     Tensors all(whole->slots(type->slots));
     for (size_t i = 0; i < places.size(); ++i) all[places[i]] = x[i].detach();
     for (at::Tensor& t : all)
-      if (!t.defined()) t = at::zeros(type->local, at::TensorOptions(scalar_type(type->dtype)).device(whole->device));
+      if (!t.defined())
+        t = at::full(type->local, no_term, at::TensorOptions(scalar_type(type->dtype)).device(whole->device));
     return all;
   };
   Tensors local = there(start->local);

@@ -3,10 +3,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/full_like.h>
 
 #include <utility>
 
+#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/redistribution/communicate.h"
@@ -66,7 +67,7 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
   {
     at::AutoGradMode off(false);
     if (process_along(to->mesh, axes, Coordinates(to->mesh)) != 0)
-      for (at::Tensor& t : local) t = at::zeros_like(t);
+      for (at::Tensor& t : local) t = at::full_like(t, no_term);
     local = sum_along(axes, local, {.cause = cause, .from = from, .to = to});
   }
   const int n = to->mesh->count(axes);

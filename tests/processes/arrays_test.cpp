@@ -49,6 +49,19 @@ TEST(ManyProcesses, EveryPairOfPlacements) {
   std::cout << cases << " moves\n";
 }
 
+TEST(ManyProcesses, ZerosKeepTheirSign) {
+  const at::Tensor zeros = at::full({8, 16}, -0.0, at::kFloat);
+  const Array ids = array<int32_t>({0, 7, 3, 4, 4, 5, 6, 1});
+  on_every_way([&](Mesh mesh, Mesh) {
+    for (const PartitionSpec& spec : placements(mesh, {8, 16}, /*with_reduced=*/true)) {
+      SCOPED_TRACE(spec.to_string());
+      const Array x = placed(zeros, mesh, spec);
+      for (const Array& y : {x, take(x, ids, 0), take(x, ids, 1), embedding(x, ids), scatter_add(x, ids, x)})
+        EXPECT_TRUE(whole(y).signbit().all().item<bool>()) << y.type_string();
+    }
+  });
+}
+
 TEST(ManyProcesses, BetweenMeshesInAnotherOrder) {
   const at::Tensor x = random_tensor({8, 16}, 1), weights = random_tensor({8, 16}, 2);
   on_every_way([&](Mesh here, Mesh) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/transformations/cast.h"
+#include "nn/transformations/pipeline.h"
 #include "nn/transformations/remat.h"
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
@@ -217,6 +218,36 @@ TEST(AccumulateGradients, HalfPrecisionAddsUpInFloat32) {
 }
 
 // ---- what is refused
+
+struct PaddedModel {
+  Array v, w;
+};
+
+TEST(AccumulateGradients, AGradientIsPaddedAsItsParameterIs) {
+  const Mesh mesh = make_mesh({{"a", 8}});
+  const auto weighted = [](const PaddedModel& m, const Array& x) {
+    return WeightedSum{sum(square(m.v)) + sum(square(m.w)), sum(square(x))};
+  };
+  const auto unused = [](const PaddedModel& m, const Array& x) {
+    return WeightedSum{sum(square(m.v)), sum(square(x))};
+  };
+  for (const int64_t size : {1, 5, 8}) {
+    const PaddedModel model{device_put(ones({4}), NamedSharding(mesh, {})),
+                            device_put(ones({size, 4}), NamedSharding(mesh, P{{"a", uneven::pad}}))};
+    const std::string type = model.w.type_string();
+    const auto check = [&](const auto& loss) {
+      for (const int64_t n : {1, 2})
+        for (const bool reduce : {true, false}) {
+          EXPECT_EQ(accumulate_gradients(loss, n, {.reduce = reduce})(model, ones({2, 1})).second.w.type_string(),
+                    type);
+          EXPECT_EQ(pipeline(loss, {.micro_batches = n}, GradientOptions{.reduce = reduce})(model, ones({2, 1}))
+                        .second.w.type_string(),
+                    type);
+        }
+    };
+    check(weighted), check(unused);
+  }
+}
 
 TEST(AccumulateGradientsErrors, NoRows) {
   expect_error_with(ErrorKind::uneven, {"[accumulate_gradients]", "float64[0,4] has no rows", "2 micro-batches"}, [] {

@@ -167,6 +167,25 @@ TEST(ValueAndGrad, of_arguments_by_their_numbers) {
   expect_near(aux, b + 1, tolerance, "aux");
 }
 
+TEST(ValueAndGrad, one_array_may_be_several_arguments) {
+  const Array x = normal(Key(1), {4});
+  const auto f = [](const Array& a, const Array& b) { return sum(a * b * b); };
+  for (const auto& [name, layout] : strategies()) {
+    const Array y = device_put(x, NamedSharding(layout.mesh(), {}));
+    const auto [of_a, of_b] = grad<0, 1>(f)(y, y);
+    expect_near(of_a, x * x, tolerance, name);
+    expect_near(of_b, 2 * x * x, tolerance, name);
+  }
+  const auto inner = [&](const Array& w) {  // the sum of w^2 and 2 w^2
+    const auto [of_a, of_b] = grad<0, 1>(f)(w, w);
+    return sum(of_a + of_b);
+  };
+  expect_near(grad(inner)(x), 6 * x, tolerance, "a second derivative");
+  const auto of_pairs = [&](const std::pair<Array, Array>& p, const Array& b) { return f(p.first, p.second) + sum(b); };
+  testing::expect_error_with(ErrorKind::bad_argument, {"0.0 and 0.1 are one and the same array"},
+                             [&] { grad<0, 1>(of_pairs)(std::pair(x, x), x); });
+}
+
 TEST(ValueAndGrad, nests_without_mixing) {
   const auto cube = [](const Scalar& s) { return s.x * s.x * s.x; };
   const auto slope_squared = [&](const Scalar& s) {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "sharding/accounting/forecast.h"
+#include "sharding/autodiff/remat.h"
 #include "sharding/random/random.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
@@ -21,6 +22,51 @@ Array on(const Mesh& mesh, Shape shape, const PartitionSpec& spec, DType dtype =
 }
 
 // ---- meshes
+
+TEST(AbstractMesh, ArraysThatWereNeverPlacedMayJoinInAndComeOutOfRemat) {
+  using List = std::vector<Array>;
+  const Array table = array<float>({1, 2, 3, 4}), ids = array<int32_t>({0, 1, 1, 3}), kernel = ones({4, 8});
+  const std::pair<const char*, std::function<Array(const Array&)>> losses[] = {
+      {"a constant made inside",
+       [&](const Array& w) {
+         const List r = remat(
+             [](const List& x) -> List {
+               return {matmul(x[0], x[0]), array<float>({1, 2, 3, 4})};
+             },
+             {w});
+         return sum(r[0] * r[1]);
+       }},
+      {"an argument handed through",
+       [&](const Array& w) {
+         const List r = remat([](const List& x) -> List { return {matmul(x[0], x[0]), x[1]}; }, {w, table});
+         return sum(r[0] * r[1]);
+       }},
+      {"an unused result",
+       [&](const Array& w) {
+         const List r = remat([&](const List& x) -> List { return {take(x[0], ids, 0), x[0] * 2}; }, {square(w)});
+         return sum(r[1]);
+       }},
+      {"labels", [&](const Array& w) { return linear_cross_entropy(w, kernel, ids); }},
+      {"labels and weights",
+       [&](const Array& w) {
+         return linear_cross_entropy(w, kernel, ids, {.weights = table, .label_smoothing = .1, .chunk = 3});
+       }},
+      {"ids of a product", [&](const Array& w) { return sum(take(matmul(w, w), ids, 0) * scatter_add(w, ids, w)); }},
+  };
+  for (const auto& [what, loss] : losses)
+    for (const PartitionSpec& spec : {P{}, P{"data"}}) {
+      std::string types[2];
+      for (const bool is_abstract : {false, true}) {
+        const Mesh mesh = make_mesh({{"data", 2}}, {.abstract = is_abstract});
+        CommLedger ledger;
+        Tape tape({on(mesh, {4, 4}, spec)});
+        const Array value = loss(tape.shadows()[0]);
+        types[is_abstract] = value.type_string() + " " + tape.gradients(value)[0].type_string();
+        for (const CommRecord& r : ledger.records()) types[is_abstract] += " " + r.kind + " " + std::to_string(r.bytes);
+      }
+      EXPECT_EQ(types[true], types[false]) << what;
+    }
+}
 
 TEST(AbstractMesh, IsAMeshOfItsOwn) {
   const std::vector<MeshAxis> axes{{"data", 4}, {"model", 2}};

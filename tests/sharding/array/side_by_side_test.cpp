@@ -176,6 +176,10 @@ TEST(AddUp, NothingAddsNothing) {
   EXPECT_EQ(nothing.storage().nbytes(), sizeof(float));
   EXPECT_TRUE(add_up({nothing, x, nothing}).is_same(x));
   EXPECT_TRUE(at::equal(add_up({nothing, nothing}), at::zeros({3, 5})));
+  EXPECT_TRUE(at::add(nothing, at::full({3, 5}, -0.0)).signbit().all().item<bool>());
+  EXPECT_FALSE(at::add(nothing, at::zeros({3, 5})).signbit().any().item<bool>());
+  const at::Tensor most = at::full({}, std::numeric_limits<int64_t>::min(), at::kLong).expand({3});  // has its bits
+  EXPECT_EQ(add_up({most, at::ones({3}, at::kLong)})[0].item<int64_t>(), std::numeric_limits<int64_t>::min() + 1);
   EXPECT_TRUE(at::equal(add_up({x, at::ones({}).expand({3, 5}), nothing}), x.add(1)));
 }
 

@@ -288,6 +288,26 @@ TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
   EXPECT_EQ(sign(array<int32_t>({-4, 0, 5})).to_host<int32_t>(), (std::vector<int32_t>{-1, 0, 1}));
 }
 
+TEST(ElementwiseTest, PaddingAddsNothingToTheGradientOfABroadcastDivisor) {
+  const NamedSharding padded(make_mesh({{"x", 4}}), P{{"x", uneven::pad}});
+  for (const Shape& shape : {Shape{}, Shape{1}})
+    for (const Array& x : {full({3}, 2), device_put(full({3}, 2), padded)}) {
+      Tape tape({x, zeros(shape)});
+      const std::vector<Array> gradients = tape.gradients(sum(tape.shadows()[0] / tape.shadows()[1]));
+      EXPECT_EQ(gather(gradients[0]).to_host<float>(), std::vector<float>(3, INFINITY));
+      EXPECT_EQ(gather(gradients[1]).item<float>(), -INFINITY);
+    }
+}
+
+TEST(ElementwiseTest, ADimOfSizeOneKeepsItsPadding) {
+  const Array x = device_put(ones({1, 2}), NamedSharding(make_mesh({{"x", 4}}), P{{"x", uneven::pad}}));
+  for (const Array& y : {x * 2, x * full({}, 2), x + ones({2}), x + x}) {
+    EXPECT_EQ(y.type_string(), "float32[1+3@x,2]");
+    EXPECT_EQ(gather(y).to_host<float>(), (std::vector<float>{2, 2}));
+  }
+  EXPECT_EQ(gather(x + ones({3, 2})).to_host<float>(), std::vector<float>(6, 2));
+}
+
 TEST(ElementwiseTest, ACubeRootHasJaxsGradientAtZero) {
   const Array x = array({-8.F, -0.F, 0.F, 27.F});
   Tape tape({x});

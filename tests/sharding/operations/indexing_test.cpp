@@ -53,6 +53,32 @@ TEST(IndexingTest, InfinityInAnotherBlockStaysThere) {
   EXPECT_EQ(embedding(table, array<int32_t>({0, 1})).to_host<float>(), (std::vector<float>{1, 2}));
 }
 
+std::vector<bool> signs(const Array& x) {
+  std::vector<bool> negative;
+  for (const float value : gather(astype(x, float32)).to_host<float>()) negative.push_back(std::signbit(value));
+  return negative;
+}
+
+TEST(IndexingTest, ZerosKeepTheirSign) {
+  const Mesh mesh = two_by_two();
+  const Array ids = array<int32_t>({0, 1, 2, 3}), updates = astype(array<float>({-0., 0, 0, -0.}, {4, 1}), float32);
+  const std::vector<bool> given{true, false, true, true}, added{true, false, false, true};
+  for (const DType dtype : {float16, float32, float64})
+    for (const PartitionSpec& spec : {P{}, P{"a"}, P{{"b", "a"}}, P{}.unreduced({"a"}), P{"b"}.unreduced({"a"})})
+      for (const PartitionSpec& of_ids : {P{}, P{"a"}, P{"b"}}) {
+        const Array x = placed(astype(array<float>({-0., 0, -0., -1}, {4, 1}), dtype), mesh, spec);
+        const Array at = placed(ids, mesh, of_ids);
+        SCOPED_TRACE(x.type_string() + " " + at.type_string());
+        EXPECT_EQ(signs(x), given);
+        EXPECT_EQ(std::signbit(astype(x, float32).to_host<float>()[0]), true);  // a pending sum is added up here
+        EXPECT_EQ(signs(take(x, at, 0)), given);
+        EXPECT_EQ(signs(x.at(at)), given);
+        EXPECT_EQ(signs(take_along_axis(x, reshape(at, {4, 1}), 0)), given);
+        EXPECT_EQ(signs(embedding(x, at)), given);
+        EXPECT_EQ(signs(scatter_add(x, at, placed(updates, mesh, of_ids))), added);
+      }
+}
+
 // ---- placements
 
 TEST(IndexingTest, ALookupInAShardedDimIsAPendingSumAndGathersNothing) {
@@ -103,6 +129,17 @@ TEST(IndexingTest, TheTargetOfAPendingScatterSendsItsGradientOnce) {
   const Array loss = sum(scatter_add(tape.shadows()[0], ids, placed(ones({4, 2}), mesh, P{"a"})) * 3.0);
   EXPECT_EQ(tape.gradients(loss)[0].to_host<float>(), std::vector<float>(8, 3));
   for (const CommRecord& record : ledger.records()) EXPECT_FALSE(record.backward) << record.result;
+}
+
+TEST(IndexingTest, TheTargetOfAPendingScatterMayBeReduced) {
+  const Mesh mesh = two_by_two();
+  const Array ids = placed(array<int32_t>({1, 1, 0, 3}), mesh, P{"a"});
+  Tape tape({placed(counting({4, 2}), mesh, P{})});
+  const Array x = reshard(tape.shadows()[0], P{}.reduced({"a"}));
+  const Array y = scatter_add(x, ids, placed(ones({4, 2}), mesh, P{"a"}));
+  EXPECT_EQ(y.type_string(), "float32[4,2]{U:a}");
+  EXPECT_EQ(detached(y).to_host<float>(), (std::vector<float>{1, 2, 4, 5, 4, 5, 7, 8}));
+  EXPECT_EQ(tape.gradients(sum(y * 3.0))[0].to_host<float>(), std::vector<float>(8, 3));
 }
 
 // ---- errors

@@ -37,6 +37,14 @@ TEST(Losses, NothingToAverageIsZeroAndTeachesNothing) {
   }
 }
 
+TEST(Losses, SmoothedLossesDoNotOverflowWithTheirLogits) {
+  const Array logits = full({1, vocab}, std::numeric_limits<double>::lowest(), float64);
+  for (const PartitionSpec& spec : {P{}, P{none, "a"}}) {
+    const Array x = device_put(logits, NamedSharding(make_mesh({{"a", 2}}), spec));
+    EXPECT_NEAR(outcome(x, labels_of({3}), {.label_smoothing = .1}).first, std::log(vocab), 1e-12) << x.type_string();
+  }
+}
+
 // The ignored label may be one of the vocabulary, as the padding of most tokenizers is, or one that labels cannot hold.
 TEST(Losses, AnyLabelMayBeIgnored) {
   const at::Tensor logits = random_tensor({4, vocab}, 1), three = logits.slice(0, 0, 3);

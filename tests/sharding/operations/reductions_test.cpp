@@ -169,6 +169,24 @@ TEST(Reductions, GradientsAtTiesAndZerosAreThoseOfJax) {
   }
 }
 
+TEST(Reductions, PaddingIsFilledWithInfinitiesAndIsNoTie) {
+  const auto largest = [](const Array& a) { return max(a); };
+  const auto smallest = [](const Array& a) { return min(a); };
+  for (const PartitionSpec& spec : {P{}, P{{"x", uneven::pad}}}) {
+    const std::vector<float> low(5, -infinity), high(5, infinity);
+    expect_values(gradient(spec, low, largest), std::vector<float>(5, .2F));
+    expect_values(gradient(spec, high, smallest), std::vector<float>(5, .2F));
+    expect_values(gradient(spec, {-infinity, 1, -infinity}, smallest), {.5, 0, .5});
+    expect_values(gradient(spec, low, [](const Array& a) { return logsumexp(a); }), std::vector<float>(5, nan));
+    const auto at = [&](const std::vector<float>& values) {
+      return device_put(array<float>(values, {5}), NamedSharding(make_mesh({{"x", 4}}), spec));
+    };
+    EXPECT_EQ(argmax(at(low)).item<int32_t>(), 0);
+    EXPECT_EQ(argmin(at(high)).item<int32_t>(), 0);
+    expect_values(softmax(at(low)).to_host<float>(), std::vector<float>(5, nan));
+  }
+}
+
 TEST(Reductions, InfinitiesAndNoNumbers) {
   const Mesh mesh = make_mesh({{"x", 4}});
   for (const PartitionSpec& spec : {P{}, P{"x"}}) {
@@ -201,6 +219,14 @@ TEST(Reductions, HalfPrecisionAddsUpInFloat32) {
   EXPECT_EQ(softmax(x).to_host<float>()[0], 1.0F / 4096);
   EXPECT_EQ(norm(x).item<float>(), 64);
   EXPECT_EQ(logsumexp(x).item<float>(), logsumexp(whole).item<float>());
+  const Array many = ones({1 << 17}, float16);  // more than float16 can count
+  EXPECT_NEAR(logsumexp(many).item<float>(), 12.78, .01);
+  const Array cut = device_put(many, NamedSharding(mesh, P{"x"}));
+  EXPECT_EQ(logsumexp(cut).item<float>(), logsumexp(many).item<float>());
+  EXPECT_EQ(log_softmax(cut).to_host<float>(), log_softmax(many).to_host<float>());
+  const Array label = array<int32_t>({5}), logits = reshape(many, {1, 1 << 17});
+  EXPECT_NEAR(cross_entropy(logits, label).item<float>(), 11.78, .01);
+  EXPECT_EQ(cross_entropy(reshape(cut, {1, 1 << 17}), label).item<float>(), cross_entropy(logits, label).item<float>());
 }
 
 TEST(Reductions, ThreeCandidatesPerBlockAreLessThanTheDim) {

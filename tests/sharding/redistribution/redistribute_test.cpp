@@ -56,6 +56,19 @@ void each_pair(const Mesh (&meshes)[2], const std::vector<PartitionSpec>& all, c
   std::cout << all.size() * all.size() * 2 << " cases\n";
 }
 
+TEST(Redistribute, ALongChainIsDestroyedByALoop) {
+  const Mesh mesh = make_mesh({{"a", 2}});
+  const NamedSharding placings[] = {NamedSharding(mesh, P{}), NamedSharding(mesh, P{"a"})};
+  const auto chain = [&](Array x) {  // whose first array holds the others
+    for (int i = 1; i <= 100'000; ++i) x = redistribute(x, placings[i % 2]);
+    return x;
+  };
+  const Array x = placed(at::ones({2}, at::kDouble), mesh, P{});
+  EXPECT_EQ(chain(x).to_host<double>(), (std::vector<double>{1, 1}));
+  Tape tape({x});
+  EXPECT_EQ(tape.gradients(sum(chain(tape.shadows()[0])))[0].to_host<double>(), (std::vector<double>{1, 1}));
+}
+
 TEST(Redistribute, EveryPairOfPlacements) {
   const Mesh meshes[] = {make_mesh(grid), make_mesh(grid, {.private_replicas = true})};
   const auto all = placements(meshes[0], {6, 12}, /*with_reduced=*/true);
