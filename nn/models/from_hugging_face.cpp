@@ -15,7 +15,6 @@
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
-#include "sharding/placement/block_size.h"
 
 namespace tessera::nn {
 
@@ -96,22 +95,8 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 
 }  // namespace
 
-int64_t padded_vocab(int64_t vocab, const Layout& layout) {
-  for (const Rule& rule : layout.rules()) {
-    if (rule.logical != "vocab") continue;
-    if (rule.uneven == uneven::pad) return vocab;
-    int64_t n = 1;
-    for (const std::string& axis : rule.mesh_axes)
-      if (layout.mesh().has_axis(axis)) n *= layout.mesh().size(axis);
-    return tessera::detail::block_size(vocab, n) * n;
-  }
-  return vocab;
-}
-
 CausalLm from_hugging_face(const fs::path& folder, const Layout& layout, const FromHuggingFace& options) {
-  DecoderConfig config = config_in(folder, options);
-  config.vocab_rows = padded_vocab(config.vocab, layout);
-  return loaded(folder, config, layout);
+  return loaded(folder, config_in(folder, options), layout);
 }
 
 CausalLm from_hugging_face(const fs::path& folder, const FromHuggingFace& options) {
