@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "nn/checkpoint/hugging_face.h"
+#include "nn/checkpoint/save.h"
 #include "nn/models/hugging_face_config.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/diagnostics/fail.h"
@@ -108,11 +109,15 @@ void save_hugging_face(const fs::path& folder, const CausalLm& model, const std:
   const DecoderConfig& config = copy.config();
   const Leaves all = leaves_of(copy);
   const DType dtype = all.front().value->dtype();
-  const std::string text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype);
+  std::string text;
+  together(all, folder, "save",
+           [&] { text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype); });
   save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
-  if (process_index() != 0) return;
-  write_text(folder / "config.json", text, "save_hugging_face");
-  if (from) copy_files(*from, folder);
+  together(all, folder, "save", [&] {
+    if (process_index() != 0) return;
+    write_text(folder / "config.json", text, "save_hugging_face");
+    if (from) copy_files(*from, folder);
+  });
 }
 
 }  // namespace tessera::nn
