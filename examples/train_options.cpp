@@ -40,7 +40,9 @@ std::vector<std::string> mesh_axes_of(const std::string& flag, const std::string
 
 Rule rule_of(const std::string& name, const std::string& value, const std::vector<MeshAxis>& mesh) {
   if (value == "replicated") return {name, replicated};
-  return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated.")};
+  // Any vocabulary fits any mesh: its size is the tokenizer's choice.
+  return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated."),
+          name == "vocab" ? uneven::pad : uneven::error};
 }
 
 // The vector of blocks, whose rule lays them on stages: the name of no dim.

@@ -11,8 +11,8 @@ namespace tessera::examples {
 
 using namespace tessera::train;
 
-Layout layout_of(const TrainOptions& options, const MeshOptions& mesh) {
-  return {make_mesh(options.mesh, mesh), options.rules, {.missing_axes = MissingAxes::ok}};
+Layout layout_of(const TrainOptions& options) {
+  return {make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
 }
 
 void read_vocab(TokenOptions& tokens) {
@@ -24,10 +24,7 @@ nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
   const TokenOptions& tokens = options.tokens;
   nn::CausalLm model;
   if (tokens.from.empty()) {
-    nn::DecoderConfig config = options.model.decoder(tokens.vocab);
-    const Layout trained_on = options.replay.empty() ? layout : layout_of(options, {.abstract = true});
-    config.vocab_rows = nn::padded_vocab(config.vocab, trained_on);
-    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), config), layout);
+    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), options.model.decoder(tokens.vocab)), layout);
   } else {
     model = nn::from_hugging_face(tokens.from, layout);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});

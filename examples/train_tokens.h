@@ -15,12 +15,12 @@
 
 namespace tessera::examples {
 
-// Mesh and rules of a run; MeshOptions{.abstract = true}: without devices.
-Layout layout_of(const TrainOptions& options, const MeshOptions& mesh = {});
+// Mesh and rules of a run.
+Layout layout_of(const TrainOptions& options);
 
 // Where the model is new and no vocabulary is named, that of the tokenizer.
 void read_vocab(TokenOptions& tokens);
-// The model as the training begins. That of a replay has the padded vocabulary of its run's mesh, wherever it lies.
+// The model as the training begins.
 nn::CausalLm first_model(const TrainOptions& options, const Layout& layout);
 // What of a model says how its step is computed, as this run's command line has it.
 template <class Decoder>

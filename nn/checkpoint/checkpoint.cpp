@@ -32,7 +32,6 @@ void check_processes(const Processes& processes) {
 }
 
 void check_options(const CheckpointOptions& options) {
-  check_processes(options.processes);
   const Keep& keep = options.keep;
   if (keep.latest < 0 || keep.every < 0 || keep.best < 0)
     fail(ErrorKind::bad_argument, "save", "keep: latest {}, every {}, best {} given, expected numbers from 0 on.",
@@ -74,7 +73,7 @@ std::string seen_in(const fs::path& folder) {
 
 struct Checkpointer::Impl {
   Impl(const fs::path& where, CheckpointOptions how) : folder(made_absolute(where)), options(std::move(how)) {
-    check_options(options);
+    check_processes(options.processes);
     if (options.processes.count == 0) vote_by_program();
     const std::string seen = take_folder();
     if (votes) votes->check_same(seen, "Give all processes one folder, on a filesystem that they share.");
@@ -90,6 +89,7 @@ struct Checkpointer::Impl {
   std::string take_folder() {
     std::string seen;
     together(options.processes, folder, "save", [&] {
+      check_options(options);
       make_folders(folder);
       if (options.processes.index == 0) {
         lock = File::lock(folder / ".lock", "save");

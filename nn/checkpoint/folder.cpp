@@ -2,6 +2,7 @@
 #include "nn/checkpoint/folder.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <set>
 
@@ -137,7 +138,12 @@ void NewCheckpoint::commit(const Manifest& manifest, const SavedState& state, st
   for (const File& file : files) file.sync();
   for (const File& file : texts) file.sync();
   for (const fs::path& folder : folders) sync_folder(folder, "save");
-  move_into_place(temporary_, final_, "save");
+  try {
+    move_into_place(temporary_, final_, "save");
+  } catch (...) {  // also after the rename: a checkpoint that an Error reports as lost must not be there
+    ::rename(final_.c_str(), temporary_.c_str());
+    throw;
+  }
 }
 
 void NewCheckpoint::abandon() const noexcept try {

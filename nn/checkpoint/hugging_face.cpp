@@ -420,8 +420,9 @@ void write_together(const fs::path& folder, const Files& files) {
 void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t most_file_bytes,
                        int64_t vocab) {
   const at::AutoGradMode off(false);
-  const std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
+  std::vector<HuggingFaceName> names;
   if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {
+    names = hugging_face_names(layout, model);
     const Files files(names, model, most_file_bytes, vocab);
     return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
   }
@@ -429,8 +430,10 @@ void save_hugging_face(const fs::path& folder, HuggingFaceLayout layout, const L
   const Processes processes = voting_by(votes);
   std::optional<Files> files;
   std::string identity;
-  together(processes, folder, "save",
-           [&] { identity = files.emplace(names, model, most_file_bytes, vocab).identity(); });
+  together(processes, folder, "save", [&] {
+    names = hugging_face_names(layout, model);
+    identity = files.emplace(names, model, most_file_bytes, vocab).identity();
+  });
   votes->check_same(identity, "Save the same model everywhere.");
   together(processes, folder, "save", [&] { write_together(folder, *files); });
 }

@@ -204,7 +204,9 @@ Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& 
       refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
     check_name("array", leaf.path);
     check_has_values(leaf);
-    check_owners(leaf, leaf.value->impl()->type->mesh, processes_);
+    const MeshImpl* mesh = leaf.value->impl()->type->mesh;
+    check_owners(leaf, mesh, processes_);
+    placements_ += fmt::format("{} on {}\n", leaf.value->type_string(), Mesh(mesh).to_string());
     SavedTensor& saved = manifest_.tensors.emplace_back(saved_tensor(leaf));
     const bool is_weight = is_floating(saved.dtype) && !saved.shape.empty() && is_below(leaf.path, options.params);
     saved.file = is_weight ? "params" : "state";
@@ -227,8 +229,9 @@ void Save::take(const NamedState& state, const WhoHas& who_has) {
 
 std::string Save::identity() const {
   const std::string tensors = manifest_.to_json();
-  return fmt::format("step {} of {} arrays, of checksum {:08x}", manifest_.step, manifest_.tensors.size(),
-                     crc32c(std::as_bytes(std::span(tensors))));
+  return fmt::format("step {} of {} arrays, of checksum {:08x}, in placements of checksum {:08x}", manifest_.step,
+                     manifest_.tensors.size(), crc32c(std::as_bytes(std::span(tensors))),
+                     crc32c(std::as_bytes(std::span(placements_))));
 }
 
 // Plans the files of the tensors whose `file` is this folder so far, and lists the work on them.

@@ -45,15 +45,18 @@ bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
          (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));
 }
 
+void together(const Leaves& model, const std::filesystem::path& path, const char* verb,
+              const std::function<void()>& f) {
+  if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) return f();
+  together(voting_by(std::make_shared<Votes>(verb, path.string())), path, verb, f);
+}
+
 WhoHas who_has_values(const NamedState& state, Votes& votes) {
-  std::string mine;  // a letter for each array
-  bool is_open = false;
+  std::string mine;  // a letter for each array; all processes vote, whatever their own trees are
   for (const Leaf& leaf : state.arrays) {
     const MeshImpl* whole = leaf.value->is_absent() ? nullptr : whole_of(leaf.value->impl()->type->mesh);
     mine += whole && whole->processes == 1 && whole->elsewhere ? '-' : 'x';
-    is_open |= whole && whole->processes == 1 && whole->each;
   }
-  if (!is_open) return {};
   const std::vector<std::string> all = votes.texts(mine);
   if (all.empty()) return {};
   WhoHas who(mine.size());

@@ -35,8 +35,9 @@ struct DecoderConfig {
   double attention_softcap = 0, logit_softcap = 0;  // gemma2: see tessera::AttentionOptions
   int64_t experts = 0, experts_per_token = 0;       // mixtral
   double router_aux_loss_coef = 0;                  // mixtral: the part of the routers' balance loss in `loss`
-  // The rows of the embedding and the columns of the head, if more than `vocab`: those beyond are padding, which is in
-  // no result, so that a mesh axis divides them. 0: as many as `vocab`.
+  // The rows of the embedding and the columns of the head, if more than `vocab`: a fixed size that kernels prefer. The
+  // additional rows are padding, which no result contains. 0: as many as `vocab`. For a mesh axis that does not divide
+  // the vocabulary, use a rule with uneven::pad instead: it changes no shape.
   int64_t vocab_rows = 0;
   DTypePolicy dtypes = {};
 

@@ -9,6 +9,7 @@
 #include "sharding/operations/creation.h"
 #include "sharding/operations/linear_algebra.h"
 #include "sharding/operations/shapes.h"
+#include "sharding/operations/slicing.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
@@ -17,14 +18,15 @@ Rules decoder_rules(const Mesh& mesh, Rules own) {
   const auto is_named = [&, given = own](const char* name) {
     return std::any_of(given.begin(), given.end(), [&](const Rule& rule) { return rule.logical == name; });
   };
-  const auto cut = [&](const char* name, std::vector<std::string> axes) {
+  const auto cut = [&](const char* name, std::vector<std::string> axes, uneven uneven = uneven::error) {
     if (is_named(name)) return;
     std::erase_if(axes, [&](const std::string& axis) { return !mesh.has_axis(axis); });
-    if (!axes.empty()) own.push_back({name, axes});
+    if (!axes.empty()) own.push_back({name, axes, uneven});
     own.push_back({name, replicated});
   };
   cut("batch", {"data", "fsdp"});
-  for (const char* name : {"vocab", "heads", "kv_heads", "experts", "mlp"}) cut(name, {"model"});
+  cut("vocab", {"model"}, uneven::pad);
+  for (const char* name : {"heads", "kv_heads", "experts", "mlp"}) cut(name, {"model"});
   cut("embed", {"fsdp"});
   for (const char* name : {"seq", "stream_seq", "positions", "head_dim", "norm"}) cut(name, {});
   return own;
@@ -92,9 +94,7 @@ Array constrained(const Array& x) { return with_sharding_constraint(x, {"batch",
 
 Array finished_logits(const Array& logits, const DecoderConfig& c) {
   const Array capped = c.logit_softcap == 0 ? logits : c.logit_softcap * tanh(logits / c.logit_softcap);
-  if (c.rows() == c.vocab) return capped;
-  const double unseen = logits.dtype() == float16 ? -6e4 : -1e30;
-  return where(arange(c.rows()) < c.vocab, capped, unseen);
+  return c.rows() == c.vocab ? capped : slice_in_dim(capped, 0, c.vocab, -1);
 }
 
 void init_embed(Embedding& embed, const Key& key, const DecoderConfig& c) {

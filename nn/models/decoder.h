@@ -33,9 +33,10 @@ struct DecoderCache {
 // heads, kv_heads, head_dim, mlp, experts and norm.
 //
 // `own`, and behind them rules for the other names by the axes that the mesh has: the batch lies on "data" and "fsdp",
-// matrices are cut along embed on "fsdp", and vocab, heads, kv_heads, experts and mlp on "model"; what an axis does not
-// divide is replicated. So {"data": 8} is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor parallel, and
-// meshes of two or three of them are their products.
+// matrices are cut along embed on "fsdp", and vocab, heads, kv_heads, experts and mlp on "model". A vocabulary that the
+// axis does not divide is padded (uneven::pad); other dims that an axis does not divide are replicated. So {"data": 8}
+// is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor parallel, and meshes of two or three of them are
+// their products.
 Rules decoder_rules(const Mesh& mesh, Rules own = {});
 
 // A decoder of one family; Gpt2, Llama, Gemma2 and Mixtral (nn/models) are this with parts of their own.
@@ -56,14 +57,14 @@ struct Decoder {
   // Token ids (batch, seq) -> what the head reads, (batch, seq, embed). Error (bad_argument): an id outside
   // [0, config.vocab), as a label of the loss is one.
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
-  // That -> logits (batch, seq, config.rows()). Columns of padding are far below all others.
+  // The result of `hidden` -> logits (batch, seq, config.vocab).
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
   // The cross-entropy of labels (batch, seq) that follow the ids, weighted by `weights` (batch, seq) if given, to be
   // divided or added up. The logits never exist whole (nn/layers/linear_cross_entropy.h).
   WeightedSum loss(const Array& ids, const Array& labels, const Array& weights = {},
                    const TokenInputs& with = {}) const;
-  // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.rows()). They are added to the
+  // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.vocab). The ids are added to the
   // cache; after an error the cache is unchanged.
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };

@@ -34,7 +34,7 @@ void check_cache(const DecoderCache& cache, size_t layers);
 
 // The residual stream (batch, seq, embed) on the axes of its names.
 Array constrained(const Array& x);
-// cap tanh(logits / cap) unless the cap is 0, and columns of padding far below all others.
+// cap tanh(logits / cap) unless the cap is 0, without the columns of padding.
 Array finished_logits(const Array& logits, const DecoderConfig& config);
 
 // What differs between families beside the blocks.

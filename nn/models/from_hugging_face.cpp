@@ -9,13 +9,13 @@
 #include <system_error>
 
 #include "nn/checkpoint/hugging_face.h"
+#include "nn/checkpoint/save.h"
 #include "nn/models/hugging_face_config.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/processes.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
-#include "sharding/placement/block_size.h"
 
 namespace tessera::nn {
 
@@ -96,22 +96,8 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 
 }  // namespace
 
-int64_t padded_vocab(int64_t vocab, const Layout& layout) {
-  for (const Rule& rule : layout.rules()) {
-    if (rule.logical != "vocab") continue;
-    if (rule.uneven == uneven::pad) return vocab;
-    int64_t n = 1;
-    for (const std::string& axis : rule.mesh_axes)
-      if (layout.mesh().has_axis(axis)) n *= layout.mesh().size(axis);
-    return tessera::detail::block_size(vocab, n) * n;
-  }
-  return vocab;
-}
-
 CausalLm from_hugging_face(const fs::path& folder, const Layout& layout, const FromHuggingFace& options) {
-  DecoderConfig config = config_in(folder, options);
-  config.vocab_rows = padded_vocab(config.vocab, layout);
-  return loaded(folder, config, layout);
+  return loaded(folder, config_in(folder, options), layout);
 }
 
 CausalLm from_hugging_face(const fs::path& folder, const FromHuggingFace& options) {
@@ -123,11 +109,15 @@ void save_hugging_face(const fs::path& folder, const CausalLm& model, const std:
   const DecoderConfig& config = copy.config();
   const Leaves all = leaves_of(copy);
   const DType dtype = all.front().value->dtype();
-  const std::string text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype);
+  std::string text;
+  together(all, folder, "save",
+           [&] { text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype); });
   save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
-  if (process_index() != 0) return;
-  write_text(folder / "config.json", text, "save_hugging_face");
-  if (from) copy_files(*from, folder);
+  together(all, folder, "save", [&] {
+    if (process_index() != 0) return;
+    write_text(folder / "config.json", text, "save_hugging_face");
+    if (from) copy_files(*from, folder);
+  });
 }
 
 }  // namespace tessera::nn

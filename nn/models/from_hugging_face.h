@@ -1,7 +1,6 @@
 // from_hugging_face: a decoder from a folder of Hugging Face's, placed and with its weights; and such a folder from it.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -10,18 +9,13 @@
 
 namespace tessera::nn {
 
-// The vocabulary, or the next size that the mesh axes of the layout's first rule of "vocab" divide: for
-// DecoderConfig::vocab_rows. A rule with uneven::pad needs none.
-int64_t padded_vocab(int64_t vocab, const Layout& layout);
-
 struct FromHuggingFace {
   DType dtype = float32;  // of the parameters; bfloat16 keeps what is stored so
 };
 
 // Reads config.json, makes the model, places it by the layout, and reads the weights (load_hugging_face,
-// nn/checkpoint). Where the layout's first rule of "vocab" names mesh axes that do not divide the vocabulary, it is
-// padded until they do; see DecoderConfig::vocab_rows. With uneven::pad the arrays keep their size. What is not
-// supported is an error before any weight is read.
+// nn/checkpoint). The rules of decoder_rules shard any vocabulary; in custom rules, write uneven::pad for a mesh axis
+// that does not divide it. What is not supported is an error before any weight is read.
 //   const Layout layout{mesh, nn::decoder_rules(mesh)};
 //   auto model = nn::from_hugging_face("Llama-3.2-1B", layout);
 //   const Array logits = model(ids);

@@ -118,7 +118,7 @@ std::vector<Ids> generate(const CausalLm& model, const Key& key, const std::vect
   check(prompts, options);
   const Rows rows(prompts);
   const auto number = prompts.size();
-  const auto width = static_cast<size_t>(model.config().rows()), vocab = static_cast<size_t>(model.config().vocab);
+  const auto vocab = static_cast<size_t>(model.config().vocab);
   check_positions(model.config(), rows.longest, options.max_tokens);
   std::vector<Ids> written(number);
   std::vector<bool> done(number, false);
@@ -132,7 +132,7 @@ std::vector<Ids> generate(const CausalLm& model, const Key& key, const std::vect
     for (size_t row = 0; row < number; ++row) {
       if (done[row]) continue;
       const Key of_token = fold_in(fold_in(key, static_cast<uint32_t>(row)), static_cast<uint32_t>(i));
-      next[row] = sample_token(of_token, std::span(last).subspan(row * width, vocab), options.sampling);
+      next[row] = sample_token(of_token, std::span(last).subspan(row * vocab, vocab), options.sampling);
       written[row].push_back(next[row]);
       done[row] = ends(written[row], options);
     }

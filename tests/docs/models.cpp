@@ -37,8 +37,7 @@ void from_nothing(const Mesh& mesh) {
                                  .heads = 8,
                                  .kv_heads = 2,
                                  .head_dim = 64,
-                                 .mlp = 1408,
-                                 .vocab_rows = nn::padded_vocab(32000, layout)};
+                                 .mlp = 1408};
   auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config), layout);
 }
 

@@ -118,6 +118,32 @@ TEST_F(TrainTokens, StopAtASignalAndGoOn) {
   EXPECT_TRUE(resumed.says("resumed  after " + done + " of ")) << resumed.output;
 }
 
+// No axis of these meshes divides the vocabulary, and each pads it to another size.
+TEST_F(TrainTokens, ResumeOnAMeshThatPadsTheVocabularyToAnotherSize) {
+  const int64_t vocab = data::Tokenizer::open(tokenizer).vocab_size() / 6 * 6 + 7;
+  const auto on = [&](int devices, const std::string& more) {
+    return run_on(texts() + sizes + " --model llama --vocab " + std::to_string(vocab) + " --rules vocab=model" +
+                  " --mesh model=" + std::to_string(devices) + more);
+  };
+  const std::string save = " --save-every 2 --save " + folder_.path("run");
+  const Run alone = on(1, ""), other = on(2, save);
+  EXPECT_NEAR(other.rows.back()["validation_loss"], alone.rows.back()["validation_loss"], 1e-4);
+  fs::remove_all(folder_.path("run/3"));
+  const Run resumed = on(3, save + " --resume");
+  EXPECT_TRUE(resumed.outcome.says("resumed  after 2 of 3 steps")) << resumed.outcome.output;
+  EXPECT_NEAR(resumed.rows.back()["validation_loss"], alone.rows.back()["validation_loss"], 1e-4);
+}
+
+TEST_F(TrainTokens, ReplayAStepOfAnAutomaticStrategy) {
+  const std::string kept = folder_.path("kept");
+  const Outcome failed = run_program(program_ + texts() + sizes + " --model llama --strategy auto --devices 2 --lr 1e38" +
+                                     " --warmup 0 --seq 16 --batch 8 --steps 20 --keep-failed-step " + kept);
+  EXPECT_TRUE(failed.says("The step is kept: --replay " + kept)) << failed.output;
+  const Outcome again = run_program(program_ + " --replay " + kept);
+  EXPECT_TRUE(again.says("replays  step 2 alone, on one device")) << again.output;
+  EXPECT_TRUE(again.says(", step 2: ")) << again.output;
+}
+
 TEST_F(TrainTokens, DoNotGoOnWithOtherTokens) {
   const std::string run = texts() + sizes + " --mesh data=2 --save " + folder_.path("run");
   EXPECT_EQ(train_on(run).exit_code, 0);

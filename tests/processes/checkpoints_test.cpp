@@ -1,13 +1,16 @@
 // Checkpoints of several processes: the bytes of one, restored to any placement, by all processes or by none.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <optional>
 
 #include "nn/checkpoint/hugging_face.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
+#include "nn/models/from_hugging_face.h"
 #include "sharding/distributed/consensus.h"
+#include "sharding/operations/creation.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/checkpoint/support.h"
 #include "tests/processes/ways.h"
@@ -303,6 +306,45 @@ TEST_F(OddOne, ThatCannotWriteHuggingFacesFilesFailsAll) {
   save_llama(folder_ / "theirs", model);  // all are still in step
   folder_.wait_for_all();
   EXPECT_EQ(files_of(folder_ / "theirs").size(), 3u);
+}
+
+TEST_F(OddOne, WhoseOptionsAreWrongFailsAllAtTheStart) {
+  const std::string error =
+      error_of([&] { Checkpointer(folder_ / "run", {.keep = {.latest = is_odd_one() ? -1 : 1}}); });
+  EXPECT_NE(error.find(is_odd_one() ? "keep: latest -1" : "another process could not save its part"), std::string::npos)
+      << error;
+  Checkpointer(folder_ / "run").save(1, named_state("model", model_));  // all are still in step
+}
+
+// It writes its own blocks of what the others cut otherwise.
+TEST_F(OddOne, WhoseArraysAreOnNoMeshIsFound) {
+  setenv("TESSERA_CPU_DEVICES", "2", 1);
+  const int first = 2 * process_index();
+  const Mesh own = make_mesh({{"a", 2}}, {.devices = {first, first + 1}});
+  Array x = arange(8), y = device_put(x, NamedSharding(own, P{"a"}));
+  Checkpointer checkpoints(folder_ / "run");
+  const std::string error = error_of([&] { checkpoints.save(1, named("x", is_odd_one() ? x : y)); });
+  EXPECT_NE(error.find("process 0 has step 1 of 1 arrays, of checksum "), std::string::npos) << error;
+  EXPECT_NE(error.find("Save the same trees at the same steps everywhere."), std::string::npos) << error;
+  checkpoints.save(2, named("x", y));
+  checkpoints.wait();
+  Array z = zeros({8}, int32);
+  restore(folder_ / "run", named("x", z));
+  EXPECT_EQ(z.to_host<int32_t>(), x.to_host<int32_t>());
+  unsetenv("TESSERA_CPU_DEVICES");
+}
+
+// A model of which the others write their parts.
+TEST_F(OddOne, WithoutTheConfigOfItsModelFailsAll) {
+  const Mesh mesh = make_mesh({{"model", process_count()}});
+  const CausalLm model = filter_shard(CausalLm::init(Key(0), {}), Layout{mesh, decoder_rules(mesh)});
+  const std::optional<fs::path> from = is_odd_one() ? std::optional(folder_ / "nowhere") : std::nullopt;
+  const std::string error = error_of([&] { save_hugging_face(folder_ / "theirs", model, from); });
+  EXPECT_NE(error.find(is_odd_one() ? "nowhere/config.json" : "another process could not save its part"),
+            std::string::npos)
+      << error;
+  save_hugging_face(folder_ / "theirs", model);
+  EXPECT_TRUE(fs::exists(folder_ / "theirs/config.json"));
 }
 
 TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {

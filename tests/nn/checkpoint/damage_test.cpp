@@ -2,14 +2,36 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <optional>
 #include <system_error>
 #include <thread>
 
 #include "tests/nn/checkpoint/support.h"
+
+namespace tessera::nn::testing::damage_test {
+namespace {
+
+// The folder that does not reach the disk, in place of the system's.
+ino_t lost_folder = 0;
+
+bool is_lost(int fd) {
+  struct stat status {};
+  return lost_folder && ::fstat(fd, &status) == 0 && status.st_ino == lost_folder;
+}
+
+}  // namespace
+}  // namespace tessera::nn::testing::damage_test
+
+extern "C" int fsync(int fd) {
+  if (!tessera::nn::testing::damage_test::is_lost(fd)) return static_cast<int>(::syscall(SYS_fsync, fd));
+  errno = EIO;
+  return -1;
+}
 
 namespace tessera::nn::testing::damage_test {
 namespace {
@@ -236,6 +258,20 @@ class NoThreads {
  private:
   pthread_attr_t before_;
 };
+
+// The last fsync is of the folder, after the rename.
+TEST_F(DamageTest, WhatDidNotReachTheDiskIsNoCheckpoint) {
+  save_small(1);
+  struct stat status {};
+  ASSERT_EQ(::stat(folder().c_str(), &status), 0);
+  lost_folder = status.st_ino;
+  expect_error_with(ErrorKind::bad_file, {"[save] ", "it did not reach the disk"}, [&] { save_small(2); });
+  lost_folder = 0;
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
+  EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1"}));
+  save_small(2);
+  EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 2}));
+}
 
 TEST_F(DamageTest, WithoutAThreadItIsSavedByWhoWaits) {
   Saved large = Saved::init(Key(3));
