@@ -41,12 +41,12 @@ class Coverage {
       if (met < least) text += fmt::format("coverage: {} {}, at least {} expected\n", met, what, least);
     };
     require("operations", operations().size(), n);
-    require("pairs of an operation and a transformation", pairs().size(), n * 6);
+    require("pairs of an operation and a transformation", pairs().size(), n * 7);
     require("operations in second derivatives", in("second derivative"), n * 8 / 10);
     require("operations in remat", in("remat"), n * 9 / 10);
     require("operations in shard_map", in("shard_map"), n * 9 / 10);
     for (const char* state : {"unplaced", "replicated", "sharded", "padded", "partial sum", "reduced", "varying"})
-      require(fmt::format("operations on an operand that is {}", state).c_str(), on(state), n / 2);
+      require(fmt::format("operations on an operand that is {}", state).c_str(), on(state), n / 4);
     return text;
   }
 
