@@ -85,7 +85,7 @@ bool is_text(const ByteSource& bytes, const SourceFile& file) {
 // the others are larger than all of these. Tokens of uint16 have the same distribution at both places.
 bool is_wide(const ByteSource& bytes, const SourceFile& file) {
   const int64_t pairs = std::min<int64_t>(file.size / 4, 2048);
-  if (file.size % 4 != 0 || pairs < 16) return false;
+  if (file.size % 4 != 0 || pairs < 64) return false;  // few tokens of a tiny vocabulary may look so by chance
   const auto halves = numbers<uint16_t>(bytes, file, 0, 2 * pairs);
   uint16_t largest = 0;
   for (size_t i = 1; i < halves.size(); i += 2) largest = std::max(largest, halves[i]);

@@ -55,6 +55,14 @@ DecoderFamily family_of(const JsonPart& config) {
   return found->second;
 }
 
+// Names all that are missing at once.
+void check_names(const JsonPart& config, std::initializer_list<const char*> keys) {
+  std::vector<std::string> missing;
+  for (const char* key : keys)
+    if (!config.names(key)) missing.push_back(fmt::format("\"{}\"", key));
+  if (!missing.empty()) config.refuse(fmt::format("has no {}.", fmt::join(missing, ", ")));
+}
+
 // An option that the library computes only one way.
 void check_flag(const JsonPart& config, const char* key, bool expected) {
   if (config.has(key) && config.flag(key, expected) != expected)
@@ -166,6 +174,7 @@ std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) 
 // ---- families
 
 void read_gpt2(const JsonPart& config, DecoderConfig& c) {
+  check_names(config, {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions"});
   c.vocab = config.at("vocab_size").integer(), c.embed = config.at("n_embd").integer();
   c.layers = config.at("n_layer").integer(), c.heads = c.kv_heads = config.at("n_head").integer();
   c.positions = config.at("n_positions").integer();
@@ -214,6 +223,7 @@ int64_t kv_heads_of(const JsonPart& config, const DecoderConfig& c) {
 
 void read_rotary(const JsonPart& config, DecoderConfig& c) {
   using enum DecoderFamily;
+  check_names(config, {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"});
   c.vocab = config.at("vocab_size").integer(), c.embed = config.at("hidden_size").integer();
   c.layers = config.at("num_hidden_layers").integer(), c.heads = config.at("num_attention_heads").integer();
   c.kv_heads = kv_heads_of(config, c);

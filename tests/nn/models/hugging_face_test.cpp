@@ -169,6 +169,12 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         at + "quantization_config: quantized weights are not supported. Give the folder of the weights in a floating "
              "type.",
         refused(R"("model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4})")},
+       {ErrorKind::bad_file,
+        "[from_hugging_face] config.json: has no \"hidden_size\", \"num_hidden_layers\", \"intermediate_size\".",
+        [] {
+          config_from_hugging_face(R"({"model_type": "llama", "vocab_size": 9, "num_attention_heads": 2})",
+                                   "config.json");
+        }},
        {ErrorKind::bad_file, at + "num_key_value_heads: \"two\" given, expected an integer.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::bad_file,

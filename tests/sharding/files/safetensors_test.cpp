@@ -285,7 +285,7 @@ TEST_F(SafetensorsTest, RefusesIncompleteEntries) {
   EXPECT_EQ(refusal(file_of(R"({"w":{}})")), "tensor \"w\": has no \"dtype\".");
   EXPECT_EQ(refusal(file_of(R"({"w":{"dtype":"U8","data_offsets":[0,0]}})")), "tensor \"w\": has no \"shape\".");
   EXPECT_EQ(refusal(file_of(R"({"w":{"dtype":"U8","shape":[0]}})")), "tensor \"w\": has no \"data_offsets\".");
-  EXPECT_EQ(refusal(file_of(R"({"w":3})")), "tensor \"w\": has no \"dtype\".");
+  EXPECT_EQ(refusal(file_of(R"({"w":3})")), "tensor \"w\": 3 given, expected an object.");
   EXPECT_EQ(refusal(file_of(R"({"w":{"dtype":3,"shape":[0],"data_offsets":[0,0]}})")),
             "tensor \"w\".dtype: 3 given, expected a string.");
   EXPECT_EQ(refusal(file_of("{" + entry("w", "U8", "3", "[0,3]") + "}", "abc")),
