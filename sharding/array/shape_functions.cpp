@@ -45,6 +45,9 @@ Values index_select(Arguments a) {
   return {made(sizes, x)};
 }
 
+// LibTorch's own looks at the first row that is added, of which there may be none.
+Values index_add(Arguments a) { return {made(a[0].toTensor().sizes(), a[0].toTensor())}; }
+
 Values where(Arguments a) {
   const at::Tensor condition = a[0].toTensor(), x = a[1].toTensor(), y = a[2].toTensor();
   const auto sizes = at::infer_size(at::infer_size(condition.sizes(), x.sizes()), y.sizes());
@@ -166,6 +169,7 @@ ShapeFunction shape_function(const std::string& operation) {
   static const auto& shapes = *new std::unordered_map<std::string, ShapeFunction>{
       {"aten::embedding", embedding},
       {"aten::embedding_dense_backward", embedding_backward},
+      {"aten::index_add", index_add},
       {"aten::index_add_", in_place},
       {"aten::index_select", index_select},
       {"aten::where.self", where},

@@ -82,13 +82,18 @@ void SavedResults::note_writes(const c10::FunctionSchema& operation, const torch
   const auto& arguments = operation.arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = stack[stack.size() - arguments.size() + i];
-    if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite() || !value.isTensor()) continue;
-    const at::Tensor& written = value.toTensor();
-    for (Kept& kept : kept_)
-      for (const c10::IValue& result : kept.values)
-        if (written.defined() && result.isTensor() && result.toTensor().defined())
-          kept.overwritten |= result.toTensor().is_alias_of(written);
+    if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite()) continue;
+    if (value.isTensor()) note_write(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& written : value.toTensorVector()) note_write(written);
   }
+}
+
+void SavedResults::note_write(const at::Tensor& written) {
+  for (Kept& kept : kept_)
+    for (const c10::IValue& result : kept.values)
+      if (written.defined() && result.isTensor() && result.toTensor().defined())
+        kept.overwritten |= result.toTensor().is_alias_of(written);
 }
 
 SavedResults::Shapes SavedResults::shapes_of(const torch::jit::Stack& stack, size_t arguments) {

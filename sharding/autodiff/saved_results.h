@@ -40,6 +40,7 @@ class SavedResults : public Interceptor {
   };
   static Shapes shapes_of(const torch::jit::Stack& stack, size_t arguments);
   void note_writes(const c10::FunctionSchema& operation, const torch::jit::Stack& stack);
+  void note_write(const at::Tensor& written);
   void keep(std::string_view operation, Shapes shapes, size_t results, const torch::jit::Stack& stack);
   bool take(std::string_view operation, size_t arguments, torch::jit::Stack& stack);
 

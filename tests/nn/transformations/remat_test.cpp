@@ -1,6 +1,9 @@
 // nn::remat: modules and models whose gradients are the same with a second run, on every mesh.
 #include "nn/transformations/remat.h"
 
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/tanh.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,7 +15,9 @@
 #include "nn/layers/norm.h"
 #include "nn/transformations/cast.h"
 #include "sharding/accounting/ledger.h"
+#include "sharding/operations/define_operation.h"
 #include "sharding/shard_map.h"
+#include "sharding/shard_map/local_map.h"
 #include "tests/nn/transformations/models.h"
 
 namespace tessera::nn::remat_test {
@@ -279,6 +284,63 @@ TEST(Remat, GathersOfFullyShardedWeights) {
   EXPECT_EQ(gathers(blocks, true), 2 * sharded + ends + read + head);
   EXPECT_EQ(gathers(whole, false), 2 * (sharded + ends));
   EXPECT_EQ(gathers(whole, true), 2 * (sharded + ends) + read + head);
+}
+
+// ---- kept products that are written to
+
+// The gradients of sum(weights * body(x, w)) by w under each policy.
+template <class Body>
+void expect_the_same_under_each_policy(const Body& body, const Array& x, const Array& w, const std::string& what) {
+  using List = std::vector<Array>;
+  const Array weights = normal(Key(2), body(x, w).shape(), float64);
+  const auto gradient = [&](std::optional<RematPolicy> policy) {
+    return nn::grad([&](const Array& w) {
+      const auto block = [&](const List& a) -> List { return {body(a[0], a[1])}; };
+      const List arguments{x, w};
+      return sum(weights * (policy ? tessera::remat(block, arguments, *policy) : block(arguments))[0]);
+    })(w).template to_host<double>();
+  };
+  const std::vector<double> expected = gradient(std::nullopt);
+  for (const RematPolicy policy :
+       {RematPolicy::nothing_saveable, RematPolicy::dots_saveable, RematPolicy::everything_saveable}) {
+    const std::vector<double> got = gradient(policy);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << what;
+  }
+}
+
+// at::matmul of three dims ends in a view that counts versions of its own.
+TEST(Remat, KeptProductsThatAnOperationWritesToAreComputedAgain) {
+  const auto written = [](const at::Tensor& x, const at::Tensor& w) {
+    at::Tensor y = at::matmul(x, w);
+    y.mul_(0.5).add_(1);
+    return at::tanh(y);
+  };
+  const auto own = define_operation("written_product", "b i k, k j -> b i j", written);
+  const auto local = local_map([=](const std::vector<at::Tensor>& t) { return written(t[0], t[1]); },
+                               make_mesh({{"a", 2}}), {P{"a"}, P{}}, P{"a"});
+  const Array x = normal(Key(0), {2, 3, 2}, float64), w = normal(Key(1), {2, 2}, float64);
+  expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return own(x, w); }, x, w, "define_operation");
+  expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return local(x, w); }, x, w, "local_map");
+  const auto listed = define_operation("written_products", "b i k, k j -> b i j", [](const at::Tensor& x, const at::Tensor& w) {
+    const std::vector<at::Tensor> y{at::matmul(x, w)};
+    at::_foreach_mul_(y, 0.5);
+    return at::tanh(y[0]);
+  });
+  expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return listed(x, w); }, x, w, "a list");
+}
+
+TEST(Remat, AttentionOfAShardedSequenceHasTheSameGradients) {
+  const Mesh mesh = make_mesh({{"seq", 2}});
+  const Array x = device_put(normal(Key(0), {2, 8, 2, 4}, float64), NamedSharding(mesh, P{none, "seq"}));
+  const Array w = device_put(normal(Key(1), {4, 4}, float64), NamedSharding(mesh, P{}));
+  for (const bool causal : {false, true})
+    for (const auto context : {ContextParallelism::ring, ContextParallelism::gather, ContextParallelism::exchange})
+      expect_the_same_under_each_policy(
+          [&](const Array& x, const Array& w) {
+            const Array h = matmul(x, w);
+            return dot_product_attention(h, h, h, {.causal = causal, .context = context});
+          },
+          x, w, "attention");
 }
 
 }  // namespace

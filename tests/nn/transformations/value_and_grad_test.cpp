@@ -6,8 +6,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "nn/layers/embedding.h"
+#include "nn/transformations/accumulate_gradients.h"
 #include "sharding/accounting/ledger.h"
+#include "sharding/shard_map.h"
 #include "tests/nn/transformations/models.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::nn::value_and_grad_test {
 namespace {
@@ -400,6 +403,72 @@ TEST(ValueAndGrad, a_gradient_of_the_data_is_differentiated_by_the_model) {
     };
     EXPECT_EQ(nn::grad(penalty)(placed).to_host<float>(), (8 * x * x * w).to_host<float>());
   }
+}
+
+// A step of meta-learning: views, scalings and casts of a parameter are differentiated inside.
+TEST(ValueAndGrad, a_gradient_inside_is_of_what_was_made_from_a_parameter) {
+  for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 2}}))
+    for (const PartitionSpec& spec : {P{}, P{"a"}}) {
+      const Array w = device_put(ones({4, 4}, float64), NamedSharding(mesh, spec));
+      const Array x = device_put(ones({4, 4}, float64), NamedSharding(mesh, P{"a"}));
+      const auto after_a_step = [&](const auto& of) {
+        return nn::grad([&](const Array& w) {
+          const Array made = of(w);
+          const auto loss = [&](const Array& z) { return mean(square(matmul(x, z))); };
+          return sum(square(made - 0.1 * nn::grad(loss)(made)));
+        })(w).template to_host<double>()[0];
+      };
+      const double direct = after_a_step([](const Array& w) { return w; });
+      EXPECT_NEAR(after_a_step([](const Array& w) { return transpose(w); }), direct, 1e-12) << spec;
+      EXPECT_NEAR(after_a_step([](const Array& w) { return w * 2; }), 4 * direct, 1e-12) << spec;
+      EXPECT_NEAR(after_a_step([](const Array& w) { return astype(astype(w, float32), float64); }), direct, 1e-6) << spec;
+      const auto summed = shard_map(
+          [](const Array& x) { return nn::grad([](const Array& z) { return sum(square(psum(z, "a"))); })(x); }, mesh, P{},
+          P{});
+      const auto twice = [&](const Array& w) { return sum(square(summed(transpose(w)))); };
+      // The gradient of (2 z)^2, summed over two devices, is 16 z; of its square 512 z.
+      EXPECT_EQ(nn::grad(twice)(w).to_host<double>(), std::vector<double>(16, 512)) << spec;
+    }
+}
+
+// ---- a parameter that was never placed, used with arrays on a mesh and alone
+
+TEST(ValueAndGrad, an_unplaced_parameter_is_added_up_once_however_gradients_stay_apart) {
+  struct Model {
+    Param w;
+  };
+  const Model model{{array<double>({1, 2, 3, 4})}};
+  const std::vector<double> expected{3, 5, 7, 9};
+  const auto first = [](const Model& m, const Array& x) { return mean(matmul(x, m.w)) + sum(square(m.w)); };
+  const auto last = [](const Model& m, const Array& x) { return sum(square(m.w)) + mean(matmul(x, m.w)); };
+  for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 8}})) {
+    const Array x = device_put(ones({16, 4}, float64), NamedSharding(mesh, P{"a"}));
+    const auto expect = [&](const auto& loss) {
+      for (const GradientOptions& options :
+           std::vector<GradientOptions>{{}, {.reduce = false}, {.shard = {"a"}}}) {
+        const auto grads = [&](const auto& call) { return finish_sum(call(model, x).second.w.value).template to_host<double>(); };
+        EXPECT_EQ(grads(nn::value_and_grad(loss, options)), expected);
+        for (const int n : {1, 2}) EXPECT_EQ(grads(nn::accumulate_gradients(loss, n, options)), expected) << n;
+      }
+    };
+    expect(first);
+    expect(last);
+  }
+}
+
+TEST(ValueAndGrad, an_unplaced_parameter_has_second_derivatives) {
+  const Array w = array<double>({1, 2});
+  for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 2}}))
+    for (const bool is_first : {true, false}) {
+      const Array x = device_put(array<double>({1, 2, 3, 4}, {4, 1}), NamedSharding(mesh, P{"a"}));
+      // d/dz (sum(z^3) + sum((x z)^2)) = 3 z^2 + 2 z sum(x^2), whose sum has the derivative 6 w + 60.
+      const auto inner = [&](const Array& z) {
+        const Array alone = sum(power(z, 3)), with = sum(square(x * z));
+        return is_first ? alone + with : with + alone;
+      };
+      const auto slopes = [&](const Array& w) { return sum(nn::grad(inner)(w)); };
+      EXPECT_EQ(nn::grad(slopes)(w).to_host<double>(), (std::vector<double>{66, 72}));
+    }
 }
 
 }  // namespace
