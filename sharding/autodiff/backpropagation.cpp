@@ -27,6 +27,20 @@ namespace {
 
 bool is_defined(const at::Tensor& t) { return t.defined(); }
 
+// The value of an array that is replicated over its mesh, as an array on no mesh. Its cotangent is equal on all devices.
+ArrayPtr off_mesh(const ArrayPtr& a, const Type* type) {
+  Tensors value(1, in_memory_of(nullptr, a->local[0]).detach());
+  record_function(
+      gradients_operation, a->local, value,
+      [mesh = a->type->mesh, n = a->local.size()](Tensors gradients) {
+        Tensors each(n, gradients[0]);
+        bring_to_memory_of(mesh, each);
+        return each;
+      },
+      [](const Tensors& gradients) { return Tensors(1, in_memory_of(nullptr, gradients[0])); });
+  return make_array(type, std::move(value));
+}
+
 // How many blocks of such a gradient this process has.
 int64_t blocks_of(const Type* type) { return type->mesh ? type->mesh->slots(type->mesh->distinct(type->own())) : 1; }
 
@@ -314,7 +328,8 @@ void Backpropagation::gather_contributions(size_t p) {
 }
 
 // Every leaf's gradient as an array, resharded to the parameter's sharding and added. A parameter that was never placed
-// has leaves on the mesh of what it is used with, and one on no mesh if it is used alone: all are added on the mesh.
+// has leaves on the mesh of what it is used with, and one on no mesh if it is used alone: all are added on the mesh, and
+// the sum has no mesh again.
 Array Backpropagation::recorded_gradient(size_t p) {
   static const Text reason = lasting_text("the work differs along these axes");
   ArrayPtr total;
@@ -337,6 +352,7 @@ Array Backpropagation::recorded_gradient(size_t p) {
     total = make_array(parameter(p).type, parameter(p).slots, {});
     for (const at::Tensor& t : parameter(p).local) total->local.push_back(at::zeros_like(t));
   }
+  if (total->type->mesh && !parameter(p).type->mesh) total = off_mesh(total, parameter(p).type);
   return Array(std::move(total));
 }
 

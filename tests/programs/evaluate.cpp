@@ -110,7 +110,7 @@ V loss_of(const Program& program, const std::vector<V>& leaves, Context<V>& cont
 
 }  // namespace
 
-Outcome by_libtorch(const Program& program, Noise noise) {
+Outcome by_libtorch(const Program& program, Noise noise, int step) {
   const at::AutoGradMode on(true);
   Outcome outcome;
   std::vector<at::Tensor> given, trained;
@@ -123,13 +123,13 @@ Outcome by_libtorch(const Program& program, Noise noise) {
   Context<at::Tensor> context{.grid = Grid(program.axes)};
   if (noise != Noise::none) context.touch = [noise](const at::Tensor& x) { return touched(x, noise); };
   at::Tensor loss;
-  const int last = program.steps - 1;
+  if (step < 0) step = program.steps - 1;
   std::vector<at::Tensor> results;
   for (int i = 0; i < program.micro_batches; ++i) {
     std::vector<at::Tensor> leaves = given;
     for (size_t l = 0; l < leaves.size(); ++l)
       if (i > 0 && program.leaves[l].role == Leaf::batch) leaves[l] = program.leaves[l].more[i - 1];
-    const at::Tensor part = loss_of(program, leaves, context, program.outer == Outer::value_and_grad ? &results : nullptr, last);
+    const at::Tensor part = loss_of(program, leaves, context, program.outer == Outer::value_and_grad ? &results : nullptr, step);
     loss = loss.defined() ? loss + part : part;
   }
   loss = loss / program.micro_batches;
@@ -451,6 +451,13 @@ std::string check(const Program& program, const Observer& observe) {
 }
 
 bool is_well_conditioned(const Program& program) try {
+  // A loss that depends on no parameter is an Error only where that can be seen.
+  for (int step = 0; step < std::min(program.steps, 2); ++step) {
+    double size = 0;
+    for (const at::Tensor& g : by_libtorch(program, Noise::none, step).gradients)
+      if (g.defined() && g.numel()) size += g.abs().sum().item<double>();
+    if (size == 0) return false;
+  }
   const Outcome plain = by_libtorch(program), noisy = by_libtorch(program, Noise::rounding);
   const auto close = [&](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
     for (size_t i = 0; i < a.size(); ++i) {

@@ -27,7 +27,8 @@ enum class Noise : uint8_t {
 };
 
 // By LibTorch's autograd, which knows no mesh. Throws what LibTorch throws.
-Outcome by_libtorch(const Program& program, Noise noise = Noise::none);
+// `step`: by default the last.
+Outcome by_libtorch(const Program& program, Noise noise = Noise::none, int step = -1);
 
 enum class Where { unplaced, mesh, abstract_mesh };
 using Observer = std::function<void(const Node&, const std::vector<Array>&, const std::vector<Kind>&)>;

@@ -1,5 +1,5 @@
-// programs FROM TO [--floors]: runs the random programs of these seeds, prints those that fail as C++ programs, and what
-// the run covered. With --floors too little coverage is a failure, too.
+// programs FROM TO [--floors | --print]: runs the random programs of these seeds, prints those that fail as C++ programs,
+// and what the run covered. With --floors too little coverage is a failure, too. With --print prints each and runs none.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -56,6 +56,10 @@ int main(int argc, char** argv) {
     std::snprintf(running, sizeof running, "seed %llu", static_cast<unsigned long long>(seed));
     alarm(seconds_for_one);
     Program program = draw(seed);
+    if (argc > 3 && std::strcmp(argv[3], "--print") == 0) {
+      std::printf("%s\n", as_cpp(program).c_str());
+      continue;
+    }
     std::string wrong = check(program, [&](const Node& node, const std::vector<Array>& operands, const auto& around) {
       coverage.add(program, node, operands, around);
     });
