@@ -244,7 +244,7 @@ TEST_F(SomeProcesses, AloneDecideWhetherAnUpdateIsFinite) {
     EXPECT_EQ(optimizer.state().total_notfinite, 1);
   } else {
     expect_error(ErrorKind::bad_argument,
-                 fmt::format("[apply_if_finite] the model lies on the mesh ({}), whose devices are those of {}.",
+                 fmt::format("[apply_if_finite] the model is on the mesh ({}), whose devices are those of {}.",
                              layout.mesh().to_string(), words_of_members()),
                  update);
     EXPECT_EQ(optimizer.count(), 0);
