@@ -113,10 +113,13 @@ class Optimizer {
   // update). In a captured step (nn/transformations/captured.h) chains that end with the kernels' are repeated without
   // the host, but for the count and the learning rate; parts that count or decide on the host are refused there
   // (bad_argument), as are schedules of the weight decay.
-  // After an error, model and state are unchanged. Errors: gradients that are all absent, of another model, or of one
-  // that this optimizer was not made for (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on
-  // another mesh than the model (device_mismatch), arrays that value_and_grad records (no_gradient), and the
-  // transform's own. NaN is checked for by FiniteCheckScope only (not_finite): see apply_if_finite.
+  // After an error, model and state are unchanged, with one exception. With shard_state, memory that runs out while the
+  // updated parameters are gathered is an error after the update: model, state and count() have it, and parameters are
+  // left sharded as their state. Training continues from there; filter_shard places them as before.
+  // Errors: gradients that are all absent, of another model, or of one that this optimizer was not made for
+  // (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
+  // (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own. NaN is checked for by
+  // FiniteCheckScope only (not_finite): see apply_if_finite.
   void update(Model& model, Model grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
@@ -202,17 +205,19 @@ class Optimizer {
     Model model;
     State state;
     detail::Told told;
+    int64_t count;
   };
   std::optional<Before> what_to_go_back_to(const Model& model, const Model& grads) const {
     const bool checks = tessera::detail::checks_finite();
     if (checks) detail::check_finite_gradients(nn::leaves(grads));
     if (!checks && (options_.shard_state.empty() || !detail::is_guarded())) return std::nullopt;
-    return Before{model, state_, told_};
+    return Before{model, state_, told_, count_};
   }
   void go_back(Model& model, const Before& before) {
     model = before.model;
     state_ = before.state;
     told_ = before.told;
+    count_ = before.count;
   }
 
   // Whether this is an update of accumulate before the k-th, which leaves the model alone.
@@ -243,8 +248,13 @@ class Optimizer {
     Model shards = with_state(model, model);
     const Model before = shards;
     step(shards, std::move(updates), extra);
-    detail::gather_updated(nn::bare_arrays(shards).arrays, nn::bare_arrays(before).arrays,
-                           nn::bare_arrays(model).arrays);
+    try {
+      detail::gather_updated(nn::bare_arrays(shards).arrays, nn::bare_arrays(before).arrays,
+                             nn::bare_arrays(model).arrays);
+    } catch (...) {
+      ++count_;  // as the state counts
+      throw;
+    }
   }
 
   // The update where everything lies alike.

@@ -19,15 +19,6 @@ const Type* whole(const Type* type) {
   return placed_type(type->dtype, type->shape, NamedSharding(Mesh(type->mesh), PartitionSpec{}));
 }
 
-// Where the parameter was never placed: the value, as an array that was not, either.
-ArrayPtr unplaced(const ArrayPtr& a) {
-  if (!a->type->mesh) return a;
-  const at::Tensor& value = materialized(Array(a), "Optimizer.update").local[0];
-  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {in_memory_of(nullptr, value)});
-  copy_facts(*a, *made);
-  return made;
-}
-
 // What type_of gives, computed once for what has one type.
 template <class TypeOf>
 class Remembered {
@@ -64,7 +55,7 @@ void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf 
   const Cause cause{"Optimizer.update", {}, tessera::detail::as_text(reason), {}};
   std::vector<ArrayPtr> placed = move(arrays, to, cause);
   for (size_t i = 0; i < values.size(); ++i) {
-    if (!homes[i]->mesh) placed[i] = unplaced(placed[i]);
+    if (!homes[i]->mesh) placed[i] = taken_off_mesh(placed[i]);
     if (placed[i] != arrays[i]) *values[i] = Array(std::move(placed[i]));
   }
 }
@@ -93,7 +84,16 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
   Arrays updated, homes;
   for (size_t i = 0; i < shards.size(); ++i)
     if (!shards[i]->is_same(*before[i])) updated.push_back(shards[i]), homes.push_back(params[i]);
-  place(updated, homes, stays, own_place, convert_ahead);
+  try {
+    place(updated, homes, stays, own_place, convert_ahead);
+  } catch (...) {  // the state has the update already, so the parameters get it too, in their shards
+    for (size_t i = 0; i < homes.size(); ++i) {
+      if (const auto& details = homes[i]->impl()->details) updated[i]->impl()->detail().path = details->path;
+      updated[i]->impl()->weight = homes[i]->impl()->weight;
+      *homes[i] = *updated[i];
+    }
+    throw;
+  }
   for (size_t i = 0; i < homes.size(); ++i) {
     if (!updated[i]->impl()->awaited) {
       *homes[i] = like_parameter(*updated[i], *homes[i], "Optimizer.update");

@@ -2,6 +2,7 @@
 #include "nn/transformations/accumulate_gradients.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "sharding/diagnostics/fail.h"
@@ -29,7 +30,8 @@ Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
 }
 
 // Many gradients in half precision would stop adding up.
-Array widened(const Array& x) { return item_size(x.dtype()) < 4 ? astype(x, float32) : x; }
+DType wide(DType dtype) { return item_size(dtype) < 4 ? float32 : dtype; }
+Array widened(const Array& x) { return astype(x, wide(x.dtype())); }
 
 Array sum_of(const std::vector<Array>& parts) {
   Array sum = widened(parts[0]);
@@ -109,9 +111,16 @@ void PartSums::add(const Array& loss, const Array& weight) {
 Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   const size_t n = losses.size();
   if (n == 1 && weights.empty()) return losses[0];
-  // A factor, on all stages: sums that are pending stay so, and are reduced together.
-  const Array share = weights.empty() ? Array() : detached(1.0 / divisor(sum_of(weights)));
-  const auto mean_of = [&](const Array& sum) { return weights.empty() ? sum / static_cast<double>(n) : sum * share; };
+  // A factor, on all stages: sums that are pending stay so, and are reduced together. In float64, so that each sum is
+  // multiplied by the factor in its own precision.
+  const Array share = weights.empty() ? Array() : detached(1.0 / divisor(astype(sum_of(weights), float64)));
+  std::map<DType, Array> shares;
+  const auto mean_of = [&](const Array& sum) {
+    if (weights.empty()) return sum / static_cast<double>(n);
+    Array& rounded = shares[wide(sum.dtype())];
+    if (rounded.is_absent()) rounded = astype(share, wide(sum.dtype()));
+    return sum * rounded;
+  };
   std::vector<Array*> means;
   std::vector<const Array*> places;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -120,8 +129,12 @@ Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
     means.push_back(gradients[i].value);
     places.push_back(params[i].value);
   }
-  if (n > 1 && options.reduce && options.shard.empty()) place_coalesced(means, places, "gradients", options.reduction);
-  for (size_t i = 0; i < means.size(); ++i) *means[i] = astype(*means[i], places[i]->dtype());
+  const bool are_placed = options.reduce && options.shard.empty();
+  if (n > 1 && are_placed) place_coalesced(means, places, "gradients", options.reduction);
+  for (size_t i = 0; i < means.size(); ++i) {
+    if (are_placed && !places[i]->is_committed()) *means[i] = Array(tessera::detail::taken_off_mesh(means[i]->impl()));
+    *means[i] = astype(*means[i], places[i]->dtype());
+  }
   return astype(mean_of(sum_of(losses)), losses[0].dtype());
 }
 

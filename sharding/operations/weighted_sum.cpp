@@ -31,8 +31,9 @@ WeightedSum weighted_sum(Operand values, const Array& weights) {
   if (weights.shape() != x.shape())
     fail(ErrorKind::shape_mismatch, "weighted_sum", "weights {} of values {}, expected the same shape.",
          weights.type_string(), x.type_string());
-  const Array w = astype(weights, dtype);
-  return {sum(astype(x, dtype) * w), sum(w)};
+  const DType common = is_floating(weights.dtype()) ? promote(dtype, weights.dtype()) : dtype;
+  const Array w = astype(weights, common);
+  return {sum(astype(x, common) * w), sum(w)};
 }
 
 }  // namespace tessera

@@ -17,6 +17,14 @@ Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in) {
   return {route(with_dtype(a.type, in), a.slots, with_dtype(to, in)).steps, as_dtype(a.local, in)};
 }
 
+ArrayPtr taken_off_mesh(const ArrayPtr& a) {
+  if (!a->type->mesh) return a;
+  const at::Tensor& value = materialized(Array(a), "gather").local[0];
+  ArrayPtr made = make_array(uncommitted_type(a->type->dtype, a->type->shape), {in_memory_of(nullptr, value)});
+  copy_facts(*a, *made);
+  return made;
+}
+
 namespace {
 
 constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a network busy

@@ -15,6 +15,9 @@ namespace detail {
 // The way of `a` to the placement `to`, in this element type.
 Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in);
 
+// The value of an array that is whole on every device, as an array that was never placed.
+ArrayPtr taken_off_mesh(const ArrayPtr& a);
+
 // Converts arrays[i] to to[i]; their shapes and element types must be equal. Not recorded for gradients. `in` is the
 // element type in which they move, if not their own. `cause.operation` and its reason go to the ledger.
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,

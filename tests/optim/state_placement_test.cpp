@@ -10,6 +10,7 @@
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"
+#include "tests/sharding/refused_memory.h"
 
 namespace tessera::optim::state_placement_test {
 namespace {
@@ -370,6 +371,39 @@ TEST(ShardedState, ARefusedGatherChangesNothing) {
   same.update(same_model, cut);
   EXPECT_EQ(nn::tree_difference(model, same_model), "");
   EXPECT_EQ(nn::tree_difference(optimizer, same), "");
+}
+
+// Memory that is refused at any point of an update: model, state and count are all as before, or all as after.
+TEST(ShardedState, MissingMemoryLeavesModelAndStateInOneStep) {
+  const Layout layout = layout_of(cases()[1], false);
+  if (layout.mesh().device() != "cpu") GTEST_SKIP() << "the memory is the CPU's";
+  Model model = nn::filter_shard(Model::init(), layout);
+  Optimizer optimizer(model, adamw({.learning_rate = 0.1}), over_data);
+  const auto gradients = [&] { return nn::value_and_grad(loss_of)(model, data_for(layout, 10)).second; };
+  optimizer.update(model, gradients());
+  const Model grads = gradients();
+  Model next_model = model;
+  Optimizer next = optimizer;
+  tessera::testing::Memory memory;
+  memory.watch(false, -1);
+  next.update(next_model, grads);
+  const int64_t all = memory.allocated();
+  int64_t updated = 0;
+  for (int64_t refused = 1; refused <= all; ++refused) {
+    Model a_model = model;
+    Optimizer a = optimizer;
+    memory.watch(false, refused);
+    EXPECT_THROW(a.update(a_model, grads), std::exception) << refused << " of " << all;
+    memory.watch(false, -1);
+    updated += a.count() == 2;
+    expect_tree_near(a_model, a.count() == 2 ? next_model : model, 0);
+    expect_tree_near(a.state(), a.count() == 2 ? next.state() : optimizer.state(), 0);
+    if (a.count() == 1) a.update(a_model, grads);
+    a.update(a_model, grads);  // and training continues
+    EXPECT_EQ(a.count(), 3);
+    EXPECT_EQ(std::get<0>(a.state()).count, 3);
+  }
+  EXPECT_GT(updated, 0);
 }
 
 }  // namespace

@@ -231,6 +231,26 @@ TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
   if (process_index() == 0) std::filesystem::remove_all(folder);
 }
 
+// A process without the gradients' values would count an update that the others leave out.
+TEST_F(SomeProcesses, AloneDecideWhetherAnUpdateIsFinite) {
+  const Layout layout(mesh_of_members(), rules[0]);
+  Model model = nn::filter_shard(Model::init(Key(0)), layout);
+  auto optimizer = optim::Optimizer(model, optim::apply_if_finite(optim::adam({.learning_rate = 0.125}), 3));
+  const Array x = device_put(batch_of(0), {"batch", none}, layout);
+  const Model gradients = nn::value_and_grad(loss_of)(model, x / 0.0).second;
+  const auto update = [&] { optimizer.update(model, gradients); };
+  if (is_member()) {
+    update();
+    EXPECT_EQ(optimizer.state().total_notfinite, 1);
+  } else {
+    expect_error(ErrorKind::bad_argument,
+                 fmt::format("[apply_if_finite] the model is on the mesh ({}), whose devices are those of {}.",
+                             layout.mesh().to_string(), words_of_members()),
+                 update);
+    EXPECT_EQ(optimizer.count(), 0);
+  }
+}
+
 // The same devices in another order, in another grid.
 TEST_F(SomeProcesses, MoveBetweenMeshesOfTheSameDevices) {
   std::vector<int> turned = devices_of_members();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/transformations/cast.h"
+#include "nn/transformations/pipeline.h"
 #include "nn/transformations/remat.h"
 #include "sharding/accounting/ledger.h"
 #include "tests/nn/transformations/models.h"
@@ -97,6 +98,33 @@ TEST(AccumulateGradients, WithoutAMesh) {
   const auto [joined_loss, joined] =
       nn::accumulate_gradients(loss_of, 4)(filter_shard(make_mlp(), layout), make_batch());
   EXPECT_NEAR(to_tensor(joined_loss).item<double>(), to_tensor(loss).item<double>(), 1e-13);
+}
+
+WeightedSum weighted_loss(const Mlp& model, const Batch& batch) {
+  return {sum(square(model(batch.x))), full({}, static_cast<double>(batch.x.value.shape(0)))};  // in float32
+}
+
+// A gradient follows its parameter, also where the batch alone is on a mesh.
+TEST(AccumulateGradients, OfAModelThatWasNeverPlaced) {
+  Batch batch = filter_shard(make_batch(), strategies()[1].layout);
+  ASSERT_TRUE(batch.x.value.is_committed());
+  const auto expect_all = [&](const auto& loss) {
+    const auto grads = nn::value_and_grad(loss)(make_mlp(), batch).second;
+    for (const int n : {1, 2, 3}) {
+      expect_same(nn::accumulate_gradients(loss, n)(make_mlp(), batch).second, grads, 1e-13);
+      expect_same(nn::pipeline(loss, {.micro_batches = n})(make_mlp(), batch).second, grads, 1e-13);
+    }
+  };
+  expect_all([](const Mlp& model, const Batch& batch) { return cross_entropy(model(batch.x), batch.labels); });
+  expect_all(weighted_loss);
+}
+
+// 1 / 24 in float32 would be off by 1e-8.
+TEST(AccumulateGradients, Float64IsNotDividedInFloat32) {
+  const auto [loss, grads] = nn::value_and_grad(weighted_loss)(make_mlp(), make_batch());
+  const auto [mean_loss, mean_grads] = nn::accumulate_gradients(weighted_loss, 3)(make_mlp(), make_batch());
+  EXPECT_NEAR(to_tensor(mean_loss).item<double>(), to_tensor(loss).item<double>(), 1e-13);
+  expect_same(mean_grads, grads, 1e-13);
 }
 
 // ---- what is communicated

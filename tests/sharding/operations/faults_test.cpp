@@ -1,55 +1,10 @@
 // Memory for a slot that comes late, or is not to be had: every operation, forward and backward.
-// backward.
-#include <c10/core/CPUAllocator.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-
 #include "sharding/distributed/processes.h"
 #include "tests/sharding/operations/cases.h"
+#include "tests/sharding/refused_memory.h"
 
 namespace tessera::testing::faults_test {
 namespace {
-
-constexpr const char* no_memory = "no memory for this one";
-
-// The memory of all threads' tensors, while it lives: it counts what is allocated, may delay each allocation, and may
-// refuse one.
-class Memory final : public c10::Allocator {
- public:
-  Memory() { c10::SetCPUAllocator(this, priority); }
-  ~Memory() override { c10::SetCPUAllocator(before_, priority); }
-
-  c10::DataPtr allocate(size_t bytes) override {
-    const int64_t number = ++allocated_;
-    if (number == refused_) throw std::runtime_error(no_memory);
-    if (delays_) wait(std::chrono::microseconds(number * 37 % 50));
-    ++live;
-    void* memory = std::aligned_alloc(64, (bytes + 64) / 64 * 64);
-    return {memory, memory, &free_memory, c10::kCPU};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-
-  // Of what follows: how many there were until now, whether each is late, the number of the one that is refused.
-  void watch(bool delays, int64_t refused) { allocated_ = 0, delays_ = delays, refused_ = refused; }
-  int64_t allocated() const { return allocated_; }
-
-  static inline std::atomic<int64_t> live = 0;
-
- private:
-  static constexpr uint8_t priority = 255;
-  static void free_memory(void* memory) { --live, std::free(memory); }
-  static void wait(std::chrono::microseconds time) {
-    for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
-    }
-  }
-
-  c10::Allocator* before_ = c10::GetCPUAllocator();
-  std::atomic<int64_t> allocated_ = 0, refused_ = -1;
-  std::atomic<bool> delays_ = false;
-};
 
 class Faults : public ::testing::TestWithParam<Case> {
  protected:
