@@ -1,8 +1,12 @@
-// The code of docs/optimizers.md: a chain, several optimizers, settings that change; the one of one's own is Tiger.
+// The code of docs/optimizers.md: chains, several optimizers, settings that change, averages; Tiger is elsewhere.
 #include <iostream>
+#include <tuple>
 
+#include "nn/layers/batch_norm.h"
+#include "nn/layers/inference_mode.h"
 #include "nn/layers/linear.h"
 #include "nn/transformations.h"
+#include "nn/tree.h"
 #include "optim/clipping.h"
 #include "optim/masking.h"
 #include "optim/muon.h"
@@ -49,10 +53,29 @@ void changed_settings(const nn::Linear& model) {
   train("with another rate", model, optimizer);
 }
 
+struct WithStatistics {
+  nn::Linear linear;
+  nn::BatchNorm norm;
+};
+
+Array normalized_loss(WithStatistics& model, const Array& x) { return mean(square(model.norm(model.linear(x)))); }
+
+void averages(WithStatistics model) {
+  auto optimizer =
+      optim::Optimizer(model, optim::chain(optim::adamw({.learning_rate = 3e-4}), optim::params_ema(0.999)));
+  const auto [loss, grads] = nn::value_and_grad(normalized_loss)(model, normal(Key(1), {16, 4}));
+  optimizer.update(model, grads);
+
+  const auto& average = std::get<optim::ParamsEmaState<WithStatistics>>(optimizer.state()).ema;
+  auto averaged = nn::inference_mode(nn::combine(average, model));
+  std::cout << "averaged: " << normalized_loss(averaged, ones({2, 4})).item<float>() << '\n';
+}
+
 int main() {
   const nn::Linear model = nn::Linear::init(Key(0), {"in", 4}, {"out", 4});
   in_place(model);
   train("two optimizers", model, optim::Optimizer(model, two_optimizers()));
   changed_settings(model);
   train("tiger", model, optim::Optimizer(model, own::tiger(0.01)));
+  averages({nn::Linear::init(Key(0), {"in", 4}, {"out", 4}), nn::BatchNorm::init({"out", 4})});
 }

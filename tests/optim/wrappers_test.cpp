@@ -7,6 +7,7 @@
 #include <map>
 
 #include "nn/transformations/value_and_grad.h"
+#include "nn/tree/filter.h"
 #include "optim/contrib.h"
 #include "optim/losses.h"
 #include "optim/muon.h"
@@ -199,6 +200,24 @@ TEST(ParamsEma, AveragesWhatTheParametersBecome) {
   optimizer.update(params, Tree{{"p", array<float>({1})}});
   expect_near(params.at("p"), {0}, 1e-6);
   expect_near(std::get<2>(optimizer.state()).ema.at("p"), {0.5}, 1e-6);
+}
+
+struct WithStatistics {
+  nn::Param kernel;
+  nn::Buffer mean;
+  Array steps;
+};
+
+TEST(ParamsEma, GivesAWholeModelWithTheBuffersOfTheTrainedOne) {
+  WithStatistics model{
+      .kernel = {array<float>({1}), {none}}, .mean = {array<float>({2}), {none}}, .steps = array<int32_t>({3})};
+  Optimizer optimizer(model, chain(sgd({.learning_rate = 1}), params_ema(0.5)));
+  model.mean.value = array<float>({5});
+  optimizer.update(model, {.kernel = {array<float>({1}), {none}}, .mean = {}, .steps = {}});
+  const auto whole = nn::combine(std::get<ParamsEmaState<WithStatistics>>(optimizer.state()).ema, model);
+  expect_near(whole.kernel.value, {0.5}, 1e-6);
+  expect_near(whole.mean.value, {5}, 0);
+  EXPECT_EQ(whole.steps.item<int32_t>(), 3);
 }
 
 TEST(InjectHyperparams, NumbersAreReadAndChanged) {
