@@ -1,16 +1,14 @@
 // environment_flag: whether a variable of the environment turns something on.
 #pragma once
 
-#include <cstdlib>
-#include <string_view>
+#include <optional>
 
 namespace tessera::detail {
 
-// Set, and neither empty nor one of "0", "false", "off" and "no".
-inline bool environment_flag(const char* name) {
-  const char* const set = std::getenv(name);
-  const std::string_view text = set ? set : "";
-  return !text.empty() && text != "0" && text != "false" && text != "off" && text != "no";
-}
+// Error (bad_argument): a value that means neither on (1, true, on, yes) nor off (0, false, off, no, none). A variable
+// that is unset or empty is off.
+bool environment_flag(const char* name);
+// The same without an Error: std::nullopt.
+std::optional<bool> known_flag(const char* name);
 
 }  // namespace tessera::detail

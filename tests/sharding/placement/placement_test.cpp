@@ -138,9 +138,24 @@ TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
 }
 
 struct Environment {
-  explicit Environment(const char* devices) { setenv("TESSERA_CPU_DEVICES", devices, 1); }
-  ~Environment() { unsetenv("TESSERA_CPU_DEVICES"); }
+  explicit Environment(const char* value, const char* name = "TESSERA_CPU_DEVICES") : name(name) {
+    setenv(name, value, 1);
+  }
+  ~Environment() { unsetenv(name); }
+  const char* name;
 };
+
+TEST(Placement, AFlagOfTheEnvironmentIsOnOrOff) {
+  for (const char* name : {"TESSERA_PRIVATE_REPLICAS", "TESSERA_CHECK"}) {
+    for (const char* value : {"1", "true", "on", "yes", "", "0", "false", "off", "no", "none"}) {
+      const Environment environment(value, name);
+      make_mesh({{"a", 2}});
+    }
+    const Environment environment("2", name);
+    expect_error(ErrorKind::bad_argument, std::string("[") + name + "] \"2\" given, expected 1 (on) or 0 (off).",
+                 CALL(make_mesh({{"a", 2}})));
+  }
+}
 
 // Neighbours are one's, as on a mesh of devices: those of the axes named last.
 TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
