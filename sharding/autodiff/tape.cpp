@@ -21,6 +21,7 @@
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/scoped_value.h"
 #include "sharding/placement/cut_further.h"
+#include "sharding/placement/manual_axes.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
@@ -156,6 +157,20 @@ Tape::~Tape() {
 
 namespace {
 
+// What is left pending over manual axes could be summed neither inside the shard_map nor outside.
+void sum_over_manual_axes(std::vector<Array>& gradients) {
+  static const Text reason = lasting_text("a gradient varies in a shard_map only where its parameter does");
+  const at::AutoGradMode off(false);
+  for (Array& x : gradients) {
+    const Type* type = x.is_absent() ? nullptr : x.impl()->type;
+    if (!type || !(type->unreduced & manual_axes().axes)) continue;
+    const ArrayPtr sum = convert(*x.impl(), x.impl(), with_unreduced(type, type->unreduced & ~manual_axes().axes),
+                                 {.operation = gradients_operation, .where = {}, .reason = reason, .path = {}});
+    copy_facts(*x.impl(), *sum);
+    x = Array(sum);
+  }
+}
+
 // All that adds up to these gradients was finite.
 void check_sums(const std::vector<Array>& gradients, const std::vector<Array>& shadows) {
   for (size_t i = 0; i < gradients.size(); ++i)
@@ -185,6 +200,7 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   if (state_->gathers) state_->gathers->end_step();
   at::AutoGradMode recorded(state_->nested);
   std::vector<Array> gradients = state_->nested ? backward.finish_recorded() : backward.finish();
+  if (!state_->options.reduce) sum_over_manual_axes(gradients);
   if (checks_finite()) check_sums(gradients, shadows_);
   for (const Array& x : gradients)
     if (!x.is_absent()) x.impl()->gradient = true;

@@ -181,6 +181,24 @@ TEST(ShardMap, CapturedParametersAreInvariant) {
   }
 }
 
+// {.reduce = false} is about the other axes.
+TEST(ShardMap, GradientsInsideAreSummedOverManualAxes) {
+  for (const Mesh mesh : shared_and_private(two_axes)) {
+    const at::Tensor x = random_tensor({8, 3}, 1), w = random_tensor({3}, 2);
+    const Array data = placed(x, mesh, P{"x"});
+    for (const bool reduce : {true, false}) {
+      const auto f = [&](const Array& a, const Array& b) {
+        Tape inner({b}, {.reduce = reduce});
+        const Array gradient = inner.gradients(sum(tanh(a * inner.shadows()[0])))[0];
+        EXPECT_EQ(gradient.type_string(), "float64[3]") << reduce;
+        return gradient;
+      };
+      const Array got = shard_map(f, mesh, {P{"x"}, P{}}, P{})(data, placed(w, mesh, {}));
+      EXPECT_LE(difference(to_tensor(got), ((1 - (x * w).tanh().square()) * x).sum(0)), 1e-13) << reduce;
+    }
+  }
+}
+
 TEST(ShardMap, SecondDerivativesPassThroughCollectives) {
   for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const at::Tensor x = random_tensor({8, 3}, 1), w = random_tensor({3}, 2), u = random_tensor({3}, 3);
