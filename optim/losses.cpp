@@ -139,6 +139,7 @@ Array cosine_similarity(Operand predictions, Operand targets, double epsilon, in
   const CallerScope caller(predictions.where());
   check_floating("cosine_similarity", "predictions", predictions.array());
   check_floating("cosine_similarity", "targets", targets.array());
+  detail::check_options("cosine_similarity", {}, {{"epsilon", epsilon}});
   const auto unit = [&](const Array& x) { return x / sqrt(maximum(sum(square(x), {axis}, true), epsilon)); };
   return sum(unit(predictions.array()) * unit(targets.array()), {axis});
 }

@@ -351,7 +351,7 @@ namespace {
 
 Array constant(const char* verb, Shape shape, double value, DType dtype) {
   check_size(verb, dtype, shape);
-  const double scale = element_value(verb, value, dtype);
+  const double scale = fill_value(verb, value, dtype);
   return make_recipe({.drawn = dtype, .scale = scale}, std::move(shape), dtype);
 }
 

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "sharding/array/autograd.h"
+#include "sharding/array/late_checks.h"
 #include "sharding/array/recipe.h"
+#include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise_call.h"
 #include "sharding/operations/number.h"
 #include "sharding/placement/element_value.h"
@@ -116,15 +118,33 @@ at::Scalar scalar_of(const char* verb, const Number& n, DType dtype) {
 
 }  // namespace
 
+namespace {
+
+// Exponents of integers: LibTorch would give 0 where one is negative.
+at::Tensor checked_exponents(const at::Tensor& y) {
+  if (y.is_floating_point() || y.is_meta() || y.numel() == 0) return y;
+  if (!y.is_cpu()) return checked_later("power", y, 0, INT64_MAX, at::kLong, "exponents").to(y.scalar_type());
+  const auto least = y.min().item<int64_t>();
+  if (least < 0)
+    fail(ErrorKind::bad_argument, "power",
+         "an exponent of {} given for integers, expected 0 or more. Convert an operand to a floating type by astype.",
+         least);
+  return y;
+}
+
+}  // namespace
+
 Array power(Term a, Term b) {
   const Elementwise row{power_op, Domain::counting};
   if (a.is_number() == b.is_number())
-    return binary(row, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, y); });
+    return binary(row, a, b,
+                  [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, checked_exponents(y)); });
   const Array x = cast_to((a.is_number() ? b : a).operand(), common_dtype(row, a, b));
   check_number("power", (a.is_number() ? a : b).number(), x.dtype());
   const at::Scalar number = scalar_of("power", (a.is_number() ? a : b).number(), x.dtype());
+  if (b.is_number() && !is_floating(x.dtype())) checked_exponents(at::scalar_tensor(number, at::kLong));
   return run({.operation = power_op, .where = a.where()}, {&x}, [&](Locals t, const BlockContext&) {
-    return a.is_number() ? at::pow(number, t[0]) : at::pow(t[0], number);
+    return a.is_number() ? at::pow(number, checked_exponents(t[0])) : at::pow(t[0], number);
   });
 }
 

@@ -24,7 +24,7 @@ Array operator%(Term a, Term b);  // numpy.remainder: the sign is b's
 Array operator-(Operand x);
 
 Array floor_divide(Term a, Term b);
-Array power(Term a, Term b);
+Array power(Term a, Term b);  // Error (bad_argument): integers with a negative exponent
 Array maximum(Term a, Term b);
 Array minimum(Term a, Term b);
 Array clip(Operand x, Term min, Term max);

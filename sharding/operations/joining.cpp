@@ -52,7 +52,7 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
   }
   if (!change.dims) return a;
   check_size("pad", a.dtype(), change.shape);
-  value = element_value("pad", value, a.dtype());
+  value = fill_value("pad", value, a.dtype());
   return change_places(
       value == 0 ? pad_op : pad_value_op, x, change,
       [reversed, value](const at::Tensor& t) { return at::constant_pad_nd(t, reversed, value); },

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sharding/array/tape_state.h"
 #include "sharding/diagnostics/fail.h"
@@ -24,6 +25,11 @@ const Operation layer_norm_op{"layer_norm", "... (d) -> ... (d)", Linearity::non
 const Operation scaled_layer_norm_op{"layer_norm", "... (d), (d), (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
 const Operation rms_norm_op{"rms_norm", "... (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
 const Operation scaled_rms_norm_op{"rms_norm", "... (d), (d) -> ... (d)", Linearity::nonlinear, Padded::kept};
+
+void check_eps(const char* verb, double eps) {
+  if (!(eps >= 0 && std::isfinite(eps)))
+    fail(ErrorKind::bad_argument, verb, "eps = {} given, expected a number of 0 or more.", eps);
+}
 
 bool are_in(DType dtype, std::initializer_list<const Array*> operands) {
   return std::all_of(operands.begin(), operands.end(), [&](const Array* x) { return x->dtype() == dtype; });
@@ -127,6 +133,7 @@ Across layer_norm_across(const Prepared& call, const ShardedReduction& reduction
 }  // namespace
 
 Array layer_norm(Operand x, double eps) {
+  check_eps("layer_norm", eps);
   check_floating("layer_norm", x.array(), "x");
   return run_sharded_reduction(
       {.operation = layer_norm_op, .where = x.where()}, {&x.array()},
@@ -137,6 +144,7 @@ Array layer_norm(Operand x, double eps) {
 }
 
 Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps) {
+  check_eps("layer_norm", eps);
   check_floating("layer_norm", x.array(), "x");
   check_floating("layer_norm", scale, "scale");
   check_floating("layer_norm", bias, "bias");
@@ -267,6 +275,7 @@ Across rms_norm_across(const Prepared& call, const ShardedReduction& reduction, 
 }  // namespace
 
 Array rms_norm(Operand x, double eps) {
+  check_eps("rms_norm", eps);
   check_floating("rms_norm", x.array(), "x");
   return run_sharded_reduction(
       {.operation = rms_norm_op, .where = x.where()}, {&x.array()},
@@ -275,6 +284,7 @@ Array rms_norm(Operand x, double eps) {
 }
 
 Array rms_norm(Operand x, const Array& scale, double eps) {
+  check_eps("rms_norm", eps);
   check_floating("rms_norm", x.array(), "x");
   check_floating("rms_norm", scale, "scale");
   const DType common = promote(x.array().dtype(), scale.dtype());

@@ -68,6 +68,15 @@ int64_t element_value(const char* verb, int64_t value, DType dtype) {
   return value;
 }
 
+double fill_value(const char* verb, double value, DType dtype) {
+  const double element = element_value(verb, value, dtype);
+  if (!is_floating(dtype) && dtype != boolean && element != value)
+    fail(ErrorKind::bad_argument, verb,
+         "the number {} given for {}, expected a whole number. Round it, or use a floating type.", value,
+         name_of(dtype));
+  return element;
+}
+
 void check_size(const char* verb, DType dtype, std::span<const int64_t> shape) {
   int64_t bytes = item_size(dtype);
   for (int64_t size : shape)

@@ -332,7 +332,7 @@ class Planner {
       key.varying = plan_.varying;
       key.unreduced = targets.vary & ~sharded & ~reduced_inside(choice) & ~key.varying;
       key.reduced = targets.reduced & ~targets.vary;
-      types.push_back(intern(std::move(key)));
+      types.push_back(intern(std::move(key), problem_.operation.name));
     }
     return types;
   }

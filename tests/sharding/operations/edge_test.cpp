@@ -102,6 +102,43 @@ TEST(EdgeTest, KernelsRefuseInOneLine) {
   expect_error(ErrorKind::bad_argument, std::string("[floor_divide] ") + by_zero, CALL(floor_divide(arange(8), 0)));
 }
 
+// As numpy: 2 to the power of -1 is no integer.
+TEST(EdgeTest, IntegersHaveNoNegativePowers) {
+  const Mesh mesh = make_mesh({{"a", 4}});
+  const char* words = "[power] an exponent of -2 given for integers, expected 0 or more.";
+  for (const PartitionSpec& spec : {P{}, P{{"a", uneven::pad}}}) {
+    const Array x = device_put(arange(6) + 1, NamedSharding(mesh, spec));
+    const Array last = device_put(arange(3, -3, -1), NamedSharding(mesh, spec));
+    expect_error(ErrorKind::bad_argument, words, CALL(power(x, -2)));
+    expect_error(ErrorKind::bad_argument, words, CALL(power(2, last)));
+    expect_error(ErrorKind::bad_argument, words, CALL(power(x, last)));
+    EXPECT_EQ(power(x, x - 1).to_host<int32_t>(), (std::vector<int32_t>{1, 2, 9, 64, 625, 7776}));
+    EXPECT_EQ(power(astype(x, float32), last).to_host<float>()[4], 0.2F);
+    EXPECT_EQ(power(2.0, last).to_host<float>()[5], 0.25F);
+  }
+}
+
+TEST(EdgeTest, NoNormHasANegativeEps) {
+  const Array x = ones({2, 4}), scale = ones({4});
+  for (const double eps : {-1e-5, std::nan(""), static_cast<double>(INFINITY)}) {
+    expect_error(ErrorKind::bad_argument, "[layer_norm] eps = ", CALL(layer_norm(x, eps)));
+    expect_error(ErrorKind::bad_argument, "[layer_norm] eps = ", CALL(layer_norm(x, scale, scale, eps)));
+    expect_error(ErrorKind::bad_argument, "[rms_norm] eps = ", CALL(rms_norm(x, eps)));
+    expect_error(ErrorKind::bad_argument, "[rms_norm] eps = ", CALL(rms_norm(x, scale, eps)));
+  }
+}
+
+TEST(EdgeTest, ResultsThatAreTooLargeNameTheirOperation) {
+  const int64_t large = int64_t{1} << 62;
+  const Array one = ones({1}), nothing = zeros({0, 2});
+  const ErrorKind kind = ErrorKind::bad_argument;
+  expect_error(kind, "[broadcast_to] the shape ", CALL(broadcast_to(one, {large, 4})));
+  expect_error(kind, "[one_hot] the shape ", CALL(one_hot(arange(8), large)));
+  expect_error(kind, "[reshape] the shape ", CALL(reshape(nothing, {0, large, 4})));
+  const Array placed = device_put(nothing, NamedSharding(make_mesh({{"a", 2}}), P{none, "a"}));
+  expect_error(kind, "[reshape] the shape ", CALL(reshape(placed, {0, large, 4})));
+}
+
 // ---- what is given does not fit
 
 struct Refusal {
@@ -131,6 +168,10 @@ TEST(EdgeTest, NumbersThatNoElementHoldsAreNamed) {
       {kind, "[full] the number -1 given for uint8, expected 0 to 255.", CALL(full({2}, -1, uint8))},
       {kind, "[full] the number nan given for int32", CALL(full({2}, std::nan(""), int32))},
       {kind, "[full] the number 1e+30 given for int32", CALL(full_like(i, 1e30))},
+      {kind, "[full] the number 255.9 given for uint8, expected a whole number. Round it, or use a floating type.",
+       CALL(full({2}, 255.9, uint8))},
+      {kind, "[full] the number -0.5 given for int32, expected a whole number.", CALL(full_like(i, -0.5))},
+      {kind, "[pad] the number 1.5 given for int32, expected a whole number.", CALL(pad(i, {{1, 0}}, 1.5))},
       {kind, "[pad] the number nan given for int32", CALL(pad(i, {{1, 0}}, std::nan("")))},
       {kind, "[item] the number 8589934592 given for int32", CALL(array<int64_t>({1LL << 33}).item<int32_t>())},
   });
@@ -194,7 +235,8 @@ TEST(EdgeTest, NumbersThatElementsHoldAreTaken) {
   EXPECT_EQ(full({2}, -1e300).to_host<float>(), std::vector<float>(2, -infinity));
   EXPECT_EQ(full({1}, 70000.0, float16).to_host<float>(), std::vector<float>{infinity});
   EXPECT_EQ(full({1}, 65519.0, float16).to_host<float>(), std::vector<float>{65504});
-  EXPECT_EQ(full({1}, 255.9, uint8).to_host<uint8_t>(), std::vector<uint8_t>{255});
+  EXPECT_EQ(full({1}, 255.0, uint8).to_host<uint8_t>(), std::vector<uint8_t>{255});
+  EXPECT_EQ(full({1}, 0.5, boolean).to_host<bool>(), std::vector<bool>{true});
   EXPECT_EQ(where(array<bool>({true}), 1e300, zeros({1})).to_host<float>(), std::vector<float>{infinity});
   EXPECT_EQ((arange(2) < 2147483647LL).to_host<bool>(), (std::vector<bool>{true, true}));
   EXPECT_EQ((astype(arange(2), int64) + 3000000000LL).to_host<int64_t>(),
