@@ -34,7 +34,7 @@ struct GradientOptions {
   bool overlap_sums = false;
   // If false, gradients stay pending sums over the mesh axes along which the work differs, and nothing is communicated
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
-  // own placement.
+  // own placement. Inside a shard_map sums over manual axes are reduced in any case.
   bool reduce = true;
   // Mesh axes over which gradients are cut, as an optim::Optimizer with the same `shard_state` cuts its state (ZeRO-1):
   // their sums are reduce-scattered, between processes during the backward pass. `reduce` has no say then. Of several

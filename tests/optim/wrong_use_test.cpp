@@ -4,6 +4,7 @@
 
 #include "nn/transformations/value_and_grad.h"
 #include "optim/contrib.h"
+#include "optim/losses.h"
 #include "optim/muon.h"
 #include "tests/optim/support.h"
 
@@ -245,6 +246,8 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
        "[muon] adam_learning_rate: nan given, expected a number."},
       {[] { lookahead(identity(), 0, 0.5); }, "[lookahead] sync_period: 0 given, expected at least 1."},
       {[] { lookahead(identity(), 2, NAN); }, "[lookahead] slow_step_size: nan given, expected slow_step_size >= 0."},
+      {[] { cosine_similarity(ones({2}), ones({2}), -1); },
+       "[cosine_similarity] epsilon: -1 given, expected epsilon >= 0."},
       {[] { apply_if_finite(identity(), -1); },
        "[apply_if_finite] max_consecutive_errors: -1 given, expected at least 0."},
       {[] { linear_schedule({.init_value = 1, .end_value = 0, .transition_steps = -5}); },
