@@ -21,16 +21,17 @@ class Coverage {
     std::set<std::string> transformations{outers[static_cast<int>(program.outer)]};
     for (const Kind kind : around) transformations.insert(name_of(kind));
     if (is_second(around)) transformations.insert("second derivative");
-    for (const std::string& operation : cases()[node.which].operations)
+    const Case& one = cases()[node.which];
+    for (const std::string& operation : one.operations)
       for (const std::string& transformation : transformations)
         for (const Array& x : operands) triples_.insert({operation, transformation, state_of(x)});
   }
 
   std::string summary() const {
-    return fmt::format("{} of {} operations, {} pairs of an operation and a transformation, {} operations in second "
-                       "derivatives, {} triples with the state of an operand\n",
-                       operations().size(), all_operations().size(), pairs().size(), in("second derivative"),
-                       triples_.size());
+    return fmt::format(
+        "{} of {} operations, {} pairs of an operation and a transformation, {} operations in second "
+        "derivatives, {} triples with the state of an operand\n",
+        operations().size(), all_operations().size(), pairs().size(), in("second derivative"), triples_.size());
   }
 
   // What a run of `programs` programs or more must have met, in parts of what there is; empty: it has.
@@ -52,7 +53,10 @@ class Coverage {
 
  private:
   static const char* name_of(Kind kind) {
-    return kind == Kind::remat ? "remat" : kind == Kind::gradient ? "gradient" : kind == Kind::shard_map ? "shard_map" : "";
+    return kind == Kind::remat       ? "remat"
+           : kind == Kind::gradient  ? "gradient"
+           : kind == Kind::shard_map ? "shard_map"
+                                     : "";
   }
   // Every program is differentiated; what is in an inner gradient, twice.
   static bool is_second(const std::vector<Kind>& around) {

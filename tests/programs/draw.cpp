@@ -51,7 +51,8 @@ const Tensors& inputs_of(int which, int sizes) {
   }
   try {
     // An expression that knows its sizes may mean something else in others, rather than fail.
-    if (sizes == 0 || difference(testing::whole(called(one, arrays)), called(one, inputs)) < 1e-6) found->second = inputs;
+    if (sizes == 0 || difference(testing::whole(called(one, arrays)), called(one, inputs)) < 1e-6)
+      found->second = inputs;
   } catch (const std::exception&) {
   }
   return found->second;
@@ -99,8 +100,9 @@ class Drawer {
   bool chance(double p) { return static_cast<double>(random_() % 1000000) < p * 1e6; }
 
   void draw_mesh() {
-    static const std::vector<std::vector<int>> shapes = {{1}, {2}, {2}, {3}, {4}, {8}, {2, 2}, {2, 2}, {2, 3}, {4, 2},
-                                                         {2, 4}, {1, 2}, {2, 1}, {2, 2, 2}, {2, 1, 2}, {1, 4}};
+    static const std::vector<std::vector<int>> shapes = {{1},    {2},       {2},       {3},    {4},    {8},
+                                                         {2, 2}, {2, 2},    {2, 3},    {4, 2}, {2, 4}, {1, 2},
+                                                         {2, 1}, {2, 2, 2}, {2, 1, 2}, {1, 4}};
     const auto& shape = shapes[below(static_cast<int>(shapes.size()))];
     const char* names[] = {"a", "b", "c"};
     // Of several processes each has equally many devices.
@@ -183,12 +185,16 @@ class Drawer {
   void make_batch(Leaf& leaf) {
     const at::Tensor& value = leaf.value;
     const int64_t blocks = Grid(program_.axes).count(batch_axes_);
-    if (program_.micro_batches < 2 || leaf.role != Leaf::input || !value.dim() || !value.numel() || value.size(0) % blocks || program_.special) return;
+    if (program_.micro_batches < 2 || leaf.role != Leaf::input || !value.dim() || !value.numel() ||
+        value.size(0) % blocks || program_.special)
+      return;
     leaf.role = Leaf::batch;
     for (int i = 1; i < program_.micro_batches; ++i) leaf.more.push_back(rolled(value, i));
   }
 
-  static at::Tensor rolled(const at::Tensor& t, int by) { return t.reshape({-1}).roll(by).reshape(t.sizes()).contiguous(); }
+  static at::Tensor rolled(const at::Tensor& t, int by) {
+    return t.reshape({-1}).roll(by).reshape(t.sizes()).contiguous();
+  }
 
   static int add_argument(Scope& scope, Lanes<at::Tensor> value, uint32_t vary) {
     ++scope.body->arguments;
@@ -263,7 +269,8 @@ class Drawer {
 
   bool is_usable(const at::Tensor& t) const {
     if (t.scalar_type() != at::kDouble || t.numel() > 4096) return false;
-    return program_.special || t.numel() == 0 || (at::isfinite(t).all().item<bool>() && t.abs().max().item<double>() < 1e6);
+    return program_.special || t.numel() == 0 ||
+           (at::isfinite(t).all().item<bool>() && t.abs().max().item<double>() < 1e6);
   }
 
   std::optional<int> add_unary(Scope& scope, Kind kind, int id, Node node = {}) {
@@ -365,10 +372,12 @@ class Drawer {
     }
     if (node.operands.empty()) return;
     const int wanted = 1 + below(4);
-    for (int tries = 0; tries < 3 * wanted && static_cast<int>(inside.results.size()) < wanted; ++tries) draw_node(inside);
+    for (int tries = 0; tries < 3 * wanted && static_cast<int>(inside.results.size()) < wanted; ++tries)
+      draw_node(inside);
     if (inside.results.empty()) return;
     node.body.results.push_back(static_cast<int>(inside.results.size()) - 1);
-    if (kind != Kind::gradient && chance(0.3)) node.body.results.push_back(below(static_cast<int>(inside.results.size())));
+    if (kind != Kind::gradient && chance(0.3))
+      node.body.results.push_back(below(static_cast<int>(inside.results.size())));
     if (kind == Kind::remat && chance(0.1)) node.body.results.push_back(-1);
     uint32_t vary = 0;
     for (const int id : node.operands) vary |= scope.vary(id);
@@ -461,7 +470,8 @@ class Drawer {
       if (id) add_unary(scope, Kind::constrain, *id, {.spec = draw_spec(shape_of(scope.value(*id)[0]), true, pads_)});
     } else if (choice < 14) {
       const std::optional<int> id = some_value(scope);
-      if (id && chance(0.3) && !program_.special && add_unary(scope, Kind::half, *id, {.which = below(2)})) program_.tolerance = 5e-2;
+      if (id && chance(0.3) && !program_.special && add_unary(scope, Kind::half, *id, {.which = below(2)}))
+        program_.tolerance = 5e-2;
     } else if (choice < 24) {
       draw_region(scope, Kind::remat);
     } else if (choice < 31) {
@@ -503,8 +513,7 @@ class Drawer {
       program_.optimizer = below(2);
       if (chance(0.6)) program_.shard_state = some_axes(2);
       options.shard = chance(0.5) ? program_.shard_state : std::vector<std::string>();
-      const bool maps = std::any_of(program_.body.nodes.begin(), program_.body.nodes.end(), [](const Node&) { return false; });
-      if (!maps && chance(0.5)) {
+      if (chance(0.5)) {
         program_.restored_axes = program_.axes;
         std::reverse(program_.restored_axes.begin(), program_.restored_axes.end());
       }
@@ -527,8 +536,7 @@ Program draw(uint64_t seed) {
     Program program = Drawer(seed * 1000003 + attempt)();
     program.seed = seed;
     if (program.body.nodes.empty()) continue;
-    const bool trains = std::any_of(program.leaves.begin(), program.leaves.end(), [](const Leaf& leaf) { return leaf.role == Leaf::parameter; });
-    if (trains && is_well_conditioned(program)) return program;
+    if (is_well_conditioned(program)) return program;
   }
 }
 

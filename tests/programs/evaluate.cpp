@@ -7,9 +7,9 @@
 #include "nn/checkpoint.h"
 #include "nn/transformations.h"
 #include "nn/tree.h"
+#include "optim/clipping.h"
 #include "optim/optimizer.h"
 #include "optim/optimizers.h"
-#include "optim/clipping.h"
 #include "sharding/distributed/processes.h"
 #include "tests/programs/interpreter.h"
 
@@ -21,12 +21,18 @@ using testing::whole;
 Array collective(const Node& node, const Array& x) {
   const SpecEntry& axes = node.axes;
   switch (static_cast<Collective>(node.which)) {
-    case Collective::psum: return psum(x, axes);
-    case Collective::pmean: return pmean(x, axes);
-    case Collective::pmax: return pmax(x, axes);
-    case Collective::all_gather: return all_gather(x, axes, {.axis = node.dim, .tiled = true});
-    case Collective::psum_scatter: return psum_scatter(x, axes, {.scatter_dimension = node.dim, .tiled = true});
-    case Collective::all_to_all: return all_to_all(x, axes, node.dim, node.other_dim, {.tiled = true});
+    case Collective::psum:
+      return psum(x, axes);
+    case Collective::pmean:
+      return pmean(x, axes);
+    case Collective::pmax:
+      return pmax(x, axes);
+    case Collective::all_gather:
+      return all_gather(x, axes, {.axis = node.dim, .tiled = true});
+    case Collective::psum_scatter:
+      return psum_scatter(x, axes, {.scatter_dimension = node.dim, .tiled = true});
+    case Collective::all_to_all:
+      return all_to_all(x, axes, node.dim, node.other_dim, {.tiled = true});
     case Collective::ppermute: {
       std::vector<std::pair<int, int>> pairs;
       const int n = static_cast<int>(axis_size(axes));
@@ -88,7 +94,8 @@ Array touched(const Array& x, Noise noise) {
 
 // The program's loss of these leaves, and its results. A step that goes another way leaves the last result out.
 template <class V>
-V loss_of(const Program& program, const std::vector<V>& leaves, Context<V>& context, std::vector<V>* results, int step) {
+V loss_of(const Program& program, const std::vector<V>& leaves, Context<V>& context, std::vector<V>* results,
+          int step) {
   std::vector<Lanes<V>> arguments;
   for (const V& leaf : leaves) arguments.push_back({leaf});
   const std::vector<Lanes<V>> given = run(program.body, std::move(arguments), context);
@@ -129,7 +136,8 @@ Outcome by_libtorch(const Program& program, Noise noise, int step) {
     std::vector<at::Tensor> leaves = given;
     for (size_t l = 0; l < leaves.size(); ++l)
       if (i > 0 && program.leaves[l].role == Leaf::batch) leaves[l] = program.leaves[l].more[i - 1];
-    const at::Tensor part = loss_of(program, leaves, context, program.outer == Outer::value_and_grad ? &results : nullptr, step);
+    const at::Tensor part =
+        loss_of(program, leaves, context, program.outer == Outer::value_and_grad ? &results : nullptr, step);
     loss = loss.defined() ? loss + part : part;
   }
   loss = loss / program.micro_batches;
@@ -323,7 +331,8 @@ class Run {
 
   // A reduced gradient has the sharding of its parameter.
   void check_type(const Array& gradient, const Leaf& leaf) const {
-    const Array like = device_put(from_tensor(leaf.value), NamedSharding(*context_.mesh, PartitionSpec(leaf.spec->entries())));
+    const Array like =
+        device_put(from_tensor(leaf.value), NamedSharding(*context_.mesh, PartitionSpec(leaf.spec->entries())));
     if (gradient.type_string() != like.type_string())
       throw std::logic_error("the gradient is " + gradient.type_string() + ", the parameter " + like.type_string());
   }
@@ -331,8 +340,8 @@ class Run {
   template <class Transform>
   void train_with(const Transform& transform) {
     const auto made = [&] {
-      const optim::OptimizerOptions options{.shard_state = context_.mesh ? program_.shard_state
-                                                                         : std::vector<std::string>()};
+      const optim::OptimizerOptions options{.shard_state =
+                                                context_.mesh ? program_.shard_state : std::vector<std::string>()};
       return optim::Optimizer(model_, transform, options);
     };
     const Scratch folder(program_.seed);  // until all processes have read it: the parameters are read by all below
@@ -410,8 +419,8 @@ std::string compared_types(const Program& program, const Outcome& abstract, cons
   if (abstract.types != real.types)
     wrong += fmt::format("abstract mesh: types {}, on devices {}\n", fmt::join(abstract.types, " "),
                          fmt::join(real.types, " "));
-  // Gathers that are begun ahead, as on devices of several processes, may not be needed by a step that goes another way,
-  // and an argument that remat's function does not read has a gradient of zeros there and none on devices.
+  // Gathers that are begun ahead, as on devices of several processes, may not be needed by a step that goes another
+  // way, and an argument that remat's function does not read has a gradient of zeros there and none on devices.
   bool has_remat = false;
   for_each_node(program.body, [&](const Node& node, const auto&) { has_remat |= node.kind == Kind::remat; });
   if (program.steps == 1 && !has_remat && abstract.ledger != real.ledger)
@@ -444,10 +453,12 @@ std::string check(const Program& program, const Observer& observe) {
   if (!plain.error.empty()) return plain.error_kind < 0 ? "no Error of the library: " + plain.error + "\n" : "";
   std::string wrong = compared("mesh", "the program without a mesh", program, real, plain);
   if (!program.special && program.outer != Outer::train)
-    if (const std::string other = compared("without a mesh", "LibTorch", program, plain, by_libtorch(program)); !other.empty())
+    if (const std::string other = compared("without a mesh", "LibTorch", program, plain, by_libtorch(program));
+        !other.empty())
       wrong += agrees_near_kinks(program) ? "" : other;
   if (!same_bits(by_tessera(program, Where::mesh), real)) wrong += "a second run has other bits\n";
-  const bool is_placed = std::all_of(program.leaves.begin(), program.leaves.end(), [](const Leaf& l) { return l.spec; });
+  const bool is_placed =
+      std::all_of(program.leaves.begin(), program.leaves.end(), [](const Leaf& l) { return l.spec; });
   if (process_count() == 1 && program.outer != Outer::train && is_placed)
     wrong += compared_types(program, by_tessera(program, Where::abstract_mesh), real);
   return wrong;
@@ -465,14 +476,16 @@ bool is_well_conditioned(const Program& program) try {
   const auto close = [&](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
     for (size_t i = 0; i < a.size(); ++i) {
       if (difference(a[i], b[i]) > 1e-10) return false;
-      if (!program.special && a[i].defined() && !(at::isfinite(a[i]).all().item<bool>() && a[i].abs().max().item<double>() < 1e6)) return false;
+      if (!program.special && a[i].defined() &&
+          !(at::isfinite(a[i]).all().item<bool>() && a[i].abs().max().item<double>() < 1e6))
+        return false;
     }
     return true;
   };
   if (!close(plain.values, noisy.values) || !close(plain.gradients, noisy.gradients)) return false;
   if (program.outer != Outer::train) return true;
   // Later steps have other parameters.
-  const Outcome trained = Run(program, Where::unplaced, {})(), 
+  const Outcome trained = Run(program, Where::unplaced, {})(),
                 other = Run(program, Where::unplaced, {}, Noise::rounding)();
   for (size_t i = 0; i < trained.values.size(); ++i)
     if (difference(trained.values[i], other.values[i]) > 1e-7) return false;

@@ -22,7 +22,8 @@ struct Outcome {
 // Changes of values that show on what a result depends.
 enum class Noise : uint8_t {
   none,
-  rounding,  // every computed value by about 1e-13 of itself, if it is not a short binary fraction: sums of those are exact
+  rounding,  // every computed value by about 1e-13 of itself, if it is not a short binary fraction: sums of those are
+             // exact
   kinks,     // every value by about 1e-7, so that none is where a function has a kink
 };
 

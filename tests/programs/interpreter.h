@@ -238,12 +238,24 @@ Lanes<V> simulated_collective(const Node& node, const Lanes<V>& x, const Grid& g
     const Lanes<V> group = group_of(x, device, axes, grid);
     const int self = grid.number(device, axes);
     switch (static_cast<Collective>(node.which)) {
-      case Collective::psum: result.push_back(sum_of(group)); break;
-      case Collective::pmean: result.push_back(sum_of(group) * (1.0 / n)); break;
-      case Collective::pmax: result.push_back(largest(group)); break;
-      case Collective::all_gather: result.push_back(joined(group, node.dim)); break;
-      case Collective::psum_scatter: result.push_back(part(sum_of(group), node.dim, self)); break;
-      case Collective::ppermute: result.push_back(group[(self + n - 1) % n]); break;
+      case Collective::psum:
+        result.push_back(sum_of(group));
+        break;
+      case Collective::pmean:
+        result.push_back(sum_of(group) * (1.0 / n));
+        break;
+      case Collective::pmax:
+        result.push_back(largest(group));
+        break;
+      case Collective::all_gather:
+        result.push_back(joined(group, node.dim));
+        break;
+      case Collective::psum_scatter:
+        result.push_back(part(sum_of(group), node.dim, self));
+        break;
+      case Collective::ppermute:
+        result.push_back(group[(self + n - 1) % n]);
+        break;
       case Collective::all_to_all: {
         Lanes<V> parts;
         for (const V& other : group) parts.push_back(part(other, node.dim, self));
@@ -254,7 +266,7 @@ Lanes<V> simulated_collective(const Node& node, const Lanes<V>& x, const Grid& g
   return result;
 }
 
-Array collective(const Node& node, const Array& x);                      // the library's
+Array collective(const Node& node, const Array& x);                       // the library's
 Array constrained(const Array& x, const PartitionSpec& spec, Mesh mesh);  // the library's
 
 // The sum of the results, which is what an inner gradient differentiates: of values that vary, over the devices.
@@ -350,12 +362,18 @@ std::vector<Lanes<V>> run(const Body& body, std::vector<Lanes<V>> values, Contex
       case Kind::call:
         results.push_back(each([&](const std::vector<V>& x) { return as_double(called(cases()[node.which], x)); }));
         break;
-      case Kind::fit: results.push_back(each([&](const auto& x) { return fitted(x[0], node.shape); })); break;
+      case Kind::fit:
+        results.push_back(each([&](const auto& x) { return fitted(x[0], node.shape); }));
+        break;
       case Kind::squash:
         results.push_back(each([&](const auto& x) { return squashed(x[0]) * (node.hi - node.lo) + node.lo; }));
         break;
-      case Kind::scale: results.push_back(each([&](const auto& x) { return x[0] * node.hi; })); break;
-      case Kind::half: results.push_back(each([&](const auto& x) { return rounded(x[0], node.which); })); break;
+      case Kind::scale:
+        results.push_back(each([&](const auto& x) { return x[0] * node.hi; }));
+        break;
+      case Kind::half:
+        results.push_back(each([&](const auto& x) { return rounded(x[0], node.which); }));
+        break;
       case Kind::constrain:
         if constexpr (std::is_same_v<V, Array>) {
           if (context.mesh) {
@@ -365,7 +383,9 @@ std::vector<Lanes<V>> run(const Body& body, std::vector<Lanes<V>> values, Contex
         }
         results.push_back(operands[0]);
         break;
-      case Kind::gradient: results.push_back(inner_gradient(node, operands, context)); break;
+      case Kind::gradient:
+        results.push_back(inner_gradient(node, operands, context));
+        break;
       case Kind::collective:
         if constexpr (std::is_same_v<V, Array>) {
           if (context.mesh) {
@@ -375,7 +395,8 @@ std::vector<Lanes<V>> run(const Body& body, std::vector<Lanes<V>> values, Contex
         }
         results.push_back(simulated_collective(node, operands[0], context.grid));
         break;
-      default: results = run_region(node, operands, context);
+      default:
+        results = run_region(node, operands, context);
     }
     context.around.pop_back();
     for (Lanes<V>& lanes : results) {

@@ -1,5 +1,9 @@
-// programs FROM TO [--floors | --print]: runs the random programs of these seeds, prints those that fail as C++ programs,
-// and what the run covered. With --floors too little coverage is a failure, too. With --print prints each and runs none.
+// Runs the random programs of a range of seeds and prints those that fail.
+//
+//   programs FROM TO [--floors | --print]
+//
+// Failing programs are printed as C++, then what the run covered. --floors makes too little coverage a failure. --print
+// prints each program and runs none.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -70,7 +74,8 @@ int main(int argc, char** argv) {
     ++failed;
     if (minimizes) {
       const std::string kind = kind_of(wrong);
-      program = minimized(program, [&](const Program& p) { return is_well_conditioned(p) && kind_of(check(p)) == kind; });
+      program =
+          minimized(program, [&](const Program& p) { return is_well_conditioned(p) && kind_of(check(p)) == kind; });
       wrong = check(program);
     }
     std::printf("%s:\n%s%s\n", running, wrong.c_str(), as_cpp(program).c_str());

@@ -58,9 +58,9 @@ TEST(ProgramsOracle, FindsAValueThatIsWrongOnPaddedDimensions) {
 
 TEST(ProgramsOracle, FindsAPartialSumThatIsTakenForAValue) {
   const int negated = case_of("scale");
-  const Program program = program_of(
-      {parameter({4}, P{{"a"}})}, {{.kind = Kind::constrain, .operands = {0}, .spec = P{none}.unreduced({"a"})},
-                                   {.kind = Kind::call, .operands = {1}, .which = negated}});
+  const Program program = program_of({parameter({4}, P{{"a"}})},
+                                     {{.kind = Kind::constrain, .operands = {0}, .spec = P{none}.unreduced({"a"})},
+                                      {.kind = Kind::call, .operands = {1}, .which = negated}});
   EXPECT_EQ(check(program), "");
   const Planted fault(negated, [](const auto& x) { return is_partial(x[0]) ? -2 * x[0] : -x[0]; });
   EXPECT_NE(check(program).find("mesh: gradient"), std::string::npos);
@@ -93,9 +93,7 @@ TEST(ProgramsOracle, FindsAnErrorThatOnlyOneWayThrows) {
   const int sine = case_of("sin");
   const Program program =
       program_of({parameter({4}, P{{"a"}})}, {{.kind = Kind::call, .operands = {0}, .which = sine}});
-  const Planted fault(sine, [](const auto& x) {
-    return x[0].is_committed() ? reshape(x[0], {3}) : sin(x[0]);
-  });
+  const Planted fault(sine, [](const auto& x) { return x[0].is_committed() ? reshape(x[0], {3}) : sin(x[0]); });
   EXPECT_NE(check(program).find("without a mesh: no error"), std::string::npos);
 }
 

@@ -44,7 +44,10 @@ std::string text_of(const at::Tensor& t) {
   std::string values;
   for (int64_t i = 0; i < flat.numel(); ++i) {
     const double x = flat[i].item<double>();
-    const std::string number = x != x ? "NAN" : x > 1e308 ? "INFINITY" : x < -1e308 ? "-INFINITY" : fmt::format("{}", x);
+    const std::string number = x != x       ? "NAN"
+                               : x > 1e308  ? "INFINITY"
+                               : x < -1e308 ? "-INFINITY"
+                                            : fmt::format("{}", x);
     values += (i ? ", " : "") + (std::string(type) == "bool" ? (x != 0 ? "true" : "false") : number);
   }
   return fmt::format("value<{}>({{{}}}, {{{}}})", type, values, fmt::join(t.sizes(), ", "));
@@ -65,8 +68,7 @@ class Printer {
       const bool several = node.kind == Kind::remat || node.kind == Kind::shard_map;
       text += fmt::format("{}const {} {} = {};\n", std::string(indent, ' '), several ? "List" : "Array", name,
                           expression(node, operands, indent));
-      for (int i = 0; i < node.num_results(); ++i)
-        names.push_back(several ? fmt::format("{}[{}]", name, i) : name);
+      for (int i = 0; i < node.num_results(); ++i) names.push_back(several ? fmt::format("{}[{}]", name, i) : name);
     }
     results_.clear();
     for (const int r : body.results) results_.push_back(names[r]);
@@ -79,22 +81,30 @@ class Printer {
     const std::string margin(indent, ' ');
     switch (node.kind) {
       case Kind::call:
-        return fmt::format("call({}, \"{}\", {{{}}})", node.which, cases()[node.which].function.name, fmt::join(x, ", "));
-      case Kind::fit: return fmt::format("fitted({}, Shape{{{}}})", x[0], fmt::join(node.shape, ", "));
-      case Kind::squash: return fmt::format("sigmoid({}) * {} + {}", x[0], node.hi - node.lo, node.lo);
-      case Kind::scale: return fmt::format("{} * {}", x[0], node.hi);
-      case Kind::half: return fmt::format("rounded({}, {})", x[0], node.which != 0);
-      case Kind::constrain: return fmt::format("redistribute({}, NamedSharding(mesh, {}))", x[0], text_of(node.spec));
-      case Kind::collective: return collective_of(node, x[0]);
+        return fmt::format("call({}, \"{}\", {{{}}})", node.which, cases()[node.which].function.name,
+                           fmt::join(x, ", "));
+      case Kind::fit:
+        return fmt::format("fitted({}, Shape{{{}}})", x[0], fmt::join(node.shape, ", "));
+      case Kind::squash:
+        return fmt::format("sigmoid({}) * {} + {}", x[0], node.hi - node.lo, node.lo);
+      case Kind::scale:
+        return fmt::format("{} * {}", x[0], node.hi);
+      case Kind::half:
+        return fmt::format("rounded({}, {})", x[0], node.which != 0);
+      case Kind::constrain:
+        return fmt::format("redistribute({}, NamedSharding(mesh, {}))", x[0], text_of(node.spec));
+      case Kind::collective:
+        return collective_of(node, x[0]);
       case Kind::remat:
       case Kind::shard_map:
-      case Kind::gradient: break;
+      case Kind::gradient:
+        break;
     }
     const std::string argument = fmt::format("x{}", ++count_);
     const std::string inner = body(node.body, argument, indent + 2);
     if (node.kind == Kind::gradient)
-      return fmt::format("inner_gradient([&](const List& {}) -> Array {{\n{}{}  return {};\n{}}}, {{{}}}, {})", argument,
-                         inner, margin, results_[0], margin, fmt::join(x, ", "), node.differentiable);
+      return fmt::format("inner_gradient([&](const List& {}) -> Array {{\n{}{}  return {};\n{}}}, {{{}}}, {})",
+                         argument, inner, margin, results_[0], margin, fmt::join(x, ", "), node.differentiable);
     const std::string function = fmt::format("[=](const List& {}) -> List {{\n{}{}  return {{{}}};\n{}}}", argument,
                                              inner, margin, fmt::join(results_, ", "), margin);
     if (node.kind == Kind::remat)
@@ -106,16 +116,20 @@ class Printer {
   static std::string collective_of(const Node& node, const std::string& x) {
     const std::string axes = quoted(node.axes.axes());
     switch (static_cast<Collective>(node.which)) {
-      case Collective::psum: return fmt::format("psum({}, {})", x, axes);
-      case Collective::pmean: return fmt::format("pmean({}, {})", x, axes);
-      case Collective::pmax: return fmt::format("pmax({}, {})", x, axes);
+      case Collective::psum:
+        return fmt::format("psum({}, {})", x, axes);
+      case Collective::pmean:
+        return fmt::format("pmean({}, {})", x, axes);
+      case Collective::pmax:
+        return fmt::format("pmax({}, {})", x, axes);
       case Collective::all_gather:
         return fmt::format("all_gather({}, {}, {{.axis = {}, .tiled = true}})", x, axes, node.dim);
       case Collective::psum_scatter:
         return fmt::format("psum_scatter({}, {}, {{.scatter_dimension = {}, .tiled = true}})", x, axes, node.dim);
       case Collective::all_to_all:
         return fmt::format("all_to_all({}, {}, {}, {}, {{.tiled = true}})", x, axes, node.dim, node.other_dim);
-      case Collective::ppermute: return fmt::format("ppermute_ring({}, {})", x, axes);
+      case Collective::ppermute:
+        return fmt::format("ppermute_ring({}, {})", x, axes);
     }
     return "";
   }

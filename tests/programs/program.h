@@ -52,18 +52,18 @@ struct Node {
   PartitionSpec spec;  // of `constrain`
   Body body;
   std::vector<PartitionSpec> in_specs, out_specs;
-  SpecEntry axes;               // of a collective
-  int dim = 0, other_dim = 0;   // of a collective
-  std::vector<uint32_t> vary;   // of each value of the body of a shard_map, and of bodies in it: axes it varies over
-  bool differentiable = true;   // of `gradient`
+  SpecEntry axes;              // of a collective
+  int dim = 0, other_dim = 0;  // of a collective
+  std::vector<uint32_t> vary;  // of each value of the body of a shard_map, and of bodies in it: axes it varies over
+  bool differentiable = true;  // of `gradient`
   int num_results() const { return body.results.empty() ? 1 : static_cast<int>(body.results.size()); }
 };
 
 // An input of the program.
 struct Leaf {
   enum Role : uint8_t { parameter, frozen, input, batch } role = input;
-  at::Tensor value;                   // of a batch: of one micro-batch
-  std::vector<at::Tensor> more = {};  // of a batch: the other micro-batches
+  at::Tensor value;                                  // of a batch: of one micro-batch
+  std::vector<at::Tensor> more = {};                 // of a batch: the other micro-batches
   std::optional<PartitionSpec> spec = std::nullopt;  // nullopt: never placed
   int layer = 0;                                     // of a parameter: the element of the model's list that owns it
 };
@@ -76,14 +76,14 @@ struct Program {
   std::vector<MeshAxis> axes;
   bool private_replicas = false;
   std::vector<Leaf> leaves;
-  Body body;  // its arguments are the leaves
+  Body body;                      // its arguments are the leaves
   std::vector<uint64_t> weights;  // of each result: the seed of its cotangent
   Outer outer = Outer::value_and_grad;
   int micro_batches = 1, steps = 1;
   GradientOptions options;
-  int optimizer = 0;                      // of `train`: which chain
-  std::vector<std::string> shard_state;   // of `train`
-  std::vector<MeshAxis> restored_axes;    // of `train`: the mesh of the last step, after a checkpoint; empty: the same
+  int optimizer = 0;                     // of `train`: which chain
+  std::vector<std::string> shard_state;  // of `train`
+  std::vector<MeshAxis> restored_axes;   // of `train`: the mesh of the last step, after a checkpoint; empty: the same
   double tolerance = 1e-9;
   bool special = false;  // some leaf has inf or NaN: compared with the program without a mesh only
 

@@ -14,7 +14,9 @@ using List = std::vector<Array>;
 template <class T>
 at::Tensor value(const std::vector<T>& values, const Shape& shape) {
   std::vector<double> wide(values.begin(), values.end());
-  constexpr at::ScalarType type = std::is_same_v<T, double> ? at::kDouble : std::is_same_v<T, bool> ? at::kBool : at::kInt;
+  constexpr at::ScalarType type = std::is_same_v<T, double> ? at::kDouble
+                                  : std::is_same_v<T, bool> ? at::kBool
+                                                            : at::kInt;
   return at::tensor(wide, at::kDouble).reshape(shape).to(type);
 }
 

@@ -295,10 +295,11 @@ void expect_the_same_under_each_policy(const Body& body, const Array& x, const A
   const Array weights = normal(Key(2), body(x, w).shape(), float64);
   const auto gradient = [&](std::optional<RematPolicy> policy) {
     return nn::grad([&](const Array& w) {
-      const auto block = [&](const List& a) -> List { return {body(a[0], a[1])}; };
-      const List arguments{x, w};
-      return sum(weights * (policy ? tessera::remat(block, arguments, *policy) : block(arguments))[0]);
-    })(w).template to_host<double>();
+             const auto block = [&](const List& a) -> List { return {body(a[0], a[1])}; };
+             const List arguments{x, w};
+             return sum(weights * (policy ? tessera::remat(block, arguments, *policy) : block(arguments))[0]);
+           })(w)
+        .template to_host<double>();
   };
   const std::vector<double> expected = gradient(std::nullopt);
   for (const RematPolicy policy :
@@ -319,13 +320,15 @@ TEST(Remat, KeptProductsThatAnOperationWritesToAreComputedAgain) {
   const auto local = local_map([=](const std::vector<at::Tensor>& t) { return written(t[0], t[1]); },
                                make_mesh({{"a", 2}}), {P{"a"}, P{}}, P{"a"});
   const Array x = normal(Key(0), {2, 3, 2}, float64), w = normal(Key(1), {2, 2}, float64);
-  expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return own(x, w); }, x, w, "define_operation");
+  expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return own(x, w); }, x, w,
+                                    "define_operation");
   expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return local(x, w); }, x, w, "local_map");
-  const auto listed = define_operation("written_products", "b i k, k j -> b i j", [](const at::Tensor& x, const at::Tensor& w) {
-    const std::vector<at::Tensor> y{at::matmul(x, w)};
-    at::_foreach_mul_(y, 0.5);
-    return at::tanh(y[0]);
-  });
+  const auto listed =
+      define_operation("written_products", "b i k, k j -> b i j", [](const at::Tensor& x, const at::Tensor& w) {
+        const std::vector<at::Tensor> y{at::matmul(x, w)};
+        at::_foreach_mul_(y, 0.5);
+        return at::tanh(y[0]);
+      });
   expect_the_same_under_each_policy([&](const Array& x, const Array& w) { return listed(x, w); }, x, w, "a list");
 }
 

@@ -413,18 +413,20 @@ TEST(ValueAndGrad, a_gradient_inside_is_of_what_was_made_from_a_parameter) {
       const Array x = device_put(ones({4, 4}, float64), NamedSharding(mesh, P{"a"}));
       const auto after_a_step = [&](const auto& of) {
         return nn::grad([&](const Array& w) {
-          const Array made = of(w);
-          const auto loss = [&](const Array& z) { return mean(square(matmul(x, z))); };
-          return sum(square(made - 0.1 * nn::grad(loss)(made)));
-        })(w).template to_host<double>()[0];
+                 const Array made = of(w);
+                 const auto loss = [&](const Array& z) { return mean(square(matmul(x, z))); };
+                 return sum(square(made - 0.1 * nn::grad(loss)(made)));
+               })(w)
+            .template to_host<double>()[0];
       };
       const double direct = after_a_step([](const Array& w) { return w; });
       EXPECT_NEAR(after_a_step([](const Array& w) { return transpose(w); }), direct, 1e-12) << spec;
       EXPECT_NEAR(after_a_step([](const Array& w) { return w * 2; }), 4 * direct, 1e-12) << spec;
-      EXPECT_NEAR(after_a_step([](const Array& w) { return astype(astype(w, float32), float64); }), direct, 1e-6) << spec;
+      EXPECT_NEAR(after_a_step([](const Array& w) { return astype(astype(w, float32), float64); }), direct, 1e-6)
+          << spec;
       const auto summed = shard_map(
-          [](const Array& x) { return nn::grad([](const Array& z) { return sum(square(psum(z, "a"))); })(x); }, mesh, P{},
-          P{});
+          [](const Array& x) { return nn::grad([](const Array& z) { return sum(square(psum(z, "a"))); })(x); }, mesh,
+          P{}, P{});
       const auto twice = [&](const Array& w) { return sum(square(summed(transpose(w)))); };
       // The gradient of (2 z)^2, summed over two devices, is 16 z; of its square 512 z.
       EXPECT_EQ(nn::grad(twice)(w).to_host<double>(), std::vector<double>(16, 512)) << spec;
@@ -444,9 +446,10 @@ TEST(ValueAndGrad, an_unplaced_parameter_is_added_up_once_however_gradients_stay
   for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 8}})) {
     const Array x = device_put(ones({16, 4}, float64), NamedSharding(mesh, P{"a"}));
     const auto expect = [&](const auto& loss) {
-      for (const GradientOptions& options :
-           std::vector<GradientOptions>{{}, {.reduce = false}, {.shard = {"a"}}}) {
-        const auto grads = [&](const auto& call) { return finish_sum(call(model, x).second.w.value).template to_host<double>(); };
+      for (const GradientOptions& options : std::vector<GradientOptions>{{}, {.reduce = false}, {.shard = {"a"}}}) {
+        const auto grads = [&](const auto& call) {
+          return finish_sum(call(model, x).second.w.value).template to_host<double>();
+        };
         EXPECT_EQ(grads(nn::value_and_grad(loss, options)), expected);
         for (const int n : {1, 2}) EXPECT_EQ(grads(nn::accumulate_gradients(loss, n, options)), expected) << n;
       }
