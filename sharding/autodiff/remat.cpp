@@ -68,7 +68,7 @@ class Recomputation {
     for (const Array& x : arguments) {
       ArrayPtr a = x.is_absent() ? nullptr : (materialized(x, "remat"), x.impl());
       const bool wanted = a && wants_gradient(*a);
-      has_unplaced_ |= wanted && !a->type->mesh;
+      has_values_ |= wanted && !(a->type->mesh && a->type->mesh->abstract);
       const ArrayPtr root = wanted ? root_parameter(a) : nullptr;
       if (root && std::find(parameters_.begin(), parameters_.end(), root) == parameters_.end())
         parameters_.push_back(root);
@@ -221,9 +221,9 @@ class Recomputation {
 
   friend Arrays tessera::remat(const Function&, const Arrays&, RematPolicy);
 
-  // Whether a gradient can come to a result. One that was never placed depends on no argument that was placed.
+  // Whether a gradient can come to a result. One with values depends on no abstract argument.
   bool is_recorded(const Array& x) const {
-    return !x.is_absent() && is_floating(x.dtype()) && (has_unplaced_ || x.impl()->type->mesh);
+    return !x.is_absent() && is_floating(x.dtype()) && (has_values_ || x.impl()->type->mesh);
   }
   Tensors recorded_tensors(const Arrays& arrays) const {
     Tensors tensors;
@@ -237,7 +237,7 @@ class Recomputation {
   std::shared_ptr<const std::string> module_ = current_module_path();
   mutable std::optional<SavedResults> kept_;
   std::vector<Argument> arguments_;
-  bool has_unplaced_ = false;  // among the arguments that want a gradient
+  bool has_values_ = false;  // some argument that wants a gradient: on devices, or never placed
   std::vector<ArrayPtr> parameters_;
   std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
   Tensors inputs_;

@@ -45,8 +45,8 @@ inline at::Tensor rounded(const at::Tensor& x, bool brain) {
   return x.to(brain ? at::kBFloat16 : at::kHalf).to(at::kDouble);
 }
 inline Array rounded(const Array& x, bool brain) { return astype(astype(x, brain ? bfloat16 : float16), float64); }
-inline at::Tensor largest(const std::vector<at::Tensor>& x) { return at::amax(at::stack(x), 0); }
-inline Array largest(const std::vector<Array>& x) { return max(stack(x), 0); }
+inline at::Tensor largest(const std::vector<at::Tensor>& x) { return x.size() == 1 ? x[0] : at::amax(at::stack(x), 0); }
+inline Array largest(const std::vector<Array>& x) { return x.size() == 1 ? x[0] : max(stack(x), 0); }
 inline Shape shape_of(const at::Tensor& x) { return x.sizes().vec(); }
 inline Shape shape_of(const Array& x) { return x.shape(); }
 inline at::Tensor called(const Case& c, const std::vector<at::Tensor>& x) { return c.function.theirs(x); }

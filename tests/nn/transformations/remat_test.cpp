@@ -19,6 +19,7 @@
 #include "sharding/shard_map.h"
 #include "sharding/shard_map/local_map.h"
 #include "tests/nn/transformations/models.h"
+#include "tests/sharding/meshes.h"
 
 namespace tessera::nn::remat_test {
 namespace {
@@ -344,6 +345,22 @@ TEST(Remat, AttentionOfAShardedSequenceHasTheSameGradients) {
             return dot_product_attention(h, h, h, {.causal = causal, .context = context});
           },
           x, w, "attention");
+}
+
+// The gradient of an array that was never placed is on no mesh, and depends on a parameter that is on one.
+TEST(Remat, AnInnerGradientThatWasNeverPlacedDependsOnAPlacedParameter) {
+  using List = std::vector<Array>;
+  const Array z = array<double>({1, 2});
+  for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 2}})) {
+    const Array w = device_put(array<double>({3, 5}), NamedSharding(mesh, P{}));
+    const auto loss = [&](const Array& w) {
+      const auto block = [](const List& x) -> List {
+        return {nn::grad([&](const Array& z) { return sum(square(z * x[0])); })(x[1])};  // 2 z w^2
+      };
+      return sum(tessera::remat(block, {w, z})[0]);
+    };
+    EXPECT_EQ(nn::grad(loss)(w).to_host<double>(), (std::vector<double>{12, 40}));
+  }
 }
 
 }  // namespace
