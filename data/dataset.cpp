@@ -136,7 +136,7 @@ int64_t window_count(int64_t source_size, int64_t length, int64_t stride) {
 
 int64_t validation_size(int64_t size, double fraction, bool reshuffles) {
   constexpr std::string_view verb = "train_validation_split";
-  if (reshuffles) bad(verb, "a shuffled dataset, whose neighbours would be in both parts; split first, then shuffle");
+  if (reshuffles) bad(verb, "a shuffled dataset: adjacent records would be in both parts; split first, then shuffle");
   if (size == endless) bad(verb, "an endless dataset; split first, then repeat");
   if (!(fraction > 0 && fraction < 1)) {
     bad(verb, "fraction " + std::to_string(fraction) + ", expected more than 0 and less than 1");

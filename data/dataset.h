@@ -271,7 +271,7 @@ struct TrainValidation {
 // The first records for training and the last `fraction` of them (rounded to the nearest, at least one) for
 // validation: the end of the files, not a sample, so that neighbouring text does not leak from one into the other
 // (windows share one value at the boundary). Errors (bad_argument): fraction outside (0, 1), fewer than two records or
-// none left for training, an endless dataset, one that is already shuffled (neighbours would be in both).
+// none left for training, an endless dataset, one that is already shuffled (both parts would get neighboring records).
 template <class T, class Node>
 TrainValidation<T, Node> train_validation_split(const Dataset<T, Node>& dataset, double fraction) {
   const int64_t held_out = detail::validation_size(dataset.size(), fraction, dataset.reshuffles());

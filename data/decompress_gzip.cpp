@@ -52,7 +52,7 @@ class Inflater {
 void decompress_gzip(std::span<const uint8_t> bytes, const std::string& path, const Emit& emit) {
   PieceWriter out(emit);
   Inflater inflater(path);
-  // Zeros after a member are padding, as gzip reads them: of tapes and of files that are written in blocks.
+  // Zeros after a member are padding, as in gzip: tapes and files written in blocks have them.
   const auto is_padding = [](std::span<const uint8_t> rest) {
     return std::all_of(rest.begin(), rest.end(), [](uint8_t byte) { return byte == 0; });
   };

@@ -104,7 +104,7 @@ LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(byt
 }
 
 LineSource LineSource::with(std::vector<Line> lines) const {
-  if (lines.empty()) bad_text(bytes_.files().front().path, "no line in it, nor in the other files");
+  if (lines.empty()) bad_text(bytes_.files().front().path, "no line in it or in the other files");
   LineSource source = *this;
   source.lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
   return source;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string_view>
 
+#include "data/text_source.h"
 #include "nn/tree/tree.h"
 
 namespace tessera::data::detail {
@@ -65,8 +66,10 @@ constexpr Kind other_kinds[] = {{"PK\x03\x04", "a zip archive, as numpy's .npz a
 // A pickle begins with PROTO 2 to 5 and ends with STOP.
 bool is_pickle(const ByteSource& bytes, const SourceFile& file) {
   if (file.size < 4) return false;
-  const auto first = numbers<uint8_t>(bytes, file, 0, 2);
-  return first[0] == 0x80 && first[1] >= 2 && first[1] <= 5 && numbers<char>(bytes, file, file.size - 1, 1)[0] == '.';
+  const auto first = numbers<uint8_t>(bytes, file, 0, 3);
+  if (first[0] != 0x80 || numbers<char>(bytes, file, file.size - 1, 1)[0] != '.') return false;
+  if (first[1] == 4 || first[1] == 5) return first[2] == 0x95;  // a frame
+  return (first[1] == 2 || first[1] == 3) && std::strchr("}](cXK", first[2]) && first[2];
 }
 
 bool is_safetensors(const ByteSource& bytes, const SourceFile& file) {
@@ -78,14 +81,17 @@ bool is_safetensors(const ByteSource& bytes, const SourceFile& file) {
 bool is_text(const ByteSource& bytes, const SourceFile& file) {
   if (file.size < 64) return false;
   const auto first = numbers<uint8_t>(bytes, file, 0, std::min<int64_t>(file.size, 4096));
-  return std::all_of(first.begin(), first.end(), [](uint8_t c) { return c >= ' ' || (c >= '\t' && c <= '\r'); });
+  const auto is_printed = [](uint8_t c) { return c >= ' ' || (c >= '\t' && c <= '\r'); };
+  if (!std::all_of(first.begin(), first.end(), is_printed)) return false;
+  const int64_t invalid = first_invalid_utf8(std::string(first.begin(), first.end()));
+  return invalid < 0 || invalid + 3 >= static_cast<int64_t>(first.size());  // the last character may be cut off
 }
 
 // Detects numbers of 4 or 8 bytes: every second uint16 is below 16 (the ids are below 2^20), and at least a quarter of
 // the others are larger than all of these. Tokens of uint16 have the same distribution at both places.
 bool is_wide(const ByteSource& bytes, const SourceFile& file) {
   const int64_t pairs = std::min<int64_t>(file.size / 4, 2048);
-  if (file.size % 4 != 0 || pairs < 64) return false;  // few tokens of a tiny vocabulary may look so by chance
+  if (file.size % 4 != 0 || pairs < 64) return false;  // a few tokens can match the pattern by chance
   const auto halves = numbers<uint16_t>(bytes, file, 0, 2 * pairs);
   uint16_t largest = 0;
   for (size_t i = 1; i < halves.size(); i += 2) largest = std::max(largest, halves[i]);
@@ -94,11 +100,11 @@ bool is_wide(const ByteSource& bytes, const SourceFile& file) {
   return largest < 16 && 4 * larger >= pairs;
 }
 
-// Throws if the bytes are those of another kind of file.
+// Throws if the file is of another kind, which its bytes show.
 void check_headerless(const ByteSource& bytes, const SourceFile& file) {
   const auto refuse = [&](const char* kind) {
-    fail_tokens(file.path, fmt::format("this is {}, expected uint16 tokens. Write their ids as uint16 or with "
-                                       "numpy.save as .npy; for tokens that look so, name TokenFormat::headerless",
+    fail_tokens(file.path, fmt::format("this is {}, expected uint16 tokens. Save token ids as uint16 or, with "
+                                       "numpy.save, as .npy; if these are uint16 tokens, name TokenFormat::headerless",
                                        kind));
   };
   for (const Kind& kind : other_kinds)

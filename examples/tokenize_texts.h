@@ -21,7 +21,8 @@ struct TextInput {
 // that are the separator (an empty one: between empty lines).
 std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator);
 
-// Their documents, in order, without byte order marks. Documents between separators that have no line are none.
+// Returns the input's documents in order, without byte order marks. Separators without a line between them delimit no
+// document.
 data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<std::string>& separator);
 
 }  // namespace tessera::examples

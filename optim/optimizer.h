@@ -113,9 +113,9 @@ class Optimizer {
   // update). In a captured step (nn/transformations/captured.h) chains that end with the kernels' are repeated without
   // the host, but for the count and the learning rate; parts that count or decide on the host are refused there
   // (bad_argument), as are schedules of the weight decay.
-  // After an error, model and state are unchanged, with one exception. With shard_state, memory that runs out while the
-  // updated parameters are gathered is an error after the update: model, state and count() have it, and parameters are
-  // left sharded as their state. Training continues from there; filter_shard places them as before.
+  // After an error, model and state are unchanged, with one exception: with shard_state, memory may run out while the
+  // updated parameters are gathered. Then model, state and count() contain the update, and the parameters stay sharded
+  // like their state. You can continue training; filter_shard restores the parameters' sharding.
   // Errors: gradients that are all absent, of another model, or of one that this optimizer was not made for
   // (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
   // (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own. NaN is checked for by
@@ -252,7 +252,7 @@ class Optimizer {
       detail::gather_updated(nn::bare_arrays(shards).arrays, nn::bare_arrays(before).arrays,
                              nn::bare_arrays(model).arrays);
     } catch (...) {
-      ++count_;  // as the state counts
+      ++count_;  // the state already contains this update
       throw;
     }
   }

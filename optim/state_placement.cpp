@@ -86,7 +86,7 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
     if (!shards[i]->is_same(*before[i])) updated.push_back(shards[i]), homes.push_back(params[i]);
   try {
     place(updated, homes, stays, own_place, convert_ahead);
-  } catch (...) {  // the state has the update already, so the parameters get it too, in their shards
+  } catch (...) {  // the state is already updated, so keep the updated parameters, sharded like the state
     for (size_t i = 0; i < homes.size(); ++i) {
       if (const auto& details = homes[i]->impl()->details) updated[i]->impl()->detail().path = details->path;
       updated[i]->impl()->weight = homes[i]->impl()->weight;

@@ -84,8 +84,8 @@ bool all_finite(const Arrays& arrays) {
   const Array wrong = not_finite(arrays);
   if (const MeshImpl* mesh = wrong.impl()->type->mesh; mesh && mesh->elsewhere)
     fail(ErrorKind::bad_argument, "apply_if_finite",
-         "the model is on the mesh ({}), whose devices are those of {}. Only these can decide whether the update is "
-         "applied. Call update there alone.",
+         "the model is on the mesh ({}), whose devices are those of {}. Only these can decide whether to apply "
+         "the update. Call update only there.",
          Mesh(mesh).to_string(), mesh->words_of_members());
   return known_value(wrong).value_or(0) == 0;
 }

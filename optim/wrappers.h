@@ -162,8 +162,8 @@ struct ApplyIfFiniteState {
 // than max_consecutive_errors of them came in a row: then they are applied. On an accelerator an Optimizer decides
 // there and waits for nothing, if the inner transform is a chain that ends with adam, adamw or sgd; around others,
 // which count on the host, the host reads whether the update before was applied; a rate that is a schedule has it read
-// once in 256 updates. Error (bad_argument): the model is on a mesh of which this process has no devices, so that it
-// cannot decide.
+// once in 256 updates. Error (bad_argument): the model is on a mesh without devices of this process, which has no
+// values to check.
 template <class Inner>
 struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
   Inner inner;
@@ -264,7 +264,7 @@ struct ParamsEmaState {
 // The moving average of the parameters, for evaluation: ema = decay ema + (1 - decay) (p + update), which begins with
 // p. Put it at the end of a chain; it does not change the updates.
 // Polyak and Juditsky, "Acceleration of stochastic approximation by averaging" (1992).
-// The average has no Buffers and no integers; a whole model takes them from the trained one:
+// The average has no Buffers and no integer arrays. To evaluate it, take them from the trained model:
 //   nn::combine(std::get<optim::ParamsEmaState<Model>>(optimizer.state()).ema, model)
 struct ParamsEma {
   double decay;

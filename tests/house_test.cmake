@@ -191,9 +191,9 @@ function(check_first_line file)
   endif()
 endfunction()
 
-# A range-for keeps only the object alive that its range expression yields, or of which that is a field: C++20 destroys
-# all other temporaries before the first iteration. So what a call's result reaches by ->, [] or * may be gone, and g++ 12
-# and clang are silent. impl() of a named array returns a reference to what the array holds.
+# A range-for extends the lifetime of its range only, or of the object whose field the range is. C++20 destroys all
+# other temporaries before the first iteration, so a range reached through ->, [] or * of a call's result may dangle. g++ 12
+# and clang do not warn. impl() of a named array is safe: the array owns the object.
 set(arguments "([^();]|\\(([^();]|\\([^();]*\\))*\\))*")
 set(call "([^(){};]|\\(${arguments}\\))*[A-Za-z_0-9>]\\(${arguments}\\)")
 set(range_for "[^A-Za-z_]for \\([^();]* :[ \n]+")

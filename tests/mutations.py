@@ -6,8 +6,8 @@
 Without an option all faults are planted: each costs a build of its target. The file is put back after each, on Ctrl-C
 too. --list shows the faults, --check asks that each text stands in its file exactly once, and plants nothing.
 
---programs plants the faults in propagation and gradients alone, and runs the random programs with these seeds in place
-of the fault's own test. They have to pass without a fault, and to catch three quarters of the faults.
+--programs plants only the faults in propagation and gradients, and runs the random programs with these seeds instead of
+each fault's test. The programs must pass without a fault, and detect at least three quarters of the faults.
 """
 import argparse
 import os

@@ -41,7 +41,7 @@ bool is_computed(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
-// Throws if the folder has weights other than the files that are read: either set may be the newer one.
+// Throws if the folder has weight files that are not read: they could be the newer weights.
 void check_one_set(const fs::path& folder, const std::set<std::string>& read) {
   const auto is_of_a_set = [](const std::string& name) {
     return name == "model.safetensors" || (name.starts_with("model-") && name.ends_with(".safetensors"));
@@ -83,7 +83,7 @@ class Weights {
 
   bool contains(const std::string& name) const { return find(name) != tensors_.end(); }
 
-  // Throws, and lists them, if some are missing.
+  // Throws if tensors are missing, and lists them.
   void check_has(const std::set<std::string>& names, const std::string& advice) const {
     std::vector<std::string> missing;
     for (const std::string& name : names)
@@ -226,8 +226,8 @@ std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout layout) {
       "tie_word_embeddings", layout == HuggingFaceLayout::gpt2 || layout == HuggingFaceLayout::gemma2);
 }
 
-// Which of head and embedding may be read in place of the other, if that one is missing: both if they are tied. Weights
-// without a config may be those of a tied model, which have no head.
+// Sets the tensors that replace a missing head or embedding. If they are tied, each can replace the other. Weights
+// without a config may belong to a tied model, so the embedding can replace the head.
 void set_substitutes(std::vector<HuggingFaceName>& names, std::optional<bool> tied) {
   const bool may_be_head = !has_head(names) || tied.value_or(false);
   for (HuggingFaceName& name : names) {

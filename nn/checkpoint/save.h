@@ -26,14 +26,14 @@ void together(const Processes& processes, const std::filesystem::path& path, con
               const std::function<void()>& f);
 // The processes of this program, which agree on each stage by a vote.
 Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
-// The same, of all processes of the program where the model is on devices of several, else of this one alone.
+// The same for all processes of the program if the model is on devices of several, otherwise for this process alone.
 void together(const Leaves& model, const std::filesystem::path& path, const char* verb, const std::function<void()>& f);
 // Whether an array is on devices of several processes, or, if it is a recipe, will be by this layout.
 bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout = {});
 
 // Of each array of a tree, the processes that have values of it. A mesh of one process alone is either of each process,
 // which has one like it, or known to all processes, of which that one has the values: they find out here together.
-// Empty: all have what their mesh says.
+// Empty: every process has the values of its mesh's devices.
 using WhoHas = std::vector<std::vector<int>>;
 WhoHas who_has_values(const NamedState& state, tessera::detail::Votes& votes);
 
@@ -85,7 +85,7 @@ class Save {
   Keep keep_;
   Manifest manifest_;
   SavedState state_;
-  std::string placements_;                // of the arrays: with others, a process would write other blocks
+  std::string placements_;                // shardings of all arrays, which must be equal on all processes
   std::vector<std::vector<Part>> parts_;  // of manifest_.tensors[i]
   std::vector<PlannedFile> plans_;
   std::vector<File> files_;       // of plans_[i], once begun

@@ -33,8 +33,8 @@ struct DecoderCache {
 // heads, kv_heads, head_dim, mlp, experts and norm.
 //
 // `own`, and behind them rules for the other names by the axes that the mesh has: the batch lies on "data" and "fsdp",
-// matrices are cut along embed on "fsdp", and vocab, heads, kv_heads, experts and mlp on "model". A vocabulary that the
-// axis does not divide is padded (uneven::pad); other dims that an axis does not divide are replicated. So {"data": 8}
+// matrices are sharded over "fsdp" along embed, and over "model" along vocab, heads, kv_heads, experts and mlp. If an
+// axis does not divide the vocabulary, it is padded (uneven::pad); other dims are replicated then. So {"data": 8}
 // is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor parallel, and meshes of two or three of them are
 // their products.
 Rules decoder_rules(const Mesh& mesh, Rules own = {});

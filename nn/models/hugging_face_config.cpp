@@ -55,7 +55,7 @@ DecoderFamily family_of(const JsonPart& config) {
   return found->second;
 }
 
-// Names all that are missing at once.
+// Throws if keys are missing, and lists all of them.
 void check_names(const JsonPart& config, std::initializer_list<const char*> keys) {
   std::vector<std::string> missing;
   for (const char* key : keys)

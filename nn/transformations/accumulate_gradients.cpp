@@ -111,8 +111,8 @@ void PartSums::add(const Array& loss, const Array& weight) {
 Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   const size_t n = losses.size();
   if (n == 1 && weights.empty()) return losses[0];
-  // A factor, on all stages: sums that are pending stay so, and are reduced together. In float64, so that each sum is
-  // multiplied by the factor in its own precision.
+  // A common factor for all stages: pending sums stay pending, and are reduced together. The factor is computed in
+  // float64 and rounded to the type of each sum.
   const Array share = weights.empty() ? Array() : detached(1.0 / divisor(astype(sum_of(weights), float64)));
   std::map<DType, Array> shares;
   const auto mean_of = [&](const Array& sum) {

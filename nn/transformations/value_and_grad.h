@@ -56,8 +56,8 @@ Array scalar_loss(const WeightedSum& loss);
 // The trained arrays of a model, on a tape of their own.
 class Training {
  public:
-  // Errors (bad_argument): one array in two leaves; of several arguments, in two leaves of one argument; a filter that
-  // takes nothing that can be trained.
+  // Errors (bad_argument): one array in two leaves of the model, or of one argument; a filter that selects nothing
+  // trainable.
   Training(Leaves model, const Filter& trained, const GradientOptions& options, bool is_arguments = false);
 
   const Leaves& model() const { return model_; }

@@ -5,12 +5,12 @@
 
 namespace tessera::detail {
 
-// Fills the elements that one term of a sum lacks because another has them: x + -0.0 is x for every x, but -0.0 + 0.0
-// is 0.0. Integers and booleans read it as 0.
+// The value of elements that belong to another term of a partial sum. x + -0.0 is x for every x; adding 0.0 would turn
+// -0.0 into 0.0. Integers and booleans convert it to 0.
 constexpr double no_term = -0.0;
 
-// no_term everywhere, like t, without memory for each element. Where one tensor of a pending sum has it all, the others
-// are these.
+// Returns a tensor like t filled with no_term, without memory for each element. If one term of a partial sum has the
+// whole value, the other terms are such tensors.
 at::Tensor nothing_like(const at::Tensor& t);
 
 // terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number

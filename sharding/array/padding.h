@@ -21,8 +21,8 @@ void clear_padding(const Type* type, AxisSet slots, const Tensors& local);
 // from the padding, whatever the operation makes of it.
 Tensors padded_operand(const char* operation, const ArrayImpl& a, double fill, uint64_t dims);
 
-// An operand's tensors, one for each slot, expanded to the blocks of the result, whose padded dims it lacks. Recorded:
-// the padding adds nothing to its gradient.
+// Expands an operand without the result's padded dims to the shape of the result's blocks, one tensor for each slot.
+// Recorded: the padding adds nothing to the operand's gradient.
 Tensors expanded_over_padding(const char* operation, const Tensors& local, const Type* result, AxisSet slots);
 
 // Whether all of the padding is zeros, as it has to be between operations.

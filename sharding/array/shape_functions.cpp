@@ -45,7 +45,7 @@ Values index_select(Arguments a) {
   return {made(sizes, x)};
 }
 
-// LibTorch's own looks at the first row that is added, of which there may be none.
+// Replaces LibTorch's shape function, which reads the first added row and so fails if there are no rows.
 Values index_add(Arguments a) { return {made(a[0].toTensor().sizes(), a[0].toTensor())}; }
 
 Values where(Arguments a) {

@@ -27,8 +27,7 @@ namespace {
 
 bool is_defined(const at::Tensor& t) { return t.defined(); }
 
-// The value of an array that is replicated over its mesh, as an array on no mesh. Its cotangent is equal on all
-// devices.
+// Returns the value of a replicated array as an array on no mesh. The cotangent is equal on all devices.
 ArrayPtr off_mesh(const ArrayPtr& a, const Type* type) {
   Tensors value(1, in_memory_of(nullptr, a->local[0]).detach());
   record_function(
@@ -329,8 +328,8 @@ void Backpropagation::gather_contributions(size_t p) {
 }
 
 // Every leaf's gradient as an array, resharded to the parameter's sharding and added. A parameter that was never placed
-// has leaves on the mesh of what it is used with, and one on no mesh if it is used alone: all are added on the mesh,
-// and the sum has no mesh again.
+// has leaves on the meshes of the other operands, and one on no mesh if it is used alone. All gradients are added on
+// the mesh, and the sum is returned on no mesh.
 Array Backpropagation::recorded_gradient(size_t p) {
   static const Text reason = lasting_text("the work differs along these axes");
   ArrayPtr total;

@@ -221,7 +221,7 @@ class Recomputation {
 
   friend Arrays tessera::remat(const Function&, const Arrays&, RematPolicy);
 
-  // Whether a gradient can come to a result. One with values depends on no abstract argument.
+  // Whether a gradient can reach a result. A result without a mesh has values, so it depends on no abstract argument.
   bool is_recorded(const Array& x) const {
     return !x.is_absent() && is_floating(x.dtype()) && (has_values_ || x.impl()->type->mesh);
   }
@@ -237,7 +237,7 @@ class Recomputation {
   std::shared_ptr<const std::string> module_ = current_module_path();
   mutable std::optional<SavedResults> kept_;
   std::vector<Argument> arguments_;
-  bool has_values_ = false;  // some argument that wants a gradient: on devices, or never placed
+  bool has_values_ = false;  // a differentiated argument is not on an abstract mesh
   std::vector<ArrayPtr> parameters_;
   std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
   Tensors inputs_;

@@ -77,7 +77,7 @@ void SavedResults::call(const c10::FunctionSchema& operation, torch::jit::Stack&
   keep(operation.name(), std::move(shapes), operation.returns().size(), stack);
 }
 
-// A view of a product may count versions of its own (at::matmul's do), so that memory is compared.
+// Compares memory, because a view of a product may have a separate version counter (as in at::matmul's results).
 void SavedResults::note_writes(const c10::FunctionSchema& operation, const torch::jit::Stack& stack) {
   const auto& arguments = operation.arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -19,9 +19,9 @@ namespace tessera::detail {
 // The first run stores the results of every matrix product, convolution and attention here; the second run, after
 // begin_replay(), takes them instead of computing. All other operations run both times. Where the second run calls
 // another operation, or of other shapes, than the first, as LibTorch's kernels do that have a gradient, it computes
-// everything from there on. A result that was overwritten in the meantime is computed again: each write to its memory
-// is seen here while the first run lasts, whichever view it goes through, and counted by LibTorch after it. Within the
-// second run of another, a first run stores what that one hands out.
+// everything from there on. A result that was overwritten in the meantime is computed again. During the first run, each
+// write to its memory is detected here, also through views; later writes are detected by LibTorch's version counters.
+// A first run inside the second run of another stores the results that the other one returns.
 class SavedResults : public Interceptor {
  public:
   void begin_replay();

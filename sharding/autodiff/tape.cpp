@@ -157,7 +157,7 @@ Tape::~Tape() {
 
 namespace {
 
-// What is left pending over manual axes could be summed neither inside the shard_map nor outside.
+// A sum left pending over manual axes could be reduced neither inside the shard_map nor outside.
 void sum_over_manual_axes(std::vector<Array>& gradients) {
   static const Text reason = lasting_text("a gradient varies in a shard_map only where its parameter does");
   const at::AutoGradMode off(false);

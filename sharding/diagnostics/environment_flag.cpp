@@ -1,4 +1,4 @@
-// The values that variables of the environment take.
+// Parses environment variables that switch something on or off.
 #include "sharding/diagnostics/environment_flag.h"
 
 #include <algorithm>

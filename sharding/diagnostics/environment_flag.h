@@ -5,10 +5,10 @@
 
 namespace tessera::detail {
 
-// Error (bad_argument): a value that means neither on (1, true, on, yes) nor off (0, false, off, no, none). A variable
-// that is unset or empty is off.
+// Returns whether the variable is on (1, true, on, yes) or off (0, false, off, no, none, empty, unset).
+// Error (bad_argument): another value.
 bool environment_flag(const char* name);
-// The same without an Error: std::nullopt.
+// Like environment_flag, but returns std::nullopt for another value.
 std::optional<bool> known_flag(const char* name);
 
 }  // namespace tessera::detail

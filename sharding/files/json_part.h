@@ -20,8 +20,8 @@ struct JsonPart {
   const char* advice = "";  // what errors end with: " Was the file changed?"
 
   bool is_null() const { return value.is_null(); }
-  // Whether an object has the key: with a value other than null, or with any. Error (bad_file): this is neither an
-  // object nor null.
+  // `has`: whether an object has the key with a value other than null. `names`: with any value.
+  // Error (bad_file): this is neither an object nor null.
   bool has(std::string_view key) const;
   bool names(std::string_view key) const;
   // Errors (bad_file): it is missing, or of another type. With an `otherwise`, one that is missing or null is that.

@@ -120,7 +120,7 @@ at::Scalar scalar_of(const char* verb, const Number& n, DType dtype) {
 
 namespace {
 
-// Exponents of integers: LibTorch would give 0 where one is negative.
+// Throws for negative exponents of integers, for which LibTorch returns 0.
 at::Tensor checked_exponents(const at::Tensor& y) {
   if (y.is_floating_point() || y.is_meta() || y.numel() == 0) return y;
   if (!y.is_cpu()) return checked_later("power", y, 0, INT64_MAX, at::kLong, "exponents").to(y.scalar_type());

@@ -24,7 +24,7 @@ struct Lookup {
   const Plan::FactorPlace& rows;
   std::vector<const char*> blocks;  // null: another process's
   size_t bytes;                     // of a row
-  at::Tensor absent;                // what a row of another process's adds to the sum
+  at::Tensor absent;                // the term for a row that another process has
 
   Lookup(const Prepared& call, const Plan::FactorPlace& rows, const std::vector<int>& slots, int64_t vocab)
       : ids(indices("embedding", *call.local(1, slots[0]), vocab).contiguous()), rows(rows) {

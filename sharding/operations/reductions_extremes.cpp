@@ -42,8 +42,8 @@ struct Filled {
   Tensors local;
 };
 
-// Each element that equals the result gets an equal part of its gradient, on whatever device. Padding gets none: the
-// extreme of real elements may equal the fill value.
+// Each element that equals the result gets an equal share of the result's gradient, on every device. Padding gets no
+// share: the extreme of the real elements may equal the fill value.
 Tensors shared_among_ties(const ShardedReduction& reduction, const Reduction& r, const Filled& x,
                           const Tensors& extremes, const Tensors& gradients) {
   const Tensors ties = for_each(x.local, extremes, [&](const at::Tensor& t, const at::Tensor& e) {

@@ -22,7 +22,7 @@ Bounds bounds_of(DType dtype);
 // integers, 0 or 1 for booleans. Error (bad_argument): NaN for an integer type, or a value outside the type's range.
 double element_value(const char* verb, double value, DType dtype);
 int64_t element_value(const char* verb, int64_t value, DType dtype);
-// The same for a value that fills an array. Error (bad_argument) too: a fraction for an integer type.
+// Like element_value, for a value that fills an array. A fraction for an integer type is an Error (bad_argument), too.
 double fill_value(const char* verb, double value, DType dtype);
 
 // Error (bad_argument): a shape with a negative size, or of 2^63 bytes or more in elements of this type.

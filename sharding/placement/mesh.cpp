@@ -259,7 +259,7 @@ detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options
          "processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
          "make the mesh abstract.",
          options.processes);
-  detail::environment_flag("TESSERA_CHECK");  // which is read before main, where nobody could catch an Error
+  detail::environment_flag("TESSERA_CHECK");  // was read before main, where an Error cannot be caught
   const int64_t n = checked_size(axes);
   const Owners owners = owners_of(n, !options.devices.empty());
   check_available(n, owners);

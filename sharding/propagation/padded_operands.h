@@ -10,7 +10,7 @@ namespace tessera::detail {
 void read_padded(Prepared& call, const CallSite& site, int i);
 
 // Expands the operands of an elementwise operation that are broadcast over padding filled with ones. Their gradients
-// are sums over padded dims, in which the fill value may meet a 0 or an infinity: 0 * (1 / 0) for a divisor.
+// are sums over padded dims. Padding must not enter these sums: for a divisor of 0 it would add 0 * (1 / 0), which is NaN.
 void expand_over_padding(Prepared& call, const CallSite& site);
 
 }  // namespace tessera::detail

@@ -45,7 +45,7 @@ struct WatchedCall;
 // What a call keeps until its results are there.
 struct Owned {
   ArrayPtr held[max_operands];   // the converted operands, by number
-  std::vector<ArrayPtr> padded;  // what is read in place of those that have padding, or are broadcast over it
+  std::vector<ArrayPtr> padded;  // replacements of operands that have padding, or are broadcast over it
   std::vector<int> every_slot;   // 0, 1, ...: the index of an operand with a tensor for each slot
   std::shared_ptr<WatchedCall> watched;
   ~Owned();

@@ -41,8 +41,8 @@ at::Tensor widened(const at::Tensor& t);
 Tensors widened(const Tensors& tensors);
 // The same within the graph.
 at::Tensor widened_in_graph(const at::Tensor& t);
-// The same of float16 on a CPU alone, where LibTorch's log_softmax adds up exponentials in float16: more than 65504
-// overflow.
+// Like widened_in_graph, but only for float16 on a CPU: there LibTorch's log_softmax adds up exponentials in float16,
+// and sums above 65504 overflow.
 at::Tensor float16_widened_in_graph(const at::Tensor& t);
 
 // Whether the result may be differentiated twice: only LibTorch's own kernels, on whole dims, support that.

@@ -15,7 +15,7 @@ namespace detail {
 // The way of `a` to the placement `to`, in this element type.
 Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in);
 
-// The value of an array that is whole on every device, as an array that was never placed.
+// Returns the value of a replicated array as an array that was never placed.
 ArrayPtr taken_off_mesh(const ArrayPtr& a);
 
 // Converts arrays[i] to to[i]; their shapes and element types must be equal. Not recorded for gradients. `in` is the

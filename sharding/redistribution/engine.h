@@ -16,7 +16,7 @@ struct Exchange {
   const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
 };
 
-// A term of a sum, n times as long as `t` along `dim`, that has `t` as block i and no other elements (no_term).
+// Returns a term of a sum, n times as long as `t` along `dim`: block i is `t`, all other elements are no_term.
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
 // Whether a sum of such tensors is taken in double: few elements, of a floating type narrower than double.
 bool is_small_sum(const at::Tensor& t);

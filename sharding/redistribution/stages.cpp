@@ -169,7 +169,7 @@ ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* st
 
 // ---- from a stage to the whole mesh
 
-// A pending sum over the cut axis, of the value on this stage.
+// A partial sum over the stages' axis, of which only this stage's term has the value.
 ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Cause& cause) {
   const MeshImpl *stage = start->type->mesh, *whole = stage->parent;
   const Type* type = with_unreduced(type_on(start->type, whole), cut_of(stage));

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs on a machine with GPUs what only a GPU shows: the most telling first, within 540 seconds, with one JSON report.
+# Checks and measures a machine with GPUs within 540 seconds, most important items first, and writes a JSON report.
 #
 #   first_run.sh [BUILD] [JSON]       runs all items. BUILD: build/cuda or a carried folder; JSON: first_run.json
 #   first_run.sh pack BUILD CARRIED   copies the programs of BUILD without symbols, to carry them to such a machine
 #
 # A program that is in BUILD and starts is used as it is. Others are built there, as the preset train-cuda does.
 # The JSON file is written after each item. Without a GPU each item reports so. docs/gpus.md describes the items.
-# TESSERA_FIRST_RUN_SECONDS: the limit, in place of 540. TESSERA_FIRST_RUN_ITEM_SECONDS: the limit of every item.
-# TESSERA_FIRST_RUN_GPUS: the number of GPUs, in place of those that are here.
+# TESSERA_FIRST_RUN_SECONDS: total limit instead of 540. TESSERA_FIRST_RUN_ITEM_SECONDS: limit of every item.
+# TESSERA_FIRST_RUN_GPUS: number of GPUs instead of the detected number.
 cd "$(dirname "$0")/../.." || exit 1
 
 train=examples/train_transformer benchmark=tests/benchmarks/train_step
@@ -82,7 +82,7 @@ item() {
   [[ $ran ]] && report
 }
 
-# Replaces the JSON file at once, so that it is whole at every moment.
+# Replaces the JSON file atomically, so that readers always find a complete file.
 report() {
   GPUS=$gpus NAME=$name COMMIT=$(git rev-parse HEAD 2>/dev/null) LOG=$log SECONDS_USED=$SECONDS python3 - "$json" <<'END'
 import json, os, statistics, sys
@@ -155,7 +155,7 @@ with open(sys.argv[1], "wb") as tokens:
 END
 }
 
-# A carried program was linked with a LibTorch that is elsewhere here: it takes that of python3.
+# A program from another machine may not find LibTorch by its path: use the one of python3's torch package.
 if ((gpus > 0)) && [[ -x $build/$train ]] && ! starts "$build/$train"; then
   torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null)
   [[ $torch ]] && export LD_LIBRARY_PATH=$torch/lib$(printf ':%s' "${torch%/*}"/nvidia/*/lib)

@@ -1,4 +1,4 @@
-# The control flow of the first run, with programs that pretend: its order, its limits, its report, and what it builds.
+# Tests first_run.sh with fake programs: the order of items, time limits, the report, and the targets it builds.
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ import time
 root = sys.argv[1]
 script = f"{root}/tests/cuda/first_run.sh"
 
-# A program that looks at the report of the items before it, which must be whole, and then does what is asked.
+# A fake program. It first checks that the report of the earlier items is complete JSON.
 PROGRAM = """#!/usr/bin/env bash
 [ ! -e "$REPORT" ] || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$REPORT" || touch "$REPORT.broken"
 """
@@ -37,7 +37,7 @@ sleep 1000
 PROGRAMS = ["examples/train_transformer", "tests/benchmarks/train_step", "tests/graphs_test", "tests/nccl_test",
             "tests/validator_test", "tests/reference_runner"]
 
-# CMake that only notes what it was called with, and whose build makes the targets.
+# A fake CMake that records its arguments, and whose build copies the targets.
 CMAKE = """#!/usr/bin/env bash
 echo "$@" >>"$CALLS"
 case "$*" in
@@ -55,7 +55,7 @@ esac
 
 
 class FirstRun:
-    """A build folder of programs that pretend, and a run with it."""
+    """A build folder of fake programs, and a run of the script with it."""
 
     def __init__(self, folder, **programs):
         self.folder = pathlib.Path(folder)
@@ -150,7 +150,7 @@ def another_loss(folder):
         assert compared.returncode == 1 and "DIFFERS" in compared.stdout.splitlines()[0], compared
 
 
-# What is missing, or was linked with a library that is not here, is built: for the first items alone, then the rest.
+# Programs that are missing or lack a library are built: first the one for the first items, then the rest.
 def missing_programs(folder):
     run = FirstRun(folder, train_transformer="", graphs_test="", reference_runner="")
     run.write(run.folder / "bin" / "ldd", """#!/usr/bin/env bash
@@ -184,7 +184,7 @@ def total_limit(folder):
     assert states(items)["curves"] == "no time left" and run.status == 1, said
 
 
-# A kill in the middle of an item loses nothing of those before it.
+# If the script is killed during an item, the earlier items stay in the report.
 def killed(folder):
     run = FirstRun(folder, graphs_test=HANGS)
     process = run.start()

@@ -108,6 +108,7 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
   std::vector<uint32_t> llama, small;
   std::vector<uint64_t> wide;
   std::vector<uint16_t> narrow, dna, padded{5};
+  const std::vector<uint16_t> ends(100, 50256);  // bytes of letters that are no text
   for (uint32_t i = 0; i < 1000; ++i) {
     const uint32_t random = (i + 1) * 2654435761u >> 8;
     llama.push_back(70'000 + i), small.push_back(random % 50257), wide.push_back(random % 50257);
@@ -134,7 +135,7 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
       EXPECT_EQ(TokenFiles::open({path}, {.format = TokenFormat::headerless}).size() * 2, std::ssize(bytes));
     }
   }
-  for (const auto& tokens : {narrow, dna, padded, std::vector<uint16_t>(1000)})
+  for (const auto& tokens : {narrow, dna, padded, ends, std::vector<uint16_t>(1000)})
     EXPECT_EQ(TokenFiles::open({folder.write("a.bin", bytes_of(tokens))}).size(), std::ssize(tokens));
 }
 

@@ -1,4 +1,4 @@
-// Which operations, transformations and states of arrays the programs of a run brought together.
+// Coverage of a run: the combinations of operation, transformation and operand state that its programs used.
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ class Coverage {
         operations().size(), all_operations().size(), pairs().size(), in("second derivative"), triples_.size());
   }
 
-  // What a run of `programs` programs or more must have met, in parts of what there is; empty: it has.
+  // One line for each minimum that the run did not reach; empty: all were reached.
   std::string missing() const {
     const size_t n = all_operations().size();
     std::string text;
@@ -58,7 +58,7 @@ class Coverage {
            : kind == Kind::shard_map ? "shard_map"
                                      : "";
   }
-  // Every program is differentiated; what is in an inner gradient, twice.
+  // Every program is differentiated once; operations in an inner gradient are differentiated twice.
   static bool is_second(const std::vector<Kind>& around) {
     return std::find(around.begin(), around.end(), Kind::gradient) != around.end();
   }

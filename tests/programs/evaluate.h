@@ -1,4 +1,4 @@
-// Runs a program in several ways, and compares what they give.
+// Runs a program in several ways, and compares the results.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tessera::programs {
 
-// What a program gives. A leaf without a gradient has an undefined tensor.
+// The results of one run. The gradient of a leaf without one is an undefined tensor.
 struct Outcome {
   std::vector<at::Tensor> values;     // the loss of each step, the results, then of `train` the parameters
   std::vector<at::Tensor> gradients;  // of the last step, by leaf
@@ -19,7 +19,7 @@ struct Outcome {
   std::string ledger;
 };
 
-// Changes of values that show on what a result depends.
+// Perturbations of all values, to detect results that depend on rounding or on kinks.
 enum class Noise : uint8_t {
   none,
   rounding,  // every computed value by about 1e-13 of itself, if it is not a short binary fraction: sums of those are
@@ -27,8 +27,7 @@ enum class Noise : uint8_t {
   kinks,     // every value by about 1e-7, so that none is where a function has a kink
 };
 
-// By LibTorch's autograd, which knows no mesh. Throws what LibTorch throws.
-// `step`: by default the last.
+// Runs the program with LibTorch's autograd, without a mesh. Throws LibTorch's exceptions. `step`: by default the last.
 Outcome by_libtorch(const Program& program, Noise noise = Noise::none, int step = -1);
 
 enum class Where { unplaced, mesh, abstract_mesh };
@@ -39,10 +38,10 @@ Outcome by_tessera(const Program& program, Where where, const Observer& observe 
 // The largest difference, relative to 1 + the largest expected value; 0 where both are NaN, or the same infinity.
 double difference(const at::Tensor& got, const at::Tensor& expected);
 
-// What is wrong with a program; empty: nothing. Each line is one fault.
+// Returns the differences between the runs, one a line; empty: none.
 std::string check(const Program& program, const Observer& observe = {});
 
-// Whether LibTorch computes it, and to the same result with noise: what check() needs of a program.
+// Whether LibTorch can run the program, and noise does not change the result. check() needs such programs.
 bool is_well_conditioned(const Program& program);
 
 }  // namespace tessera::programs

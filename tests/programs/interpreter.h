@@ -130,7 +130,7 @@ class Grid {
     for (const std::string& name : names) n *= static_cast<int>(axes_[axis(name)].size);
     return n;
   }
-  // A device's number along these axes, major to minor, and the device in its group that has another.
+  // The index of a device along these axes, major to minor, and the device of the same group with another index.
   int number(int device, const std::vector<std::string>& names) const {
     int n = 0;
     for (const std::string& name : names)
@@ -269,7 +269,7 @@ Lanes<V> simulated_collective(const Node& node, const Lanes<V>& x, const Grid& g
 Array collective(const Node& node, const Array& x);                       // the library's
 Array constrained(const Array& x, const PartitionSpec& spec, Mesh mesh);  // the library's
 
-// The sum of the results, which is what an inner gradient differentiates: of values that vary, over the devices.
+// Half the sum of squares of the results, over all distinct values of the devices: the loss of an inner gradient.
 template <class V>
 V inner_loss(const Node& node, const std::vector<Lanes<V>>& results, const Grid& grid) {
   std::optional<V> loss;
@@ -307,7 +307,7 @@ Lanes<V> inner_gradient(const Node& node, const std::vector<Lanes<V>>& operands,
   return result;
 }
 
-// remat, constrain and shard_map mean something on a mesh only; without one they change no value.
+// Runs remat or shard_map. Without a mesh, remat runs its body, and shard_map is simulated on lists of blocks.
 template <class V>
 std::vector<Lanes<V>> run_region(const Node& node, const std::vector<Lanes<V>>& operands, Context<V>& context) {
   if constexpr (std::is_same_v<V, Array>) {

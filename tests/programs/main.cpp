@@ -1,9 +1,9 @@
-// Runs the random programs of a range of seeds and prints those that fail.
+// Runs the random programs of a range of seeds and prints those that fail as C++, then what the run covered.
 //
-//   programs FROM TO [--floors | --print]
+//   programs FROM TO [--floors | --print | --as-drawn]
 //
-// Failing programs are printed as C++, then what the run covered. --floors makes too little coverage a failure. --print
-// prints each program and runs none.
+// --floors: too little coverage is a failure. --print: prints each program and runs none. --as-drawn: failing programs
+// are not made smaller.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +33,7 @@ class NoWarnings : public c10::WarningHandler {
 
 constexpr unsigned seconds_for_one = 120;
 
-// A fault without its numbers: its first line, up to a shape or a measure.
+// The kind of a fault: its first line without digits, at most 60 characters.
 std::string kind_of(const std::string& wrong) {
   std::string kind;
   for (const char c : wrong.substr(0, wrong.find('\n')))
@@ -50,17 +50,20 @@ int main(int argc, char** argv) {
   NoWarnings quiet;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGALRM}) std::signal(signal, on_signal);
-  const uint64_t from = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
-  const uint64_t to = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : from + 1;
-  const bool minimizes = !std::getenv("TESSERA_PROGRAMS_AS_DRAWN") && process_count() == 1;
-  const bool has_floors = argc > 3 && std::strcmp(argv[3], "--floors") == 0;
+  const std::string option = argc > 3 ? argv[3] : "";
+  if (argc < 3 || argc > 4 || (argc == 4 && option != "--floors" && option != "--print" && option != "--as-drawn")) {
+    std::printf("usage: programs FROM TO [--floors | --print | --as-drawn]\n");
+    return 2;
+  }
+  const uint64_t from = std::strtoull(argv[1], nullptr, 10), to = std::strtoull(argv[2], nullptr, 10);
+  const bool minimizes = option != "--as-drawn" && process_count() == 1;
   int passed = 0, failed = 0;
   Coverage coverage;
   for (uint64_t seed = from; seed < to; ++seed) {
     std::snprintf(running, sizeof running, "seed %llu", static_cast<unsigned long long>(seed));
     alarm(seconds_for_one);
     Program program = draw(seed);
-    if (argc > 3 && std::strcmp(argv[3], "--print") == 0) {
+    if (option == "--print") {
       std::printf("%s\n", as_cpp(program).c_str());
       continue;
     }
@@ -81,8 +84,9 @@ int main(int argc, char** argv) {
     std::printf("%s:\n%s%s\n", running, wrong.c_str(), as_cpp(program).c_str());
     std::fflush(stdout);
   }
+  if (option == "--print") return 0;
   std::printf("%s", coverage.summary().c_str());
-  if (has_floors && !coverage.missing().empty()) {
+  if (option == "--floors" && !coverage.missing().empty()) {
     std::printf("%s", coverage.missing().c_str());
     ++failed;
   }

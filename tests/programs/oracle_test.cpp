@@ -1,4 +1,4 @@
-// The comparison of random programs finds faults: each test plants one in what a program computes.
+// Tests that the comparison of random programs detects faults: each test plants one in a case's function.
 #include <gtest/gtest.h>
 
 #include "sharding/distributed/processes.h"

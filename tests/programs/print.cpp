@@ -204,7 +204,7 @@ void collect(Body& body, std::vector<Body*>& all) {
     if (!node.body.results.empty()) collect(node.body, all);
 }
 
-// Removes what node.vary says of a value that is no more.
+// Removes the entry of a removed value from node.vary.
 void forget(Body& body, size_t n, std::vector<uint32_t>& vary) {
   if (vary.empty()) return;
   int first = body.arguments;

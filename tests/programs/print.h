@@ -1,4 +1,4 @@
-// A program as C++, and a smaller one that fails alike.
+// Prints a program as C++, and shrinks a failing program.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace tessera::programs {
 
-// The source of a program that prints loss and gradients on the mesh: a file to take the place of reproduce.cpp.
+// Returns C++ source that prints the program's loss and gradients on the mesh. Replace reproduce.cpp with it.
 std::string as_cpp(const Program& program);
 
 // Leaves out nodes, mesh axes, options and shardings while `fails` holds, for at most `seconds`.

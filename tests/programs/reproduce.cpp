@@ -1,4 +1,4 @@
-// The place of a program that `programs` printed, to look at it by itself.
+// An example program. To debug a failing program, replace this file with the output of `programs`.
 #include "tests/programs/reproduce.h"
 
 int main() {

@@ -1,4 +1,4 @@
-// The words of a printed program. Put it in the place of tests/programs/reproduce.cpp and build `reproduce`.
+// Functions that printed programs call. Replace tests/programs/reproduce.cpp with such a program; build `reproduce`.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Memory: an allocator that counts what tensors allocate, and may delay or refuse it.
+// Memory: an allocator that counts the allocations of tensors, and can delay or refuse them.
 #pragma once
 
 #include <c10/core/CPUAllocator.h>

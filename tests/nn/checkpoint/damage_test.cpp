@@ -260,7 +260,7 @@ class NoThreads {
 };
 
 // The last fsync is of the folder, after the rename.
-TEST_F(DamageTest, WhatDidNotReachTheDiskIsNoCheckpoint) {
+TEST_F(DamageTest, ACheckpointThatDidNotReachTheDiskIsRemoved) {
   save_small(1);
   struct stat status {};
   ASSERT_EQ(::stat(folder().c_str(), &status), 0);

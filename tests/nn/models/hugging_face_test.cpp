@@ -254,7 +254,7 @@ TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
                              [&] { from_hugging_face(folder / "llama"); });
 }
 
-TEST_F(Folder, WithPyTorchWeightsAloneSaysHowToConvertThem) {
+TEST_F(Folder, WithPyTorchWeightsAloneIsRefusedWithAdvice) {
   write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
   write_text(folder / "pytorch_model.bin", "any", "test");
   testing::expect_error_with(ErrorKind::bad_file, {"[load_hugging_face] ", "pytorch_model.bin", "save_pretrained"},

@@ -185,7 +185,7 @@ TEST(PlacementTable, as_json) {
 
 TEST(PlacementTable, other_text_than_its_own_is_refused) {
   const std::pair<const char*, const char*> wrong[] = {
-      {"[]", ": has no \"rows\"."},
+      {"[]", ": [] given, expected an object."},
       {"{}", ": has no \"rows\"."},
       {"{\"rows\": 3}", ".rows: 3 given, expected an array."},
       {"{\"rows\": [{}]}", ".rows.0: has no \"axes\"."},

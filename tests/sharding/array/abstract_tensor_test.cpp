@@ -62,7 +62,9 @@ TEST(AbstractMesh, ArraysThatWereNeverPlacedMayJoinInAndComeOutOfRemat) {
         Tape tape({on(mesh, {4, 4}, spec)});
         const Array value = loss(tape.shadows()[0]);
         types[is_abstract] = value.type_string() + " " + tape.gradients(value)[0].type_string();
-        for (const CommRecord& r : ledger.records()) types[is_abstract] += " " + r.kind + " " + std::to_string(r.bytes);
+        // On devices remat sums the gradient of a result that was never placed: it may depend on a parameter.
+        for (const CommRecord& r : ledger.records())
+          if (r.kind != "all_reduce") types[is_abstract] += " " + r.kind + " " + std::to_string(r.bytes);
       }
       EXPECT_EQ(types[true], types[false]) << what;
     }
