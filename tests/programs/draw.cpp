@@ -163,7 +163,7 @@ class Drawer {
     if (value.is_floating_point()) {
       const int role = below(100);
       leaf.role = role < 50 ? Leaf::parameter : role < 58 ? Leaf::frozen : Leaf::input;
-      if (chance(0.15)) leaf.value = at::round(value * 2) / 2;  // ties, zeros
+      if (chance(0.15) && !has_domain(value)) leaf.value = at::round(value * 2) / 2;  // ties, zeros
       if (program_.special && chance(0.4)) leaf.value = special(value);
       leaf.layer = below(3);
       make_batch(leaf);
@@ -318,9 +318,16 @@ class Drawer {
     if (scope.value(*id)[0].sizes() != input.sizes())
       id = add_unary(scope, Kind::fit, *id, {.shape = input.sizes().vec()});
     if (!id || !input.numel()) return id;
-    const double lo = input.min().item<double>(), hi = input.max().item<double>();
-    if (lo > 0 || (lo > -1 && hi < 1)) id = add_unary(scope, Kind::squash, *id, {.lo = lo, .hi = hi});
+    if (has_domain(input))
+      id = add_unary(scope, Kind::squash, *id, {.lo = input.min().item<double>(), .hi = input.max().item<double>()});
     return id;
+  }
+
+  // Whether a case's input shows that its function takes only positive numbers, or those within one.
+  static bool has_domain(const at::Tensor& input) {
+    if (!input.numel()) return false;
+    const double lo = input.min().item<double>(), hi = input.max().item<double>();
+    return lo > 0 || (lo > -1 && hi < 1);
   }
 
   // Kernels whose results at infinities and NaN depend on how the operand is split: products by how LibTorch divides
