@@ -486,7 +486,7 @@ class Drawer {
     } else if (choice < 14) {
       const std::optional<int> id = some_value(scope);
       if (id && chance(0.3) && !program_.special && add_unary(scope, Kind::half, *id, {.which = below(2)}))
-        program_.tolerance = 5e-2;
+        program_.tolerance = 0.3;  // sums of rounded terms may cancel
     } else if (choice < 24) {
       draw_region(scope, Kind::remat);
     } else if (choice < 31) {
