@@ -254,7 +254,13 @@ class Drawer {
     try {
       const at::AutoGradMode off(false);
       Context<at::Tensor> context{.grid = Grid(program_.axes)};
+      bool is_finite = true;  // of all values: remat passes zeros back to results that nothing uses, and 0 * inf is NaN
+      context.touch = [&](const at::Tensor& t) {
+        is_finite = is_finite && at::isfinite(t).all().item<bool>();
+        return t;
+      };
       results = run(alone, operands, context);
+      if (!is_finite && !program_.special) return std::nullopt;
       for (const Lanes<at::Tensor>& lanes : results)
         for (const at::Tensor& t : lanes)
           if (!is_usable(t)) return std::nullopt;
