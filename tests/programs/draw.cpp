@@ -534,7 +534,8 @@ class Drawer {
       program_.optimizer = below(2);
       if (chance(0.6)) program_.shard_state = some_axes(2);
       options.shard = chance(0.5) ? program_.shard_state : std::vector<std::string>();
-      if (chance(0.5)) {
+      // Several processes would have to agree when a folder may be deleted, and not every order of axes suits them.
+      if (chance(0.5) && process_count() == 1) {
         program_.restored_axes = program_.axes;
         std::reverse(program_.restored_axes.begin(), program_.restored_axes.end());
       }

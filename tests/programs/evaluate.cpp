@@ -167,16 +167,12 @@ std::string sorted(const std::string& text) {
   return fmt::format("{}", fmt::join(lines, ""));
 }
 
-// A folder of a program's processes, deleted with its contents by the first.
+// A folder of this process, deleted with its contents.
 struct Scratch {
-  std::filesystem::path path;
-
-  explicit Scratch(uint64_t seed)
-      : path(std::filesystem::temp_directory_path() /
-             fmt::format("programs_{}_{}", process_count() > 1 ? getppid() : getpid(), seed)) {}
+  std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("programs_{}", getpid());
   ~Scratch() {
     std::error_code ignored;
-    if (process_index() == 0) std::filesystem::remove_all(path, ignored);
+    std::filesystem::remove_all(path, ignored);
   }
 };
 
@@ -344,7 +340,7 @@ class Run {
                                                 context_.mesh ? program_.shard_state : std::vector<std::string>()};
       return optim::Optimizer(model_, transform, options);
     };
-    const Scratch folder(program_.seed);  // until all processes have read it: the parameters are read by all below
+    const Scratch folder;
     auto optimizer = made();
     for (int step = 0; step < program_.steps; ++step) {
       if (step > 0 && step + 1 == program_.steps && context_.mesh && !program_.restored_axes.empty()) {
