@@ -413,8 +413,8 @@ bool is_finite(const Outcome& outcome) {
   return true;
 }
 
-// Where rounding decides whether a value is exactly at a kink (the deviation of equal numbers), one gradient may be
-// NaN.
+// The deviation of equal numbers has a kink: rounding decides whether a value is exactly at it, and its gradient NaN. Both
+// ways must agree next to the kink.
 bool meshes_agree_near_kinks(const Program& program) {
   Program tolerant = program;
   tolerant.tolerance = std::max(program.tolerance, 1e-6);

@@ -31,7 +31,7 @@ class Memory final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  // Of what follows: how many there were until now, whether each is late, the number of the one that is refused.
+  // Starts counting allocations: whether each is delayed, and the number of the one that is refused.
   void watch(bool delays, int64_t refused) { allocated_ = 0, delays_ = delays, refused_ = refused; }
   int64_t allocated() const { return allocated_; }
 

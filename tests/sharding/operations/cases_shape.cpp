@@ -58,8 +58,8 @@ std::vector<Case> copies() {
   };
 }
 
-// Where `size` elements of x[0] along `dim` begin that are asked for from x[1][dim] on: a negative one counts from the
-// end, and all must be there.
+// The first of `size` elements of x[0] along `dim`, from the index x[1][dim]. A negative index counts from the end, and
+// the index is moved until all elements exist.
 int64_t first(Tensors x, int64_t dim, int64_t size) {
   const int64_t start = x[1][dim].item<int64_t>(), all = x[0].size(dim);
   return std::clamp<int64_t>(start < 0 ? start + all : start, 0, all - size);
