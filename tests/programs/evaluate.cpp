@@ -413,8 +413,8 @@ bool is_finite(const Outcome& outcome) {
   return true;
 }
 
-// The deviation of equal numbers has a kink: rounding decides whether a value is exactly at it, and its gradient NaN. Both
-// ways must agree next to the kink.
+// The deviation of equal numbers has a kink: rounding decides whether a value is exactly at it, and its gradient NaN.
+// Both ways must agree next to the kink.
 bool meshes_agree_near_kinks(const Program& program) {
   Program tolerant = program;
   tolerant.tolerance = std::max(program.tolerance, 1e-6);
