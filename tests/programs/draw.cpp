@@ -403,22 +403,21 @@ class Drawer {
     uint32_t vary = 0;
     for (const int id : node.operands) vary |= scope.vary(id);
     if (kind == Kind::gradient) vary = scope.vary(node.operands[0]);
-    if (kind == Kind::shard_map && !draw_out_specs(node, inside)) return;
+    if (kind == Kind::shard_map) draw_out_specs(node, inside);
     if (inside.in_shard_map) {
       node.vary = inside.vary_arguments;
       node.vary.insert(node.vary.end(), inside.vary_results.begin(), inside.vary_results.end());
     }
-    // An inner gradient that is zero may depend on its operand or not.
-    const Body drawn = node.body;
+    std::vector<uint32_t> varies;
+    for (const int r : node.body.results) varies.push_back(inside.vary(r));
     finish(node.body);
     const size_t results = scope.results.size();
-    std::vector<uint32_t> varies;
-    for (const int r : drawn.results) varies.push_back(inside.vary(r));
     const Node repeated = node;
     const std::optional<int> id = add(scope, std::move(node), vary);
     if (!id) return;
     if (kind == Kind::remat)
       for (size_t i = 0; i < varies.size(); ++i) scope.vary_results[results + i] = varies[i];
+    // Whether a gradient of zeros depends on its operand cannot be seen, and the library refuses one that does not.
     if (kind == Kind::gradient && is_zero(scope.results.back())) return drop(scope);
     if (kind == Kind::remat && !scope.parent && chance(0.4)) repeat(scope, repeated, *id);
   }
@@ -436,7 +435,7 @@ class Drawer {
   void repeat(Scope& scope, Node block, int last) {
     const int times = 1 + below(2);
     for (int i = 1; i <= times; ++i) {
-      bool goes_on = false;
+      bool is_chained = false;
       for (int& id : block.operands) {
         const bool is_parameter = id < 0 && program_.leaves[-1 - id].role == Leaf::parameter;
         if (is_parameter) {
@@ -445,13 +444,13 @@ class Drawer {
           leaf.layer = (leaf.layer + 1) % 3;
           program_.leaves.push_back(leaf);
           id = add_argument(scope, {leaf.value}, 0);
-        } else if (!goes_on && scope.value(id)[0].is_floating_point()) {
+        } else if (!is_chained && scope.value(id)[0].is_floating_point()) {
           const Shape shape = shape_of(scope.value(id)[0]);
           std::optional<int> next = last;
           if (shape_of(scope.value(last)[0]) != shape) next = add_unary(scope, Kind::fit, last, {.shape = shape});
           if (!next) return;
           id = *next;
-          goes_on = true;
+          is_chained = true;
         }
       }
       const std::optional<int> next = add(scope, block, 0);
@@ -461,7 +460,7 @@ class Drawer {
   }
 
   // Axes along which a result varies: on a dimension of it, or a partial sum.
-  bool draw_out_specs(Node& node, const Scope& inside) {
+  void draw_out_specs(Node& node, const Scope& inside) {
     for (const int r : node.body.results) {
       const uint32_t vary = inside.vary(r);
       const int ndim = static_cast<int>(inside.value(r)[0].dim());
@@ -481,7 +480,6 @@ class Drawer {
       }
       node.out_specs.push_back(PartitionSpec(std::move(entries)).unreduced(unreduced));
     }
-    return true;
   }
 
   void draw_node(Scope& scope) {
