@@ -133,11 +133,11 @@ endfunction()
 function(tessera_deps_dir result)
   if(TESSERA_DEPS_DIR)
     set(folder "${TESSERA_DEPS_DIR}")
-  elseif(DEFINED ENV{TESSERA_DEPS_DIR})
+  elseif(NOT "$ENV{TESSERA_DEPS_DIR}" STREQUAL "")
     set(folder "$ENV{TESSERA_DEPS_DIR}")
-  elseif(DEFINED ENV{XDG_CACHE_HOME})
+  elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
     set(folder "$ENV{XDG_CACHE_HOME}/tessera")
-  elseif(DEFINED ENV{HOME})
+  elseif(NOT "$ENV{HOME}" STREQUAL "")
     set(folder "$ENV{HOME}/.cache/tessera")
   else()
     set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.deps")
@@ -146,11 +146,15 @@ function(tessera_deps_dir result)
   set(${result} "${folder}" PARENT_SCOPE)
 endfunction()
 
+# Python is always started in /: it looks for modules in the folder where it starts, and a pip.py or torch/ of the
+# project that is configured would be taken for the real one.
+
 # Downloads one wheel with the user's pip, whatever that python's own version and platform.
 function(tessera_download_wheel wheel sha256 folder)
   string(REGEX MATCH "^([^-]+)-([^-]+)-" _ "${wheel}")
   set(requirement "${CMAKE_MATCH_1}==${CMAKE_MATCH_2}")
-  execute_process(COMMAND python3 -m pip --version RESULT_VARIABLE no_pip OUTPUT_QUIET ERROR_QUIET)
+  execute_process(COMMAND python3 -m pip --version WORKING_DIRECTORY / RESULT_VARIABLE no_pip OUTPUT_QUIET
+                  ERROR_QUIET)
   if(no_pip)
     message(FATAL_ERROR "[prerequisites] not installed: python3 with pip, which fetches ${requirement} once (apt-get "
                         "install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel}>).")
@@ -164,7 +168,7 @@ function(tessera_download_wheel wheel sha256 folder)
     COMMAND python3 -m pip download --no-cache-dir --no-deps --only-binary=:all: --require-hashes
             --python-version 3.12 --implementation cp --abi cp312 --abi none ${platforms}
             --dest "${folder}" --requirement "${folder}/requirements.txt"
-    RESULT_VARIABLE failed ERROR_VARIABLE why)
+    WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed OR NOT EXISTS "${folder}/${wheel}")
     message(FATAL_ERROR "[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n"
                         "Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
@@ -182,9 +186,20 @@ function(tessera_unpack_wheel wheel sha256 folder)
 [os.chmod(wheel.extract(file, sys.argv[2]), 0o755 if file.external_attr >> 16 & 0o100 else 0o644) \
 for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not file.is_dir()]"
             "${wheel}" "${folder}" "${tessera_unpacked_files}"
-    RESULT_VARIABLE failed ERROR_VARIABLE why)
+    WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed)
     message(FATAL_ERROR "[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
+  endif()
+endfunction()
+
+# Programs load libraries from the cache: not every user may change it. (A group may: on many systems a user's own.)
+function(tessera_check_cache cache folder)
+  execute_process(COMMAND find "${cache}" -maxdepth 0 -perm -002 COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open)
+  execute_process(COMMAND find "${folder}" -perm -002 ! -type l COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open_below)
+  if(open OR open_below)
+    string(REGEX MATCH "^[^\n]+" first "${open}${open_below}")
+    message(FATAL_ERROR "[dependencies] ${first} can be changed by every user, and programs load libraries from there. "
+                        "Remove ${folder}, and give a -DTESSERA_DEPS_DIR=<folder> that only you can write.")
   endif()
 endfunction()
 
@@ -197,6 +212,7 @@ function(tessera_fetch result name wheels install_hint)
   set(folder "${cache}/${name}-${content}")
   set(${result} "${folder}" PARENT_SCOPE)
   if(EXISTS "${folder}")
+    tessera_check_cache("${cache}" "${folder}")
     return()
   endif()
 
@@ -265,7 +281,7 @@ function(tessera_find_torch result)
   list(PREPEND prefixes ${CMAKE_PREFIX_PATH})
   execute_process(
     COMMAND python3 -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-    OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_package)
+    WORKING_DIRECTORY / OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_package)
   if(no_package)
     set(package "")
   endif()

@@ -53,9 +53,8 @@ std::vector<std::pair<std::string, std::string>> merges_of(const JsonPart& json)
   std::vector<std::pair<std::string, std::string>> merges;
   for (const JsonPart& item : json.items()) {
     if (item.value.is_array()) {
-      const std::vector<JsonPart> pair = item.items();
-      if (pair.size() != 2) item.refuse(fmt::format("{} parts given, expected the two of a merge.", pair.size()));
-      merges.emplace_back(pair[0].text(), pair[1].text());
+      if (item.length() != 2) item.refuse(fmt::format("{} parts given, expected the two of a merge.", item.length()));
+      merges.emplace_back(item.item(0).text(), item.item(1).text());
       continue;
     }
     const std::string text = item.text();
@@ -90,7 +89,7 @@ BytePairEncoding model_of(const JsonPart& json) {
   options.fuse_unknown = json.flag("fuse_unk", false);
   options.byte_fallback = json.flag("byte_fallback", false);
   options.ignore_merges = json.flag("ignore_merges", false);
-  return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place);
+  return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place());
 }
 
 int32_t id_of_added(const JsonPart& json) {

@@ -37,7 +37,7 @@ Pattern literal(const std::string& what) {
 Pattern pattern_of(const JsonPart& json) {
   if (json.has("Regex")) {
     const JsonPart regex = json.at("Regex");
-    return [compiled = std::make_shared<const Regex>(regex.text(), regex.place)](std::string_view text) {
+    return [compiled = std::make_shared<const Regex>(regex.text(), regex.place())](std::string_view text) {
       return compiled->matches(text);
     };
   }

@@ -3,13 +3,19 @@ cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(REMOVE_RECURSE "${SCRATCH}")
 
-# Runs `code` in a fresh CMake, after dependencies.cmake, with an empty environment as to caches and prefixes.
+# Runs `code` in a fresh CMake, after dependencies.cmake, with an empty environment as to caches and prefixes; with a
+# third argument, in that folder.
 function(check message code)
   file(WRITE "${SCRATCH}/case.cmake" "cmake_minimum_required(VERSION 3.25)\n"
        "include(\"${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../dependencies.cmake\")\n"
        "set(TESSERA_DEPS_DIR \"${SCRATCH}/cache\")\n${code}\n")
-  expect("${message}" -E env --unset=TESSERA_DEPS_DIR --unset=TESSERA_WHEEL_DIR --unset=CMAKE_PREFIX_PATH
-         "PYTHONPATH=${SCRATCH}/python" "PATH=${SCRATCH}/bin:$ENV{PATH}" "${CMAKE_COMMAND}" -P "${SCRATCH}/case.cmake")
+  set(folder "${SCRATCH}")
+  if(ARGN)
+    set(folder "${ARGN}")
+  endif()
+  expect("${message}" -E chdir "${folder}" "${CMAKE_COMMAND}" -E env --unset=TESSERA_DEPS_DIR
+         --unset=TESSERA_WHEEL_DIR --unset=CMAKE_PREFIX_PATH "PYTHONPATH=${SCRATCH}/python"
+         "PATH=${SCRATCH}/bin:$ENV{PATH}" "${CMAKE_COMMAND}" -P "${SCRATCH}/case.cmake")
 endfunction()
 
 # A file tree that looks like a LibTorch of `version` (in three numbers).
@@ -70,6 +76,25 @@ check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\n${fetch}
           endforeach()
           if(EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"CUDA was unpacked\")\nendif()")
 check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it comes from the cache
+
+# A cache that every user can change is refused, and an empty variable names no cache.
+file(GLOB cached "${SCRATCH}/cache/libtorch-*")
+foreach(open IN ITEMS "${SCRATCH}/cache" "${cached}/torch/lib/libtorch_cpu.so")
+  execute_process(COMMAND chmod o+w "${open}" COMMAND_ERROR_IS_FATAL ANY)
+  check("[dependencies] ${open} can be changed by every user" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")
+  execute_process(COMMAND chmod o-w "${open}" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+check("" "set(TESSERA_DEPS_DIR \"\")\nset(ENV{XDG_CACHE_HOME} \"\")\nset(ENV{HOME} \"${SCRATCH}/home\")
+          tessera_deps_dir(folder)
+          if(NOT folder STREQUAL \"${SCRATCH}/home/.cache/tessera\")\nmessage(FATAL_ERROR \"\${folder}\")\nendif()")
+
+# Modules in the folder where CMake is called are not Python's.
+make_torch("${SCRATCH}/strange/torch" 2.11.0)
+file(WRITE "${SCRATCH}/strange/torch/__init__.py" "")
+file(WRITE "${SCRATCH}/strange/zipfile.py" "raise SystemExit(1)\n")
+check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/another_cache\")\n${fetch}
+          tessera_find_torch(found)
+          if(found MATCHES strange)\nmessage(FATAL_ERROR \"\${found}\")\nendif()" "${SCRATCH}/strange")
 
 # The CUDA half, with the programs of its compiler; the cache keeps both apart.
 check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")

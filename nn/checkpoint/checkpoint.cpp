@@ -165,17 +165,6 @@ void save(const fs::path& folder, int64_t step, const NamedState& state, const S
   checkpoints.wait();
 }
 
-namespace {
-
-// A name out of a file, without what a terminal would obey.
-std::string printable(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return text;
-}
-
-}  // namespace
-
 std::string describe_checkpoint(const fs::path& path) {
   const fs::path checkpoint = find_checkpoint(path, "inspect");
   const Manifest manifest = read_manifest(checkpoint);
@@ -186,17 +175,18 @@ std::string describe_checkpoint(const fs::path& path) {
   for (const SavedTensor& tensor : manifest.tensors) {
     std::string axes;
     for (const std::string& axis : tensor.axes.value_or(std::vector<std::string>()))
-      axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : printable(axis));
-    rows.push_back({printable(tensor.name),
+      axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : axis);
+    rows.push_back({tensor.name,
                     fmt::format("{:<18} {:<10} {:>16}  {}  {}", to_string(tensor.shape), name_of(tensor.dtype),
-                                with_commas(tensor.bytes()), printable(tensor.file), axes)});
+                                with_commas(tensor.bytes()), tensor.file, axes)});
     bytes += tensor.bytes();
   }
   text += tessera::detail::text_table(rows, "<  <");
   text += fmt::format("\n{}, {}\n", counted(std::ssize(manifest.tensors), "array"), counted(bytes, "byte"));
-  for (const auto& [name, value] : state.numbers) text += fmt::format("{} = {}\n", printable(name), value);
-  for (const auto& [name, value] : state.extra) text += fmt::format("{} = {}\n", printable(name), value);
-  for (const auto& [name, value] : state.metrics) text += fmt::format("{} = {:.7g}\n", printable(name), value);
+  const auto add = [&](const std::string& line) { text += tessera::detail::escaped(line, "") + '\n'; };
+  for (const auto& [name, value] : state.numbers) add(fmt::format("{} = {}", name, value));
+  for (const auto& [name, value] : state.extra) add(fmt::format("{} = {}", name, value));
+  for (const auto& [name, value] : state.metrics) add(fmt::format("{} = {:.7g}", name, value));
   return text;
 }
 

@@ -58,11 +58,12 @@ int64_t bytes_in(const SavedTensor& tensor, const JsonPart& shape) {
 }
 
 SavedTensor tensor_in(const std::string& name, const JsonPart& part) {
+  if (name.size() > tessera::detail::max_name_bytes)
+    part.refuse(fmt::format("a name of {} bytes, expected at most {}.", name.size(), tessera::detail::max_name_bytes));
   const JsonPart axes = part.at("axes"), file = part.at("file"), sums = part.at("crc32c");
   const auto dtype = dtype_of(part.at("dtype").text());
   if (!dtype) part.at("dtype").refuse_type("an element type, such as float32");
-  SavedTensor tensor{.name = name, .dtype = *dtype, .file = file.text()};
-  for (const JsonPart& size : part.at("shape").items()) tensor.shape.push_back(size.count());
+  SavedTensor tensor{.name = name, .dtype = *dtype, .shape = part.at("shape").shape(), .file = file.text()};
   if (!axes.is_null()) {
     tensor.axes.emplace();
     for (const JsonPart& axis : axes.items()) tensor.axes->push_back(axis.text());
@@ -196,6 +197,9 @@ SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_
 }
 
 void check_name(std::string_view what, std::string_view name) {
+  if (name.size() > tessera::detail::max_name_bytes)
+    fail(ErrorKind::bad_argument, "save", "{} \"{}...\": a name of {} bytes, expected at most {}. Shorten it.", what,
+         name.substr(0, 60), name.size(), tessera::detail::max_name_bytes);
   boost::system::error_code error;
   json::parse(json::serialize(json::string(name)), error);
   if (!error) return;

@@ -79,11 +79,7 @@ void make_room(RestoreTarget& target) {
 }
 
 TensorFile::TensorFile(const std::filesystem::path& path)
-    : header_(SafetensorsFile::open(path)), file_(File::open(path, "restore")) {
-  uint64_t length = 0;
-  file_.read_at(std::as_writable_bytes(std::span(&length, 1)), 0);
-  data_ = static_cast<int64_t>(sizeof length + length);
-}
+    : file_(File::open(path, "restore")), header_(SafetensorsFile::of(file_)) {}
 
 int64_t TensorFile::offset(const SavedTensor& saved) const {
   const TensorEntry entry = saved.entry();
@@ -92,7 +88,7 @@ int64_t TensorFile::offset(const SavedTensor& saved) const {
     fail(ErrorKind::bad_file, "restore",
          "{}: it does not hold {} as {} {}, as manifest.json says. Was the file replaced? Restore another checkpoint.",
          file_.path().string(), entry.name, name_of(entry.dtype), to_string(entry.shape));
-  return data_ + header_.info(entry.name).begin;
+  return header_.data_offset() + header_.info(entry.name).begin;
 }
 
 void ChunkReader::fill(RestoreTarget& target, const File& file) {

@@ -47,9 +47,8 @@ class TensorFile {
   int64_t offset(const SavedTensor& saved) const;
 
  private:
-  SafetensorsFile header_;
   File file_;
-  int64_t data_;
+  SafetensorsFile header_;
 };
 
 // Reads tensors chunk by chunk, but only the chunks that overlap a block of this process.

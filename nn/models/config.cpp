@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::string_view names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "mixtral"};
 
-constexpr int64_t most_of_any = int64_t{1} << 31, most_layers = 10'000;
 
 void check_sizes(const DecoderConfig& c) {
   const struct {
@@ -20,14 +19,17 @@ void check_sizes(const DecoderConfig& c) {
   } sizes[] = {{"vocab", c.vocab},       {"embed", c.embed},       {"layers", c.layers}, {"heads", c.heads},
                {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"mlp", c.mlp},       {"positions", c.positions}};
   for (const auto& [name, size] : sizes)
-    if (size < 1 || size > most_of_any)
-      fail(ErrorKind::bad_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, most_of_any);
-  if (c.layers > most_layers || c.experts > most_layers)
+    if (size < 1 || size > max_decoder_size)
+      fail(ErrorKind::bad_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
+  if (c.layers > max_decoder_layers || c.experts > max_decoder_layers)
     fail(ErrorKind::bad_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.", c.layers,
-         c.experts, most_layers);
-  if (c.heads > most_of_any / c.head_dim)
+         c.experts, max_decoder_layers);
+  if (c.heads > max_decoder_size / c.head_dim)
     fail(ErrorKind::bad_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.", c.heads, c.head_dim,
-         most_of_any);
+         max_decoder_size);
+  if (!(c.rope.scaling.original_positions >= 0 && c.rope.scaling.original_positions <= max_decoder_size))
+    fail(ErrorKind::bad_argument, "DecoderConfig", "rope.scaling.original_positions = {}, expected 0 to {}.",
+         c.rope.scaling.original_positions, max_decoder_size);
   if (c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0))
     fail(ErrorKind::bad_argument, "DecoderConfig", "attention_scale = {}, expected a finite one above 0.",
          *c.attention_scale);

@@ -17,6 +17,9 @@ enum class DecoderFamily { gpt2, llama, mistral, qwen2, qwen3, gemma2, mixtral }
 // As Hugging Face's model_type: "qwen2".
 std::string_view name_of(DecoderFamily family);
 
+// Bounds of DecoderConfig: of all sizes, and of layers and experts, of which there are objects.
+constexpr int64_t max_decoder_size = int64_t{1} << 31, max_decoder_layers = 10'000;
+
 // The defaults are those of a small Llama. What a family has not is refused by its init: no option is ignored.
 struct DecoderConfig {
   DecoderFamily family = DecoderFamily::llama;

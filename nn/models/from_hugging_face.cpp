@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <system_error>
@@ -53,13 +52,17 @@ CausalLm loaded(const fs::path& folder, const DecoderConfig& config, const std::
   return model;
 }
 
-// Of any library that a folder may have weights for: they are those of the model that was read.
-bool is_weights(const fs::path& file) {
-  const std::string name = file.filename().string();
-  const auto ends = [&](std::string_view end) { return name.ends_with(end); };
-  constexpr std::array all{".safetensors", ".bin",  ".pth",       ".pt",     ".gguf", ".h5",        ".msgpack",
-                           ".ot",          ".onnx", ".onnx_data", ".tflite", ".npz",  ".index.json"};
-  return std::any_of(all.begin(), all.end(), ends);
+// The files that belong to a model next to its config and weights. No program is among them.
+constexpr std::array copied_files{
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
+    "added_tokens.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja",
+    "chat_template.json", "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt",
+    "USE_POLICY.md"};
+
+// Removes the keys that name Python code for transformers to run (trust_remote_code); whether there were any.
+bool remove_code(boost::json::value& config) {
+  auto* all = config.if_object();
+  return all && all->erase("auto_map") + all->erase("custom_pipelines") > 0;
 }
 
 // The folder's config, with the element type that the weights have now.
@@ -73,24 +76,38 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
          file.string());
   boost::json::value value = parse_json(text, "save_hugging_face", file.string());
+  const bool has_code = remove_code(value);
   boost::json::object& all = value.as_object();
   const std::string type(name_of(dtype));
   const char* key = all.contains("torch_dtype") ? "torch_dtype" : "dtype";
   const auto* said = all.if_contains(key);
-  if (said && said->is_string() && said->get_string() == type) return text;
+  if (!has_code && said && said->is_string() && said->get_string() == type) return text;
   all[key] = type;
   return boost::json::serialize(value) + "\n";
 }
 
+// Whether the file, its links followed, is in the folder or in the blobs of a Hugging Face cache, to which the links of
+// a snapshot lead: models--x/snapshots/revision/config.json -> ../../blobs/hash.
+bool belongs_to(const fs::path& file, const fs::path& folder) {
+  const fs::path end = fs::canonical(file).parent_path(), snapshot = fs::canonical(folder);
+  const bool is_cache = snapshot.parent_path().filename() == "snapshots";
+  return end == snapshot || (is_cache && end == snapshot.parent_path().parent_path() / "blobs");
+}
+
 void copy_files(const fs::path& from, const fs::path& folder) {
+  constexpr const char* verb = "save_hugging_face";
   if (std::error_code ignored; fs::equivalent(from, folder, ignored)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
-    const fs::path file = entry.path(), copy = folder / file.filename();
-    if (!entry.is_regular_file() || is_weights(file) || file.filename() == "config.json") continue;
-    std::error_code error;
-    if (!fs::copy_file(file, copy, fs::copy_options::overwrite_existing, error))
-      fail(ErrorKind::bad_file, "save_hugging_face", "{}: cannot be copied to {}: {}.", file.string(), copy.string(),
-           error.message());
+  for (const char* name : copied_files) {
+    const fs::path file = from / name;
+    if (!is_there(file)) continue;
+    if (!belongs_to(file, from))
+      fail(ErrorKind::bad_file, verb, "{}: a link to {}, outside the folder. Put a copy of the file in its place.",
+           file.string(), fs::canonical(file).string());
+    std::string text = read_text(file, verb);
+    if (file.filename() == "tokenizer_config.json")
+      if (boost::json::value config = parse_json(text, verb, file.string()); remove_code(config))
+        text = boost::json::serialize(config) + "\n";
+    write_text(folder / name, text, verb);
   }
 }
 

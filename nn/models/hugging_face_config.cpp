@@ -73,6 +73,14 @@ void check_zero(const JsonPart& config, const char* key) {
   if (config.number(key, 0) != 0) config.at(key).refuse("is not supported, expected 0.");
 }
 
+// A size of the model. The bounds are those of check(DecoderConfig), here before anything is computed from it.
+int64_t size_in(const JsonPart& config, const char* key, int64_t most = max_decoder_size) {
+  return config.at(key).integer(1, most);
+}
+int64_t size_or(const JsonPart& config, const char* key, int64_t otherwise) {
+  return config.has(key) ? size_in(config, key) : otherwise;
+}
+
 // ---- rotary positions
 
 double yarn_attention_factor(const JsonPart& rope, double factor) {
@@ -159,13 +167,13 @@ std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) 
     windows.push_back(by_rule ? size : 0);
   }
   if (!config.has("layer_types")) return windows;
-  const std::vector<JsonPart> types = config.at("layer_types").items();
-  if (static_cast<int64_t>(types.size()) != c.layers)
-    config.at("layer_types").refuse(fmt::format("{} of them, expected {}.", types.size(), c.layers));
-  for (size_t i = 0; i < types.size(); ++i) {
-    const std::string type = types[i].text();
+  const JsonPart types = config.at("layer_types");
+  if (static_cast<int64_t>(types.length()) != c.layers)
+    types.refuse(fmt::format("{} of them, expected {}.", types.length(), c.layers));
+  for (size_t i = 0; i < types.length(); ++i) {
+    const std::string type = types.item(i).text();
     if (type != "full_attention" && type != "sliding_attention")
-      types[i].refuse(fmt::format("\"{}\" is not supported, expected full_attention or sliding_attention.", type));
+      types.item(i).refuse(fmt::format("\"{}\" is not supported, expected full_attention or sliding_attention.", type));
     windows[i] = type == "sliding_attention" ? size : 0;
   }
   return windows;
@@ -175,12 +183,12 @@ std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) 
 
 void read_gpt2(const JsonPart& config, DecoderConfig& c) {
   check_names(config, {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions"});
-  c.vocab = config.at("vocab_size").integer(), c.embed = config.at("n_embd").integer();
-  c.layers = config.at("n_layer").integer(), c.heads = c.kv_heads = config.at("n_head").integer();
-  c.positions = config.at("n_positions").integer();
-  if (c.heads < 1 || c.embed % c.heads) config.at("n_head").refuse(fmt::format("expected a divisor of {}.", c.embed));
+  c.vocab = size_in(config, "vocab_size"), c.embed = size_in(config, "n_embd");
+  c.layers = size_in(config, "n_layer", max_decoder_layers), c.heads = c.kv_heads = size_in(config, "n_head");
+  c.positions = size_in(config, "n_positions");
+  if (c.embed % c.heads) config.at("n_head").refuse(fmt::format("expected a divisor of {}.", c.embed));
   c.head_dim = c.embed / c.heads;
-  c.mlp = config.integer("n_inner", 4 * c.embed);
+  c.mlp = size_or(config, "n_inner", 4 * c.embed);
   c.eps = config.number("layer_norm_epsilon", 1e-5);
   c.activation = activation_of(config, "activation_function", "gelu_new");
   c.attention_bias = c.output_bias = c.mlp_bias = true;
@@ -218,19 +226,19 @@ int64_t kv_heads_of(const JsonPart& config, const DecoderConfig& c) {
   using enum DecoderFamily;
   constexpr const char* key = "num_key_value_heads";
   const int64_t otherwise = c.family == gemma2 ? 4 : c.family == mistral || c.family == mixtral ? 8 : c.heads;
-  return config.integer(key, config.names(key) ? c.heads : otherwise);
+  return size_or(config, key, config.names(key) ? c.heads : otherwise);
 }
 
 void read_rotary(const JsonPart& config, DecoderConfig& c) {
   using enum DecoderFamily;
   check_names(config, {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"});
-  c.vocab = config.at("vocab_size").integer(), c.embed = config.at("hidden_size").integer();
-  c.layers = config.at("num_hidden_layers").integer(), c.heads = config.at("num_attention_heads").integer();
+  c.vocab = size_in(config, "vocab_size"), c.embed = size_in(config, "hidden_size");
+  c.layers = size_in(config, "num_hidden_layers", max_decoder_layers);
+  c.heads = size_in(config, "num_attention_heads");
   c.kv_heads = kv_heads_of(config, c);
-  c.positions = config.integer("max_position_embeddings", 2048);
-  if (c.heads < 1) config.at("num_attention_heads").refuse("expected 1 or more.");
-  c.head_dim = config.integer("head_dim", c.family == gemma2 ? 256 : c.family == qwen3 ? 128 : c.embed / c.heads);
-  c.mlp = config.at("intermediate_size").integer();
+  c.positions = size_or(config, "max_position_embeddings", 2048);
+  c.head_dim = size_or(config, "head_dim", c.family == gemma2 ? 256 : c.family == qwen3 ? 128 : c.embed / c.heads);
+  c.mlp = size_in(config, "intermediate_size");
   c.eps = config.number("rms_norm_eps", c.family == mixtral ? 1e-5 : 1e-6);
   if (c.family == gemma2)
     read_gemma2(config, c);
@@ -241,7 +249,7 @@ void read_rotary(const JsonPart& config, DecoderConfig& c) {
   c.rope = rope_of(config, c);
   if (c.family != llama) c.windows = windows_of(config, c);
   if (c.family != mixtral) return;
-  c.experts = config.integer("num_local_experts", 8), c.experts_per_token = config.integer("num_experts_per_tok", 2);
+  c.experts = size_or(config, "num_local_experts", 8), c.experts_per_token = size_or(config, "num_experts_per_tok", 2);
   check_zero(config, "router_jitter_noise");
   if (config.flag("output_router_logits", false)) c.router_aux_loss_coef = config.number("router_aux_loss_coef", 0.001);
 }

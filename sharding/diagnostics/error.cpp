@@ -1,6 +1,7 @@
 // The one way in which the library throws.
 #include "sharding/diagnostics/error.h"
 
+#include "sharding/diagnostics/escape.h"
 #include "sharding/diagnostics/module_path.h"
 #include "sharding/diagnostics/moved_from.h"
 
@@ -28,7 +29,7 @@ void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
   text.append("[").append(verb).append("] ");
   if (adds_path) text.append(*module).append(": ");
   text.append(message);
-  throw Error(kind, text);
+  throw Error(kind, detail::escaped(text));  // names from files are in it, and terminals obey control characters
 }
 
 void detail::fail_moved(std::string_view verb, std::string_view what) {

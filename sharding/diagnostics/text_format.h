@@ -9,16 +9,29 @@
 #include <string_view>
 #include <vector>
 
+#include "sharding/diagnostics/escape.h"
+
 namespace tessera::detail {
 
 using Cells = std::vector<std::string>;  // a row of a table
 
-// A line for each row, drawn as `line` is: '<' and '>' stand for its cells, which lie to the left or right in columns
-// as wide as their widest cell; all else stands for itself: "<  >  >". A '<' at the end of `line` is not padded.
-inline std::string text_table(const std::vector<Cells>& rows, std::string_view line) {
+// Cells may be names from files: their control characters are written out.
+inline std::vector<Cells> escaped(std::vector<Cells> rows) {
+  for (Cells& row : rows)
+    for (std::string& cell : row) cell = escaped(cell, "");
+  return rows;
+}
+
+// A line for each row, with the columns of `line`: '<' is a cell padded on the right, '>' one padded on the left, and
+// other characters are copied: "<  >  >". A '<' at the end of `line` is not padded. A column is as wide as its widest
+// cell, but at most max_width: a single long name must not make every line as long.
+inline std::string text_table(const std::vector<Cells>& given, std::string_view line) {
+  constexpr size_t max_width = 200;
+  const std::vector<Cells> rows = escaped(given);
   std::vector<size_t> widths(line.size());
   for (const Cells& row : rows)
-    for (size_t c = 0; c + line.ends_with('<') < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    for (size_t c = 0; c + line.ends_with('<') < row.size(); ++c)
+      widths[c] = std::min(max_width, std::max(widths[c], row[c].size()));
   std::string text;
   for (const Cells& row : rows) {
     auto cell = row.begin();
@@ -32,8 +45,9 @@ inline std::string text_table(const std::vector<Cells>& rows, std::string_view l
   return text;
 }
 
-// The same rows as a table of Markdown, the first as its head; of `line` only the marks count.
-inline std::string markdown_table(const std::vector<Cells>& rows, std::string_view line) {
+// The same rows as a table of Markdown, the first as its head. Only the marks of `line` count.
+inline std::string markdown_table(const std::vector<Cells>& given, std::string_view line) {
+  const std::vector<Cells> rows = escaped(given);
   std::string text, rule;
   for (const char mark : line)
     if (mark == '<' || mark == '>') rule += mark == '<' ? "|---" : "|---:";

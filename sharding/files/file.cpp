@@ -71,14 +71,22 @@ File File::open(const std::filesystem::path& path, const char* verb) {
   return file;
 }
 
+// Never through a symbolic link: in a folder that others can write, it may lead anywhere.
 File File::writable(const std::filesystem::path& path, int flags, const char* verb) {
   File file(-1, path, verb);
-  file.fd_ = again([&] { return ::open(path.c_str(), O_RDWR | flags | O_CLOEXEC, 0666); });
+  file.fd_ = again([&] { return ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0666); });
   if (!file.is_open()) file.refuse("it cannot be written to", errno);
   return file;
 }
 File File::create(const std::filesystem::path& path, const char* verb) {
-  return writable(path, O_CREAT | O_TRUNC, verb);
+  struct stat there = {};
+  if (::lstat(path.c_str(), &there) == 0) {
+    if (!S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
+      fail(ErrorKind::bad_file, verb, "{}: this is not a regular file, and a file cannot replace it. Check the path.",
+           path.string());
+    if (::unlink(path.c_str()) != 0) refuse_path(path, "it cannot be replaced", errno, verb);
+  }
+  return writable(path, O_CREAT | O_EXCL, verb);
 }
 File File::modify(const std::filesystem::path& path, const char* verb) { return writable(path, 0, verb); }
 
@@ -130,10 +138,14 @@ void File::read_at(std::span<std::byte> bytes, int64_t offset) const {
   }
 }
 
-int64_t File::size() const {
+int64_t File::size() const { return status().st_size; }
+
+bool File::is_regular() const { return S_ISREG(status().st_mode); }
+
+struct stat File::status() const {
   struct stat status {};
   if (::fstat(fd_, &status) != 0) refuse("its size is not known", errno);
-  return status.st_size;
+  return status;
 }
 
 std::shared_ptr<const void> File::map(size_t size) const {
@@ -158,9 +170,8 @@ void File::sync() const {
 }
 
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most) {
-  std::error_code ignored;
   const File file = File::open(path, verb);
-  if (!std::filesystem::is_regular_file(path, ignored))
+  if (!file.is_regular())
     fail(ErrorKind::bad_file, verb, "{}: this is not a regular file. Check the path.", path.string());
   const int64_t size = file.size();
   if (size > most)
@@ -172,9 +183,16 @@ std::string read_text(const std::filesystem::path& path, const char* verb, int64
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb) {
-  const File file = File::create(path, verb);
-  file.write_at(std::as_bytes(std::span(text)), 0);
-  file.sync();
+  const std::filesystem::path partial = path.string() + ".partial";
+  try {
+    const File file = File::create(partial, verb);
+    file.write_at(std::as_bytes(std::span(text)), 0);
+    file.sync();
+    move_into_place(partial, path, verb);
+  } catch (...) {
+    ::unlink(partial.c_str());
+    throw;
+  }
 }
 
 void make_folder(const std::filesystem::path& path, const char* verb) {

@@ -1,6 +1,8 @@
 // File: an open file that is read and written at offsets, from any thread; and durable changes to folders.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +20,8 @@ class File {
  public:
   File() = default;                                                         // none
   static File open(const std::filesystem::path& path, const char* verb);    // to read
-  static File create(const std::filesystem::path& path, const char* verb);  // to write; what was there is gone
+  // To write. A new file: one that was there is removed, and a symbolic link itself rather than the file it leads to.
+  static File create(const std::filesystem::path& path, const char* verb);
   static File modify(const std::filesystem::path& path, const char* verb);  // to write into one that is there
   // As open; where that fails the File is not open, and errno says why.
   static File try_open(const std::filesystem::path& path, const char* verb);
@@ -34,6 +37,7 @@ class File {
   // Fills `bytes`; a file that ends earlier is an Error.
   void read_at(std::span<std::byte> bytes, int64_t offset) const;
   int64_t size() const;
+  bool is_regular() const;
   // The first `size` bytes, mapped to memory until the last copy goes, which may outlive the File. Null if that fails
   // or `size` is 0, and errno says why. Bytes that the file does not have, or that a failing disk does not give, end
   // the process when they are read (SIGBUS).
@@ -52,6 +56,7 @@ class File {
  private:
   File(int fd, std::filesystem::path path, const char* verb) : fd_(fd), path_(std::move(path)), verb_(verb) {}
   static File writable(const std::filesystem::path& path, int flags, const char* verb);
+  struct stat status() const;
   [[noreturn]] void refuse(std::string_view what, int error) const;
 
   int fd_ = -1;
@@ -59,10 +64,12 @@ class File {
   const char* verb_ = "";
 };
 
-// The file's whole text. Error (bad_file) if it is missing, not a regular file, or larger than `most` bytes.
-std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 31);
+// The file's whole text. Error (bad_file) if it is missing, not a regular file, or larger than `most` bytes: by default
+// 64 MiB, several times the largest manifest or tokenizer.json in use.
+std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 26);
 
-// Creates or replaces a file, and waits until it is on the disk.
+// Creates or replaces a file, which is written as path.partial first, so that a reader finds the old text or the new
+// one. Waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb);
 
 // Makes a folder. It must not exist yet, and its parent must.

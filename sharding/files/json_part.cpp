@@ -1,10 +1,11 @@
-// Read as what they have to be, or refused by their place.
+// Values read as the type that they must have, or refused with their place.
 #include "sharding/files/json_part.h"
 
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
 #include <limits>
+#include <optional>
 
 #include "sharding/diagnostics/fail.h"
 
@@ -19,10 +20,30 @@ const boost::json::value* member(const JsonPart& part, std::string_view key) {
   return nullptr;
 }
 
+// ".normalizer.type", from `tree` to `wanted`, which is one of the values in it.
+std::optional<std::string> path_to(const boost::json::value& wanted, const boost::json::value& tree) {
+  if (&wanted == &tree) return "";
+  if (const auto* array = tree.if_array())
+    for (size_t i = 0; i < array->size(); ++i)
+      if (const auto rest = path_to(wanted, (*array)[i])) return fmt::format(".{}{}", i, *rest);
+  if (const auto* object = tree.if_object())
+    for (const auto& [key, below] : *object)
+      if (const auto rest = path_to(wanted, below)) return fmt::format(".{}{}", std::string_view(key), *rest);
+  return std::nullopt;
+}
+
 }  // namespace
 
+JsonPart::JsonPart(const boost::json::value& whole, std::string file, const char* verb, const char* advice)
+    : value(whole), file_(std::make_shared<const File>(File{whole, std::move(file), verb, advice})) {}
+
+std::string JsonPart::place() const {
+  const std::string known = file_->name + path_to(owner_ ? *owner_ : value, file_->whole).value_or("");
+  return owner_ ? fmt::format("{}.{}", known, missing_key_) : known;
+}
+
 void JsonPart::refuse(const std::string& what) const {
-  fail(ErrorKind::bad_file, verb, "{}: {}{}", place, what, advice);
+  fail(ErrorKind::bad_file, file_->verb, "{}: {}{}", place(), what, file_->advice);
 }
 
 void JsonPart::refuse_type(std::string_view expected) const {
@@ -43,9 +64,11 @@ JsonPart JsonPart::at(std::string_view key) const {
 }
 
 JsonPart JsonPart::at_or_null(std::string_view key) const {
-  if (!value.is_object()) refuse_type("an object");
-  const auto* found = member(*this, key);
-  return {found ? *found : nothing, fmt::format("{}.{}", place, key), verb, advice};
+  if (const auto* found = object().if_contains(key)) return below(*found);
+  JsonPart missing = below(nothing);
+  missing.owner_ = &value;
+  missing.missing_key_ = key;
+  return missing;
 }
 
 size_t JsonPart::length() const {
@@ -53,19 +76,11 @@ size_t JsonPart::length() const {
   return value.get_array().size();
 }
 
-JsonPart JsonPart::item(size_t i) const { return {value.as_array()[i], fmt::format("{}.{}", place, i), verb, advice}; }
+JsonPart JsonPart::item(size_t i) const { return below(value.as_array()[i]); }
 
-std::vector<JsonPart> JsonPart::items() const {
-  std::vector<JsonPart> items;
-  for (size_t i = 0, n = length(); i < n; ++i) items.push_back(item(i));
-  return items;
-}
-
-std::vector<std::pair<std::string, JsonPart>> JsonPart::members() const {
+const boost::json::object& JsonPart::object() const {
   if (!value.is_object()) refuse_type("an object");
-  std::vector<std::pair<std::string, JsonPart>> members;
-  for (const auto& [key, member] : value.get_object()) members.emplace_back(std::string(key), at(key));
-  return members;
+  return value.get_object();
 }
 
 std::string JsonPart::text() const {
@@ -95,6 +110,13 @@ int64_t JsonPart::integer(std::string_view key, int64_t otherwise) const {
 int64_t JsonPart::count() const {
   if (const auto* number = value.if_int64(); number && *number >= 0) return *number;
   refuse_type("a whole number from 0 on");
+}
+
+std::vector<int64_t> JsonPart::shape() const {
+  if (length() > max_dims) refuse(fmt::format("{} dimensions, expected at most {}.", length(), max_dims));
+  std::vector<int64_t> sizes;
+  for (const JsonPart& size : items()) sizes.push_back(size.count());
+  return sizes;
 }
 
 uint64_t JsonPart::natural() const {

@@ -50,18 +50,12 @@ DType dtype_in(const JsonPart& part) {
                           fmt::join(known, " ")));
 }
 
-std::vector<int64_t> numbers_in(const JsonPart& part) {
-  std::vector<int64_t> numbers;
-  for (const JsonPart& item : part.items()) numbers.push_back(item.count());
-  return numbers;
-}
-
 TensorInfo tensor_in(const JsonPart& entry) {
-  TensorInfo info{dtype_in(entry.at("dtype")), numbers_in(entry.at("shape"))};
-  const std::vector<int64_t> offsets = numbers_in(entry.at("data_offsets"));
-  if (offsets.size() != 2) entry.at("data_offsets").refuse_type("[begin, end]");
-  info.begin = offsets[0];
-  info.end = offsets[1];
+  TensorInfo info{dtype_in(entry.at("dtype")), entry.at("shape").shape()};
+  const JsonPart offsets = entry.at("data_offsets");
+  if (offsets.length() != 2) offsets.refuse_type("[begin, end]");
+  info.begin = offsets.item(0).count();
+  info.end = offsets.item(1).count();
   const std::optional<int64_t> bytes = detail::byte_count(info.dtype, info.shape);
   if (!bytes) entry.at("shape").refuse_type("a shape of at most 2^63 - 1 bytes");
   if (info.end < info.begin || info.end - info.begin != *bytes)
@@ -71,8 +65,9 @@ TensorInfo tensor_in(const JsonPart& entry) {
   return info;
 }
 
-// The header's text. Errors: a file too short for it, a length past the limit or past the end.
-std::string_view header_of(const std::filesystem::path& path, std::span<const std::byte> file) {
+// The header's text, a copy: in a mapped file it could change while it is parsed. Errors: a file too short for it, a
+// length past the limit or past the end.
+std::string header_of(const std::filesystem::path& path, std::span<const std::byte> file) {
   const auto refuse_start = [&](std::string_view found) {
     refuse(path, fmt::format("{}. Is the file complete, and a safetensors file?", found));
   };
@@ -85,7 +80,7 @@ std::string_view header_of(const std::filesystem::path& path, std::span<const st
   if (length > file.size() - length_bytes)
     refuse_start(
         fmt::format("the header's length is {}, but only {} bytes follow", length, file.size() - length_bytes));
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + length_bytes, length);
+  std::string text(reinterpret_cast<const char*>(file.data()) + length_bytes, length);
   if (!text.starts_with('{')) refuse_start("the header does not begin with '{'");
   return text;
 }
@@ -123,6 +118,7 @@ struct SafetensorsFile::Contents {
 
   std::filesystem::path path;
   std::shared_ptr<const void> map;
+  size_t data_offset = 0;
   std::span<const std::byte> data;
   std::vector<std::string> names;
   std::map<std::string, TensorInfo, std::less<>> tensors;
@@ -130,10 +126,15 @@ struct SafetensorsFile::Contents {
 };
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
-  const File opened = File::try_open(path, "safetensors");
-  if (!opened.is_open())
+  const File file = File::try_open(path, "safetensors");
+  if (!file.is_open())
     refuse(path, fmt::format("the file cannot be opened ({}). Check the path.", std::strerror(errno)));
-  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored))
+  return of(file);
+}
+
+SafetensorsFile SafetensorsFile::of(const File& opened) {
+  const std::filesystem::path& path = opened.path();
+  if (!opened.is_regular())
     refuse(path, "this is not a regular file. Give the path of one file that ends in .safetensors.");
   const auto size = static_cast<size_t>(opened.size());
   auto contents = std::make_shared<Contents>(path);
@@ -141,19 +142,23 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   if (size > 0 && !contents->map)
     refuse(path, fmt::format("the file cannot be mapped ({}). Copy it to a local disk.", std::strerror(errno)));
   const std::span<const std::byte> file(static_cast<const std::byte*>(contents->map.get()), size);
-  const std::string_view text = header_of(path, file);
-  contents->data = file.subspan(length_bytes + text.size());
+  const std::string text = header_of(path, file);
+  contents->data_offset = length_bytes + text.size();
+  contents->data = file.subspan(contents->data_offset);
 
   const json::value header = parse_json(text, "safetensors", path.string() + ": header");
   std::vector<Entry> entries;
-  for (const auto& [name, entry] : header.get_object()) {
+  for (const auto& [key, entry] : header.get_object()) {
+    const std::string_view name = key;
+    if (name.size() > detail::max_name_bytes)
+      refuse(path, fmt::format("a name of {} bytes, \"{}...\", expected at most {}. Rename the tensor.", name.size(),
+                               name.substr(0, 60), detail::max_name_bytes));
     if (name == "__metadata__")
       for (const auto& [key, text] : JsonPart{entry, path.string() + ": __metadata__", "safetensors"}.members())
         contents->metadata.emplace(key, text.text());
     else
       entries.emplace_back(
-          name,
-          tensor_in({entry, fmt::format("{}: tensor \"{}\"", path.string(), std::string_view(name)), "safetensors"}));
+          name, tensor_in({entry, fmt::format("{}: tensor \"{}\"", path.string(), name), "safetensors"}));
   }
   std::sort(entries.begin(), entries.end(), before);
   check_tiling(path, entries, static_cast<int64_t>(contents->data.size()));
@@ -165,6 +170,9 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
 
 const std::filesystem::path& SafetensorsFile::path() const {
   return detail::held(contents_, "safetensors", "file").path;
+}
+int64_t SafetensorsFile::data_offset() const {
+  return static_cast<int64_t>(detail::held(contents_, "safetensors", "file").data_offset);
 }
 const std::vector<std::string>& SafetensorsFile::names() const {
   return detail::held(contents_, "safetensors", "file").names;

@@ -16,6 +16,8 @@
 
 namespace tessera {
 
+class File;
+
 class Array;
 
 // What a file says about one tensor.
@@ -40,11 +42,14 @@ class SafetensorsFile {
  public:
   // Every malformed file is an Error (bad_file) "[safetensors] path: given, expected, what to do": one that is missing,
   // not a regular file or too short; a header longer than 100 MB or than the file, that is not JSON starting with '{',
-  // or that names a tensor twice; an unknown type; a shape or an offset that is not a whole number from 0 on;
-  // sizes that overflow or differ from shape times item size; bytes of the data that belong to no tensor or to two.
+  // or that names a tensor twice, or by more than 4 KiB; an unknown type; a shape or an offset that is not a whole
+  // number from 0 on; more than 64 dimensions; sizes that overflow or differ from shape times item size; bytes of the
+  // data that belong to no tensor or to two.
   static SafetensorsFile open(const std::filesystem::path& path);
+  static SafetensorsFile of(const File& opened);
 
   const std::filesystem::path& path() const;
+  int64_t data_offset() const;  // in the file, of the first byte behind the header
 
   // In the order of their bytes in the file; tensors without bytes at one offset are in the order of their names.
   const std::vector<std::string>& names() const;

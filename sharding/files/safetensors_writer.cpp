@@ -10,6 +10,7 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/files/file.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera {
 namespace {
@@ -31,9 +32,17 @@ bool lies_before(const TensorEntry& a, const TensorEntry& b) {
          std::tuple(-item_size(b.dtype), std::string_view(b.name));
 }
 
-void check_names(const std::vector<TensorEntry>& tensors) {
+void check_tensors(const std::vector<TensorEntry>& tensors) {
   std::vector<std::string_view> names;
   for (const TensorEntry& tensor : tensors) names.push_back(tensor.name);
+  for (const auto& [name, dtype, shape] : tensors)
+    if (shape.size() > detail::JsonPart::max_dims)
+      fail(ErrorKind::bad_argument, "safetensors", "{}: {} dimensions, expected at most {}. Reshape it.", name,
+           shape.size(), detail::JsonPart::max_dims);
+  for (const std::string_view name : names)
+    if (name.size() > detail::max_name_bytes)
+      fail(ErrorKind::bad_argument, "safetensors", "a name of {} bytes, \"{}...\", expected at most {}. Shorten it.",
+           name.size(), name.substr(0, 60), detail::max_name_bytes);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
@@ -74,7 +83,7 @@ int64_t TensorEntry::bytes() const {
 
 SafetensorsPlan::SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)) {
-  check_names(tensors_);
+  check_tensors(tensors_);
   std::sort(tensors_.begin(), tensors_.end(), lies_before);
   json::object header;
   if (!metadata.empty()) {

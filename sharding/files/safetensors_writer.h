@@ -22,6 +22,8 @@ namespace detail {
 // A file begins with the length of its header, a uint64; of the header the format allows 100 MB.
 constexpr size_t length_bytes = 8;
 constexpr uint64_t most_header_bytes = 100'000'000;
+// The longest name of a tensor that is written or read: names of models have some 60 bytes.
+constexpr size_t max_name_bytes = 4096;
 
 // How the format spells the element types.
 inline constexpr std::pair<std::string_view, DType> safetensors_types[] = {
@@ -46,7 +48,8 @@ struct TensorEntry {
 // The layout of one safetensors file. It depends on the names, types and shapes alone: tensors with larger items come
 // first, those of one item size by name, without gaps; the header is padded with spaces so that the data begins at a
 // multiple of 256.
-// Errors (bad_argument): a name twice, the name "__metadata__", a header of more than 100 MB.
+// Errors (bad_argument): a name twice, the name "__metadata__", a name of more than 4 KiB, more than 64 dimensions, a header of more
+// than 100 MB.
 class SafetensorsPlan {
  public:
   explicit SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata = {});

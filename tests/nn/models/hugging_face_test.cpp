@@ -175,7 +175,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
           config_from_hugging_face(R"({"model_type": "llama", "vocab_size": 9, "num_attention_heads": 2})",
                                    "config.json");
         }},
-       {ErrorKind::bad_file, at + "num_key_value_heads: \"two\" given, expected an integer.",
+       {ErrorKind::bad_file, at + "num_key_value_heads: \"two\" given, expected a whole number from 1 to 2147483648.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::bad_file,
         "[from_hugging_face] config.json: [DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
