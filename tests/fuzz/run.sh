@@ -61,7 +61,7 @@ RULES
     echo "build ${reader}_fuzz: link ${reader}_fuzz.o readers.a"
   done
 } > "$out/build.ninja"
-ninja -C "$out" --quiet
+ninja -C "$out" > "$out/build.log" || { tail -40 "$out/build.log"; exit 1; }
 
 # The memory limit is for what a reader keeps of an input of at most 1 MB; malloc's also for zstd's window of 128 MB.
 fuzz() {
