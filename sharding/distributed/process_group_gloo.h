@@ -12,7 +12,7 @@ namespace tessera::detail {
 
 // Keys and values that all processes share: c10d's TCPStore, kept by process 0 or by torchrun's agent. A call that is
 // not answered within `longest`, or whose store is gone, throws a std::exception in LibTorch's words. A Store is one
-// connection; threads that use it wait for each other.
+// connection; threads that use it wait for each other. Values are cut to max_message_bytes.
 class Store {
  public:
   // The keeper opens the port; others connect to it. All keys begin with `prefix`.

@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "sharding/diagnostics/escape.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/parse_number.h"
 #include "sharding/distributed/consensus.h"
@@ -97,17 +98,18 @@ detail::Launch launch_of(const ProcessesOptions& options) {
 }
 
 // The addresses of a host, to be freed; null where nobody knows it.
-std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses_of(const std::string& host, int port) {
+std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses_of(const std::string& host, int port, int flags = 0) {
   addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = flags;
   hints.ai_socktype = SOCK_STREAM;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
   return {found, &::freeaddrinfo};
 }
 
-// Whether this machine has one of the host's addresses.
-bool is_own(const std::string& host) {
+// Whether this machine has one of the host's addresses. With AI_NUMERICHOST only an address is taken, not a name.
+bool is_own(const std::string& host, int flags = 0) {
   bool is = false;
-  const auto all = addresses_of(host, 0);
+  const auto all = addresses_of(host, 0, flags);
   for (const addrinfo* one = all.get(); one && !is; one = one->ai_next) {
     const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
     is = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;
@@ -236,7 +238,7 @@ class Meeting {
   static std::string address_for_others(const detail::Store& run, const std::string& own) {
     if (!run.has("seen")) return own;
     const std::string seen = run.get({"seen"})[0];
-    return is_own(seen) ? seen : own;
+    return is_own(seen, AI_NUMERICHOST) ? seen : own;
   }
 
   // What takes connections and never answers would be waited for for ever: by a thread that nobody waits for.
@@ -381,11 +383,11 @@ int process_index() { return detail::world().index; }
 int process_count() { return detail::world().count; }
 
 int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
-  const std::string_view all = error.what();
-  const std::string_view words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
-  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(words.size()), words.data());
+  const std::string all = detail::escaped(error.what());
+  const std::string words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
+  std::fprintf(stderr, "error: %s\n", words.c_str());
   const detail::World& world = state().world;
-  std::string_view last_words = words.substr(0, words.find('\n'));
+  std::string_view last_words = std::string_view(words).substr(0, words.find('\n'));
   if (last_words.ends_with('.')) last_words.remove_suffix(1);  // it becomes a part of the others' sentence
   if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", last_words));
   return 1;
