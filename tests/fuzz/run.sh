@@ -19,34 +19,36 @@ readers=("$@")
 [ ${#readers[@]} -gt 0 ] || readers=($(cd "$root/tests/fuzz" && printf '%s\n' *_fuzz.cpp | sed 's/_fuzz.cpp//'))
 
 cxx=${CXX:-$(command -v clang++-19 || command -v clang++ || true)}
-if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
-   "${cxx:-clang++}" -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
-  echo "SKIPPED: no clang++ with libFuzzer. Install clang-19 and libclang-rt-19-dev, or set CXX."
+if ! printf '%s\n' '#if __clang_major__ < 16' '#error older' '#endif' \
+    'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
+    "${cxx:-clang++}" -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
+  echo "SKIPPED: no clang++ 16 or newer with libFuzzer. Install clang-19 and libclang-rt-19-dev, or set CXX."
   exit 0
 fi
 mkdir -p "$out"
 
 # One archive of everything that readers need. A linker takes from it what a reader uses. Functions that make arrays are
 # missing, and are never called.
-sources=(data/{added_tokens,aligned_text,byte_characters,byte_pair_encoding,dataset,decompress,decompress_gzip}.cpp
-         data/{decompress_zstd,file_list,file_watch,json_lines,loader_state,npy_header,random,shard_options,shuffle}.cpp
-         data/{source,text_source,token_files,token_layout,tokenizer,tokenizer_steps,unicode_text,word_memo}.cpp
-         nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
-         nn/placement/{table,table_json}.cpp nn/tree/tree_scalars.cpp
-         nn/report/{measure_hardware,profile_data,step_forecast}.cpp sharding/diagnostics/{error,module_path}.cpp
-         sharding/distributed/launcher_environment.cpp
-         sharding/files/{crc32c,file,json,json_part,safetensors,safetensors_writer}.cpp
-         sharding/placement/{dtype,shape}.cpp)
-deps=${TESSERA_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
-boost=$(find "$deps" -maxdepth 4 -path '*boost_headers/include/boost' | head -1)
-torch=$(find "$deps" -maxdepth 4 -path '*libtorch-2.11*/torch/include' | head -1)
+cd "$root"
+sources=(sharding/{diagnostics,files}/*.cpp sharding/distributed/{heartbeat,launcher_environment}.cpp
+         sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
+         nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
+         nn/tree/tree_scalars.cpp
+         $(ls data/*.cpp | grep -vE '_stub|/(loader_core|on_mesh|prefetch|stack|text|to_global|tokenizer_trainer)\.cpp'))
+# Boost and LibTorch's {fmt}: from CPLUS_INCLUDE_PATH, as ctest sets it, or from the cache.
+if [ -z "${CPLUS_INCLUDE_PATH-}" ]; then
+  deps=${TESSERA_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
+  boost=$(find "$deps" -maxdepth 4 -path '*boost_headers/include/boost' | head -1)
+  torch=$(find "$deps" -maxdepth 4 -path '*libtorch-2.11*/torch/include' | head -1)
+  export CPLUS_INCLUDE_PATH=${boost%/boost}:$torch
+fi
 libraries=-Wl,--unresolved-symbols=ignore-in-object-files
 {
   cat <<RULES
 rule compile
-  command = $(command -v ccache || true) $cxx -std=c++20 -O1 -g -w -fsanitize=fuzzer-no-link,address,undefined $
-    -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY -DBOOST_JSON_STANDALONE -I$root -isystem ${boost%/boost} $
-    -isystem $torch -MMD -MF \$out.d -c \$in -o \$out
+  command = $(command -v ccache || true) $cxx -std=c++20 -O1 -gline-tables-only -w -fsanitize=fuzzer-no-link,address,undefined $
+    -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY -DBOOST_JSON_STANDALONE -I$root $
+    -MMD -MF \$out.d -c \$in -o \$out
   depfile = \$out.d
   deps = gcc
 rule archive
