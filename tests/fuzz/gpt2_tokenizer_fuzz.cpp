@@ -1,5 +1,5 @@
-// Reads any texts as vocab.json, merges.txt and tokenizer_config.json, which zeros separate: an accepted tokenizer
-// encodes a text and decodes it, else there is one Error.
+// Reads any texts as vocab.json, merges.txt and tokenizer_config.json, which zeros separate.
+// An accepted tokenizer decodes the tokens of a text to that text, else there is one Error.
 #include "data/tokenizer.h"
 #include "sharding/diagnostics/error.h"
 #include "tests/fuzz/scratch_file.h"

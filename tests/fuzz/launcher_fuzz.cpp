@@ -1,5 +1,5 @@
-// Reads any lines NAME=value as a launcher's environment: a launch has its index below its count and an address, else
-// there is one Error.
+// Reads any lines NAME=value as a launcher's environment.
+// An accepted launch has its index below its count and an address, else there is one Error.
 #include <map>
 
 #include "sharding/diagnostics/error.h"

@@ -1,5 +1,5 @@
-// Reads any text as another process's profile: an accepted profile reads the same when packed again, and all of its
-// numbers of texts and slices are within its lists, else there is one Error.
+// Reads any text as another process's profile.
+// An accepted profile reads the same when packed again, and its indices are within its lists, else there is one Error.
 #include "nn/report/profile_data.h"
 #include "sharding/diagnostics/error.h"
 #include "tests/fuzz/scratch_file.h"

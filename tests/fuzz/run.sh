@@ -1,7 +1,7 @@
 #!/bin/bash
-# Fuzzes the readers of files under ASan and UBSan, as many at once as there are cores:
+# Fuzzes the readers of files under ASan and UBSan, as many at once as there are cores.
 #   run.sh [--seconds 30 | --runs 1000000] [--build FOLDER] [reader...]
-# A reader is a file tests/fuzz/<reader>_fuzz.cpp; without one, all are run. Needs clang++ with libFuzzer, and Ninja.
+# A reader is a file tests/fuzz/<reader>_fuzz.cpp. Without a name, all are run. Needs clang++ with libFuzzer, and Ninja.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 amount=-max_total_time=30

@@ -1,5 +1,5 @@
-// Reads the worst inputs of at most 1 MB: each takes at most 100 MB of memory and 5 seconds of CPU, and is read or is
-// one Error.
+// Reads the worst inputs of at most 1 MB within limits of memory and time.
+// Each is read or is one Error, and takes at most 100 MB and 5 seconds of CPU.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
