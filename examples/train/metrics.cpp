@@ -3,20 +3,22 @@
 
 #include <fmt/format.h>
 
-#include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <filesystem>
 #include <sstream>
 #include <utility>
 
 #include "sharding/files.h"
+#include "sharding/files/json_part.h"
 
 namespace tessera::train {
 namespace {
 
-StepMetrics step_of(const boost::json::object& row) {
-  const auto number = [&](const char* key) { return row.at(key).to_number<double>(); };
-  return {row.at("step").as_int64(), number("loss"), number("grad_norm"), number("learning_rate"),
+using tessera::detail::JsonPart;
+
+StepMetrics step_of(const JsonPart& row) {
+  const auto number = [&](const char* key) { return row.at(key).number(); };
+  return {row.at("step").integer(), number("loss"), number("grad_norm"), number("learning_rate"),
           number("tokens_per_second")};
 }
 
@@ -75,15 +77,15 @@ Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report r
 // The lines of the steps that were done, whole ones only: a run may end in the middle of one.
 std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
   std::string rows, line;
-  std::istringstream in(read_text(file, "metrics"));
+  std::istringstream in(read_text(file, "metrics", int64_t{1} << 31));
   in.exceptions(std::ios::badbit);
   while (std::getline(in, line) && !in.eof()) {
     const boost::json::value value = parse_json(line, "metrics", file);
-    const boost::json::object& row = value.as_object();
-    const int64_t step = row.at("step").as_int64();
+    const JsonPart row(value, file, "metrics");
+    const int64_t step = row.at("step").count();
     if (step > steps_done) break;
-    if (row.contains("validation_loss"))
-      curve_.validation.push_back({step, row.at("validation_loss").to_number<double>()});
+    if (row.has("validation_loss"))
+      curve_.validation.push_back({step, row.at("validation_loss").number()});
     else
       remember(step_of(row));
     rows += line + '\n';
