@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "sharding/diagnostics.h"
-#include "sharding/files/file.h"
+#include "sharding/files.h"
 
 namespace tessera::train {
 
