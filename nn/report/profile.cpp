@@ -243,7 +243,8 @@ ProfileReport Profile::gather() const {
   mine.clock_ahead = clock.ahead;
   mine.clock_error = clock.error;
   std::vector<ProcessProfile> all;
-  for (const std::string& text : core::gather_texts("profile", packed(mine))) all.push_back(unpacked(text));
+  for (const std::string& text : core::gather_texts("profile", packed(mine)))
+    all.push_back(unpacked(text, static_cast<int>(all.size())));
   return {std::move(all), options_};
 }
 

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <queue>
+#include <stdexcept>
+
+#include "sharding/diagnostics/fail.h"
 
 namespace tessera::nn::detail {
 
@@ -152,30 +155,86 @@ json::array array_of(const Transfer& t) {
       t.line,  t.bytes,   t.devices};
 }
 
-// Reads the numbers of an array one after another.
-class Numbers {
- public:
-  explicit Numbers(const json::value& array) : next_(array.as_array().begin()) {}
-  template <class... T>
-  void read(T&... values) {
-    ((values = static_cast<T>(next_->is_bool() ? next_->as_bool() : next_->to_number<int64_t>()), ++next_), ...);
-  }
+// Throws for a text that packed() has not made; unpacked() adds whose it is.
+void expect(bool is_so, const char* what) {
+  if (!is_so) throw std::runtime_error(what);
+}
 
- private:
-  json::array::const_iterator next_;
-};
+// Differences and sums of a few such numbers do not overflow. In nanoseconds it is 73 years.
+constexpr int64_t most_number = int64_t{1} << 61;
 
-Slice slice_of(const json::value& array) {
+void read_number(const json::value& from, bool& number) { number = from.as_bool(); }
+void read_number(const json::value& from, int& number) { number = from.to_number<int>(); }
+void read_number(const json::value& from, int64_t& number) {
+  number = from.to_number<int64_t>();
+  expect(number >= -most_number && number <= most_number, "a number out of range");
+}
+void read_number(const json::value& from, TimePart& part) {
+  part = static_cast<TimePart>(from.to_number<uint8_t>());
+  expect(part <= TimePart::program, "an unknown part");
+}
+void read_number(const json::value& from, Pass& pass) {
+  pass = static_cast<Pass>(from.to_number<uint8_t>());
+  expect(pass <= Pass::update, "an unknown pass");
+}
+
+// Reads an array of exactly these numbers.
+template <class... T>
+void read_numbers(const json::value& array, T&... numbers) {
+  expect(array.as_array().size() == sizeof...(numbers), "an array of another length");
+  const json::value* next = array.as_array().data();
+  (read_number(*next++, numbers), ...);
+}
+
+// The texts and slices to which indices refer have been read before.
+template <class... Index>
+void expect_indices(size_t size, Index... indices) {
+  expect(((indices >= 0 && static_cast<size_t>(indices) < size) && ...), "an index out of range");
+}
+
+// The first slice lies in no other; every other lies in one before it.
+Slice slice_of(const json::value& array, const ProcessProfile& profile, size_t index) {
   Slice s;
-  Numbers(array).read(s.begin, s.end, s.part, s.pass, s.name, s.module, s.file, s.line, s.is_scope, s.parent, s.alone);
+  read_numbers(array, s.begin, s.end, s.part, s.pass, s.name, s.module, s.file, s.line, s.is_scope, s.parent, s.alone);
+  expect_indices(profile.texts.size(), s.name, s.module, s.file);
+  expect(index == 0 ? s.parent == -1 : s.parent >= 0 && static_cast<size_t>(s.parent) < index, "a parent out of order");
   return s;
 }
 
-Transfer transfer_of(const json::value& array) {
+Transfer transfer_of(const json::value& array, const ProcessProfile& profile) {
   Transfer t;
-  Numbers(array).read(t.begin, t.awaited, t.arrived, t.pass, t.kind, t.axes, t.operation, t.path, t.reason, t.file,
-                      t.line, t.bytes, t.devices);
+  read_numbers(array, t.begin, t.awaited, t.arrived, t.pass, t.kind, t.axes, t.operation, t.path, t.reason, t.file,
+               t.line, t.bytes, t.devices);
+  expect_indices(profile.texts.size(), t.kind, t.axes, t.operation, t.path, t.reason, t.file);
   return t;
+}
+
+// Of each transfer a slice of the step, or -1.
+std::vector<int> slices_of_transfers(const json::value& array, const StepSlices& step) {
+  auto slices = json::value_to<std::vector<int>>(array);
+  expect(slices.size() == step.transfers.size(), "an array of another length");
+  for (const int slice : slices) expect(slice >= -1 && slice < static_cast<int>(step.slices.size()), "no such slice");
+  return slices;
+}
+
+ProcessProfile profile_of(const json::value& root) {
+  ProcessProfile profile;
+  read_number(root.at("process"), profile.process);
+  read_number(root.at("clock_ahead"), profile.clock_ahead);
+  read_number(root.at("clock_error"), profile.clock_error);
+  profile.texts = json::value_to<std::vector<std::string>>(root.at("texts"));
+  for (const json::value& step : root.at("steps").as_array()) {
+    StepSlices& read = profile.steps.emplace_back();
+    for (const json::value& slice : step.at("slices").as_array())
+      read.slices.push_back(slice_of(slice, profile, read.slices.size()));
+    expect(!read.slices.empty(), "a step without slices");
+    for (const json::value& transfer : step.at("transfers").as_array())
+      read.transfers.push_back(transfer_of(transfer, profile));
+    read.waits = slices_of_transfers(step.at("waits"), read);
+    read.consumers = slices_of_transfers(step.at("consumers"), read);
+  }
+  expect(!profile.steps.empty(), "no steps");
+  return profile;
 }
 
 }  // namespace
@@ -198,21 +257,14 @@ std::string packed(const ProcessProfile& profile) {
                                       {"steps", std::move(steps)}});
 }
 
-ProcessProfile unpacked(std::string_view text) {
-  const json::value root = json::parse(text);
-  ProcessProfile profile;
-  profile.process = static_cast<int>(root.at("process").as_int64());
-  profile.clock_ahead = root.at("clock_ahead").as_int64();
-  profile.clock_error = root.at("clock_error").as_int64();
-  profile.texts = json::value_to<std::vector<std::string>>(root.at("texts"));
-  for (const json::value& step : root.at("steps").as_array()) {
-    StepSlices& read = profile.steps.emplace_back();
-    for (const json::value& slice : step.at("slices").as_array()) read.slices.push_back(slice_of(slice));
-    for (const json::value& transfer : step.at("transfers").as_array()) read.transfers.push_back(transfer_of(transfer));
-    read.waits = json::value_to<std::vector<int>>(step.at("waits"));
-    read.consumers = json::value_to<std::vector<int>>(step.at("consumers"));
-  }
+ProcessProfile unpacked(std::string_view text, int process) try {
+  ProcessProfile profile = profile_of(json::parse(text));
+  expect(profile.process == process, "another process's number");
   return profile;
+} catch (const std::exception& error) {
+  fail(ErrorKind::other, "profile",
+       "process {} sends {} bytes that are not a profile: {}. Run the same program in all processes.", process,
+       text.size(), error.what());
 }
 
 }  // namespace tessera::nn::detail

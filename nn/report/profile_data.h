@@ -64,8 +64,9 @@ struct ProcessProfile {
   std::map<std::string, int, std::less<>> numbers_;
 };
 
-// A profile as a text for another process, and back.
+// A profile as a text for another process, and the profile that `process` has sent. Error (other), which names the
+// process, if the text is not of that form or has an index outside what it refers to.
 std::string packed(const ProcessProfile& profile);
-ProcessProfile unpacked(std::string_view text);
+ProcessProfile unpacked(std::string_view text, int process);
 
 }  // namespace tessera::nn::detail

@@ -29,25 +29,39 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-// Of every process that `gather` asks; empty where all have the same.
+// A text's memory is allocated before it arrives. The largest texts are profiles, of 65 bytes a slice of time: here is
+// room for a million slices.
+constexpr int64_t max_text_bytes = int64_t{64} << 20;
+
+// Returns the text of each of these processes, whose rows `gather` returns; none if all have the same.
 template <class Gather>
-std::vector<std::string> texts_by(const Gather& gather, const std::string& text) {
+std::vector<std::string> texts_by(const Gather& gather, const char* verb, const std::vector<int>& processes,
+                                  const std::string& text) {
   at::Tensor mark = at::empty({2}, at::kLong);
   mark[0] = static_cast<int64_t>(text.size());
   mark[1] = hash_of(text);
   const at::Tensor marks = gather(mark);
   if ((marks == marks[0]).all().item<bool>()) return {};
-  at::Tensor mine = at::zeros({marks.select(1, 0).max().item<int64_t>() + 1}, at::kByte);
+  const at::Tensor sizes = marks.select(1, 0);
+  for (size_t p = 0; p < processes.size(); ++p)
+    if (const auto size = sizes[static_cast<int64_t>(p)].item<int64_t>(); size < 0 || size > max_text_bytes)
+      fail(ErrorKind::other, verb, "process {} sends a text of {} bytes, expected at most {}. Send less at a time.",
+           processes[p], size, max_text_bytes);
+  at::Tensor mine = at::zeros({sizes.max().item<int64_t>() + 1}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
   const at::Tensor all = gather(mine);
   std::vector<std::string> texts;
-  for (int64_t p = 0; p < all.size(0); ++p) texts.emplace_back(static_cast<const char*>(all[p].const_data_ptr()));
+  for (int64_t p = 0; p < all.size(0); ++p) {
+    const auto* row = static_cast<const char*>(all[p].const_data_ptr());
+    texts.emplace_back(row, ::strnlen(row, static_cast<size_t>(all.size(1))));
+  }
   return texts;
 }
 
 std::vector<std::string> texts_of_all(int channel, const std::string& text, const Waiting& waiting) {
   if (world().count == 1) return {};
-  return texts_by([&](const at::Tensor& mine) { return gathered(channel, mine, waiting); }, text);
+  return texts_by([&](const at::Tensor& mine) { return gathered(channel, mine, waiting); }, waiting.operation,
+                  everyone(), text);
 }
 
 // The first line that differs, of each.
@@ -87,8 +101,10 @@ void check_agreement(const Waiting& waiting, const std::vector<int>& processes, 
     return all;
   };
   const bool are_all = static_cast<int>(processes.size()) == world().count;
-  refuse_difference(waiting.operation, are_all ? texts_of_all(main_channel, text, waiting) : texts_by(gather, text),
-                    processes);
+  refuse_difference(
+      waiting.operation,
+      are_all ? texts_of_all(main_channel, text, waiting) : texts_by(gather, waiting.operation, processes, text),
+      processes);
 }
 
 std::vector<std::string> gather_texts(const char* verb, const std::string& mine) {

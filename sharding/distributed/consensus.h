@@ -18,7 +18,8 @@ void check_agreement(const char* verb, int processes, const std::string& text);
 void check_agreement(const Waiting& waiting, const std::vector<int>& processes, const std::string& text);
 
 // The texts, and the numbers, of all processes, in their order, on each; all call it at the same place. `verb` begins
-// the message of an Error (other): another process is lost. A text has no zero byte.
+// the message of an Error (other): another process is lost, or sends a text of more than 64 MiB. A text has no zero
+// byte.
 std::vector<std::string> gather_texts(const char* verb, const std::string& mine);
 std::vector<int64_t> gather_numbers(const char* verb, int64_t mine);
 

@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <utility>
 
 #include "sharding/diagnostics/error.h"
+#include "sharding/diagnostics/escape.h"
 
 namespace tessera::detail {
 namespace {
@@ -57,7 +57,7 @@ ControlPlane::ControlPlane(Store beating, Store looking, int index, int count, D
       timeout_(timeout),
       period_(std::min<Duration>(1s, timeout / 5)),
       keeper_(std::move(keeper)),
-      beats_(static_cast<size_t>(count)) {
+      beats_(static_cast<size_t>(count), Beat{{.time = milliseconds_now()}, Clock::now()}) {
   if (index == 0) beating_.set("loss", "");
   for (int process = 0; process < count; ++process) keys_.push_back(fmt::format("beat/{}", process));
   keys_.push_back("loss");
@@ -83,27 +83,29 @@ void ControlPlane::beat() {
   const std::lock_guard lock(beating_mutex_);
   const Standing now = standing();
   const int64_t seconds = whole_seconds(Clock::now() - now.since);
-  std::string said = now.words;
-  if (now.sign == Sign::waits) said = fmt::format("has been waiting in {} for {} s", said, seconds);
-  if (now.sign == Sign::computes)
-    said = fmt::format("has been computing for {} s{}{}", seconds, said.empty() ? "" : ", after ", said);
-  beating_.set(keys_[index_], fmt::format("{} {} {} {} {}", ++number_, milliseconds_now(), now.verbs,
-                                          static_cast<char>(now.sign), said));
+  std::string description = now.words;
+  if (now.state == ProcessState::waits)
+    description = fmt::format("has been waiting in {} for {} s", now.words, seconds);
+  if (now.state == ProcessState::computes)
+    description =
+        fmt::format("has been computing for {} s{}{}", seconds, now.words.empty() ? "" : ", after ", now.words);
+  beating_.set(keys_[index_], format_heartbeat({++number_, milliseconds_now(), now.verbs, now.state, description}));
 }
 
 // Threads beside the one that computes stand nowhere, and who has left stays so.
-void ControlPlane::stand(Sign sign, std::string words) {
+void ControlPlane::stand(ProcessState state, std::string words) {
   const std::lock_guard lock(mutex_);
-  if (sign == Sign::failed || (std::this_thread::get_id() == computing_ && standing_.sign != Sign::left))
-    standing_ = {sign, std::move(words), Clock::now(), standing_.verbs + (sign == Sign::waits ? 1 : 0)};
+  if (state == ProcessState::failed ||
+      (std::this_thread::get_id() == computing_ && standing_.state != ProcessState::left))
+    standing_ = {state, std::move(words), Clock::now(), standing_.verbs + (state == ProcessState::waits ? 1 : 0)};
 }
 
 void ControlPlane::leave(const std::string& last_words) {
   const bool is_well = last_words.empty();
   {
     const std::lock_guard lock(mutex_);
-    if (standing_.sign == Sign::failed || standing_.sign == Sign::ended) return;
-    standing_ = {is_well ? Sign::left : Sign::ended, last_words, Clock::now(), standing_.verbs};
+    if (standing_.state == ProcessState::failed || standing_.state == ProcessState::ended) return;
+    standing_ = {is_well ? ProcessState::left : ProcessState::ended, last_words, Clock::now(), standing_.verbs};
   }
   try {
     beat();
@@ -130,20 +132,17 @@ void ControlPlane::check_here(const Waiting& waiting) const {
 
 // ---- What it hears of the others
 
-// What somebody has found out already, or nothing.
+// Returns the loss that another process has found already, or "". A text that is not a heartbeat is ignored: its
+// process has not been heard from.
 std::string ControlPlane::look() {
   const std::vector<std::string> texts = looking_.get(keys_);
   const Clock::time_point now = Clock::now();
   for (int process = 0; process < count_; ++process) {
-    const char *text = texts[process].data(), *end = text + texts[process].size();
-    Beat& beat = beats_[process];
-    int64_t number = 0;
-    const char* rest = std::from_chars(text, end, number).ptr + 1;
-    if (number == beat.number) continue;
-    rest = std::from_chars(rest, end, beat.time).ptr + 1;
-    rest = std::from_chars(rest, end, beat.verbs).ptr + 1;
-    if (*rest == static_cast<char>(Sign::left) && beat.sign != Sign::left) beat.left = now;
-    beat = {number, beat.time, beat.verbs, static_cast<Sign>(*rest), rest + 2, now, beat.left};
+    Beat& last = beats_[process];
+    std::optional<Heartbeat> beat = parse_heartbeat(texts[process]);
+    if (!beat || beat->number == last.number) continue;
+    const bool has_just_left = beat->state == ProcessState::left && last.state != ProcessState::left;
+    last = {std::move(*beat), now, has_just_left ? now : last.left};
   }
   return texts.back();
 }
@@ -172,8 +171,8 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
   std::vector<int> silent;
   for (int process = 0; process < count_; ++process) {
     const Beat& beat = beats_[process];
-    if (process == index_ || beat.sign == Sign::failed) continue;
-    if (beat.sign == Sign::ended) return fmt::format("process {} {}", process, beat.words);
+    if (process == index_ || beat.state == ProcessState::failed) continue;
+    if (beat.state == ProcessState::ended) return fmt::format("process {} {}", process, beat.description);
     if (now - beat.since > allowed) silent.push_back(process);
   }
   if (silent.size() == 1 || (!silent.empty() && (is_last_look || evidence == Evidence::none)))
@@ -182,11 +181,11 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
         evidence == Evidence::broken
             ? "ended without a word: it was killed, or it crashed"
             : fmt::format("not been heard from for {} s: it was killed or stopped, or its machine cannot be reached",
-                          (milliseconds_now() - beats_[silent[0]].time) / 1000));
+                          std::max(int64_t{0}, milliseconds_now() - beats_[silent[0]].time) / 1000));
   if (waiting.longest != Duration::max())
     for (const int member : members)
-      if (const Beat& beat = beats_[member];
-          member != index_ && beat.sign == Sign::left && now - beat.left > std::min<Duration>(timeout_ / 4, 1s))
+      if (const Beat& beat = beats_[member]; member != index_ && beat.state == ProcessState::left &&
+                                             now - beat.left > std::min<Duration>(timeout_ / 4, 1s))
         return fmt::format("process {} has ended its program, while others wait for it", member);
   return std::nullopt;
 }
@@ -200,19 +199,24 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
     return fmt::format("not all have come to {} within {:.1f} s, where a thread beside the one that computes waits",
                        here, std::chrono::duration<double>(longest_of(waiting)).count());
   const int64_t mine = standing().verbs;
+  constexpr size_t most_named = 8;  // what is known of more does not fit into a message
   std::vector<std::string> behind, elsewhere;
   for (const int member : members) {
     const Beat& beat = beats_[member];
-    const bool is_here = beat.verbs >= mine && beat.words.starts_with("has been waiting in " + here + " for");
+    const bool is_here =
+        beat.collectives >= mine && beat.description.starts_with("has been waiting in " + here + " for");
     if (member == index_ || is_here) continue;
-    (beat.verbs < mine ? behind : elsewhere)
+    (beat.collectives < mine ? behind : elsewhere)
         .push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
-                               std::chrono::duration<double>(longest_of(waiting)).count(), beat.words));
+                               std::chrono::duration<double>(longest_of(waiting)).count(), beat.description));
   }
   constexpr const char* advice =
       "Where the processes go different ways, give all the same arguments; TESSERA_CHECK=1 on all finds the line";
-  if (const auto& absent = behind.empty() ? elsewhere : behind; !absent.empty())
-    return fmt::format("{}. {}", fmt::join(absent, "; "), advice);
+  if (auto& absent = behind.empty() ? elsewhere : behind; !absent.empty()) {
+    const size_t others = absent.size() - std::min(absent.size(), most_named);
+    absent.resize(absent.size() - others);
+    return fmt::format("{}{}. {}", fmt::join(absent, "; "), others ? fmt::format("; {} more", others) : "", advice);
+  }
   return fmt::format("all processes are here, but nothing has moved for {} s. {}", whole_seconds(longest_of(waiting)),
                      advice);
 }
@@ -233,7 +237,7 @@ void ControlPlane::wait(const Waiting& waiting, const std::vector<int>& members,
   const Clock::time_point from = Clock::now();
   const auto waited = [&] { return std::chrono::duration_cast<Duration>(Clock::now() - from); };
   const std::string place = place_of(waiting);
-  stand(Sign::waits, place);
+  stand(ProcessState::waits, place);
   for (bool done = false; !done;) {
     try {
       done = is_done(std::clamp<Duration>(longest - waited(), 1ms, look_every));
@@ -242,7 +246,7 @@ void ControlPlane::wait(const Waiting& waiting, const std::vector<int>& members,
     }
     if (!done) look_around(waiting, members, waited());
   }
-  stand(Sign::computes, place);
+  stand(ProcessState::computes, place);
 }
 
 void ControlPlane::watch(const Waiting& waiting, const std::vector<int>& members, IsDone is_done) {
@@ -256,7 +260,7 @@ void ControlPlane::look_after_watched() try {
     watched_.pop_front();
     if (!watched_.empty()) watched_.front().since = Clock::now();
   }
-  if (watched_.empty() || standing_.sign == Sign::failed || is_stopped_) return;
+  if (watched_.empty() || standing_.state == ProcessState::failed || is_stopped_) return;
   const Watched first = watched_.front();
   lock.unlock();
   look_around(first.waiting, *first.members, std::chrono::duration_cast<Duration>(Clock::now() - first.since));
@@ -290,7 +294,7 @@ void ControlPlane::diagnose(const Waiting& waiting, const std::vector<int>& memb
 
 void ControlPlane::fail_with(const Waiting& waiting, const std::string& loss) {
   std::string said = loss;
-  stand(Sign::failed, loss);
+  stand(ProcessState::failed, loss);
   try {
     if (has_store_) said = looking_.first("loss", loss);
     if (has_store_) beat();
@@ -302,7 +306,7 @@ void ControlPlane::fail_with(const Waiting& waiting, const std::string& loss) {
   if (const std::string me = fmt::format("process {} has", index_); said.starts_with(me))
     said.replace(0, me.size(), "this process has");
   throw Error(ErrorKind::other,
-              fmt::format("{}{}. This is process {} of {}.", prefix_of(waiting), said, index_, count_));
+              escaped(fmt::format("{}{}. This is process {} of {}.", prefix_of(waiting), said, index_, count_)));
 }
 
 // The store ends with the process that keeps it, which therefore waits until the others know why.
@@ -310,7 +314,8 @@ void ControlPlane::linger() {
   if (keeper_ != "process 0" || index_ != 0) return;
   const std::lock_guard lock(looking_mutex_);
   const auto knows = [&](const Beat& beat) {
-    return beat.sign == Sign::failed || beat.sign == Sign::ended || Clock::now() - beat.since > period_ * 5 / 2;
+    return beat.state == ProcessState::failed || beat.state == ProcessState::ended ||
+           Clock::now() - beat.since > period_ * 5 / 2;
   };
   for (const Clock::time_point from = Clock::now(); Clock::now() - from < period_ * 4;) {
     look();

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "sharding/distributed/heartbeat.h"
 #include "sharding/distributed/process_group_gloo.h"
 
 namespace tessera::detail {
@@ -54,19 +55,14 @@ class ControlPlane {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Sign : char { waits = 'w', computes = 'c', left = 'l', failed = 'f', ended = 'e' };
   enum class Evidence : uint8_t { none, late, broken };  // that a process is lost
-  struct Beat {
-    int64_t number = -1;
-    int64_t time = 0;   // milliseconds of that process's machine's clock
-    int64_t verbs = 0;  // collectives that it has begun to wait for
-    Sign sign = Sign::computes;
-    std::string words;
-    Clock::time_point since{}, left{};  // when this process first saw that number, and that the other has left
+  // The last heartbeat of another process; before the first, number 0 and this process's start.
+  struct Beat : Heartbeat {
+    Clock::time_point since{}, left{};  // when this process first saw it, and that the other has left
   };
   // What this process does.
   struct Standing {
-    Sign sign = Sign::computes;
+    ProcessState state = ProcessState::computes;
     std::string words;  // the collective that it waits in, or has come from
     Clock::time_point since = Clock::now();
     int64_t verbs = 0;  // collectives that it has begun to wait for: equal on processes that have come to one place
@@ -80,7 +76,7 @@ class ControlPlane {
 
   void run();
   void beat();
-  void stand(Sign sign, std::string words);
+  void stand(ProcessState state, std::string words);
   void look_after_watched();
   void look_around(const Waiting& waiting, const std::vector<int>& members, Duration waited);
   std::string look();

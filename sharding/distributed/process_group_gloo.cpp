@@ -26,6 +26,8 @@
 #include "sharding/distributed/background_work.h"
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/fold.h"
+#include "sharding/distributed/heartbeat.h"
+#include "sharding/distributed/loopback.h"
 #include "sharding/distributed/quiet.h"
 #include "sharding/distributed/two_stages.h"
 
@@ -35,6 +37,8 @@ namespace {
 using namespace std::chrono_literals;
 using Duration = std::chrono::milliseconds;
 using Gloo = c10d::ProcessGroupGloo;
+
+std::string message_of(std::string_view text) { return std::string(cut_text(text)); }
 
 }  // namespace
 
@@ -53,6 +57,7 @@ Store::Store(const std::string& host, int port, bool is_keeper, Duration longest
   options.port = static_cast<uint16_t>(port);
   options.isServer = is_keeper;
   options.waitWorkers = false;
+  if (is_keeper && is_loopback(host)) options.masterListenFd = listen_on_loopback(host, port);
   options.timeout = std::max<Duration>(longest, 300s);  // of the connection; answer() has the other
   auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
   client_ = std::make_shared<Client>(c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest);
@@ -85,13 +90,13 @@ auto Store::answer(Ask ask) const {
 }
 
 void Store::set(const std::string& key, const std::string& value) const {
-  answer([key, value](c10d::Store& store) { store.set(key, value); });
+  answer([key, message = message_of(value)](c10d::Store& store) { store.set(key, message); });
 }
 
 std::vector<std::string> Store::get(const std::vector<std::string>& keys) const {
   std::vector<std::string> values;
   for (const std::vector<uint8_t>& bytes : answer([keys](c10d::Store& store) { return store.multiGet(keys); }))
-    values.emplace_back(bytes.begin(), bytes.end());
+    values.push_back(message_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   return values;
 }
 
@@ -104,7 +109,8 @@ int64_t Store::add(const std::string& key, int64_t n) const {
 }
 
 std::string Store::first(const std::string& key, const std::string& value) const {
-  return answer([key, value](c10d::Store& store) { return store.compareSet(key, "", value); });
+  return message_of(
+      answer([key, message = message_of(value)](c10d::Store& store) { return store.compareSet(key, "", message); }));
 }
 
 // ---- Groups

@@ -12,10 +12,11 @@ namespace tessera::detail {
 
 // Keys and values that all processes share: c10d's TCPStore, kept by process 0 or by torchrun's agent. A call that is
 // not answered within `longest`, or whose store is gone, throws a std::exception in LibTorch's words. A Store is one
-// connection; threads that use it wait for each other.
+// connection; threads that use it wait for each other. Values are cut to max_message_bytes.
 class Store {
  public:
-  // The keeper opens the port; others connect to it. All keys begin with `prefix`.
+  // The keeper opens the port, for a loopback host at that address alone, else at all addresses of the machine; others
+  // connect to it. All keys begin with `prefix`.
   Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest,
         const std::string& prefix);
 

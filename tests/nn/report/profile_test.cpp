@@ -168,10 +168,46 @@ TEST(Profile, SlicesLieInEachOther) {
 TEST(Profile, GoesToAnotherProcessAndBackAsItIs) {
   const ProfileReport report = profile_of_steps(2);
   const std::string text = detail::packed(report.processes()[0]);
-  const detail::ProcessProfile back = detail::unpacked(text);
+  const detail::ProcessProfile back = detail::unpacked(text, 0);
   EXPECT_EQ(detail::packed(back), text);
   EXPECT_EQ(ProfileReport({back}, {}).to_json(), report.to_json());
   EXPECT_EQ(ProfileReport({back}, {}).chrome_trace(), report.chrome_trace());
+}
+
+TEST(Profile, AMalformedOneOfAnotherProcessIsAnError) {
+  const std::string good = R"({"process":3,"clock_ahead":0,"clock_error":0,"texts":["","matmul"],"steps":[{)"
+                           R"("slices":[[0,10,4,0,0,0,0,0,false,-1,5],[1,6,0,0,1,0,0,7,false,0,5]],)"
+                           R"("transfers":[[1,2,3,0,1,0,0,0,0,0,7,64,2]],"waits":[1],"consumers":[-1]}]})";
+  EXPECT_EQ(detail::packed(detail::unpacked(good, 3)), good);
+  const std::pair<std::string, std::string> changes[]{
+      {R"("process":3)", R"("process":2)"},
+      {R"("steps")", R"("step")"},
+      {R"([0,10,4,0,0,0,0,0,false,-1,5],)", ""},                         // the first slice lies in another
+      {"false,0,5", "false,1,5"},                                        // in itself
+      {"false,0,5", "false,-1,5"},                                       // in no other
+      {"false,-1,5", "false,0,5"},                                       // the step in itself
+      {"false,0,5", "false,0"},                                          // too short
+      {"false,0,5", "false,0,5,5"},                                      // too long
+      {"false,0,5", "0,0,5"},                                            // no bool
+      {"[1,6,0,0,1,", "[1,6,0,0,2,"},                                    // no such text
+      {"[1,6,0,0,1,", "[1,6,0,0,-1,"},                                   // no such text
+      {"[1,6,0,0,1,", "[1,6,5,0,1,"},                                    // no such part
+      {"[1,6,0,0,1,", "[1,6,0,4,1,"},                                    // no such pass
+      {"[1,6,0,0,1,", "[1,6.5,0,0,1,"},                                  // no integer
+      {"[1,6,0,0,1,", "[1,9223372036854775807,0,0,1,"},                  // out of range
+      {"[1,2,3,0,1,0,0,0,0,0,7,64,2]", "[1,2,3,0,1,0,0,0,0,2,7,64,2]"},  // no such file
+      {"[1,2,3,0,1,0,0,0,0,0,7,64,2]", "7"},
+      {R"("waits":[1])", R"("waits":[2])"},
+      {R"("waits":[1])", R"("waits":[])"},
+      {R"("consumers":[-1])", R"("consumers":[-2])"},
+      {"}]}", "}]"},
+  };
+  for (const auto& [from, to] : changes) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    const std::string message = tessera::testing::error_of(ErrorKind::other, [&] { detail::unpacked(text, 3); });
+    EXPECT_TRUE(message.starts_with("[profile] process 3 sends ")) << from << " -> " << to << ": " << message;
+  }
 }
 
 // ---- the trace
