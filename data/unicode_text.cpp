@@ -48,11 +48,11 @@ const icu::Normalizer2* instance(NormalForm form, UErrorCode& error) {
 const icu::Normalizer2& normalizer(NormalForm form) {
   static const auto made = [] {
     UErrorCode error = U_ZERO_ERROR;
-    const auto* known = new icu::UnicodeSet("[:age=9.0:]", error);  // kept for good, as ICU's own tables are
+    static const icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), error);  // destroyed after what refers to it
     std::map<NormalForm, icu::FilteredNormalizer2> forms;
     for (const NormalForm one : {NormalForm::c, NormalForm::d, NormalForm::kc, NormalForm::kd})
       if (const icu::Normalizer2* found = instance(one, error); U_SUCCESS(error))
-        forms.try_emplace(one, *found, *known);
+        forms.try_emplace(one, *found, known);
     if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU has no data: ") + u_errorName(error));
     return forms;
   }();

@@ -1,50 +1,92 @@
 #!/bin/bash
-# Fuzzes the readers of files under ASan and UBSan: run.sh [inputs] [build folder] [reader...], with clang++'s libFuzzer.
+# Fuzzes the readers of files under ASan and UBSan, as many at once as there are cores:
+#   run.sh [--seconds 30 | --runs 1000000] [--build FOLDER] [reader...]
+# A reader is a file tests/fuzz/<reader>_fuzz.cpp; without one, all are run. Needs clang++ with libFuzzer, and Ninja.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-inputs=${1:-1000000}
-out=$(realpath -m "${2:-$root/build/fuzz}")
-readers=("${@:3}")
-[ ${#readers[@]} -gt 0 ] || readers=(safetensors manifest index token_files tokenizer)
-cxx=${CXX:-$(command -v clang++-19 || command -v clang++)}
-cache=$(dirname "$(find "${TESSERA_DEPS_DIR:-$HOME/.cache/tessera}" -path '*boost_headers/include/boost' -maxdepth 4 | head -1)")
-torch=$(find "${TESSERA_DEPS_DIR:-$HOME/.cache/tessera}" -path '*libtorch-2.11*/torch/include' -maxdepth 4 | head -1)
-flags=(-std=c++20 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY
-       -DBOOST_JSON_STANDALONE -I"$root" -isystem "$cache" -isystem "$torch")
-
-# What each reader is linked of; the tokenizer with ICU. What makes arrays of a file is not there, and not called.
-common=(sharding/{diagnostics/{error,module_path},files/{file,json}}.cpp)
-saved=(sharding/{files/{crc32c,safetensors,safetensors_writer},placement/{dtype,shape}}.cpp nn/checkpoint/manifest.cpp)
-files=(data/{dataset,decompress,decompress_gzip_stub,decompress_zstd_stub,file_list,file_watch,npy_header,random}.cpp
-       data/{shard_options,shuffle,source,token_files,token_layout,text_source}.cpp)
-tokens=(data/{added_tokens,aligned_text,byte_characters,byte_pair_encoding,tokenizer,tokenizer_steps}.cpp
-        data/{unicode_text,word_memo}.cpp sharding/files/json_part.cpp)
-sources_of() {
-  printf '%s\n' "${common[@]}"
+amount=-max_total_time=30
+out=$root/build/fuzz
+while [[ ${1-} == --* ]]; do
   case $1 in
-    token_files) printf '%s\n' "${files[@]}" ;;
-    tokenizer) printf '%s\n' "${files[@]}" "${tokens[@]}" ;;
-    *) printf '%s\n' "${saved[@]}" ;;
+    --seconds) amount=-max_total_time=$2 ;;
+    --runs) amount=-runs=$2 ;;
+    --build) out=$(realpath -m "$2") ;;
+    *) echo "$1: expected --seconds, --runs or --build" >&2; exit 2 ;;
   esac
-}
+  shift 2
+done
+readers=("$@")
+[ ${#readers[@]} -gt 0 ] || readers=($(cd "$root/tests/fuzz" && printf '%s\n' *_fuzz.cpp | sed 's/_fuzz.cpp//'))
 
+cxx=${CXX:-$(command -v clang++-19 || command -v clang++ || true)}
+if ! printf '%s\n' '#if __clang_major__ < 16' '#error older' '#endif' \
+    'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
+    "${cxx:-clang++}" -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
+  echo "SKIPPED: no clang++ 16 or newer with libFuzzer. Install clang-19 and libclang-rt-19-dev, or set CXX."
+  exit 0
+fi
 mkdir -p "$out"
-for source in $(for reader in "${readers[@]}"; do sources_of "$reader"; echo "tests/fuzz/${reader}_fuzz.cpp"; done | sort -u); do
-  object=$out/$(basename "$source" .cpp).o
-  [ "$object" -nt "$root/$source" ] || "$cxx" "${flags[@]}" -c "$root/$source" -o "$object" &
+
+# One archive of everything that readers need. A linker takes from it what a reader uses. Functions that make arrays are
+# missing, and are never called.
+cd "$root"
+sources=(sharding/{diagnostics,files}/*.cpp sharding/distributed/{heartbeat,launcher_environment}.cpp
+         sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
+         nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
+         nn/tree/tree_scalars.cpp
+         $(ls data/*.cpp | grep -vE '_stub|/(loader_core|on_mesh|prefetch|stack|text|to_global|tokenizer_trainer)\.cpp'))
+# Boost and LibTorch's {fmt}: from CPLUS_INCLUDE_PATH, as ctest sets it, or from the cache.
+if [ -z "${CPLUS_INCLUDE_PATH-}" ]; then
+  deps=${TESSERA_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
+  boost=$(find "$deps" -maxdepth 4 -path '*boost_headers/include/boost' | head -1)
+  torch=$(find "$deps" -maxdepth 4 -path '*libtorch-2.11*/torch/include' | head -1)
+  export CPLUS_INCLUDE_PATH=${boost%/boost}:$torch
+fi
+libraries=-Wl,--unresolved-symbols=ignore-in-object-files
+{
+  cat <<RULES
+rule compile
+  command = $(command -v ccache || true) $cxx -std=c++20 -O1 -gline-tables-only -w -fsanitize=fuzzer-no-link,address,undefined $
+    -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY -DBOOST_JSON_STANDALONE -I$root $
+    -MMD -MF \$out.d -c \$in -o \$out
+  depfile = \$out.d
+  deps = gcc
+rule archive
+  command = rm -f \$out && ar rc \$out \$in
+rule link
+  command = $cxx -no-pie -fsanitize=fuzzer,address,undefined \$in $libraries -licui18n -licuuc -lz -lzstd -o \$out
+RULES
+  for source in "${sources[@]}"; do echo "build ${source%.cpp}.o: compile $root/$source"; done
+  echo "build readers.a: archive ${sources[*]/%.cpp/.o}"
+  for reader in "${readers[@]}"; do
+    echo "build ${reader}_fuzz.o: compile $root/tests/fuzz/${reader}_fuzz.cpp"
+    echo "build ${reader}_fuzz: link ${reader}_fuzz.o readers.a"
+  done
+} > "$out/build.ninja"
+ninja -C "$out" > "$out/build.log" || { tail -40 "$out/build.log"; exit 1; }
+
+# The memory limit is for what a reader keeps of an input of at most 1 MB; malloc's also for zstd's window of 128 MB.
+fuzz() {
+  local corpus=$root/tests/fuzz/corpus/$1 dictionary=()
+  mkdir -p "corpus/$1" failures
+  [ ! -f "$corpus.dict" ] || dictionary=("-dict=$corpus.dict")
+  "./$1_fuzz" "$amount" -max_len=1000000 -timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=160 -print_final_stats=1 \
+    "${dictionary[@]}" "-artifact_prefix=failures/$1-" "corpus/$1" "$corpus" > "$1.log" 2>&1 || echo "FAILED" >> "$1.log"
+}
+cd "$out"
+for reader in "${readers[@]}"; do
+  fuzz "$reader" &
   [ "$(jobs -r | wc -l)" -lt "$(nproc)" ] || wait -n
 done
 wait
+
+status=0
 for reader in "${readers[@]}"; do
-  objects=("$out/${reader}_fuzz.o")
-  for source in $(sources_of "$reader"); do objects+=("$out/$(basename "$source" .cpp).o"); done
-  libraries=(-Wl,--unresolved-symbols=ignore-in-object-files)
-  [ "$reader" != tokenizer ] || libraries+=(-licui18n -licuuc)
-  "$cxx" -fsanitize=fuzzer,address,undefined "${objects[@]}" "${libraries[@]}" -o "$out/${reader}_fuzz"
+  log=$reader.log
+  printf '%-22s %10s runs\n' "$reader" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
+  [ "$(tail -1 "$log")" = FAILED ] || continue
+  status=1
+  grep -E '^(SUMMARY|==.*ERROR|.*runtime error)' "$log" | head -3 || true
+  sed -n "s|.*Test unit written to \(.*\)|  reproduce: $out/${reader}_fuzz $out/\1|p" "$log"
 done
-for reader in "${readers[@]}"; do
-  mkdir -p "$out/corpus_$reader"
-  echo "== $reader: $inputs inputs"
-  (cd "$out" && "./${reader}_fuzz" -runs="$inputs" -max_len=2048 -rss_limit_mb=1024 -malloc_limit_mb=64 -verbosity=0 \
-     -print_final_stats=1 "corpus_$reader" "$root/tests/fuzz/corpus/$reader")
-done
+exit $status

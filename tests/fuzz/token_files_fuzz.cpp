@@ -1,30 +1,12 @@
 // Any bytes as a file of tokens and as Megatron's index: what is accepted is read whole, else there is one Error.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "data/token_files.h"
 #include "sharding/diagnostics/error.h"
+#include "tests/fuzz/scratch_file.h"
 
 namespace {
-
-std::string scratch_file(const char* end) {
-  static const std::string folder = [] {
-    std::string name = "/dev/shm/tessera_fuzz_XXXXXX";
-    if (!::mkdtemp(name.data())) std::abort();
-    return name;
-  }();
-  return folder + "/input" + end;
-}
-
-void write(const std::string& path, const uint8_t* data, size_t size) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (file < 0 || ::write(file, data, size) != static_cast<ssize_t>(size)) std::abort();
-  ::close(file);
-}
 
 // All tokens, and by documents, which together are all tokens up to where the index ends.
 void read(const std::string& path, tessera::data::TokenFormat format, size_t size) {
@@ -52,16 +34,18 @@ void read(const std::string& path, tessera::data::TokenFormat format, size_t siz
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tessera::data::TokenFormat;
   if (size < 2) return 0;
-  static const std::string tokens = scratch_file(".bin"), index = scratch_file(".idx");
-  const size_t of_tokens = data[0] % 8 < 4 ? size - 1 : std::min<size_t>(data[1], size - 2);
-  const size_t begin = data[0] % 8 < 4 ? 1 : 2;
-  write(tokens, data + begin, of_tokens);
-  if (begin == 2)
-    write(index, data + begin + of_tokens, size - begin - of_tokens);
+  using tessera::fuzz::scratch_file;
+  const bool has_index = data[0] % 8 >= 4;
+  const size_t begin = has_index ? 2 : 1;
+  const size_t of_tokens = has_index ? std::min<size_t>(data[1], size - 2) : size - 1;
+  const std::string_view input = tessera::fuzz::text_of(data, size);
+  const std::string tokens = scratch_file("input.bin", input.substr(begin, of_tokens));
+  if (has_index)
+    scratch_file("input.idx", input.substr(begin + of_tokens));
   else
-    ::unlink(index.c_str());
+    std::filesystem::remove(tessera::fuzz::scratch_folder() / "input.idx");
   constexpr TokenFormat formats[] = {TokenFormat::automatic, TokenFormat::llm_c, TokenFormat::npy,
                                      TokenFormat::headerless};
-  read(tokens, begin == 2 ? TokenFormat::automatic : formats[data[0] % 8], size);
+  read(tokens, has_index ? TokenFormat::automatic : formats[data[0] % 8], size);
   return 0;
 }

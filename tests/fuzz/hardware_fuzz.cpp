@@ -1,0 +1,16 @@
+// Reads any text as the speeds of a machine: accepted speeds read the same when written back, else there is one Error.
+#include "nn/report/measure_hardware.h"
+#include "sharding/diagnostics/error.h"
+#include "tests/fuzz/scratch_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  try {
+    const std::string written =
+        nn::to_json(nn::load_hardware(fuzz::scratch_file("input.json", fuzz::text_of(data, size))));
+    if (nn::to_json(nn::load_hardware(fuzz::scratch_file("written.json", written))) != written) std::abort();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_file && error.kind() != ErrorKind::bad_argument) std::abort();
+  }
+  return 0;
+}

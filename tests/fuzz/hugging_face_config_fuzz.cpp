@@ -1,0 +1,25 @@
+// Reads any text as config.json: an accepted config is within its limits, and reads the same when written back.
+#include "nn/models/hugging_face_config.h"
+#include "sharding/diagnostics/error.h"
+#include "tests/fuzz/scratch_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  nn::DecoderConfig config;
+  try {
+    config = nn::config_from_hugging_face(fuzz::text_of(data, size), "input");
+    nn::check(config);
+    for (int64_t i = 0; i < config.layers; ++i) config.window(i);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_file) std::abort();
+    return 0;
+  }
+  try {
+    const std::string written = nn::config_to_hugging_face(config, float32);
+    const auto read = nn::config_from_hugging_face(written, "written");
+    if (nn::config_to_hugging_face(read, float32) != written) std::abort();
+  } catch (const Error& error) {  // an option that transformers cannot express
+    if (error.kind() != ErrorKind::bad_argument) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,15 @@
+// Reads any text as a loader's state: an accepted state reads the same when written back, else there is one Error.
+#include "data/loader_state.h"
+#include "sharding/diagnostics/error.h"
+#include "tests/fuzz/scratch_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  using namespace tessera;
+  try {
+    const auto state = data::LoaderState::from_json(fuzz::text_of(bytes, size));
+    if (data::LoaderState::from_json(state.to_json()) != state || state.global_next_index < 0) std::abort();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_file) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,23 @@
+// Reads any text as another process's profile: an accepted profile reads the same when packed again, and all of its
+// numbers of texts and slices are within its lists, else there is one Error.
+#include "nn/report/profile_data.h"
+#include "sharding/diagnostics/error.h"
+#include "tests/fuzz/scratch_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  try {
+    const auto profile = nn::detail::unpacked(fuzz::text_of(data, size), 1);
+    for (const auto& step : profile.steps) {
+      for (const auto& slice : step.slices) profile.text(slice.name), name_of(slice.part), name_of(slice.pass);
+      for (const auto& transfer : step.transfers) profile.label(transfer);
+      for (const int wait : step.waits)
+        if (wait < -1 || wait >= static_cast<int>(step.slices.size())) std::abort();
+    }
+    const std::string written = nn::detail::packed(profile);
+    if (nn::detail::packed(nn::detail::unpacked(written, 1)) != written) std::abort();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::other) std::abort();
+  }
+  return 0;
+}

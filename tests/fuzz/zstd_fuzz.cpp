@@ -1,0 +1,7 @@
+// Reads any bytes as Zstandard text: lines and document agree, or there is one Error.
+#include "tests/fuzz/compressed_text.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tessera::fuzz::read_compressed("input.zst", tessera::fuzz::text_of(data, size));
+  return 0;
+}

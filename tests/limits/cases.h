@@ -1,0 +1,25 @@
+// The worst inputs for each reader of foreign files, of any size.
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/data/scratch_folder.h"
+
+namespace tessera::limits_test {
+
+using Reading = std::function<void()>;
+
+// `prepare` makes an input of about `bytes` bytes, and returns the call that reads it.
+struct Case {
+  std::string name;
+  std::function<Reading(const data::ScratchFolder&, size_t bytes)> prepare;
+
+  friend std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
+};
+
+std::vector<Case> cases();
+
+}  // namespace tessera::limits_test
