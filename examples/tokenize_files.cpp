@@ -100,9 +100,7 @@ void save(const TokenizeOptions& options, const State& state, const std::string&
     shards.push_back(numbers);
   }
   const json::object text{{"made_from", made_from}, {"finished", state.is_finished}, {"shards", shards}};
-  const fs::path path = state_path(options), partial = path.string() + ".partial";
-  write_text(partial, json::serialize(text) + "\n", "tokenize");
-  move_into_place(partial, path, "tokenize");
+  write_text(state_path(options), json::serialize(text) + "\n", "tokenize");
 }
 
 int64_t number_in(const json::value& state, const char* key, const fs::path& path) {

@@ -361,7 +361,8 @@ void replay(const std::string& folder) {
   options.step.shard_state = {};
   options.sample.length = 0;
   options.tokens.export_to = {};
-  fmt::print("replays  step {} alone, on one device; it failed with\n         {}\n", kept.number, kept.error);
+  fmt::print("replays  step {} alone, on one device; it failed with\n         {}\n", kept.number,
+             train::printable(kept.error));
   std::fflush(stdout);
   const Layout layout{make_mesh({{"data", 1}}), options.rules, {.missing_axes = MissingAxes::ok}};
   train(options, layout);

@@ -73,11 +73,11 @@ struct Scale {
 
   double operator()(double value) const { return begin + (value - from) / (to - from) * (end - begin); }
 
+  // At most 100, of some 10 that are drawn: losses of 1e300 make no sensible scale.
   std::vector<double> ticks() const {
     std::vector<double> values;
-    for (int64_t i = std::llround(std::ceil(from / tick - 1e-6)); static_cast<double>(i) * tick <= to + 1e-6 * tick;
-         ++i)
-      values.push_back(static_cast<double>(i) * tick);
+    const double first = std::ceil(from / tick - 1e-6);
+    for (int i = 0; i < 100 && (first + i) * tick <= to + 1e-6 * tick; ++i) values.push_back((first + i) * tick);
     return values;
   }
 };

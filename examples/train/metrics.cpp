@@ -5,6 +5,7 @@
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <boost/system/system_error.hpp>
 #include <filesystem>
 #include <sstream>
 #include <utility>
@@ -75,18 +76,25 @@ Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report r
 // The lines of the steps that were done, whole ones only: a run may end in the middle of one.
 std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
   std::string rows, line;
-  std::istringstream in(read_text(file, "metrics"));
-  in.exceptions(std::ios::badbit);
-  while (std::getline(in, line) && !in.eof()) {
-    const boost::json::value value = parse_json(line, "metrics", file);
-    const boost::json::object& row = value.as_object();
+  const auto keep = [&](const boost::json::object& row) {
     const int64_t step = row.at("step").as_int64();
-    if (step > steps_done) break;
+    if (step > steps_done) return false;
     if (row.contains("validation_loss"))
       curve_.validation.push_back({step, row.at("validation_loss").to_number<double>()});
     else
       remember(step_of(row));
     rows += line + '\n';
+    return true;
+  };
+  std::istringstream in(read_text(file, "metrics", int64_t{1} << 31));
+  in.exceptions(std::ios::badbit);
+  while (std::getline(in, line) && !in.eof()) {
+    try {
+      if (!keep(parse_json(line, "metrics", file).as_object())) break;
+    } catch (const boost::system::system_error&) {  // of another type, or missing
+      fail(ErrorKind::bad_file, "metrics",
+           file + ": \"" + line.substr(0, 60) + "\" is not a row of metrics. Name another file.");
+    }
   }
   return rows;
 }

@@ -2,9 +2,11 @@
 #include "examples/train/output_file.h"
 
 #include <filesystem>
+#include <span>
 #include <system_error>
 
 #include "sharding/diagnostics.h"
+#include "sharding/files.h"
 
 namespace tessera::train {
 
@@ -23,7 +25,7 @@ void replace_file(const std::string& path, std::string_view bytes) {
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
     fail(ErrorKind::bad_file, "metrics", path + ": it is there and is no regular file. Name a file.");
   const std::string partial = path + ".partial";
-  OutputFile(partial).append(bytes);
+  File::create(partial, "metrics").write_at(std::as_bytes(std::span(bytes)), 0);
   std::filesystem::rename(partial, path, error);
   if (error) fail(ErrorKind::bad_file, "metrics", path + ": the file cannot be written: " + error.message() + ".");
 }

@@ -1,4 +1,5 @@
 // A placement table as JSON, written and read.
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "nn/placement/table.h"
@@ -30,11 +31,10 @@ json::object to_object(const PlacementRow& row) {
   return object;
 }
 
-template <class T>
-std::vector<T> list_in(const JsonPart& part, T (JsonPart::*read)() const) {
-  std::vector<T> list;
-  for (const JsonPart& item : part.items()) list.push_back((item.*read)());
-  return list;
+std::vector<std::string> texts_in(const JsonPart& part) {
+  std::vector<std::string> texts;
+  for (const JsonPart& item : part.items()) texts.push_back(item.text());
+  return texts;
 }
 
 DType dtype_in(const JsonPart& part) {
@@ -51,19 +51,19 @@ std::vector<MeshAxis> mesh_in(const JsonPart& part) {
 PlacementRow to_row(const JsonPart& row) {
   const JsonPart axes = row.at("axes");
   return {.path = row.at("path").text(),
-          .axes = axes.is_null() ? std::nullopt : std::optional(list_in(axes, &JsonPart::text)),
+          .axes = axes.is_null() ? std::nullopt : std::optional(texts_in(axes)),
           .spec = row.at("spec").text(),
-          .shape = list_in(row.at("shape"), &JsonPart::count),
-          .shard_shape = list_in(row.at("shard_shape"), &JsonPart::count),
+          .shape = row.at("shape").shape(),
+          .shard_shape = row.at("shard_shape").shape(),
           .dtype = dtype_in(row.at("dtype")),
           .elements = row.at("elements").count(),
           .bytes = row.at("bytes").count(),
           .bytes_per_device = row.at("bytes_per_device").count(),
           .replicas = row.at("replicas").count(),
           .mesh = mesh_in(row.at("mesh")),
-          .divided_over = list_in(row.at("divided_over"), &JsonPart::text),
+          .divided_over = texts_in(row.at("divided_over")),
           .stage = row.text("stage", ""),
-          .padded_shape = row.has("padded_shape") ? list_in(row.at("padded_shape"), &JsonPart::count) : Shape()};
+          .padded_shape = row.has("padded_shape") ? row.at("padded_shape").shape() : Shape()};
 }
 
 }  // namespace
@@ -91,7 +91,12 @@ PlacementTable parse_placement_table(std::string_view text) {
   const json::value value = parse_json(text, verb, "the table");
   const JsonPart table{value, "the table", verb, " Was it written by PlacementTable::to_json?"};
   std::vector<PlacementRow> rows;
-  for (const JsonPart& row : table.at("rows").items()) rows.push_back(to_row(row));
+  int64_t total = 0;  // at least each of the table's sums
+  for (const JsonPart& json : table.at("rows").items()) {
+    const PlacementRow& row = rows.emplace_back(to_row(json));
+    if (__builtin_add_overflow(total, std::max({row.elements, row.bytes, row.bytes_per_device}), &total))
+      json.refuse("the rows up to here have more than 2^63 - 1 bytes.");
+  }
   return PlacementTable(std::move(rows));
 }
 

@@ -25,12 +25,12 @@ struct Launcher {
   const char* count;
   std::vector<const char*> jobs;  // together they tell two runs on one machine apart
   const char* on_machine;         // how many of the processes are on this one's machine
-  const char* nodes;              // the machines
+  const char* nodes;              // the machines; without it MASTER_ADDR and MASTER_PORT are needed
 };
 
 const std::vector<Launcher>& launchers() {
   static const std::vector<Launcher> all{
-      {"torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK"}, "RANK", "WORLD_SIZE", {}, "", ""},
+      {"torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK"}, "RANK", "WORLD_SIZE", {"TORCHELASTIC_RUN_ID"}, "", ""},
       {"OpenMPI",
        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
        "OMPI_COMM_WORLD_RANK",
@@ -118,11 +118,16 @@ pid_t launcher_pid(const char* variable) {
 // Below those that the system gives to connections.
 int port_of_job(const std::string& job) { return 20000 + static_cast<int>(std::hash<std::string>{}(job) % 12000); }
 
-// Where nobody says where the processes meet: on Slurm's first machine, or on this one.
-void derive_address(const Environment& get, const Launcher& launcher, Launch& launch) {
+std::string job_of(const Environment& get, const Launcher& launcher) {
   std::string job;
   for (const char* name : launcher.jobs)
-    if (const char* text = value(get, name)) job += fmt::format("{}={},", name, text);
+    if (const char* text = value(get, name); text && std::strcmp(text, "none") != 0)  // torchrun's default
+      job += fmt::format("{}={},", name, text);
+  return job;
+}
+
+// Where nobody says where the processes meet: on Slurm's first machine, or on this one.
+void derive_address(const Environment& get, const Launcher& launcher, Launch& launch) {
   const char* nodes = value(get, launcher.nodes);
   if (!nodes && std::strcmp(launcher.name, "Slurm") == 0) nodes = value(get, "SLURM_JOB_NODELIST");
   const char* on_machine = value(get, launcher.on_machine);
@@ -133,7 +138,7 @@ void derive_address(const Environment& get, const Launcher& launcher, Launch& la
          "them to the machine of process 0 and a port that is free there.",
          launcher.name, on_machine, launch.count, launcher.on_machine);
   launch.host = nodes && !is_one_machine ? first_node(nodes) : "127.0.0.1";
-  launch.port = port_of_job(!job.empty() ? job : std::to_string(launcher_pid(launcher.index)));
+  launch.port = port_of_job(!launch.job.empty() ? launch.job : std::to_string(launcher_pid(launcher.index)));
 }
 
 Launch said_by(const Environment& get, const Launcher& launcher) {
@@ -141,15 +146,15 @@ Launch said_by(const Environment& get, const Launcher& launcher) {
   check_complete(get, launcher, names);
   Launch launch{.index = number(get, launcher, launcher.index),
                 .count = number(get, launcher, launcher.count),
-                .launcher = launcher.name};
-  if (launch.count < 1 || launch.index < 0 || launch.index >= launch.count)
+                .launcher = launcher.name,
+                .job = job_of(get, launcher)};
+  if (launch.count < 1 || launch.count > max_processes || launch.index < 0 || launch.index >= launch.count)
     fail(ErrorKind::bad_argument, "initialize",
-         "{}'s {}={} and {}={}, expected a count from 1 and an index below it. Start the program with its launcher, or "
-         "unset both.",
-         launcher.name, launcher.index, launch.index, launcher.count, launch.count);
+         "{}'s {}={} and {}={}, expected a count from 1 to {} and an index below it. Start the program with its "
+         "launcher, or unset both.",
+         launcher.name, launcher.index, launch.index, launcher.count, launch.count, max_processes);
   if (launch.count == 1) return launch;
-  if (launcher.jobs.empty())
-    check_complete(get, launcher, {launcher.index, launcher.count, "MASTER_ADDR", "MASTER_PORT"});
+  if (!*launcher.nodes) check_complete(get, launcher, {launcher.index, launcher.count, "MASTER_ADDR", "MASTER_PORT"});
   read_address(get, launch);
   if (launch.host.empty()) derive_address(get, launcher, launch);
   return launch;
@@ -191,6 +196,11 @@ void read_address(const Environment& get, Launch& launch) {
   const char* agent = value(get, "TORCHELASTIC_USE_AGENT_STORE");
   const char* attempt = value(get, "TORCHELASTIC_RESTART_COUNT");
   launch.is_agents_store = agent && std::strcmp(agent, "True") == 0;
+  if (attempt && !parse_number<int>(attempt))
+    fail(
+        ErrorKind::bad_argument, "initialize",
+        "TORCHELASTIC_RESTART_COUNT=\"{}\", expected a number. Start the program with torchrun, or unset the variable.",
+        attempt);
   launch.attempt = attempt ? attempt : "0";
 }
 

@@ -9,6 +9,8 @@ namespace tessera::detail {
 // get(name): the value of an environment variable, or null; std::getenv in a program, a table in a test.
 using Environment = std::function<const char*(const char* name)>;
 
+inline constexpr int max_processes = 1 << 20;  // a larger count is a mistake
+
 struct Launch {
   int index = 0, count = 1;
   std::string launcher = {};  // for messages: "torchrun"; empty if there is none
@@ -17,6 +19,7 @@ struct Launch {
   // True if torchrun's agent keeps the store instead of process 0; `attempt` counts the agent's restarts of the run.
   bool is_agents_store = false;
   std::string attempt = "0";
+  std::string job = {};  // the same in all processes of a run, another in other runs; empty if no variable names it
 };
 
 // What the first launcher says that has a variable in the environment. Errors (bad_argument): a set of variables that

@@ -27,6 +27,7 @@
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/fold.h"
 #include "sharding/distributed/heartbeat.h"
+#include "sharding/distributed/loopback.h"
 #include "sharding/distributed/quiet.h"
 #include "sharding/distributed/two_stages.h"
 
@@ -56,6 +57,7 @@ Store::Store(const std::string& host, int port, bool is_keeper, Duration longest
   options.port = static_cast<uint16_t>(port);
   options.isServer = is_keeper;
   options.waitWorkers = false;
+  if (is_keeper && is_loopback(host)) options.masterListenFd = listen_on_loopback(host, port);
   options.timeout = std::max<Duration>(longest, 300s);  // of the connection; answer() has the other
   auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
   client_ = std::make_shared<Client>(c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), longest);

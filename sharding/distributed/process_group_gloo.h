@@ -15,7 +15,8 @@ namespace tessera::detail {
 // connection; threads that use it wait for each other. Values are cut to max_message_bytes.
 class Store {
  public:
-  // The keeper opens the port; others connect to it. All keys begin with `prefix`.
+  // The keeper opens the port, for a loopback host at that address alone, else at all addresses of the machine; others
+  // connect to it. All keys begin with `prefix`.
   Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest,
         const std::string& prefix);
 

@@ -1,6 +1,7 @@
 // The program's processes: joined once, left together at exit.
 #include "sharding/distributed/processes.h"
 
+#include <c10/util/hash.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netdb.h>
@@ -29,6 +30,7 @@
 #include "sharding/distributed/consensus.h"
 #include "sharding/distributed/control_plane.h"
 #include "sharding/distributed/launcher_environment.h"
+#include "sharding/distributed/loopback.h"
 
 namespace tessera {
 namespace {
@@ -36,8 +38,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Duration = std::chrono::milliseconds;
-
-constexpr int most_processes = 1 << 20;  // a larger count is a mistake
 
 struct State {
   std::recursive_mutex joining;
@@ -85,10 +85,10 @@ detail::Launch launch_of(const ProcessesOptions& options) {
     launch = detail::launch_of(environment);
   }
   if (!options.address.empty()) parse_address("address", options.address, launch);
-  if (launch.count < 1 || launch.count > most_processes || launch.index < 0 || launch.index >= launch.count)
+  if (launch.count < 1 || launch.count > detail::max_processes || launch.index < 0 || launch.index >= launch.count)
     fail(ErrorKind::bad_argument, "initialize",
          "process {} of {}, expected a count from 1 to {} and an index below it.", launch.index, launch.count,
-         most_processes);
+         detail::max_processes);
   if (launch.count > 1 && launch.host.empty())
     fail(ErrorKind::bad_argument, "initialize",
          "this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
@@ -158,6 +158,14 @@ std::string own_machine(const std::string& given) {
   return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
 }
 
+// The part of the store's keys that tells this run from another at the same port; empty if nothing does. It is a hash,
+// since everybody who reaches the store can list its keys.
+std::string folder_of_run(const std::string& job) {
+  const char* given = environment("TESSERA_RUN_TOKEN");
+  const std::string token = given && *given ? given : job;
+  return token.empty() ? "" : c10::sha1("tessera " + token).str() + "/";
+}
+
 // What changes the meshes and checks of a program without a word in it.
 std::string settings() {
   std::string lines;
@@ -176,11 +184,12 @@ class Meeting {
 
   detail::World join() {
     Ends ends = found();
-    const detail::Store all = opened("tessera/" + launch_.attempt);
+    const std::string attempt = "tessera/" + launch_.attempt;
+    const detail::Store all = opened(attempt);
     if (is_keeper()) ends = ends_towards(launch_.host, launch_.port);
     detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = ends.own};
     try {
-      const std::string prefix = fmt::format("tessera/{}/{}", launch_.attempt, number_of_run(all));
+      const std::string prefix = fmt::format("{}/{}{}", attempt, folder_, number_of_run(all));
       const auto connect = [&](Duration longest) {
         return detail::Store(launch_.host, launch_.port, false, longest, prefix);
       };
@@ -188,9 +197,11 @@ class Meeting {
       check_count(*world.store);
       world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
                                                              timeout_, keeper());
-      if (ends.own != ends.other) world.store->first("seen", ends.other);
-      wait_for_all(*world.store, *world.control);
-      if (ends.own == ends.other) world.address = address_for_others(*world.store, ends.own);
+      if (is_keeper()) all.set("started", "yes");
+      const bool is_local = detail::is_loopback(launch_.host);
+      if (!is_local && ends.own != ends.other) world.store->first("seen", ends.other);
+      wait_for_all(all, *world.store, *world.control);
+      if (!is_local && ends.own == ends.other) world.address = address_for_others(*world.store, ends.own);
       world.machines = machines(*world.store);
       world.on_machine = number_on_machine(world.machines);
       return world;
@@ -269,13 +280,14 @@ class Meeting {
 
   // The agent's store may serve several runs, one after another, to which a process comes once each.
   int64_t number_of_run(const detail::Store& all) const {
-    const int64_t number = all.add(fmt::format("taken/{}", launch_.index), 1);
-    if (number > 1 && !all.has(fmt::format("ended/{}", number - 1)))
+    const int64_t number = all.add(fmt::format("{}taken/{}", folder_, launch_.index), 1);
+    if (number > 1 && !all.has(fmt::format("{}ended/{}", folder_, number - 1)))
       fail(ErrorKind::bad_argument, "initialize",
            "another process has come to {}:{} as process {} before this one. Give each its own RANK, and each run its "
            "own MASTER_PORT.",
            launch_.host, launch_.port, launch_.index);
-    if (launch_.index == 0) state().end_run = [all, number] { all.set(fmt::format("ended/{}", number), "yes"); };
+    if (launch_.index == 0)
+      state().end_run = [all, key = fmt::format("{}ended/{}", folder_, number)] { all.set(key, "yes"); };
     return number;
   }
 
@@ -288,10 +300,20 @@ class Meeting {
            launch_.index, mine, others);
   }
 
+  // A process 0 that keeps the store writes "loss" into its run, and after that "started" for everybody.
+  void check_token(const detail::Store& all, const detail::Store& run) const {
+    if (launch_.index > 0 && !launch_.is_agents_store && all.has("started") && !run.has("loss"))
+      fail(ErrorKind::inconsistent, "initialize",
+           "process {} of {}: process 0 at {} has another run token, which is TESSERA_RUN_TOKEN, else the launcher's "
+           "job. Set the same TESSERA_RUN_TOKEN for all processes of a run, and give each run its own MASTER_PORT.",
+           launch_.index, launch_.count, address());
+  }
+
   // The first that gives up says so to the others.
-  void wait_for_all(const detail::Store& run, const detail::ControlPlane& control) const {
+  void wait_for_all(const detail::Store& all, const detail::Store& run, const detail::ControlPlane& control) const {
     run.set(machine_of(launch_.index), machine_);
     for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
+      check_token(all, run);
       if (Clock::now() <= until_ && !run.has("absent")) continue;
       const std::string words = run.first("absent", words_of_missing(control));
       if (is_keeper()) std::this_thread::sleep_for(500ms);
@@ -322,11 +344,14 @@ class Meeting {
     std::vector<int> seen;
     for (int process = 0; process < launch_.count; ++process)
       if (std::find(missing.begin(), missing.end(), process) == missing.end()) seen.push_back(process);
-    return fmt::format("Seen at {}:{}: {}; not seen: {}", launch_.host, launch_.port, fmt::join(seen, ", "),
-                       fmt::join(missing, ", "));
+    const bool is_first_missing = !missing.empty() && missing[0] == 0;
+    return fmt::format("Seen at {}:{}: {}; not seen: {}{}", launch_.host, launch_.port, fmt::join(seen, ", "),
+                       fmt::join(missing, ", "),
+                       is_first_missing ? ". Check that it has the same TESSERA_RUN_TOKEN" : "");
   }
 
   const detail::Launch launch_;
+  const std::string folder_ = folder_of_run(launch_.job);
   const std::string machine_;
   const Duration timeout_, start_timeout_;
   const Clock::time_point until_ = Clock::now() + start_timeout_;

@@ -202,6 +202,13 @@ TEST(LossCurve, ALossThatNeverMovesIsDrawnToo) {
   EXPECT_NEAR(y_axis(svg)(level_of(svg, "bigram")), 0, 1e-4);
 }
 
+TEST(LossCurve, LossesOfAnySizeAreDrawnInTime) {
+  for (const double loss : {1e308, -1e308, 1e17})
+    for (const double other : {loss, -loss, 2.0})
+      EXPECT_LT((LossCurve{.caption = "a run", .steps = 2, .training = {{1, loss}, {2, other}}}.svg().size()),
+                100'000u);
+}
+
 TEST(LossCurve, ALongRunStaysSmallAndKeepsItsSpikes) {
   LossCurve curve = curve_of(200000, 200000, 40000);
   curve.training[123456].loss = 9;

@@ -55,6 +55,15 @@ TEST(Metrics, ARowHasTheSpeedAndTheMemoryThatAreKnown) {
   EXPECT_EQ(events[1].scalars.at("train/peak_bytes"), 1048576.0f);
 }
 
+TEST(Metrics, OfAnEarlierRunThatAreNoRowsAreAnError) {
+  for (const char* row : {"[1]", "{\"step\":\"x\"}", "{\"step\":1,\"loss\":null}", "{}"}) {
+    ScratchFolder folder;
+    std::ofstream(folder.path("m.jsonl")) << row << '\n';
+    testing::expect_error(ErrorKind::bad_file, "[metrics] " + folder.path("m.jsonl"),
+                          [&] { Metrics({folder.path("m.jsonl")}, curve, {}, 5); });
+  }
+}
+
 TEST(Metrics, WithoutPathsNothingIsWritten) {
   ScratchFolder folder;
   const fs::path before = fs::current_path();
@@ -86,7 +95,7 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
   EXPECT_EQ(error_of([&] { Metrics({.json_lines = nowhere}, curve); }),
             "[metrics] " + nowhere + ": the file cannot be written. Check its folder.");
   EXPECT_EQ(error_of([&] { Metrics({.svg = nowhere}, curve); }),
-            "[metrics] " + nowhere + ".partial: the file cannot be written. Check its folder.");
+            "[metrics] " + nowhere + ".partial: it cannot be written to (No such file or directory). Check the path.");
   EXPECT_EQ(error_of([&] { Metrics({.svg = there}, curve); }),
             "[metrics] " + there + ": it is there and is no regular file. Name a file.");
   Metrics full({.json_lines = "/dev/full"}, curve);

@@ -102,6 +102,22 @@ TEST(FromEnvironment, APortFollowsFromTheJob) {
   EXPECT_EQ(read(pmi).port, read(pmi).port);
 }
 
+// It is the same in all processes of a run, and empty where no variable names it.
+TEST(FromEnvironment, ReadsTheJob) {
+  const auto job = [](const Variables& launcher, const Variables& more) { return read(both(launcher, more)).job; };
+  const Variables address{{"MASTER_ADDR", "node"}, {"MASTER_PORT", "29500"}};
+  const Variables pmi = both({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, address);
+  const Variables other = both({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, address);
+  EXPECT_EQ(job(torchrun, {}), "");
+  EXPECT_EQ(job(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}}), "");
+  EXPECT_NE(job(torchrun, {{"TORCHELASTIC_RUN_ID", "7"}}), "");
+  EXPECT_NE(job(torchrun, {{"TORCHELASTIC_RUN_ID", "7"}}), job(torchrun, {{"TORCHELASTIC_RUN_ID", "8"}}));
+  EXPECT_EQ(job(pmi, {}), "");
+  EXPECT_EQ(job(pmi, {{"PMI_JOBID", "a"}}), job(other, {{"PMI_JOBID", "a"}}));
+  EXPECT_NE(job(pmi, {{"PMI_JOBID", "a"}}), job(pmi, {{"PMI_JOBID", "b"}}));
+  EXPECT_NE(job(on_nodes("a"), {{"SLURM_JOB_ID", "17"}}), job(on_nodes("a"), {{"SLURM_JOB_ID", "18"}}));
+}
+
 TEST(FromEnvironment, SaysWhatIsMissing) {
   const std::vector<std::pair<Variables, std::string>> cases{
       {{{"RANK", "1"}},
@@ -136,8 +152,17 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
        "[initialize] torchrun's WORLD_SIZE=1, but PMI's PMI_SIZE=2. Unset the variables of the one that has not "
        "started the program."},
       {{{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}},
-       "[initialize] PMI's PMI_RANK=2 and PMI_SIZE=2, expected a count from 1 and an index below it. Start the program "
-       "with its launcher, or unset both."},
+       "[initialize] PMI's PMI_RANK=2 and PMI_SIZE=2, expected a count from 1 to 1048576 and an index below it. Start "
+       "the "
+       "program with its launcher, or unset both."},
+      {both({{"TORCHELASTIC_RESTART_COUNT", "x/y"}}, torchrun),
+       "[initialize] TORCHELASTIC_RESTART_COUNT=\"x/y\", expected a number. Start the program with torchrun, or unset "
+       "the "
+       "variable."},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2147483647"}},
+       "[initialize] PMI's PMI_RANK=0 and PMI_SIZE=2147483647, expected a count from 1 to 1048576 and an index below "
+       "it. "
+       "Start the program with its launcher, or unset both."},
   };
   for (const auto& [variables, message] : cases)
     EXPECT_EQ(testing::error_of(ErrorKind::bad_argument, [&, &v = variables] { read(v); }), message);

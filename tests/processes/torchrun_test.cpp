@@ -83,16 +83,16 @@ TEST(Torchrun, ProcessZeroThatNeverComesIsNamed) {
 
 TEST(Torchrun, APortThatIsTakenIsAnError) {
   const Agent other;
-  const Outcome outcome =
-      start_one(fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", other.port()));
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(
-      outcome.says(fmt::format("[initialize] process 0 of 2 cannot open the store at 127.0.0.1:{} "
-                               "(MASTER_ADDR:MASTER_PORT): ",
-                               other.port())))
-      << outcome.output;
-  EXPECT_TRUE(outcome.says(" Give a port that is free on the machine of process 0, and that machine's name.\n"))
-      << outcome.output;
+  for (const char* host : {"127.0.0.1", "localhost", "$(hostname)"}) {
+    const Outcome outcome =
+        start_one(fmt::format("RANK=0 WORLD_SIZE=2 MASTER_ADDR={} MASTER_PORT={}", host, other.port()));
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_TRUE(outcome.says("[initialize] process 0 of 2 cannot open the store at ")) << outcome.output;
+    EXPECT_TRUE(outcome.says(fmt::format(":{} (MASTER_ADDR:MASTER_PORT): ", other.port()))) << outcome.output;
+    EXPECT_TRUE(outcome.says("ddress already in use")) << outcome.output;
+    EXPECT_TRUE(outcome.says(" Give a port that is free on the machine of process 0, and that machine's name.\n"))
+        << outcome.output;
+  }
 }
 
 TEST(Torchrun, TwoWithOneRankAreAnError) {
@@ -144,10 +144,13 @@ TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
        "[initialize] MASTER_PORT=\"70000\", expected a number from 1 to 65535. Set it to a port that is free on the "
        "machine of process 0.\n"},
       {"RANK=2 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500",
-       "[initialize] torchrun's RANK=2 and WORLD_SIZE=2, expected a count from 1 and an index below it. Start the "
-       "program with its launcher, or unset both.\n"},
+       "[initialize] torchrun's RANK=2 and WORLD_SIZE=2, expected a count from 1 to 1048576 and an index below it. "
+       "Start "
+       "the program with its launcher, or unset both.\n"},
       {"RANK=0 WORLD_SIZE=2000000000 MASTER_ADDR=localhost MASTER_PORT=29500",
-       "[initialize] process 0 of 2000000000, expected a count from 1 to 1048576 and an index below it.\n"},
+       "[initialize] torchrun's RANK=0 and WORLD_SIZE=2000000000, expected a count from 1 to 1048576 and an index "
+       "below "
+       "it. Start the program with its launcher, or unset both.\n"},
   };
   for (const auto& [variables, message] : cases) {
     SCOPED_TRACE(variables);

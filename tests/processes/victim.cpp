@@ -3,11 +3,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -66,6 +72,25 @@ void fork_children(const std::string& kind, const std::function<void()>& take_pa
   if (kind == "kill_with_child") ::raise(SIGKILL);
 }
 
+// "0100007F:5C9F": the addresses at which this process listens, as the system writes them.
+void print_listening() {
+  std::vector<std::string> sockets;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code is_gone;
+    sockets.push_back(std::filesystem::read_symlink(fd.path(), is_gone).string());
+  }
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream fields(line);
+      const std::vector<std::string> of_socket{std::istream_iterator<std::string>(fields), {}};
+      const bool is_listening = of_socket.size() > 9 && of_socket[3] == "0A";
+      if (is_listening && std::ranges::count(sockets, "socket:[" + of_socket[9] + "]") > 0)
+        std::fprintf(stderr, "%s\n", of_socket[1].c_str());
+    }
+  }
+}
+
 void run(const std::string& kind, int victim, int steps) {
   if (kind == "threads")
     join_from_threads();
@@ -89,6 +114,7 @@ void run(const std::string& kind, int victim, int steps) {
       });
     add_ones(group, mesh);
     if (kind == "say" && step == 0) std::fputs("running\n", stderr);
+    if (kind == "listen" && step == 0) print_listening();
     if (kind == "kill_beside" && step == steps / 2) add_ones_in_background(group, mesh, process_index() == victim);
   }
   if (kind == "stop_at_end" && process_index() == victim) ::raise(SIGSTOP);

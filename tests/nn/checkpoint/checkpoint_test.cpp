@@ -261,6 +261,15 @@ TEST_F(CheckpointTest, DescribesItselfWithoutItsArrays) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
+TEST_F(CheckpointTest, DescribesItselfWithoutWordsThatATerminalObeys) {
+  const std::string strange = "a\x1b]0;title\x07 \xc2\x9b[2J\nstep 99";
+  save(folder(), 5, named_state("model", model_),
+       {.extra = {{strange, "\"\xc2\x9b[2J\x7f\""}}, .metrics = {{strange, 1}}});
+  const std::string text = describe_checkpoint(folder()), shown = "a\\u001b]0;title\\u0007 \\u009b[2J\\u000astep 99";
+  EXPECT_NE(text.find(shown + " = \"\\u009b[2J\\u007f\"\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(shown + " = 1\n"), std::string::npos) << text;
+}
+
 // ---- retention
 
 TEST(Retention, KeepsTheUnionAndAlwaysTheNewest) {

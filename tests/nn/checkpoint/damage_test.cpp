@@ -132,6 +132,7 @@ TEST_F(DamageTest, PipesAndFoldersInPlaceOfFilesAreRefused) {
 }
 
 TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
+  const std::string long_name(5000, 'x');
   const struct {
     const char *from, *to, *words;
   } cases[] = {
@@ -144,6 +145,11 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
       {"float32", "float3", "expected an element type, such as float32"},
       {"tessera", "Tessera", "expected \"tessera checkpoint\""},
       {"\"step\": 1", "\"step\": -1", "expected a whole number from 0 on"},
+      {"[30,20]",
+       "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+       "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+       "65 dimensions, expected at most 64."},
+      {"model.kernel", long_name.c_str(), "a name of 5000 bytes, expected at most 4096."},
       {"\"embed\",\"hidden\"", "\"embed\"", "expected a name for each dim"}};
   save_small();
   const std::string manifest = text_of(folder() / "1/manifest.json");
@@ -419,6 +425,9 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
   expect_error_with(ErrorKind::bad_file, {"[save] extra \"loader\": line 1, column 1"}, [&] {
     checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}});
   });
+  expect_error_with(
+      ErrorKind::bad_argument, {"[save] extra \"xxx", "a name of 4097 bytes, expected at most 4096."},
+      [&] { checkpoints.save(1, named_state("model", model_), {.extra = {{std::string(4097, 'x'), "1"}}}); });
   for (const Keep& keep : {Keep{.latest = -1}, Keep{.every = -2}, Keep{.best = -3, .metric = "loss"}})
     expect_error_with(ErrorKind::bad_argument, {"[save] keep: latest ", "given, expected numbers from 0 on."},
                       [&] { Checkpointer(folder_.path("other"), {.keep = keep}); });

@@ -50,6 +50,31 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
                            writing({.family = mistral, .windows = {0, 4}})}});
 }
 
+TEST(HuggingFaceConfig, OfSizesThatNoModelHasIsRefusedBeforeAnythingIsMadeOfThem) {
+  const std::string at = "[from_hugging_face] config.json.";
+  const auto refused = [](const char* family, const char* key, const char* size) {
+    std::string text =
+        config_text(R"("head_dim": 4, "max_position_embeddings": 8, "model_type": ")" + std::string(family) + '"');
+    const size_t begin = text.find(':', text.find(key)) + 1, end = text.find_first_of(",}", begin);
+    return [text = text.replace(begin, end - begin, size)] { config_from_hugging_face(text, "config.json"); };
+  };
+  testing::expect_errors(
+      {{ErrorKind::bad_file, at + "num_hidden_layers: 1000000000000 given, expected a whole number from 1 to 10000.",
+        refused("mistral", "num_hidden_layers", "1000000000000")},
+       {ErrorKind::bad_file,
+        at + "hidden_size: 9223372036854775807 given, expected a whole number from 1 to 2147483648.",
+        refused("llama", "hidden_size", "9223372036854775807")},
+       {ErrorKind::bad_file, at + "head_dim: -4 given, expected a whole number from 1 to 2147483648.",
+        refused("llama", "head_dim", "-4")},
+       {ErrorKind::bad_file, at + "max_position_embeddings: 0 given, expected a whole number from 1 to 2147483648.",
+        refused("llama", "max_position_embeddings", "0")}});
+  testing::expect_error_with(
+      ErrorKind::bad_file, {"rope.scaling.original_positions = 1e+300, expected 0 to 2147483648."}, [] {
+        config_of(R"("model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 1,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 1e300})");
+      });
+}
+
 class Folder : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -312,6 +337,43 @@ TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {
   testing::expect_trees_near(from_hugging_face(to), model, 0, "saved beside");
   save_hugging_face(to, model, to);
   EXPECT_EQ(read_text(to / "tokenizer.json", "test"), "{\"any\": 1}");
+}
+
+// A stranger's folder can hold code, and links to files of the user's.
+TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
+  const fs::path from = folder / "from", to = folder / "to";
+  fs::copy(references / "qwen2_tied", from);
+  write_text(folder / "secret.txt", "secret", "test");
+  fs::create_symlink("../secret.txt", from / "notes.txt");
+  write_text(from / "modeling_x.py", "import os", "test");
+  write_text(from / "tokenizer_config.json", R"({"auto_map": {"AutoTokenizer": ["x.T", null]}, "model_max_length": 8})",
+             "test");
+  std::string config = read_text(from / "config.json", "test");
+  config.insert(config.find('{') + 1, R"("auto_map": {"AutoModelForCausalLM": "modeling_x.M"},)");
+  write_text(from / "config.json", config, "test");
+  const CausalLm model = from_hugging_face(from);
+  save_hugging_face(to, model, from);
+  for (const char* name : {"notes.txt", "modeling_x.py"}) EXPECT_FALSE(fs::exists(to / name)) << name;
+  EXPECT_EQ(read_text(to / "config.json", "test").find("auto_map"), std::string::npos);
+  EXPECT_EQ(read_text(to / "tokenizer_config.json", "test"), "{\"model_max_length\":8}\n");
+
+  fs::create_symlink("../secret.txt", from / "LICENSE");
+  testing::expect_error_with(ErrorKind::bad_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
+                             [&] { save_hugging_face(to, model, from); });
+}
+
+TEST_F(Folder, MayBeASnapshotInACacheWhoseFilesAreLinks) {
+  const fs::path cached = folder / "models--a--b", from = cached / "snapshots/1", to = folder / "to";
+  fs::create_directories(from);
+  fs::copy(references / "qwen2_tied", cached / "blobs");
+  write_text(cached / "blobs/hash", "licence", "test");
+  for (const fs::directory_entry& blob : fs::directory_iterator(cached / "blobs"))
+    if (blob.path().filename() != "hash")
+      fs::create_symlink("../../blobs" / blob.path().filename(), from / blob.path().filename());
+  fs::create_symlink("../../blobs/hash", from / "LICENSE");
+  save_hugging_face(to, from_hugging_face(from), from);
+  EXPECT_EQ(read_text(to / "LICENSE", "test"), "licence");
+  EXPECT_FALSE(fs::is_symlink(to / "LICENSE"));
 }
 
 TEST_F(Folder, OfAPaddedModelIsThatOfOneDevice) {

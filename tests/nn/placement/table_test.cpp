@@ -184,6 +184,10 @@ TEST(PlacementTable, as_json) {
 }
 
 TEST(PlacementTable, other_text_than_its_own_is_refused) {
+  const std::string row =
+      R"({"path": "w", "axes": null, "spec": "P", "shape": [], "shard_shape": [], "dtype": "float32", "elements": 1,
+          "bytes": 9223372036854775807, "bytes_per_device": 4, "replicas": 1, "mesh": {}, "divided_over": []})";
+  const std::string too_large = "{\"rows\": [" + row + "," + row + "]}";
   const std::pair<const char*, const char*> wrong[] = {
       {"[]", ": [] given, expected an object."},
       {"{}", ": has no \"rows\"."},
@@ -191,7 +195,8 @@ TEST(PlacementTable, other_text_than_its_own_is_refused) {
       {"{\"rows\": [{}]}", ".rows.0: has no \"axes\"."},
       {"{\"rows\": [{\"path\": \"w\", \"axes\": [\"embed\", 3]}]}", ".rows.0.axes.1: 3 given, expected a string."},
       {"{\"rows\": [{\"axes\": null, \"path\": \"w\", \"spec\": \"P()\", \"shape\": [1.5]}]}",
-       ".rows.0.shape.0: 1.5E0 given, expected a whole number from 0 on."}};
+       ".rows.0.shape.0: 1.5E0 given, expected a whole number from 0 on."},
+      {too_large.c_str(), ".rows.1: the rows up to here have more than 2^63 - 1 bytes."}};
   for (const auto& [text, place] : wrong)
     testing::expect_error_with(
         ErrorKind::bad_file,

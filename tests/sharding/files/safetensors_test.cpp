@@ -349,6 +349,19 @@ TEST_F(SafetensorsTest, RefusesMetadataThatIsNotStrings) {
   EXPECT_EQ(refusal(file_of(R"({"__metadata__":{"step":7}})")), "__metadata__.step: 7 given, expected a string.");
 }
 
+TEST_F(SafetensorsTest, RefusesNamesAndShapesThatNoModelHas) {
+  const auto of = [&](const std::string& name, int dims) {
+    std::string shape = "[";
+    for (int i = 0; i < dims; ++i) shape += i ? ",0" : "0";
+    return refusal(file_of("{" + entry(name, "U8", shape + "]", "[0,0]") + "}"));
+  };
+  EXPECT_EQ(of("a", 64), "accepted");
+  EXPECT_EQ(of("a", 65), "tensor \"a\".shape: 65 dimensions, expected at most 64.");
+  EXPECT_EQ(of(std::string(4096, 'x'), 1), "accepted");
+  EXPECT_EQ(of(std::string(4097, 'x'), 1),
+            "a name of 4097 bytes, \"" + std::string(60, 'x') + "...\", expected at most 4096. Rename the tensor.");
+}
+
 // --- the JSON beneath ---
 
 TEST_F(SafetensorsTest, JsonFilesThatCannotBeReadAreErrorsWithTheirName) {

@@ -1,0 +1,134 @@
+// Files as they are written in a folder that a stranger can change, and words of strangers in errors.
+#include "sharding/files/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <boost/json/value.hpp>
+
+#include "sharding/diagnostics/escape.h"
+#include "sharding/diagnostics/text_format.h"
+#include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
+#include "tests/data/scratch_folder.h"
+#include "tests/sharding/expect_error.h"
+
+namespace tessera::file_test {
+namespace {
+
+namespace fs = std::filesystem;
+using data::ScratchFolder;
+using testing::expect_error;
+
+TEST(File, ANewOneReplacesALinkAndNotTheFileItLeadsTo) {
+  const ScratchFolder folder;
+  const fs::path victim = folder.path("victim"), link = folder.path("link");
+  write_text(victim, "keep me", "test");
+  fs::create_symlink(victim, link);
+  File::create(link, "test").write_at(std::as_bytes(std::span(std::string_view("new"))), 0);
+  EXPECT_EQ(read_text(victim, "test"), "keep me");
+  EXPECT_EQ(read_text(link, "test"), "new");
+  EXPECT_FALSE(fs::is_symlink(link));
+}
+
+TEST(File, IsWrittenAndLockedOnlyWhereItIsItself) {
+  const ScratchFolder folder;
+  const fs::path victim = folder.path("victim"), link = folder.path("link");
+  write_text(victim, "keep me", "test");
+  fs::create_symlink(victim, link);
+  expect_error(ErrorKind::bad_file, "cannot be written to", [&] { File::modify(link, "test"); });
+  expect_error(ErrorKind::bad_file, "cannot be written to", [&] { File::lock(link, "test"); });
+}
+
+TEST(File, ReplacesNoFolderAndNoPipe) {
+  const ScratchFolder folder;
+  const fs::path pipe = folder.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_directory(folder.path("inner"));
+  for (const fs::path& path : {pipe, fs::path(folder.path("inner"))})
+    expect_error(ErrorKind::bad_file, path.string() + ": this is not a regular file",
+                 [&] { File::create(path, "test"); });
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
+TEST(File, ATextIsReplacedWholeAndNeverThroughALinkAtItsFirstName) {
+  const ScratchFolder folder;
+  const fs::path victim = folder.path("victim"), text = folder.path("config.json");
+  write_text(victim, "keep me", "test");
+  write_text(text, "old", "test");
+  fs::create_symlink(victim, text.string() + ".partial");
+  write_text(text, "new", "test");
+  EXPECT_EQ(read_text(victim, "test"), "keep me");
+  EXPECT_EQ(read_text(text, "test"), "new");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(text.string() + ".partial")));
+  expect_error(ErrorKind::bad_file, "cannot be renamed to it",
+               [&] { write_text(folder.path(""), "a folder is there", "test"); });
+}
+
+TEST(File, OfATextHasAtMostSoManyBytes) {
+  const ScratchFolder folder;
+  const fs::path large = folder.path("large");
+  write_text(large, "", "test");
+  fs::resize_file(large, (int64_t{1} << 26) + 1);  // a hole: it takes no space
+  expect_error(ErrorKind::bad_file, "67108865 bytes, expected at most 67108864", [&] { read_text(large, "test"); });
+}
+
+// ---- words of strangers
+
+TEST(Escaped, ControlCharactersAreWrittenOut) {
+  const struct {
+    std::string_view given, expected;
+  } cases[] = {{"plain \xc3\xa4 \xe2\x82\xac\n\t", "plain \xc3\xa4 \xe2\x82\xac\n\t"},
+               {"\x1b]0;PWN\x07", "\\u001b]0;PWN\\u0007"},
+               {"a\x7f\r", "a\\u007f\\u000d"},
+               {"\xc2\x9b[2J \xc2\xa0", "\\u009b[2J \xc2\xa0"},
+               {std::string_view("\0", 1), "\\u0000"}};
+  for (const auto& [given, expected] : cases) {
+    EXPECT_EQ(detail::escaped(given), expected);
+    EXPECT_EQ(detail::escaped(detail::escaped(given)), expected);
+  }
+  EXPECT_EQ(detail::escaped("a\nb", ""), "a\\u000ab");
+}
+
+TEST(Escaped, ErrorsAndTablesObeyNoTerminal) {
+  expect_error(ErrorKind::bad_file, "[test] name\\u001b[2J: no",
+               [] { fail(ErrorKind::bad_file, "test", "name\x1b[2J: no"); });
+  EXPECT_EQ(detail::text_table({{"a\x1b", "1"}, {"b\nc", "2"}}, "<  <"), "a\\u001b   1\nb\\u000ac  2\n");
+  EXPECT_EQ(detail::markdown_table({{"a\xc2\x9b"}}, "<"), "| a\\u009b |\n|---|\n");
+}
+
+TEST(Escaped, ALongNameDoesNotMakeEveryLineOfATableLong) {
+  std::vector<detail::Cells> rows(1000, {"name", "1"});
+  rows.push_back({std::string(100'000, 'x'), "1"});
+  const std::string text = detail::text_table(rows, "<  <");
+  EXPECT_LT(text.size(), 400'000u);
+  EXPECT_NE(text.find(std::string(100'000, 'x')), text.npos);
+}
+
+// ---- places in JSON
+
+TEST(JsonPart, ErrorsNameThePlaceWhereverTheValueIs) {
+  const boost::json::value value = parse_json(R"({"a": [1, {"b": null, "c": "x"}], "d": {"e": 2}})", "test", "file");
+  const detail::JsonPart file(value, "file", "test", " Really?");
+  const auto inner = [&] { return file.at("a").item(1); };
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"[test] file: {\"a\":[1,{\"b\":null,\"c\":\"x\"}],\"d\":{\"e\":2}} given, expected an integer. Really?",
+       [&] { file.integer(); }},
+      {"[test] file.a.0: 1 given, expected a string. Really?", [&] { file.at("a").item(0).text(); }},
+      {"[test] file.a.1.c: \"x\" given, expected an integer. Really?", [&] { inner().at("c").integer(); }},
+      {"[test] file.a.1.b: null given, expected an integer. Really?", [&] { inner().at_or_null("b").integer(); }},
+      {"[test] file.a.1.z: null given, expected an integer. Really?", [&] { inner().at_or_null("z").integer(); }},
+      {"[test] file.a.1: has no \"z\". Really?", [&] { inner().at("z"); }},
+      {"[test] file.d.e: 2 given, expected an object. Really?", [&] { file.at("d").at("e").has("f"); }},
+      {"[test] file.a.1: {\"b\":null,\"c\":\"x\"} given, expected a string. Really?",
+       [&] {
+         for (const auto& item : file.at("a").items()) item.is_null() || item.value.is_int64() ? "" : item.text();
+       }},
+      {"[test] file.d.e: 2 given, expected true or false. Really?", [&] {
+         for (const auto& [key, member] : file.at("d").members()) member.flag();
+       }}};
+  for (const auto& [message, call] : cases) EXPECT_EQ(testing::error_of(ErrorKind::bad_file, call), message);
+}
+
+}  // namespace
+}  // namespace tessera::file_test
