@@ -13,11 +13,15 @@
 #include "data/text_source.h"
 #include "data/token_files.h"
 #include "data/tokenizer.h"
+#include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/manifest.h"
 #include "nn/models/hugging_face_config.h"
 #include "nn/placement/table.h"
 #include "nn/report/measure_hardware.h"
+#include "nn/report/profile_data.h"
 #include "nn/tree/tree_scalars.h"
+#include "sharding/distributed/heartbeat.h"
+#include "sharding/distributed/launcher_environment.h"
 #include "sharding/files/safetensors.h"
 
 namespace tessera::limits_test {
@@ -129,6 +133,19 @@ void add_checkpoints(std::vector<Case>& all) {
   manifest("ManyAxes",
            [=](size_t n) { return tensor("a", "0", "[" + listed(n, [](size_t) { return R"("")"; }) + "]", ""); });
   manifest("Deep", deep);
+  // Names of all lengths in one table, which is as wide as its longest row.
+  const auto checkpoint = [=](size_t n) {
+    const std::string named = tensor(repeated("a", n / 2), "0", "null", "");
+    return R"({"format": "tessera checkpoint", "version": 1, "step": 1, "chunk_bytes": 1048576, "tensors": {)" + named +
+           ", " + listed(n / 2, [&](size_t i) { return tensor(std::to_string(i), "0", "null", ""); }) + "}}";
+  };
+  all.push_back({"CheckpointLongNameAndManyTensors", [=](const ScratchFolder& folder, size_t bytes) -> Reading {
+                   const std::string manifest = checkpoint(bytes);
+                   const std::string state = R"({"numbers": {}, "extra": {}, "metrics": {}})";
+                   folder.write("manifest.json", manifest), folder.write("state.json", state);
+                   folder.write("commit_success.txt", nn::commit_mark(manifest, state));
+                   return [path = folder.path()] { nn::describe_checkpoint(path); };
+                 }});
   const auto state = [&](const char* name, const Make& text) {
     all.push_back(of_text(std::string("State") + name, text,
                           [](const std::string& json) { nn::SavedState::from_json(json, "state.json"); }));
@@ -399,7 +416,12 @@ std::string gzip_run(char byte, size_t bytes) {
   bits.add_code(0x30 + static_cast<unsigned char>(byte), 8);
   for (size_t i = 0; i < bytes * 8 / 13; ++i) bits.add_code(0xc5, 8), bits.add_code(0, 5);
   bits.add_code(0, 7);
-  return std::string(gzip_header) + bits.bytes() + std::string(8, '\0');
+  const size_t held = 1 + 258 * (bytes * 8 / 13);
+  boost::crc_32_type checksum;
+  const std::string piece(size_t{1} << 16, byte);
+  for (size_t done = 0; done < held; done += piece.size())
+    checksum.process_bytes(piece.data(), std::min(piece.size(), held - done));
+  return std::string(gzip_header) + bits.bytes() + little_endian(checksum.checksum(), 4) + little_endian(held, 4);
 }
 
 std::string empty_gzip() { return std::string(gzip_header) + std::string("\x03\0\0\0\0\0\0\0\0\0", 10); }
@@ -538,6 +560,31 @@ void add_states(std::vector<Case>& all) {
       [](const std::string& json) { nn::parse_placement_table(json).to_json(); }));
 }
 
+void add_messages(std::vector<Case>& all) {
+  all.push_back(of_text(
+      "HeartbeatLong", [](size_t n) { return "1 2 3 w " + repeated("a", n); },
+      [](const std::string& text) { tessera::detail::parse_heartbeat(text); }));
+  all.push_back(of_text(
+      "LauncherLongNodes", [](size_t n) { return repeated("node[", n); },
+      [](const std::string& text) {
+        tessera::detail::launch_of([&](const char* name) {
+          return std::string_view(name).ends_with("NODELIST") ? text.c_str()
+                 : std::string_view(name) == "SLURM_PROCID"   ? "0"
+                                                              : "2";
+        });
+      }));
+  all.push_back(of_text(
+      "ProfileManySteps",
+      [](size_t n) {
+        const std::string step =
+            R"({"slices": [[0, 1, 0, 0, 0, 0, 0, 0, true, -1, 1]], "transfers": [], "waits": [], "consumers": []})";
+        return R"({"process": 0, "clock_ahead": 0, "clock_error": 0, "texts": [""], "steps": [)" +
+               listed(n, [&](size_t) { return step; }) + "]}";
+      },
+      [](const std::string& text) { nn::detail::unpacked(text, 0); }));
+  all.push_back(of_text("ProfileDeep", deep, [](const std::string& text) { nn::detail::unpacked(text, 0); }));
+}
+
 }  // namespace
 
 std::vector<Case> cases() {
@@ -549,6 +596,7 @@ std::vector<Case> cases() {
   add_texts(all);
   add_tokens(all);
   add_states(all);
+  add_messages(all);
   return all;
 }
 
