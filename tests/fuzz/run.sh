@@ -17,8 +17,8 @@ common=(sharding/{diagnostics/{error,module_path},files/{file,json}}.cpp)
 saved=(sharding/{files/{crc32c,safetensors,safetensors_writer},placement/{dtype,shape}}.cpp nn/checkpoint/manifest.cpp)
 files=(data/{dataset,decompress,decompress_gzip_stub,decompress_zstd_stub,file_list,file_watch,npy_header,random}.cpp
        data/{shard_options,shuffle,source,token_files,token_layout,text_source}.cpp)
-tokens=(data/{added_tokens,aligned_text,byte_characters,byte_pair_encoding,tokenizer,tokenizer_steps}.cpp
-        data/{unicode_text,word_memo}.cpp sharding/files/json_part.cpp)
+tokens=(data/{added_tokens,aligned_text,byte_characters,byte_pair_encoding,step_budget,tokenizer}.cpp
+        data/{tokenizer_steps,unicode_text,word_memo}.cpp sharding/files/json_part.cpp)
 sources_of() {
   printf '%s\n' "${common[@]}"
   case $1 in
