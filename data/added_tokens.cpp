@@ -1,4 +1,4 @@
-// Found by their first byte.
+// Found in a sorted list, by the parts of tokens that are tokens themselves.
 #include "data/added_tokens.h"
 
 #include <algorithm>
@@ -8,13 +8,24 @@
 namespace tessera::data::detail {
 
 void AddedTokens::add(std::string spelled, const AddedToken& token) {
-  if (!spelled.empty()) by_first_[static_cast<unsigned char>(spelled[0])].push_back({std::move(spelled), &token});
+  if (!spelled.empty()) spelled_.push_back({std::move(spelled), &token});
 }
 
+// Of several with one spelling the first that was added is kept.
 void AddedTokens::sort() {
-  for (auto& tokens : by_first_)
-    std::stable_sort(tokens.begin(), tokens.end(),
-                     [](const Spelled& a, const Spelled& b) { return a.text.size() > b.text.size(); });
+  std::stable_sort(spelled_.begin(), spelled_.end(),
+                   [](const Spelled& a, const Spelled& b) { return a.text < b.text; });
+  const auto repeated = [](const Spelled& a, const Spelled& b) { return a.text == b.text; };
+  spelled_.erase(std::unique(spelled_.begin(), spelled_.end(), repeated), spelled_.end());
+  for (int32_t i = 0; i < static_cast<int32_t>(spelled_.size()); ++i) {
+    Spelled& spelled = spelled_[static_cast<size_t>(i)];
+    auto& [begin, end] = by_first_[static_cast<unsigned char>(spelled.text[0])];
+    if (end == 0) begin = i;
+    end = i + 1;
+    spelled.beginning = i - 1;
+    while (spelled.beginning >= 0 && !spelled.text.starts_with(spelled_[static_cast<size_t>(spelled.beginning)].text))
+      spelled.beginning = spelled_[static_cast<size_t>(spelled.beginning)].beginning;
+  }
 }
 
 namespace {
@@ -41,16 +52,28 @@ size_t after_white_space(std::string_view text, size_t end) {
 
 }  // namespace
 
-const AddedTokens::Spelled* AddedTokens::at(std::string_view text, size_t i) const {
-  for (const Spelled& spelled : by_first_[static_cast<unsigned char>(text[i])])
-    if (text.substr(i).starts_with(spelled.text)) return &spelled;
-  return nullptr;
+// The longest token that the text begins with. The last in order that is not behind the text begins with it, or one of
+// its beginnings does.
+const AddedTokens::Spelled* AddedTokens::at(std::string_view text) const {
+  const auto [begin, end] = by_first_[static_cast<unsigned char>(text[0])];
+  if (begin == end) return nullptr;
+  const auto behind = std::upper_bound(spelled_.begin() + begin, spelled_.begin() + end, text,
+                                       [](std::string_view t, const Spelled& spelled) { return t < spelled.text; });
+  if (behind == spelled_.begin() + begin) return nullptr;
+  const Spelled* last = &*std::prev(behind);
+  const auto common = static_cast<size_t>(
+      std::mismatch(last->text.begin(), last->text.end(), text.begin(), text.end()).first - last->text.begin());
+  while (last->text.size() > common) {
+    if (last->beginning < 0) return nullptr;
+    last = &spelled_[static_cast<size_t>(last->beginning)];
+  }
+  return last;
 }
 
 std::vector<AddedTokens::Found> AddedTokens::find(std::string_view text) const {
   std::vector<Found> all;
   for (size_t i = 0, done = 0; i < text.size();) {
-    const Spelled* spelled = at(text, i);
+    const Spelled* spelled = at(text.substr(i));
     if (!spelled) {
       ++i;
       continue;

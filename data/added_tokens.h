@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::data::detail {
@@ -40,10 +41,14 @@ class AddedTokens {
   struct Spelled {
     std::string text;
     const AddedToken* token;
+    // The longest other one that this one begins with; -1: none.
+    int32_t beginning = -1;
   };
-  const Spelled* at(std::string_view text, size_t i) const;
+  const Spelled* at(std::string_view text) const;
 
-  std::array<std::vector<Spelled>, 256> by_first_;
+  std::vector<Spelled> spelled_;  // in the order of their bytes
+  // Of those that begin with a byte, the range in spelled_.
+  std::array<std::pair<int32_t, int32_t>, 256> by_first_ = {};
 };
 
 }  // namespace tessera::data::detail

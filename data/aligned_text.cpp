@@ -3,11 +3,11 @@
 
 namespace tessera::data::detail {
 
-AlignedText::AlignedText(std::string_view text, int64_t begin) : text_(text) {
+AlignedText::AlignedText(std::string_view text, int32_t begin) : text_(text) {
   origin_.reserve(text.size());
   for (size_t i = 0; i < text.size();) {
-    const auto n = static_cast<int64_t>(character_bytes(text[i]));
-    for (int64_t k = 0; k < n; ++k) origin_.push_back({begin, begin + n});
+    const auto n = static_cast<int32_t>(character_bytes(text[i]));
+    for (int32_t k = 0; k < n; ++k) origin_.push_back({begin, begin + n});
     begin += n;
     i += static_cast<size_t>(n);
   }
@@ -28,6 +28,14 @@ AlignedText AlignedText::part(size_t begin, size_t end) const {
   AlignedText part;
   part.append(*this, begin, end);
   return part;
+}
+
+std::string shortened(std::string_view text) {
+  constexpr size_t most = 200;  // two lines of a terminal
+  if (text.size() <= most) return std::string(text);
+  size_t end = most;
+  while ((text[end] & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
 }
 
 size_t character_bytes(char first) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <queue>
 #include <utility>
 
@@ -26,7 +28,7 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
     const int32_t* id = find(token);
     if (!id)
       fail(ErrorKind::bad_file, "Tokenizer",
-           fmt::format("{}: {} \"{}\" is not in the vocabulary.", where, what, token));
+           fmt::format("{}: {} \"{}\" is not in the vocabulary.", where, what, shortened(token)));
     return *id;
   };
   if (options_.unknown) id_of(*options_.unknown, "the unknown token");
@@ -36,7 +38,30 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
     const int32_t id = id_of(left + right, "the result of a merge,");
     merges_[pair_of(id_of(left, "a part of a merge,"), id_of(right, "a part of a merge,"))] = {
         static_cast<int32_t>(rank), id};
+    if (!left.empty() && !right.empty()) add_crossing(left, right);
   }
+}
+
+// A token is made of characters, bytes ("<0x0A>") and the unknown token, so its text ends and begins with one of these.
+void BytePairEncoding::add_crossing(const std::string& left, const std::string& right) {
+  constexpr size_t byte_token = 6;
+  size_t last = left.size() - 1;
+  while (last > 0 && (left[last] & 0xC0) == 0x80) --last;
+  const auto ids_of = [&](std::string_view character, std::string_view byte, bool has_unknown) {
+    std::array<const int32_t*, 3> ids = {find(character)};
+    if (byte.size() == byte_token && byte.starts_with("<0x")) ids[1] = find(byte);
+    if (has_unknown) ids[2] = find(*options_.unknown);
+    return ids;
+  };
+  const auto ends = ids_of(std::string_view(left).substr(last),
+                           std::string_view(left).substr(left.size() - std::min(left.size(), byte_token)),
+                           options_.unknown && left.ends_with(*options_.unknown));
+  const auto begins =
+      ids_of(std::string_view(right).substr(0, character_bytes(right[0])),
+             std::string_view(right).substr(0, byte_token), options_.unknown && right.starts_with(*options_.unknown));
+  for (const int32_t* end : ends)
+    for (const int32_t* begin : begins)
+      if (end && begin) crossed_.insert(pair_of(*end, *begin));
 }
 
 const int32_t* BytePairEncoding::find(std::string_view token) const {
@@ -46,6 +71,7 @@ const int32_t* BytePairEncoding::find(std::string_view token) const {
 
 std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_view word) const {
   std::vector<Token> tokens;
+  tokens.reserve(word.size());
   std::optional<Token> unknown;
   const auto end_unknown = [&] {
     if (unknown) tokens.push_back(*unknown);
@@ -88,7 +114,22 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::encode(std::string_view w
   return tokens;
 }
 
+// Without a pre-tokenizer a word is a whole text. It is merged in sections between which no merge can join tokens.
 void BytePairEncoding::merge(std::vector<Token>& tokens) const {
+  constexpr size_t least_of_section = 256;  // most words are shorter, and are not searched for places to cut
+  size_t kept = 0;
+  for (size_t begin = 0, end; begin < tokens.size(); begin = end) {
+    end = std::min(begin + least_of_section, tokens.size());
+    while (end < tokens.size() && crossed_.contains(pair_of(tokens[end - 1].id, tokens[end].id))) ++end;
+    const auto section = std::span(tokens).subspan(begin, end - begin);
+    merge_all(section);
+    for (const Token& token : section)
+      if (token.bytes > 0) tokens[kept++] = token;
+  }
+  tokens.resize(kept);
+}
+
+void BytePairEncoding::merge_all(std::span<Token> tokens) const {
   struct Node {
     int32_t before, after;
   };
@@ -121,7 +162,6 @@ void BytePairEncoding::merge(std::vector<Token>& tokens) const {
     consider(nodes[left].before);
     consider(left);
   }
-  std::erase_if(tokens, [](const Token& t) { return t.bytes == 0; });
 }
 
 }  // namespace tessera::data::detail

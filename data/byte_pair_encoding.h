@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -43,10 +45,14 @@ class BytePairEncoding {
   };
   std::vector<Token> characters(std::string_view word) const;
   const int32_t* find(std::string_view token) const;
+  void add_crossing(const std::string& left, const std::string& right);
   void merge(std::vector<Token>& tokens) const;
+  void merge_all(std::span<Token> tokens) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
   std::unordered_map<uint64_t, Merge> merges_;  // by the ids of both sides
+  // Pairs of tokens of characters or bytes between which some merge can join two tokens.
+  std::unordered_set<uint64_t> crossed_;
   BytePairOptions options_;
 };
 

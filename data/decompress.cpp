@@ -1,6 +1,8 @@
 // The kind of a compressed file by its name, and pieces of memory for what it holds.
 #include "data/decompress.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,11 +17,29 @@ constexpr int64_t most_of_piece = 4 << 20;
 
 bool is_compressed(const std::string& path) { return path.ends_with(".gz") || path.ends_with(".zst"); }
 
-std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path) {
+std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path, int64_t most) {
   std::vector<DecompressedPiece> pieces;
-  const auto keep = [&](DecompressedPiece piece) { pieces.push_back(std::move(piece)); };
+  int64_t rest = most;
+  const auto keep = [&](DecompressedPiece piece) {
+    rest -= piece.size;
+    if (rest < 0)
+      fail_compressed(path, fmt::format("its {} compressed bytes hold more than {}, which is what the limit of all "
+                                        "files leaves for it; if you trust the file, raise max_decompressed_bytes in "
+                                        "the options, or decompress it",
+                                        bytes.size(), most));
+    pieces.push_back(std::move(piece));
+  };
   path.ends_with(".zst") ? decompress_zstd(bytes, path, keep) : decompress_gzip(bytes, path, keep);
   return pieces;
+}
+
+int64_t most_decompressed(int64_t max_bytes, int64_t compressed) {
+  // Repetitive logs and tables reach 1:200; what zlib makes of zeros is 1:1000, and a few bytes of zstd can hold any
+  // number of them.
+  constexpr int64_t usual_ratio = 200, of_any = 16 << 20;
+  if (max_bytes < 0)
+    fail(ErrorKind::bad_argument, "open", fmt::format("max_decompressed_bytes {}, expected 0 or more", max_bytes));
+  return max_bytes ? max_bytes : usual_ratio * compressed + of_any;
 }
 
 void fail_compressed(const std::string& path, const std::string& what) {

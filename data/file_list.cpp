@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "nn/tree/tree.h"
@@ -47,6 +48,7 @@ class Lister {
     const auto status = status_of(path);
     if (!S_ISDIR(status.st_mode)) return add_file(path, status);
     const size_t begin = files_.size();
+    visited_.clear();
     add_folder(path, status);
     if (files_.size() == begin) bad_path(path, nothing_found());
     std::sort(files_.begin() + begin, files_.end(), [](auto& a, auto& b) { return a.path < b.path; });
@@ -78,6 +80,7 @@ class Lister {
     if (std::find(above_.begin(), above_.end(), id) != above_.end()) {
       bad_path(path, "a symbolic link to a folder that holds it, which has no end; remove the link");
     }
+    if (!visited_.insert(id).second) return;  // two links a level would double the walk at each level
     above_.push_back(id);
     for (const auto& child : children(path)) add_child(child);
     above_.pop_back();
@@ -98,11 +101,13 @@ class Lister {
       entries.push_back(*it);
     }
     if (error) bad_path(path, error.message() + "; the folder must be readable");
+    std::sort(entries.begin(), entries.end());
     return entries;
   }
 
   std::vector<std::string> extensions_;
-  std::vector<FolderId> above_;
+  std::vector<FolderId> above_;  // of the one that is listed
+  std::set<FolderId> visited_;   // below the path that is given
   std::vector<FileEntry> files_;
 };
 

@@ -19,7 +19,10 @@ struct FileEntry {
 //
 // A path that names a file is taken as it is. Below a folder `extensions` decides: {".h", ".cuh"} takes the names that
 // end so (the dot may be left out), an empty list takes every file, hidden ones too. Every file that passes the filter
-// is listed: symbolic links are followed, empty files are included. A path given twice is listed twice.
+// is listed, empty files too. Symbolic links are followed wherever they lead, out of the folder too, as the caches of
+// model hubs need it; check the links of a folder that you do not trust. A folder below a path that several links lead
+// to is listed once, under the first of its paths in the order of the walk, which is by names. A path given twice is
+// listed twice.
 //
 // Errors (bad_file), each naming the path: it does not exist (or is a link to nothing), may not be read, is neither
 // file nor folder (a socket, a pipe, a device), is a link back to a folder that holds it, or is a folder in which no

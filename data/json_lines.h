@@ -51,11 +51,10 @@ void read_json(const JsonPart& json, T& out) {
   } else if constexpr (nn::detail::is_optional<T>) {
     if (!json.is_null()) read_json(json, out.emplace());
   } else if constexpr (nn::detail::is_specialization<T, std::vector>) {
-    out.resize(json.length());
-    for (size_t i = 0; i < out.size(); ++i) {
+    for (const JsonPart& part : json.items()) {  // grown item by item: a wrong first one takes no memory
       typename T::value_type item{};
-      read_json(json.item(i), item);
-      out[i] = std::move(item);
+      read_json(part, item);
+      out.push_back(std::move(item));
     }
   } else {
     boost::pfr::for_each_field(out, [&](auto& field, auto number) -> void {

@@ -89,11 +89,11 @@ struct ByteSource::Impl {
   }
 
   // What a compressed file holds, as one file.
-  void append_decompressed(const FileEntry& listed) {
+  void append_decompressed(const FileEntry& listed, int64_t most) {
     std::vector<uint8_t> compressed(static_cast<size_t>(listed.size));
     opened(listed).read_at(std::as_writable_bytes(std::span(compressed)), 0);
     SourceFile file{listed.path, size, 0};
-    for (auto& piece : detail::decompressed(compressed, listed.path)) {
+    for (auto& piece : detail::decompressed(compressed, listed.path, most)) {
       pieces.push_back({size, piece.size, piece.bytes.get(), nullptr});
       size += piece.size;
       file.size += piece.size;
@@ -127,15 +127,19 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
   const auto is_small = [&](const FileEntry& file) {
     return !holds_others(file) && (file.size < options.map_from || file.size == 0);
   };
-  const int64_t buffered = std::accumulate(files.begin(), files.end(), int64_t{0}, [&](int64_t sum, auto& file) {
-    return sum + (is_small(file) ? file.size : 0);
-  });
+  const auto size_of = [&](const auto& which) {
+    return std::accumulate(files.begin(), files.end(), int64_t{0},
+                           [&](int64_t sum, auto& file) { return sum + (which(file) ? file.size : 0); });
+  };
+  const int64_t buffered = size_of(is_small);
+  int64_t most_decompressed = detail::most_decompressed(options.max_decompressed_bytes, size_of(holds_others));
   auto impl = std::make_shared<Impl>();
   impl->buffer = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(buffered));
   uint8_t* free = impl->buffer.get();
   for (const auto& file : files) {
     if (holds_others(file)) {
-      impl->append_decompressed(file);
+      impl->append_decompressed(file, most_decompressed);
+      most_decompressed -= impl->files.back().size;
     } else if (is_small(file)) {
       opened(file).read_at({reinterpret_cast<std::byte*>(free), static_cast<size_t>(file.size)}, 0);
       impl->append(file, free);

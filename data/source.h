@@ -21,6 +21,9 @@ struct ByteSourceOptions {
   // opened, one file after the other, and stays there whole as long as the source lives, so that any byte is at hand.
   // Needs zlib or libzstd.
   bool decompress = false;
+  // How many bytes the compressed files may hold together; more is an Error before they are in memory. 0: 200 for each
+  // compressed byte, and 16 MiB. Raise it for files of yours that compress better.
+  int64_t max_decompressed_bytes = 0;
 };
 
 // Where the bytes of one file lie in the sequence.
@@ -50,7 +53,7 @@ class ByteSource {
 
   // Opens files and folders; list_files() in data/file_list.h says which files, in which order, and the errors for
   // missing and odd paths. Further errors (bad_file): a file that cannot be opened, read or mapped, a file that changes
-  // its size meanwhile, a compressed file that is damaged, and no bytes in all files together.
+  // its size meanwhile, a compressed file that is damaged or holds too much, and no bytes in all files together.
   static ByteSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {});
 
   // Bytes in memory; `name` stands in for a path in where(). Error (bad_argument) if there are none.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -36,11 +37,18 @@ void check_text(std::string_view text, const std::string& where) {
                               at, static_cast<unsigned char>(text[static_cast<size_t>(at)])));
 }
 
-std::string decompressed_text(const std::string& compressed, const std::string& path) {
-  std::string text;
+std::string decompressed_text(const std::string& compressed, const std::string& path, int64_t max_bytes) {
   const std::span bytes(reinterpret_cast<const uint8_t*>(compressed.data()), compressed.size());
-  for (const auto& piece : detail::decompressed(bytes, path))
+  const int64_t most = detail::most_decompressed(max_bytes, static_cast<int64_t>(compressed.size()));
+  auto pieces = detail::decompressed(bytes, path, most);
+  size_t size = 0;
+  for (const auto& piece : pieces) size += static_cast<size_t>(piece.size);
+  std::string text;
+  text.reserve(size);
+  for (auto& piece : pieces) {
     text.append(reinterpret_cast<const char*>(piece.bytes.get()), static_cast<size_t>(piece.size));
+    piece.bytes.reset();
+  }
   return text;
 }
 
@@ -89,7 +97,9 @@ void detail::check_tokens(const ByteSource& bytes, int64_t item_size) {
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
 LineSource LineSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
-  return LineSource(ByteSource::open(paths, {.extensions = options.extensions, .decompress = true}),
+  return LineSource(ByteSource::open(paths, {.extensions = options.extensions,
+                                             .decompress = true,
+                                             .max_decompressed_bytes = options.max_decompressed_bytes}),
                     options.check_utf8);
 }
 
@@ -98,15 +108,15 @@ LineSource LineSource::from_string(std::string text, std::string name) {
 }
 
 LineSource::LineSource(ByteSource bytes, bool check_utf8) : bytes_(std::move(bytes)), check_utf8_(check_utf8) {
-  std::vector<Line> lines;
-  for (const SourceFile& file : bytes_.files()) add_lines(file, lines);
-  *this = with(std::move(lines));
+  Index index;
+  for (size_t file = 0; file < bytes_.files().size(); ++file) add_lines(file, index);
+  *this = with(std::move(index));
 }
 
-LineSource LineSource::with(std::vector<Line> lines) const {
-  if (lines.empty()) bad_text(bytes_.files().front().path, "no line in it or in the other files");
+LineSource LineSource::with(Index index) const {
+  if (index.begins.empty()) bad_text(bytes_.files().front().path, "no line in it or in the other files");
   LineSource source = *this;
-  source.lines_ = std::make_shared<const std::vector<Line>>(std::move(lines));
+  source.index_ = std::make_shared<const Index>(std::move(index));
   return source;
 }
 
@@ -117,40 +127,65 @@ bool LineSource::is_empty(const Line& line) const {
 }
 
 LineSource LineSource::without_empty_ends() const {
-  std::vector<Line> kept;
-  size_t next = 0;
-  const auto& lines = tessera::detail::held(lines_, "LineSource", "source");
-  for (const SourceFile& file : bytes_.files()) {
-    const size_t before = kept.size();
-    while (next < lines.size() && lines[next].begin < file.begin + file.size) kept.push_back(lines[next++]);
-    while (kept.size() > before && is_empty(kept.back())) kept.pop_back();
+  const Index& all = index();
+  Index kept;
+  kept.begins.reserve(all.begins.size());
+  for (size_t i = 0; i < all.files.size(); ++i) {
+    const FileLines& lines = all.files[i];
+    int64_t end = i + 1 < all.files.size() ? all.files[i + 1].first : size();
+    while (end > lines.first && is_empty(line(end - 1))) --end;
+    if (end == lines.first) continue;
+    kept.files.push_back({lines.file, static_cast<int64_t>(kept.begins.size()), line(end - 1).end});
+    kept.begins.insert(kept.begins.end(), all.begins.begin() + lines.first, all.begins.begin() + end);
   }
   return with(std::move(kept));
 }
 
-void LineSource::add_lines(const SourceFile& file, std::vector<Line>& lines) const {
+void LineSource::add_lines(size_t number, Index& index) const {
+  const SourceFile& file = bytes_.files()[number];
   const int64_t end = file.begin + file.size;
-  int64_t begin = file.begin + (has_byte_order_mark(bytes_, file) ? 3 : 0), at = begin;
+  const auto first = static_cast<int64_t>(index.begins.size());
+  int64_t begin = file.begin + (has_byte_order_mark(bytes_, file) ? 3 : 0), at = begin, last_end = begin;
   bytes_.scan(begin, end - begin, [&](std::span<const uint8_t> piece) {
     while (const void* newline = piece.empty() ? nullptr : std::memchr(piece.data(), '\n', piece.size())) {
       const auto length = static_cast<const uint8_t*>(newline) - piece.data();
-      lines.push_back({begin, at + length});
-      begin = at = at + length + 1;
+      index.begins.push_back(begin);
+      last_end = at + length;
+      begin = at = last_end + 1;
       piece = piece.subspan(static_cast<size_t>(length) + 1);
     }
     at += static_cast<int64_t>(piece.size());
   });
-  if (begin < end) lines.push_back({begin, end});
+  if (begin < end) {
+    index.begins.push_back(begin);
+    last_end = end;
+  }
+  if (first == static_cast<int64_t>(index.begins.size())) return;
+  index.begins[static_cast<size_t>(first)] = ~index.begins[static_cast<size_t>(first)];
+  index.files.push_back({number, first, last_end});
 }
 
-int64_t LineSource::size() const {
-  return static_cast<int64_t>(tessera::detail::held(lines_, "LineSource", "source").size());
+const LineSource::Index& LineSource::index() const { return tessera::detail::held(index_, "LineSource", "source"); }
+
+int64_t LineSource::size() const { return static_cast<int64_t>(index().begins.size()); }
+
+const LineSource::FileLines& LineSource::file_of(int64_t line) const {
+  const auto& files = index().files;
+  return *std::prev(std::upper_bound(files.begin(), files.end(), line,
+                                     [](int64_t number, const FileLines& lines) { return number < lines.first; }));
+}
+
+// A line ends before the line end that the next one follows, or is the last of its file.
+LineSource::Line LineSource::line(int64_t index) const {
+  const auto& begins = this->index().begins;
+  const auto i = static_cast<size_t>(index);
+  const bool is_last = i + 1 == begins.size() || begins[i + 1] < 0;
+  return {begins[i] < 0 ? ~begins[i] : begins[i], is_last ? file_of(index).end : begins[i + 1] - 1};
 }
 
 std::string LineSource::operator[](int64_t index) const {
-  const auto& lines = tessera::detail::held(lines_, "LineSource", "source");
   check_index(index, size(), "line");
-  const Line line = lines[static_cast<size_t>(index)];
+  const Line line = this->line(index);
   std::string text(static_cast<size_t>(line.end - line.begin), '\0');
   bytes_.read(line.begin, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
   if (text.ends_with('\r')) text.pop_back();
@@ -159,24 +194,20 @@ std::string LineSource::operator[](int64_t index) const {
 }
 
 std::string LineSource::where(int64_t index) const {
-  const auto& lines = tessera::detail::held(lines_, "LineSource", "source");
   check_index(index, size(), "line");
-  const auto& files = bytes_.files();
-  const int64_t begin = lines[static_cast<size_t>(index)].begin;
-  const auto file =
-      std::upper_bound(files.begin(), files.end(), begin, [](int64_t at, auto& f) { return at < f.begin; }) - 1;
-  const auto first = std::lower_bound(lines.begin(), lines.end(), file->begin,
-                                      [](const Line& line, int64_t at) { return line.begin < at; });
-  return file->path + ", line " + std::to_string(index - (first - lines.begin()) + 1);
+  const FileLines& lines = file_of(index);
+  return bytes_.files()[lines.file].path + ", line " + std::to_string(index - lines.first + 1);
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------
 
-DocumentSource::DocumentSource(std::vector<FileEntry> files, bool check_utf8)
-    : files_(std::make_shared<const std::vector<FileEntry>>(std::move(files))), check_utf8_(check_utf8) {}
+DocumentSource::DocumentSource(std::vector<FileEntry> files, const TextOptions& options)
+    : files_(std::make_shared<const std::vector<FileEntry>>(std::move(files))),
+      check_utf8_(options.check_utf8),
+      max_decompressed_bytes_(options.max_decompressed_bytes) {}
 
 DocumentSource DocumentSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
-  return DocumentSource(list_files(paths, options.extensions), options.check_utf8);
+  return DocumentSource(list_files(paths, options.extensions), options);
 }
 
 int64_t DocumentSource::size() const {
@@ -189,12 +220,16 @@ Document DocumentSource::operator[](int64_t index) const {
   const FileEntry& file = files[static_cast<size_t>(index)];
   std::ifstream in(file.path, std::ios::binary);
   if (!in) bad_text(file.path, std::string(std::strerror(errno)) + "; the file must be readable");
-  Document document{file.path, {std::istreambuf_iterator<char>(in), {}}};
-  if (static_cast<int64_t>(document.text.size()) != file.size) {
+  Document document{file.path, std::string(static_cast<size_t>(file.size), '\0')};
+  in.read(document.text.data(), static_cast<std::streamsize>(file.size));
+  if (in.gcount() != file.size || in.peek() != std::ifstream::traits_type::eof()) {
+    std::error_code unknown;
     bad_text(file.path, "the file changed underneath, it had " + std::to_string(file.size) +
-                            " bytes when it was listed, and now has " + std::to_string(document.text.size()));
+                            " bytes when it was listed, and now has " +
+                            std::to_string(std::filesystem::file_size(file.path, unknown)));
   }
-  if (detail::is_compressed(file.path)) document.text = decompressed_text(document.text, file.path);
+  if (detail::is_compressed(file.path))
+    document.text = decompressed_text(document.text, file.path, max_decompressed_bytes_);
   if (check_utf8_) check_text(document.text, file.path);
   return document;
 }

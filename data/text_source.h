@@ -31,19 +31,22 @@ struct TextOptions {
   std::vector<std::string> extensions = {};  // which files of a folder are read: {".txt"}; empty: every file
   // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.
   bool check_utf8 = true;
+  // As in ByteSourceOptions; of documents, how many bytes each compressed file may hold.
+  int64_t max_decompressed_bytes = 0;
 };
 
 // Files that end in .gz (gzip) or .zst (Zstandard) stand for the text that they hold; the filter by extension sees
 // their whole names: {".jsonl", ".jsonl.gz"}. There is no way into the middle of such a file, so what lines are read
 // from is decompressed when the source is opened and stays in memory: as many bytes as the files hold, of each while it
 // is read its compressed bytes too, and the time of one pass over all. Where that is too much, decompress the files
-// first: those that are not compressed are mapped, and take 16 bytes a line. Whole documents are decompressed each time
-// one is asked for. A damaged file is an Error (bad_file) that names it; .gz needs zlib and .zst libzstd when the
+// first: those that are not compressed are mapped, and take 8 bytes a line. Whole documents are decompressed each time
+// one is asked for. A file that is damaged, or that holds more than max_decompressed_bytes, is an Error (bad_file) that
+// names it; .gz needs zlib and .zst libzstd when the
 // library is built.
 
 // The lines of files, empty ones too, without their line ends (\n or \r\n). A file's last line needs no line end, and
 // no line continues in the next file; a byte order mark at a file's beginning is not part of its first line. Opening
-// reads all files once, to find the lines, and keeps 16 bytes per line. Copies share them.
+// reads all files once, to find the lines, and keeps 8 bytes per line. Copies share them.
 class LineSource {
  public:
   // Errors: as ByteSource::open; no line in all the files (bad_file).
@@ -65,13 +68,25 @@ class LineSource {
   struct Line {
     int64_t begin, end;
   };
+  struct FileLines {
+    size_t file;
+    int64_t first;  // line
+    int64_t end;    // of the last line
+  };
+  struct Index {
+    std::vector<int64_t> begins;   // of each line; ~begin for the first line of a file
+    std::vector<FileLines> files;  // that have lines
+  };
   LineSource(ByteSource bytes, bool check_utf8);
-  LineSource with(std::vector<Line> lines) const;
+  LineSource with(Index index) const;
   bool is_empty(const Line& line) const;
-  void add_lines(const SourceFile& file, std::vector<Line>& lines) const;
+  void add_lines(size_t file, Index& index) const;
+  const Index& index() const;
+  const FileLines& file_of(int64_t line) const;
+  Line line(int64_t index) const;
 
   ByteSource bytes_;
-  std::shared_ptr<const std::vector<Line>> lines_;
+  std::shared_ptr<const Index> index_;
   bool check_utf8_;
 };
 
@@ -95,17 +110,18 @@ class DocumentSource {
   int64_t size() const;
 
   // Errors: bad_argument unless index lies within [0, size()); bad_file, naming the file: it cannot be read, has
-  // another size than when the source was opened, is compressed and damaged, or is not UTF-8.
+  // another size than when the source was opened, is compressed and damaged or holds too much, or is not UTF-8.
   Document operator[](int64_t index) const;
 
   // "3 files, 1024 bytes, 1f00a3c2": a checksum of the sizes alone, since nothing is read before it is asked for.
   std::string describe() const;
 
  private:
-  DocumentSource(std::vector<FileEntry> files, bool check_utf8);
+  DocumentSource(std::vector<FileEntry> files, const TextOptions& options);
 
   std::shared_ptr<const std::vector<FileEntry>> files_;
   bool check_utf8_;
+  int64_t max_decompressed_bytes_;
 };
 
 // Whole files as a dataset of Documents.

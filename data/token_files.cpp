@@ -8,7 +8,9 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 
 #include "data/file_list.h"
@@ -37,9 +39,10 @@ std::vector<std::string> resolved(std::vector<std::string> paths, const TokenFil
     if (!is_there(path) && is_there(path + ".idx")) path += ".bin";
   std::vector<std::string> named, files;
   for (const FileEntry& file : list_files(paths, options.extensions)) named.push_back(file.path);
+  const std::unordered_set<std::string_view> distinct(named.begin(), named.end());
   for (const std::string& path : named) {
     const std::string tokens = is_index(path) ? with_extension(path, ".bin") : path;
-    const bool is_double = is_index(path) && std::find(named.begin(), named.end(), tokens) != named.end();
+    const bool is_double = is_index(path) && distinct.contains(tokens);
     if (!is_double) files.push_back(tokens);
   }
   return files;

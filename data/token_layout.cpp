@@ -180,7 +180,7 @@ Counts counts_of(const ByteSource& bytes, const SourceFile& file, int64_t header
 
 // After which token each sequence ends, and before all 0.
 std::vector<int64_t> ends_of_sequences(const std::vector<int32_t>& sizes, const std::vector<int64_t>& pointers,
-                                       int bytes, const std::string& path) {
+                                       int bytes, int64_t bytes_of_tokens, const std::string& path) {
   std::vector<int64_t> ends{0};
   ends.reserve(sizes.size() + 1);
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -188,6 +188,10 @@ std::vector<int64_t> ends_of_sequences(const std::vector<int32_t>& sizes, const 
     if (pointers[i] != ends.back() * bytes)
       fail_tokens(path, fmt::format("sequence {} begins at byte {}, and those before it end at byte {}", i, pointers[i],
                                     ends.back() * bytes));
+    if (sizes[i] > bytes_of_tokens / bytes - ends.back())
+      fail_tokens(path, fmt::format("sequence {} ends behind the {} bytes of tokens; one of the two files is cut short "
+                                    "or of another run",
+                                    i, bytes_of_tokens));
     ends.push_back(ends.back() + sizes[i]);
   }
   return ends;
@@ -210,7 +214,7 @@ TokenLayout megatron_layout(const SourceFile& tokens, const std::string& index) 
   const Counts counts = counts_of(bytes, file, header);
   const auto ends = ends_of_sequences(numbers<int32_t>(bytes, file, header, counts.sequences),
                                       numbers<int64_t>(bytes, file, header + 4 * counts.sequences, counts.sequences),
-                                      layout.type.bytes, index);
+                                      layout.type.bytes, tokens.size, index);
   const auto bounds = numbers<int64_t>(bytes, file, header + 12 * counts.sequences, counts.boundaries);
   const bool is_sorted = std::is_sorted(bounds.begin(), bounds.end());
   if (bounds.empty() || !is_sorted || bounds.front() != 0 || bounds.back() != counts.sequences)

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <functional>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -60,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> merges_of(const JsonPart& json)
     const std::string text = item.text();
     const size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-      item.refuse(fmt::format("\"{}\" given, expected two tokens with a space between.", text));
+      item.refuse(fmt::format("\"{}\" given, expected two tokens with a space between.", shortened(text)));
     merges.emplace_back(text.substr(0, space), text.substr(space + 1));
   }
   return merges;
@@ -68,7 +70,7 @@ std::vector<std::pair<std::string, std::string>> merges_of(const JsonPart& json)
 
 BytePairEncoding model_of(const JsonPart& json) {
   if (const std::string type = json.text("type", "BPE"); type != "BPE")
-    json.refuse(fmt::format("the type \"{}\" is not supported, expected BPE.", type));
+    json.refuse(fmt::format("the type \"{}\" is not supported, expected BPE.", shortened(type)));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!json.text(key, "").empty()) json.at(key).refuse("is not supported, expected null.");
   if (json.has("dropout") && json.at("dropout").value != 0.0)
@@ -81,7 +83,7 @@ BytePairEncoding model_of(const JsonPart& json) {
   for (const auto& [token, id] : *entries) {
     const auto* number = id.if_int64();
     if (!number || *number < 0 || *number > INT32_MAX)
-      vocabulary.refuse(fmt::format("\"{}\" has no id, expected an integer from 0 on.", std::string_view(token)));
+      vocabulary.refuse(fmt::format("\"{}\" has no id, expected an integer from 0 on.", shortened(token)));
     ids.emplace(token, static_cast<int32_t>(*number));
   }
   BytePairOptions options;
@@ -92,26 +94,30 @@ BytePairEncoding model_of(const JsonPart& json) {
   return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place());
 }
 
-int32_t id_of_added(const JsonPart& json) {
-  const int64_t id = json.integer();
-  if (id < 0 || id > INT32_MAX) json.refuse(fmt::format("{} given, expected an integer from 0 on.", id));
-  return static_cast<int32_t>(id);
+// A text is compared with added tokens at each of its bytes; those of models have at most a few hundred bytes.
+constexpr size_t most_of_added = 4096;
+
+std::string content_of_added(const JsonPart& json) {
+  const std::string content = json.text();
+  if (content.size() > most_of_added)
+    json.refuse(fmt::format("{} bytes given, expected at most {}.", content.size(), most_of_added));
+  return content;
 }
 
 std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
   std::vector<AddedToken> tokens;
   if (json.is_null()) return tokens;
   for (const JsonPart& item : json.items())
-    tokens.push_back({id_of_added(item.at("id")), item.at("content").text(), item.flag("single_word", false),
-                      item.flag("lstrip", false), item.flag("rstrip", false), item.flag("normalized", false),
-                      item.flag("special", false)});
+    tokens.push_back({static_cast<int32_t>(item.at("id").integer(0, INT32_MAX)), content_of_added(item.at("content")),
+                      item.flag("single_word", false), item.flag("lstrip", false), item.flag("rstrip", false),
+                      item.flag("normalized", false), item.flag("special", false)});
   return tokens;
 }
 
 [[noreturn]] void refuse_one_id(const JsonPart& place, const std::string& one, const std::string& other, int32_t id) {
   const auto& [first, second] = std::minmax(one, other);
-  place.refuse(
-      fmt::format("\"{}\" and \"{}\" both have the id {}, expected one token for each id.", first, second, id));
+  place.refuse(fmt::format("\"{}\" and \"{}\" both have the id {}, expected one token for each id.", shortened(first),
+                           shortened(second), id));
 }
 
 }  // namespace
@@ -129,8 +135,8 @@ Tokenizer::Parts::Parts(const JsonPart& file)
   const size_t most = 16 * (model.vocabulary().size() + added.size()) + 65'536;
   const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
     if (static_cast<size_t>(id) >= most)
-      file.refuse(
-          fmt::format("\"{}\" has the id {}, expected one below {} in so small a vocabulary.", token, id, most));
+      file.refuse(fmt::format("\"{}\" has the id {}, expected one below {} in so small a vocabulary.", shortened(token),
+                              id, most));
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
     return tokens[static_cast<size_t>(id)];
   };
@@ -139,17 +145,30 @@ Tokenizer::Parts::Parts(const JsonPart& file)
     if (!kept.empty()) refuse_one_id(file.at("model").at("vocab"), kept, token, id);
     kept = token;
   }
+  const size_t bytes_of_added =
+      std::accumulate(added.begin(), added.end(), size_t{0},
+                      [](size_t sum, const AddedToken& token) { return sum + token.content.size(); });
+  StepBudget budget(bytes_of_added);
   for (const AddedToken& token : added) {
     std::string& kept = place_of(token.content, token.id);
     if (!is_new(file, token)) continue;
     if (!kept.empty() && kept != token.content) refuse_one_id(file.at("added_tokens"), kept, token.content, token.id);
-    const std::string spelled = token.normalized ? normalizer(AlignedText(token.content, 0)).text() : token.content;
+    const std::string spelled =
+        token.normalized ? normalizer(AlignedText(token.content, 0), budget).text() : token.content;
+    if (spelled.size() > most_of_added)
+      file.at("added_tokens")
+          .refuse(fmt::format("\"{}\" is {} bytes long as the normalizer spells it, expected at most {}.",
+                              shortened(token.content), spelled.size(), most_of_added));
     (token.normalized ? in_normalized : in_text).add(spelled, token);
     kept = spelled;
     added_by_id[token.id] = &token;
     added_by_content[token.content] = token.id;
   }
   in_text.sort(), in_normalized.sort();
+  for (const std::vector<int32_t>* ids : {&post.before, &post.after})
+    for (const int32_t id : *ids)
+      if (static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
+        file.at("post_processor").refuse(fmt::format("the id {} is not in the vocabulary of {}.", id, tokens.size()));
 }
 
 // Whether no earlier entry has this id; a repeated entry changes nothing. `tokenizers` ignores ids that contradict each
@@ -157,8 +176,8 @@ Tokenizer::Parts::Parts(const JsonPart& file)
 bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) const {
   const JsonPart place = file.at("added_tokens");
   const auto refuse_two_ids = [&](int64_t other) {
-    place.refuse(
-        fmt::format("\"{}\" has the ids {} and {}, expected one id for each token.", token.content, other, token.id));
+    place.refuse(fmt::format("\"{}\" has the ids {} and {}, expected one id for each token.", shortened(token.content),
+                             other, token.id));
   };
   const auto in_vocabulary = model.vocabulary().find(token.content);
   if (in_vocabulary != model.vocabulary().end() && in_vocabulary->second != token.id)
@@ -171,7 +190,8 @@ bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) con
   if (*earlier->second == token) return false;
   if (earlier->second->content != token.content)
     refuse_one_id(place, earlier->second->content, token.content, token.id);
-  place.refuse(fmt::format("\"{}\" is there twice with different options, expected one entry.", token.content));
+  place.refuse(
+      fmt::format("\"{}\" is there twice with different options, expected one entry.", shortened(token.content)));
 }
 
 const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
@@ -209,7 +229,8 @@ void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, c
     known.insert(byte);
   }
   for (const auto& [token, id] : encoding.vocabulary())
-    if (!known.contains(token)) refuse(fmt::format("\"{}\" is neither a byte nor the result of a merge", token));
+    if (!known.contains(token))
+      refuse(fmt::format("\"{}\" is neither a byte nor the result of a merge", shortened(token)));
 }
 
 // Checks the other files of a slow tokenizer of transformers.
@@ -223,7 +244,8 @@ void check_config_is_gpt2(const std::filesystem::path& folder) {
   const JsonPart config{value, file.string(), "Tokenizer"};
   if (const std::string type = config.text("tokenizer_class", "GPT2Tokenizer");
       type != "GPT2Tokenizer" && type != "GPT2TokenizerFast")
-    config.at("tokenizer_class").refuse(fmt::format("\"{}\" given, expected GPT2Tokenizer. {}", type, give_json));
+    config.at("tokenizer_class")
+        .refuse(fmt::format("\"{}\" given, expected GPT2Tokenizer. {}", shortened(type), give_json));
   for (const char* key : {"add_prefix_space", "add_bos_token"})
     if (config.flag(key, false)) config.at(key).refuse(fmt::format("true given, expected false. {}", give_json));
 }
@@ -267,22 +289,43 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
 
 namespace {
 
-// A token, the bytes of the text that it stands for, and what it is made of, in bytes as characters.
-struct Placed {
-  int32_t id;
-  ByteRange range;
-  std::string spelled;
-};
-
-// How many characters begin before each byte.
-std::vector<int64_t> characters_before(std::string_view text) {
-  std::vector<int64_t> counts(text.size() + 1);
-  for (size_t i = 0; i < text.size(); ++i) counts[i + 1] = counts[i] + ((text[i] & 0xC0) != 0x80);
-  return counts;
+void check_length(size_t bytes, const char* verb) {
+  if (bytes > INT32_MAX)
+    fail(ErrorKind::bad_argument, verb, fmt::format("{} bytes of text, expected fewer than 2^31. Split it.", bytes));
 }
 
+// How many characters of a text begin before a byte.
+class CharacterCounts {
+ public:
+  explicit CharacterCounts(std::string_view text) : text_(text) {
+    before_blocks_.reserve(text.size() / block + 1);
+    int32_t count = 0;
+    for (size_t at = 0; at + block <= text.size(); at += block) {
+      before_blocks_.push_back(count);
+      count += in(at, at + block);
+    }
+    before_blocks_.push_back(count);
+  }
+  int64_t before(int32_t byte) const {
+    const size_t i = static_cast<size_t>(byte) / block;
+    return before_blocks_[i] + in(i * block, static_cast<size_t>(byte));
+  }
+
+ private:
+  static constexpr size_t block = 64;  // counted in a few vector operations
+
+  int32_t in(size_t begin, size_t end) const {
+    int32_t count = 0;
+    for (size_t i = begin; i < end; ++i) count += (text_[i] & 0xC0) != 0x80;
+    return count;
+  }
+
+  std::string_view text_;
+  std::vector<int32_t> before_blocks_;
+};
+
 // White space at the ends of a byte-level token does not count.
-std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, const std::string& token, bool keeps_first) {
+std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::string_view token, bool keeps_first) {
   std::vector<bool> is_space;
   for (size_t i = 0; i < token.size(); i += character_bytes(token[i])) {
     const char32_t c = character_at(token, i);
@@ -304,21 +347,30 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
   const Parts& parts = *parts_;
   if (const int64_t place = first_invalid_utf8(text); place >= 0)
     fail(ErrorKind::bad_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
+  check_length(text.size(), "Tokenizer.encode");
   WordMemos::Loan memo(parts.memos);
-  std::vector<Placed> found;
-  const auto add = [&](int32_t id, ByteRange range, std::string_view spelled) {
-    found.push_back({id, range, std::string(parts.post.trims_offsets ? spelled : "")});
+  StepBudget budget(text.size());
+  const CharacterCounts characters(text);
+  Encoding result;
+  const auto add_special = [&](const std::vector<int32_t>& ids) {
+    if (!options.add_special_tokens) return;
+    for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
   };
-  const auto encode_words = [&](AlignedText normalized) {
-    Pieces pieces;
-    pieces.push_back(std::move(normalized));
-    for (const AlignedText& word : parts.pre_tokenizer(std::move(pieces))) {
-      size_t begin = 0;
-      for (const BytePairEncoding::Token& token : memo.encode(parts.model, word.text())) {
-        const size_t end = begin + static_cast<size_t>(token.bytes);
-        add(token.id, word.origin(begin, end), std::string_view(word.text()).substr(begin, end - begin));
-        begin = end;
-      }
+  bool is_first = true;
+  // A token, the bytes of the text that it stands for, and what it is made of, in bytes as characters.
+  const auto add = [&](int32_t id, ByteRange bytes, std::string_view spelled) {
+    std::pair<int64_t, int64_t> range{characters.before(bytes.begin), characters.before(bytes.end)};
+    if (parts.post.trims_offsets) range = trimmed(range, spelled, is_first && parts.post.adds_prefix_space);
+    is_first = false;
+    result.ids.push_back(id);
+    result.offsets.push_back(range);
+  };
+  const auto encode_word = [&](const AlignedText& word) {
+    size_t begin = 0;
+    for (const BytePairEncoding::Token& token : memo.encode(parts.model, word.text())) {
+      const size_t end = begin + static_cast<size_t>(token.bytes);
+      add(token.id, word.origin(begin, end), std::string_view(word.text()).substr(begin, end - begin));
+      begin = end;
     }
   };
   const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token,
@@ -332,51 +384,43 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
     if (done < whole.size()) on_text(done, whole.size());
   };
   const auto encode_section = [&](size_t begin, size_t end) {
-    const AlignedText normalized =
-        parts.normalizer(AlignedText(text.substr(begin, end - begin), static_cast<int64_t>(begin)));
+    AlignedText normalized =
+        parts.normalizer(AlignedText(text.substr(begin, end - begin), static_cast<int32_t>(begin)), budget);
     in_sections(
         normalized.text(), parts.in_normalized,
         [&](const AddedTokens::Found& token) {
           add(token.token->id, normalized.origin(token.begin, token.end),
               std::string_view(normalized.text()).substr(token.begin, token.end - token.begin));
         },
-        [&](size_t from, size_t to) { encode_words(normalized.part(from, to)); });
+        [&](size_t from, size_t to) {
+          const bool is_all = to - from == normalized.text().size();
+          parts.pre_tokenizer(is_all ? std::move(normalized) : normalized.part(from, to), budget,
+                              std::ref(encode_word));
+        });
   };
+  add_special(parts.post.before);
   in_sections(
       text, parts.in_text,
       [&](const AddedTokens::Found& token) {
-        add(token.token->id, {static_cast<int64_t>(token.begin), static_cast<int64_t>(token.end)},
+        add(token.token->id, {static_cast<int32_t>(token.begin), static_cast<int32_t>(token.end)},
             text.substr(token.begin, token.end - token.begin));
       },
       encode_section);
-
-  const std::vector<int64_t> characters = characters_before(text);
-  Encoding result;
-  const auto add_special = [&](const std::vector<int32_t>& ids) {
-    if (!options.add_special_tokens) return;
-    for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
-  };
-  add_special(parts.post.before);
-  for (const Placed& token : found) {
-    std::pair<int64_t, int64_t> range{characters[static_cast<size_t>(token.range.begin)],
-                                      characters[static_cast<size_t>(token.range.end)]};
-    if (parts.post.trims_offsets)
-      range = trimmed(range, token.spelled, &token == &found[0] && parts.post.adds_prefix_space);
-    result.ids.push_back(token.id);
-    result.offsets.push_back(range);
-  }
   add_special(parts.post.after);
   return result;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
   TokenTexts tokens;
+  size_t bytes = 0;
   for (const int32_t id : ids) {
     const auto added = parts_->added_by_id.find(id);
     if (options.skip_special_tokens && added != parts_->added_by_id.end() && added->second->special) continue;
     tokens.push_back(parts_->token(id, "Tokenizer.decode"));
+    check_length(bytes += tokens.back().size(), "Tokenizer.decode");
   }
-  return fmt::format("{}", fmt::join(parts_->decoder(std::move(tokens)), ""));
+  StepBudget budget(bytes);
+  return fmt::format("{}", fmt::join(parts_->decoder(std::move(tokens), budget), ""));
 }
 
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(parts_->tokens.size()); }

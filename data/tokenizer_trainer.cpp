@@ -232,9 +232,9 @@ TokenizerTrainer::TokenizerTrainer(const TokenizerTrainerOptions& options) : opt
 void TokenizerTrainer::add(std::string_view text) {
   if (const int64_t place = first_invalid_utf8(text); place >= 0)
     refuse(fmt::format("the byte at {} of a text is not UTF-8.", place));
-  Pieces pieces;
-  pieces.emplace_back(text, 0);
-  for (const AlignedText& word : pre_tokenizer_(std::move(pieces))) ++words_[word.text()];
+  if (text.size() > INT32_MAX) refuse(fmt::format("a text of {} bytes, expected fewer than 2^31.", text.size()));
+  StepBudget budget(text.size());
+  pre_tokenizer_(AlignedText(text, 0), budget, [&](const AlignedText& word) { ++words_[word.text()]; });
 }
 
 std::string TokenizerTrainer::to_json() const {

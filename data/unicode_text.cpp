@@ -112,12 +112,15 @@ std::vector<Made> composed(const std::vector<Made>& parts, const icu::Normalizer
   return made;
 }
 
-// For each character of the normal form of `was`, the place of the one that it stands for, as in `tokenizers`.
-std::vector<size_t> sources_of(std::string_view was, NormalForm form) {
+std::vector<Made> made_of(std::string_view was, NormalForm form) {
   const bool is_canonical = form == NormalForm::c || form == NormalForm::d;
   const icu::Normalizer2& composing = normalizer(is_canonical ? NormalForm::c : NormalForm::kc);
   std::vector<Made> made = decomposed(was, composing);
-  if (form == NormalForm::c || form == NormalForm::kc) made = composed(made, composing);
+  return form == NormalForm::c || form == NormalForm::kc ? composed(made, composing) : made;
+}
+
+// For each character of the normal form of `was`, the place of the one that it stands for, as in `tokenizers`.
+std::vector<size_t> sources_of(std::string_view was, const std::vector<Made>& made) {
   const std::vector<size_t> from = character_places(was);
   std::vector<size_t> sources;
   size_t next = 0;
@@ -129,9 +132,38 @@ std::vector<size_t> sources_of(std::string_view was, NormalForm form) {
   return sources;
 }
 
+// ICU puts marks in order by insertion, which takes the square of their number. 256 marks are more than people write
+// on one letter, and cost 64 steps each.
+constexpr int most_marks_for_icu = 256;
+
+bool has_many_marks(std::string_view text) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* decomposing = instance(NormalForm::kd, error);
+  int marks = 0;
+  for (size_t i = 0; i < text.size() && marks <= most_marks_for_icu; i += character_bytes(text[i])) {
+    const bool is_mark = static_cast<unsigned char>(text[i]) >= 0x80 &&
+                         !decomposing->hasBoundaryBefore(static_cast<UChar32>(character_at(text, i)));
+    marks = is_mark ? marks + 1 : 0;
+  }
+  return marks > most_marks_for_icu;
+}
+
+AlignedText normalized_by_characters(const AlignedText& text, NormalForm form) {
+  const std::vector<Made> made = made_of(text.text(), form);
+  const std::vector<size_t> sources = sources_of(text.text(), made);
+  AlignedText result;
+  for (size_t i = 0; i < made.size(); ++i) {
+    std::string character;
+    icu::UnicodeString(made[i].character).toUTF8String(character);
+    result.append(character, text.origin(sources[i], sources[i] + 1));
+  }
+  return result;
+}
+
 }  // namespace
 
 AlignedText normalized(const AlignedText& text, NormalForm form) {
+  if (has_many_marks(text.text())) return normalized_by_characters(text, form);
   UErrorCode error = U_ZERO_ERROR;
   icu::Edits edits;
   std::string result;
@@ -151,7 +183,7 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
     const std::string_view is = std::string_view(result).substr(to, new_length);
     const std::vector<size_t> places = character_places(is);
     const bool is_alone = character_bytes(was[0]) == was.size();
-    std::vector<size_t> sources = is_alone ? std::vector<size_t>() : sources_of(was, form);
+    std::vector<size_t> sources = is_alone ? std::vector<size_t>() : sources_of(was, made_of(was, form));
     sources.resize(places.size());
     for (size_t k = 0; k < places.size(); ++k) {
       const size_t place = places[k], source = from + sources[k];
@@ -163,6 +195,7 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
 
 struct Regex::Compiled {
   std::unique_ptr<icu::RegexPattern> pattern;
+  std::string text, where;
 };
 
 namespace {
@@ -249,30 +282,58 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
       icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern, where)), flags, place, error));
   if (U_FAILURE(error))
     fail(ErrorKind::bad_file, "Tokenizer",
-         fmt::format("{}: the regular expression {} cannot be read: {}.", where, pattern, u_errorName(error)));
+         fmt::format("{}: the regular expression {} cannot be read: {}.", where, shortened(pattern),
+                     u_errorName(error)));
+  // Each step back copies a frame with the places of all groups; expressions of models have at most a few groups.
+  constexpr int32_t most_groups = 64;
+  const std::unique_ptr<icu::RegexMatcher> matcher(compiled->pattern->matcher(error));
+  if (U_FAILURE(error) || matcher->groupCount() > most_groups)
+    fail(ErrorKind::bad_file, "Tokenizer",
+         fmt::format("{}: the regular expression {} has more than {} groups. Write (?:...) for groups.", where,
+                     shortened(pattern), most_groups));
+  compiled->text = pattern, compiled->where = where;
   compiled_ = std::move(compiled);
 }
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view text) const {
-  UErrorCode error = U_ZERO_ERROR;
+namespace {
+
+UBool on_tick(const void* budget, int32_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->tick(); }
+UBool on_attempt(const void* budget, int64_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->attempt(); }
+
+}  // namespace
+
+void Regex::for_each_match(std::string_view text, StepBudget& budget,
+                           const std::function<void(size_t, size_t)>& visit) const {
+  UErrorCode error = budget.attempt() ? U_ZERO_ERROR : U_REGEX_STOPPED_BY_CALLER;
   UText utext = UTEXT_INITIALIZER;
-  utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &error);
+  const std::unique_ptr<UText, UText* (*)(UText*)> closed(
+      utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &error), utext_close);
   const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->pattern->matcher(error));
-  std::vector<std::pair<size_t, size_t>> found;
   if (U_SUCCESS(error)) {
+    matcher->setMatchCallback(on_tick, &budget, error);
+    matcher->setFindProgressCallback(on_attempt, &budget, error);
     matcher->reset(&utext);
-    while (matcher->find(error) && U_SUCCESS(error))
-      if (const int64_t begin = matcher->start64(error), end = matcher->end64(error);
-          begin < end || found.empty() || found.back().second != static_cast<size_t>(begin))
-        found.emplace_back(begin, end);
+    int64_t last = -1;
+    while (matcher->find(error) && U_SUCCESS(error)) {
+      const int64_t begin = matcher->start64(error), end = matcher->end64(error);
+      if (begin < end || begin != last) visit(static_cast<size_t>(begin), static_cast<size_t>(end));
+      if (begin < end || begin != last) last = end;
+    }
   }
-  utext_close(&utext);
-  if (U_FAILURE(error))
-    fail(ErrorKind::other, "Tokenizer", std::string("ICU's regular expressions: ") + u_errorName(error));
-  return found;
+  if (U_FAILURE(error)) refuse(error, budget);
+}
+
+void Regex::refuse(int error, const StepBudget& budget) const {
+  const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
+                    : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
+                                                       : u_errorName(static_cast<UErrorCode>(error));
+  fail(ErrorKind::bad_file, "Tokenizer",
+       fmt::format("{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an expression "
+                   "with fewer ways to match.",
+                   compiled_->where, budget.text_bytes(), shortened(compiled_->text), why));
 }
 
 }  // namespace tessera::data::detail

@@ -3,17 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "data/step_budget.h"
 
 namespace tessera::data::detail {
 
-// Bytes [begin, end) of the text that was given.
+// Bytes [begin, end) of the text that was given, which is shorter than 2^31 bytes.
 struct ByteRange {
-  int64_t begin, end;
+  int32_t begin, end;
 };
 
 // UTF-8 text made from a part of a given text, with the place there of what each byte was made from.
@@ -21,7 +23,7 @@ class AlignedText {
  public:
   AlignedText() = default;
   // Bytes [begin, begin + text.size()) of the given text; each byte has its whole character's place.
-  AlignedText(std::string_view text, int64_t begin);
+  AlignedText(std::string_view text, int32_t begin);
 
   const std::string& text() const { return text_; }
   bool empty() const { return text_.empty(); }
@@ -40,6 +42,9 @@ class AlignedText {
 
 // Error (bad_file): the library was built without ICU.
 void require_unicode();
+
+// The beginning of a text, for an error that quotes it.
+std::string shortened(std::string_view text);
 
 // The number of bytes of the character that begins with this byte, of valid UTF-8.
 size_t character_bytes(char first);
@@ -60,11 +65,14 @@ class Regex {
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
-  // The matches in `text`, as [begin, end), in order; an empty one directly behind another match is none.
-  std::vector<std::pair<size_t, size_t>> matches(std::string_view text) const;
+  // Calls visit(begin, end) for the matches in `text`, in order; an empty one directly behind another match is none.
+  // Error (bad_file), which names the expression: it takes more than what is left of the budget, or than ICU's stack.
+  void for_each_match(std::string_view text, StepBudget& budget,
+                      const std::function<void(size_t, size_t)>& visit) const;
 
  private:
   struct Compiled;
+  [[noreturn]] void refuse(int error, const StepBudget& budget) const;
   std::unique_ptr<const Compiled> compiled_;
 };
 

@@ -22,7 +22,9 @@ Regex::Regex(const std::string&, const std::string&) { refuse(); }
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
-std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view) const { refuse(); }
+void Regex::for_each_match(std::string_view, StepBudget&, const std::function<void(size_t, size_t)>&) const {
+  refuse();
+}
 
 void require_unicode() { refuse(); }
 

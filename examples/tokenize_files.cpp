@@ -104,8 +104,9 @@ void save(const TokenizeOptions& options, const State& state, const std::string&
 }
 
 int64_t number_in(const json::value& state, const char* key, const fs::path& path) {
+  constexpr int64_t most = int64_t{1} << 40;  // the numbers of a million shards can be added
   const json::value* number = state.is_object() ? state.as_object().if_contains(key) : nullptr;
-  if (!number || !number->is_int64() || number->as_int64() < 0)
+  if (!number || !number->is_int64() || number->as_int64() < 0 || number->as_int64() > most)
     fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: has no number \"{}\"; it is damaged.", path.string(), key));
   return number->as_int64();
 }
@@ -122,7 +123,8 @@ State loaded(const fs::path& path, const std::string& made_from) {
     fail(ErrorKind::bad_file, "tokenize",
          fmt::format("{}: the tokens there were made from {}; now given: {}. Name another folder, or remove this one.",
                      path.parent_path().string(), was, made_from));
-  if (!finished || !finished->is_bool() || !shards || !shards->is_array())
+  constexpr size_t most_shards = 1'000'000;
+  if (!finished || !finished->is_bool() || !shards || !shards->is_array() || shards->as_array().size() > most_shards)
     fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: has no list of shards; it is damaged.", path.string()));
   State read{.shards = {}, .is_finished = finished->as_bool()};
   for (const json::value& numbers : shards->as_array()) {

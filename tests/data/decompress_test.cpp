@@ -13,6 +13,7 @@
 #include "data/json_lines.h"
 #include "data/text_source.h"
 #include "tests/data/expect_error.h"
+#include "tests/data/memory_limit.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/data/skip_without.h"
 
@@ -38,6 +39,12 @@ const std::string zstd_lines = text_of(
     "\x28\xb5\x2f\xfd\x24\x3c\xfd\x00\x00\xb8\x7b\x22\x74\x65\x78\x74\x22\x3a\x20\x22\x6f\x6e\x65\x22\x7d\x0a\x74\x77"
     "\x6f"
     "\x20\x22\x7d\x0a\x02\x00\xbb\x40\x0c\x3c\x97\x6b\x8d\xaf\xe0");
+
+// 40,000 newlines, by gzip -n9.
+const std::string repeated_gzip_newlines = text_of(
+    "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff\xed\xc1\x21\x01\x00\x00\x00\xc3\x20\xbf\xfe\x81\xaf\xde\x02"
+    "\x28\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+    "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xe0\x06\x63\x85\xd9\x17\x40\x9c\x00\x00");
 
 std::string little_endian(uint64_t value, int bytes) {
   std::string text;
@@ -70,10 +77,18 @@ std::string stored_zstd(const std::string& text) {
   return file;
 }
 
+// `blocks` of 128 KiB of one byte each, in 4 bytes (RFC 8878, 3.1.1.2.3).
+std::string repeated_zstd(char byte, int blocks) {
+  std::string file = std::string("\x28\xb5\x2f\xfd\xe0", 5) + little_endian(uint64_t(blocks) << 17, 8);
+  for (int i = 0; i < blocks; ++i)
+    file += little_endian(uint64_t{128 << 10} << 3 | 1 << 1 | (i + 1 == blocks), 3) + byte;
+  return file;
+}
+
 class Compressed : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    testing::skip_without("was built without", [&] { detail::decompressed(as_bytes(stored("x")), "x" + end()); });
+    testing::skip_without("was built without", [&] { text(stored("x")); });
   }
   static std::span<const uint8_t> as_bytes(const std::string& text) {
     return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -84,7 +99,7 @@ class Compressed : public ::testing::TestWithParam<const char*> {
   std::string lines() const { return is_zstd() ? zstd_lines : gzip_lines; }
   std::string text(const std::string& compressed) const {
     std::string text;
-    for (const auto& piece : detail::decompressed(as_bytes(compressed), "x" + end()))
+    for (const auto& piece : detail::decompressed(as_bytes(compressed), "x" + end(), 1 << 30))
       text.append(reinterpret_cast<const char*>(piece.bytes.get()), static_cast<size_t>(piece.size));
     return text;
   }
@@ -137,6 +152,33 @@ TEST_P(Compressed, LinesMayCrossPiecesOfMemory) {
   const auto source = LineSource::open({folder.write("long.txt" + end(), stored(text))});
   ASSERT_EQ(source.size(), static_cast<int64_t>(expected.size()));
   for (int64_t i = source.size() - 1; i >= 0; --i) ASSERT_EQ(source[i], expected[static_cast<size_t>(i)]) << i;
+}
+
+// A megabyte of frames or members, each of as many equal bytes as it can hold.
+TEST_P(Compressed, FilesThatHoldTooMuchAreRefusedBeforeTheyAreInMemory) {
+  const std::string member = is_zstd() ? repeated_zstd('\n', 200) : repeated_gzip_newlines;
+  std::string bomb;
+  while (bomb.size() < 300'000) bomb += member;
+  const auto path = folder.write("bomb.txt" + end(), bomb);
+  const std::initializer_list<std::string> words = {"[open] " + path, "hold more than", "raise max_decompressed_bytes"};
+  const testing::MemoryLimit limit(size_t{150} << 20);
+  expect_error(ErrorKind::bad_file, words, [&] { LineSource::open({path}); });
+  expect_error(ErrorKind::bad_file, words, [&] { json_lines({path}); });
+  expect_error(ErrorKind::bad_file, words, [&] { documents({path})[0]; });
+  expect_error(ErrorKind::bad_file, words, [&] { ByteSource::open({path}, {.decompress = true}); });
+}
+
+TEST_P(Compressed, TheLimitIsAnOptionForAllFilesTogether) {
+  folder.write("a.txt" + end(), stored(std::string(600, 'a') + "\n"));
+  folder.write("b.txt" + end(), stored(std::string(400, 'b')));
+  EXPECT_EQ(LineSource::open({folder.path()}, {.max_decompressed_bytes = 1001}).size(), 2);
+  expect_error(ErrorKind::bad_file, {folder.path("b.txt" + end()), "hold more than 399"},
+               [&] { LineSource::open({folder.path()}, {.max_decompressed_bytes = 1000}); });
+  EXPECT_EQ(documents({folder.path()}, {.max_decompressed_bytes = 601})[0].text.size(), 601u);
+  expect_error(ErrorKind::bad_file, "hold more than 600",
+               [&] { documents({folder.path()}, {.max_decompressed_bytes = 600})[0]; });
+  expect_error(ErrorKind::bad_argument, "max_decompressed_bytes -1",
+               [&] { LineSource::open({folder.path()}, {.max_decompressed_bytes = -1}); });
 }
 
 TEST_P(Compressed, DamagedFilesAreErrorsThatNameThem) {

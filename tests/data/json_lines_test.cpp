@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/data/expect_error.h"
+#include "tests/data/memory_limit.h"
 #include "tests/data/scratch_folder.h"
 
 namespace tessera::data {
@@ -23,6 +24,12 @@ struct Example {
   std::optional<double> weight;
   uint8_t label = 0;
   bool seen = false;
+};
+struct Large {
+  std::string a, b, c, d, e, f, g, h, i, j, k, l;
+};
+struct HasLarge {
+  std::vector<Large> items;
 };
 
 namespace {
@@ -93,6 +100,15 @@ TEST(JsonLines, NumbersThatAreNotFiniteMayBeInUnusedFields) {
   const auto path = folder.write("a.jsonl", "{\"text\": \"a\", \"score\": NaN, \"more\": [-Infinity, Infinity]}");
   EXPECT_EQ(json_lines<Text>({path})[0].text, "a");
   EXPECT_TRUE(std::isnan(json_lines({path})[0].at("score").as_double()));
+}
+
+TEST(JsonLines, WrongItemsTakeNoMemory) {
+  const ScratchFolder folder;
+  std::string line = "{\"items\": [0";
+  for (int i = 0; i < 500'000; ++i) line += ",0";
+  const auto records = json_lines<HasLarge>({folder.write("a.jsonl", line + "]}\n")});
+  const testing::MemoryLimit limit(150'000'000);  // as items the numbers would take 192 million bytes
+  expect_error(ErrorKind::bad_file, "record.items.0: 0 given, expected an object", [&] { records[0]; });
 }
 
 TEST(JsonLines, ErrorsNameLineAndField) {

@@ -111,6 +111,25 @@ TEST(ByteSource, FollowsLinksAndCopiesOutliveTheOriginal) {
   EXPECT_EQ(all(copy), "ABA");
 }
 
+TEST(ByteSource, AFolderThatManyLinksLeadToIsListedOnce) {
+  const ScratchFolder folder;
+  folder.write("in/0/text", "A");
+  folder.write("in/z/text", "Z");
+  fs::create_directory_symlink("z", folder.path("in/latest"));
+  EXPECT_EQ(all(ByteSource::open({folder.path("in")})), "AZ");
+  EXPECT_EQ(ByteSource::open({folder.path("in")}).files()[1].path, folder.path("in/latest/text"));
+  EXPECT_EQ(all(ByteSource::open({folder.path("in/z"), folder.path("in/latest")})), "ZZ");
+  // Two links to the next level at each of 60 levels.
+  for (int level = 0; level < 60; ++level) {
+    const auto name = [](int number) { return "levels/" + std::to_string(number); };
+    fs::create_directories(folder.path(name(level)));
+    for (const char* link : {"/a", "/b"})
+      fs::create_directory_symlink(folder.path(name(level + 1)), folder.path(name(level) + link));
+  }
+  folder.write("levels/60/text", "deep");
+  EXPECT_EQ(all(ByteSource::open({folder.path("levels/30")})), "deep");
+}
+
 TEST(ByteSource, OddPathsAreErrorsThatNameThem) {
   const ScratchFolder folder;
   folder.write("texts/a.txt", "a");

@@ -10,6 +10,7 @@
 
 #include "data/loader.h"
 #include "tests/data/expect_error.h"
+#include "tests/data/memory_limit.h"
 #include "tests/data/scratch_folder.h"
 
 namespace tessera::data::text_source_test {
@@ -48,6 +49,26 @@ TEST(Lines, EndWithNewlinesOrWithTheirFile) {
   expect_error(ErrorKind::bad_argument, {"[read]", "line 5", "[0, 5)"}, [&] { source[5]; });
   EXPECT_EQ(lines({folder.path()}).map([](const std::string& s) { return s.size(); }).batch(2)[1],
             (std::vector<size_t>{1, 0}));
+}
+
+TEST(Lines, EmptyEndsOfFilesAreLeftOut) {
+  const ScratchFolder folder;
+  folder.write("1", "a\n\nb\n\r\n\n");
+  folder.write("2", "\n\n");
+  folder.write("3", "c\n\nd");
+  const auto source = LineSource::open({folder.path()}).without_empty_ends();
+  EXPECT_EQ(all(source), (std::vector<std::string>{"a", "", "b", "c", "", "d"}));
+  EXPECT_EQ(source.where(2), folder.path("1") + ", line 3");
+  EXPECT_EQ(source.where(5), folder.path("3") + ", line 3");
+  expect_error(ErrorKind::bad_file, "no line", [] { LineSource::from_string("\n\r\n").without_empty_ends(); });
+}
+
+TEST(Lines, AnIndexTakesLittleMemoryForEmptyLines) {
+  std::string text(4'000'000, '\n');
+  const testing::MemoryLimit limit(20 * text.size());
+  const auto source = LineSource::from_string(std::move(text));
+  EXPECT_EQ(source.size(), 4'000'000);
+  EXPECT_EQ(source[3'999'999], "");
 }
 
 TEST(Utf8, IsCheckedByTheByte) {

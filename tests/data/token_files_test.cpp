@@ -338,30 +338,15 @@ TEST(TokenFiles, DamagedIndicesAreErrorsThatNameTheFile) {
       {changed([](Index& i) { i.more_sequences = ~uint64_t{0} - 5; }), "it is cut short or damaged"},
       {Index().bytes().substr(0, 80), "and 46 bytes follow"},
       {Index().bytes() + "xx", "it is cut short or damaged"},
-      {changed([](Index& i) {
-         i.sizes = {2, -1, 3};
-       }),
-       "sequence 1 has -1 tokens"},
-      {changed([](Index& i) {
-         i.pointers = {0, 2, 6};
-       }),
+      {changed([](Index& i) { i.sizes = {2, -1, 3}; }), "sequence 1 has -1 tokens"},
+      {changed([](Index& i) { i.pointers = {0, 2, 6}; }),
        "sequence 1 begins at byte 2, and those before it end at byte 4"},
-      {changed([](Index& i) {
-         i.documents = {0, 2, 2};
-       }),
-       "do not go from 0 up to its 3 sequences"},
-      {changed([](Index& i) {
-         i.documents = {1, 2, 3};
-       }),
-       "do not go from 0"},
-      {changed([](Index& i) {
-         i.documents = {0, 4, 3};
-       }),
-       "do not go from 0"},
-      {changed([](Index& i) {
-         i.documents = {0, -1, 3};
-       }),
-       "do not go from 0"},
+      {changed([](Index& i) { i.sizes = {2, 2147483647, 3}, i.pointers = {0, 4, 4294967298}; }),
+       "sequence 1 ends behind the 12 bytes of tokens"},
+      {changed([](Index& i) { i.documents = {0, 2, 2}; }), "do not go from 0 up to its 3 sequences"},
+      {changed([](Index& i) { i.documents = {1, 2, 3}; }), "do not go from 0"},
+      {changed([](Index& i) { i.documents = {0, 4, 3}; }), "do not go from 0"},
+      {changed([](Index& i) { i.documents = {0, -1, 3}; }), "do not go from 0"},
       {changed([](Index& i) { i.documents = {}; }), "do not go from 0"},
   };
   const ScratchFolder folder;

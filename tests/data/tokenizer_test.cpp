@@ -107,8 +107,10 @@ TEST_F(TokenizerTest, EncodesAndDecodes) {
 TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
   const auto found = [](const std::string& pattern, const std::string& text) {
     std::vector<std::string> pieces;
-    for (const auto& [begin, end] : detail::Regex(pattern, "test").matches(text))
+    detail::StepBudget budget(text.size());
+    detail::Regex(pattern, "test").for_each_match(text, budget, [&](size_t begin, size_t end) {
       pieces.push_back(text.substr(begin, end - begin));
+    });
     return pieces;
   };
   using Pieces = std::vector<std::string>;

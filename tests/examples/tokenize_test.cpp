@@ -251,8 +251,13 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   folder.write("tokenizer.json", std::string(small) + " ");
   refused(chosen);
   folder.write("tokenizer.json", small);
+  const std::string made = folder.read("out/tokenize.json");
   folder.write("out/tokenize.json", "{}");
   expect_error(ErrorKind::bad_file, {"made from nothing"}, [&] { tokenize_files(chosen); });
+  std::string state = made;
+  state.replace(state.find("\"tokens\":"), 9, "\"tokens\":4611686018427387904,\"was\":");
+  folder.write("out/tokenize.json", state);
+  expect_error(ErrorKind::bad_file, {"has no number \"tokens\""}, [&] { tokenize_files(chosen); });
   std::filesystem::remove(folder.path("out/tokenize.json"));
   expect_error(ErrorKind::bad_file, {folder.path("out") + ": has tokens-00000.", "no tokenize.json"},
                [&] { tokenize_files(chosen); });
