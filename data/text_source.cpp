@@ -58,6 +58,23 @@ bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
   return mark[0] == 0xef && mark[1] == 0xbb && mark[2] == 0xbf;
 }
 
+// The index of the lines of compressed files, 8 bytes each, may take as much memory as their text.
+void check_lines(const ByteSource& bytes, int64_t max_decompressed_bytes) {
+  int64_t compressed = 0, lines = 0;
+  for (const SourceFile& file : bytes.files()) {
+    if (!detail::is_compressed(file.path)) continue;
+    std::error_code unknown;
+    if (const auto size = std::filesystem::file_size(file.path, unknown); !unknown)
+      compressed += static_cast<int64_t>(size);
+    bytes.scan(file.begin, static_cast<size_t>(file.size),
+               [&](std::span<const uint8_t> piece) { lines += std::count(piece.begin(), piece.end(), '\n'); });
+    if (lines > detail::most_decompressed(max_decompressed_bytes, compressed) / 8)
+      bad_text(file.path, fmt::format("{} compressed bytes hold more than {} lines; if you trust the file, raise "
+                                      "max_decompressed_bytes in the options, or decompress it",
+                                      compressed, detail::most_decompressed(max_decompressed_bytes, compressed) / 8));
+  }
+}
+
 }  // namespace
 
 detail::Utf8Sequence detail::utf8_sequence(std::string_view text, size_t at) {
@@ -97,10 +114,11 @@ void detail::check_tokens(const ByteSource& bytes, int64_t item_size) {
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
 LineSource LineSource::open(const std::vector<std::string>& paths, const TextOptions& options) {
-  return LineSource(ByteSource::open(paths, {.extensions = options.extensions,
-                                             .decompress = true,
-                                             .max_decompressed_bytes = options.max_decompressed_bytes}),
-                    options.check_utf8);
+  ByteSource bytes = ByteSource::open(
+      paths,
+      {.extensions = options.extensions, .decompress = true, .max_decompressed_bytes = options.max_decompressed_bytes});
+  check_lines(bytes, options.max_decompressed_bytes);
+  return LineSource(std::move(bytes), options.check_utf8);
 }
 
 LineSource LineSource::from_string(std::string text, std::string name) {

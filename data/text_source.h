@@ -31,7 +31,8 @@ struct TextOptions {
   std::vector<std::string> extensions = {};  // which files of a folder are read: {".txt"}; empty: every file
   // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.
   bool check_utf8 = true;
-  // As in ByteSourceOptions; of documents, how many bytes each compressed file may hold.
+  // As in ByteSourceOptions; of documents, how many bytes each compressed file may hold. Of lines, compressed files may
+  // hold a line for each 8 of these bytes.
   int64_t max_decompressed_bytes = 0;
 };
 
@@ -41,8 +42,7 @@ struct TextOptions {
 // is read its compressed bytes too, and the time of one pass over all. Where that is too much, decompress the files
 // first: those that are not compressed are mapped, and take 8 bytes a line. Whole documents are decompressed each time
 // one is asked for. A file that is damaged, or that holds more than max_decompressed_bytes, is an Error (bad_file) that
-// names it; .gz needs zlib and .zst libzstd when the
-// library is built.
+// names it; .gz needs zlib and .zst libzstd when the library is built.
 
 // The lines of files, empty ones too, without their line ends (\n or \r\n). A file's last line needs no line end, and
 // no line continues in the next file; a byte order mark at a file's beginning is not part of its first line. Opening
