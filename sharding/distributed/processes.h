@@ -38,11 +38,12 @@ struct ProcessesOptions {
 //   PMI       PMI_RANK, PMI_SIZE               (MPICH, Intel MPI, MVAPICH, and Slurm's --mpi=pmi2)
 //   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_ID
 // The processes meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on
-// this machine, at a port derived from the launcher's job (docs/processes.md says more). If nothing is set, the program
-// has one process and no group. Errors: bad_argument, if a set is partial or contradicts itself (the message names
-// what is missing); inconsistent, if other processes were told another count or have other values of TESSERA_CHECK,
-// TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS; other, "[initialize] ..." with the processes that have not arrived
-// within start_timeout.
+// this machine, at a port derived from the launcher's job. They are separated from other runs by TESSERA_RUN_TOKEN,
+// else by the launcher's job (docs/processes.md has more, under "Security"). If nothing is set, the program has one
+// process and no group. Errors: bad_argument, if a set is partial or contradicts itself (the message names what is
+// missing); inconsistent, if other processes were told another count, have another token, or other values of
+// TESSERA_CHECK, TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS; other, "[initialize] ..." with the processes that
+// have not arrived within start_timeout.
 //
 // At exit a process waits for the others, which may still compute; it never waits for one that is lost.
 void initialize(ProcessesOptions options = {});
