@@ -358,17 +358,22 @@ void add_tokenizers(std::vector<Case>& all) {
       few);
   tokenizer("Deep", deep, few);
 
-  text_of("OneWord", tokenizer_json(""), [](size_t n) { return repeated("a", n / 4); });
+  text_of("OneWord", tokenizer_json(""), [](size_t n) { return repeated("a", n); });
   text_of("ManyWords", tokenizer_json(R"("pre_tokenizer": {"type": "WhitespaceSplit"}, )"),
-          [](size_t n) { return repeated("aba bab ", n / 4); });
+          [](size_t n) { return repeated("aba bab ", n); });
   text_of("Spaces", tokenizer_json(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "!"}, )"),
-          [](size_t n) { return repeated(" ", n / 4); });
+          [](size_t n) { return repeated(" ", n); });
   text_of("Compatible",
           tokenizer_json(normalizers(R"({"type": "NFKD"})") + R"("pre_tokenizer": {"type": "WhitespaceSplit"}, )",
                          few_tokens, few_merges),
-          [](size_t n) { return repeated("\u1d43", n / 4); });  // a small a above the line, which becomes an a
+          [](size_t n) { return repeated("\u1d43", n); });  // a small a above the line, which becomes an a
   text_of("GPT2Words", tokenizer_json(R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, )"),
-          [](size_t n) { return repeated("a", n / 4); });
+          [](size_t n) { return repeated("a", n); });
+  text_of("ManyMarks", tokenizer_json(normalizers(R"({"type": "NFC"})"), R"({"a": 0, "\u0301": 1})", ""),
+          [](size_t n) { return "a" + repeated("\u0301", n); });
+  text_of("AddedTokens",
+          tokenizer_json(R"("added_tokens": [{"id": 6, "content": "a", "lstrip": true, "rstrip": true}], )"),
+          [](size_t n) { return repeated("a ", n); });
 
   const auto folder = [&](const char* name, const Make& vocabulary, const Make& merges) {
     all.push_back({std::string("Folder") + name, [=](const ScratchFolder& files, size_t bytes) -> Reading {
