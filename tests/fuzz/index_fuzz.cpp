@@ -1,4 +1,4 @@
-// Any text as Hugging Face's index: every file that is accepted lies beside the index, else there is one Error.
+// Reads any text as Hugging Face's index: each file of an accepted index is in its folder, else there is one Error.
 #include <cstdlib>
 #include <string_view>
 

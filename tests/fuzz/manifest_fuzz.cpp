@@ -1,4 +1,5 @@
-// Any text as manifest.json and as state.json: what is read is written and read again alike, else there is one Error.
+// Reads any text as manifest.json and state.json.
+// Accepted text reads the same when written back, else there is one Error.
 #include <cstdlib>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: every tensor that the reader accepts is read whole, else there is one Error.
+// Reads any bytes as a safetensors file: all values of accepted tensors can be read, else there is one Error.
 #include <sys/mman.h>
 #include <unistd.h>
 

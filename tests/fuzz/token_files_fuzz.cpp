@@ -1,4 +1,5 @@
-// Any bytes as a file of tokens and as Megatron's index: what is accepted is read whole, else there is one Error.
+// Reads any bytes as a file of tokens and as Megatron's index.
+// All tokens of accepted files can be read, alone and by documents, else there is one Error.
 #include <string>
 #include <vector>
 
@@ -8,7 +9,7 @@
 
 namespace {
 
-// All tokens, and by documents, which together are all tokens up to where the index ends.
+// Reads all tokens, and all documents, which together have the same tokens.
 void read(const std::string& path, tessera::data::TokenFormat format, size_t size) {
   using namespace tessera::data;
   try {
@@ -30,7 +31,7 @@ void read(const std::string& path, tessera::data::TokenFormat format, size_t siz
 
 }  // namespace
 
-// The first byte says which; before an index come the bytes of its tokens.
+// The first byte selects the format. The bytes of the tokens precede those of an index.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tessera::data::TokenFormat;
   if (size < 2) return 0;

@@ -1,4 +1,4 @@
-// Any text as a tokenizer.json: one that is accepted makes tokens of a text and text of them, else there is one Error.
+// Reads any text as tokenizer.json: an accepted tokenizer encodes a text and decodes it, else there is one Error.
 #include <cstdlib>
 #include <string>
 #include <string_view>
