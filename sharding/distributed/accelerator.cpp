@@ -29,7 +29,8 @@ c10::Device parsed(const std::string& name) try { return c10::Device(name); } ca
 std::string load_cuda() {
   Dl_info c10{};
   const void* const* allocator = reinterpret_cast<const void* const*>(c10::GetAllocator(c10::kCPU));
-  if (!dladdr(*allocator, &c10)) return "LibTorch is linked statically";
+  const bool is_known = dladdr(*allocator, &c10) && std::filesystem::path(c10.dli_fname).has_parent_path();
+  if (!is_known) return "LibTorch is linked statically";
   const auto path = std::filesystem::path(c10.dli_fname).parent_path() / "libtorch_cuda.so";
   return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) ? "" : dlerror();
 }

@@ -11,6 +11,7 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/distributed/control_plane.h"
+#include "sharding/distributed/heartbeat.h"
 
 namespace tessera::detail {
 namespace {
@@ -81,7 +82,7 @@ void refuse_difference(const char* verb, const std::vector<std::string>& texts, 
     const auto [first, other] = first_difference(texts[0], texts[p]);
     fail(ErrorKind::inconsistent, verb,
          "process {} has {}, process {} has {}. All processes must run the same program with the same arguments.",
-         processes[0], first, processes[p], other);
+         processes[0], cut_text(first), processes[p], cut_text(other));
   }
 }
 
@@ -133,10 +134,10 @@ bool Votes::all(bool yes) { return texts(yes ? "yes" : "no").empty() && yes; }
 
 void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
   const std::vector<std::string> all = texts(mine);
-  if (all.empty()) return;
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& text) { return text != all[0]; });
-  fail(ErrorKind::inconsistent, verb_, "{}: process 0 has {}, process {} has {}. {}", what_, all[0],
-       other - all.begin(), *other, what_to_do);
+  if (other == all.end()) return;  // a hash alone may differ, if a process sends a wrong one
+  fail(ErrorKind::inconsistent, verb_, "{}: process 0 has {}, process {} has {}. {}", what_, cut_text(all[0]),
+       other - all.begin(), cut_text(*other), what_to_do);
 }
 
 std::vector<std::string> Votes::texts(const std::string& mine) {

@@ -12,7 +12,8 @@ struct Waiting;
 
 // Compares this process's text, line by line, with those of all other processes, which call this at the same place.
 // Error (inconsistent), the same on all processes: it begins with `verb` and shows the first line that differs, as both
-// processes have it. Costs 16 bytes from each process to each. Does nothing if `processes` is 1.
+// processes have it, up to max_message_bytes of each. Costs 16 bytes from each process to each. Does nothing if
+// `processes` is 1.
 void check_agreement(const char* verb, int processes, const std::string& text);
 // The same among these processes, in ascending order, of which this is one; others may be elsewhere in the program.
 void check_agreement(const Waiting& waiting, const std::vector<int>& processes, const std::string& text);

@@ -55,5 +55,19 @@ TEST(Consensus, ATextEndsWithItsRow) {
   }
 }
 
+TEST(Consensus, AnErrorShowsNoMoreThanAMessageOfEachText) {
+  if (process_count() < 2) GTEST_SKIP() << "needs 2 processes";
+  const std::string mine(process_index() == last_process() ? 100000 : 10, 'x');
+  for (const std::string& message :
+       {testing::error_of(ErrorKind::inconsistent, [&] { check_agreement("test", process_count(), mine); }),
+        testing::error_of(ErrorKind::inconsistent, [&] {
+          static Votes votes("test", "a comparison");
+          votes.check_same(mine, "Nothing to do.");
+        })}) {
+    EXPECT_NE(message.find(std::string(4096, 'x') + "."), std::string::npos);
+    EXPECT_LT(message.size(), 4096 + 300);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::detail::consensus_test

@@ -15,7 +15,12 @@ for ((left = n; left > 0; --left)); do
   status=$?
   if ((status > 0 && failure == 0)); then
     failure=$status
-    { sleep 10; kill -KILL "${pids[@]}"; } >/dev/null 2>&1 &
+    {
+      sleep 10
+      for pid in "${pids[@]}"; do  # the number of one that has ended may be another process's by now
+        grep -q "^PPid:[[:space:]]*$$\$" "/proc/$pid/status" && kill -KILL "$pid"
+      done
+    } >/dev/null 2>&1 &
     ender=$!
     disown
   fi
