@@ -294,7 +294,7 @@ void check_length(size_t bytes, const char* verb) {
     fail(ErrorKind::bad_argument, verb, fmt::format("{} bytes of text, expected fewer than 2^31. Split it.", bytes));
 }
 
-// How many characters of a text begin before a byte.
+// How many characters of a text begin before a byte. Fastest if each byte is a little behind the last one.
 class CharacterCounts {
  public:
   explicit CharacterCounts(std::string_view text) : text_(text) {
@@ -306,22 +306,27 @@ class CharacterCounts {
     }
     before_blocks_.push_back(count);
   }
-  int64_t before(int32_t byte) const {
-    const size_t i = static_cast<size_t>(byte) / block;
-    return before_blocks_[i] + in(i * block, static_cast<size_t>(byte));
+  int64_t before(int32_t byte) {
+    const auto end = static_cast<size_t>(byte);
+    if (end < at_ || end - at_ > block) at_ = end - end % block, count_ = before_blocks_[end / block];
+    for (; at_ < end; ++at_) count_ += begins_character(text_[at_]);
+    return count_;
   }
 
  private:
   static constexpr size_t block = 64;  // counted in a few vector operations
 
+  static bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
   int32_t in(size_t begin, size_t end) const {
     int32_t count = 0;
-    for (size_t i = begin; i < end; ++i) count += (text_[i] & 0xC0) != 0x80;
+    for (size_t i = begin; i < end; ++i) count += begins_character(text_[i]);
     return count;
   }
 
   std::string_view text_;
   std::vector<int32_t> before_blocks_;
+  size_t at_ = 0;
+  int32_t count_ = 0;  // before at_
 };
 
 // White space at the ends of a byte-level token does not count.
@@ -350,7 +355,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
   check_length(text.size(), "Tokenizer.encode");
   WordMemos::Loan memo(parts.memos);
   StepBudget budget(text.size());
-  const CharacterCounts characters(text);
+  CharacterCounts characters(text);
   Encoding result;
   const auto add_special = [&](const std::vector<int32_t>& ids) {
     if (!options.add_special_tokens) return;

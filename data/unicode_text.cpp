@@ -196,6 +196,16 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
 struct Regex::Compiled {
   std::unique_ptr<icu::RegexPattern> pattern;
   std::string text, where;
+
+  [[noreturn]] void refuse(UErrorCode error, const StepBudget& budget) const {
+    const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
+                      : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
+                                                         : u_errorName(error);
+    fail(ErrorKind::bad_file, "Tokenizer",
+         fmt::format("{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an "
+                     "expression with fewer ways to match.",
+                     where, budget.text_bytes(), shortened(text), why));
+  }
 };
 
 namespace {
@@ -316,24 +326,15 @@ void Regex::for_each_match(std::string_view text, StepBudget& budget,
     matcher->setMatchCallback(on_tick, &budget, error);
     matcher->setFindProgressCallback(on_attempt, &budget, error);
     matcher->reset(&utext);
-    int64_t last = -1;
+    int64_t last_end = -1;
     while (matcher->find(error) && U_SUCCESS(error)) {
       const int64_t begin = matcher->start64(error), end = matcher->end64(error);
-      if (begin < end || begin != last) visit(static_cast<size_t>(begin), static_cast<size_t>(end));
-      if (begin < end || begin != last) last = end;
+      if (begin == end && begin == last_end) continue;
+      visit(static_cast<size_t>(begin), static_cast<size_t>(end));
+      last_end = end;
     }
   }
-  if (U_FAILURE(error)) refuse(error, budget);
-}
-
-void Regex::refuse(int error, const StepBudget& budget) const {
-  const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
-                    : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
-                                                       : u_errorName(static_cast<UErrorCode>(error));
-  fail(ErrorKind::bad_file, "Tokenizer",
-       fmt::format("{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an expression "
-                   "with fewer ways to match.",
-                   compiled_->where, budget.text_bytes(), shortened(compiled_->text), why));
+  if (U_FAILURE(error)) compiled_->refuse(error, budget);
 }
 
 }  // namespace tessera::data::detail

@@ -72,7 +72,6 @@ class Regex {
 
  private:
   struct Compiled;
-  [[noreturn]] void refuse(int error, const StepBudget& budget) const;
   std::unique_ptr<const Compiled> compiled_;
 };
 
