@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "data/file_watch.h"
@@ -36,8 +37,14 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
   auto contents = std::make_shared<Contents>(path, names);
   if (names.empty()) bad_rows(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
   for (const std::string& name : names) {
-    if (!contents->file.contains(name))
-      bad_rows(path, fmt::format("no tensor \"{}\"; it has {}", name, fmt::join(contents->file.names(), ", ")));
+    if (!contents->file.contains(name)) {
+      constexpr size_t most = 20;  // more names hide the error
+      std::vector<std::string> known = contents->file.names();
+      const bool has_more = known.size() > most;
+      known.resize(std::min(known.size(), most));
+      bad_rows(path,
+               fmt::format("no tensor \"{}\"; it has {}{}", name, fmt::join(known, ", "), has_more ? ", ..." : ""));
+    }
     const Shape& shape = contents->file.info(name).shape;
     if (shape.empty()) bad_rows(path, "\"" + name + "\" is a scalar, expected rows along its first dim");
     if (&name != &names.front() && shape.front() != contents->rows) {

@@ -21,8 +21,9 @@ class StepBudget {
     growth_ -= to - from;
   }
 
-  // Counts 10,000 steps of ICU's regular expressions, or one place at which they were tried. Returns false if the limit
-  // is reached: of steps, or of this thread's CPU time.
+  // Counts 10,000 steps of ICU's regular expressions, or one place at which an expression was tried. Returns false if a
+  // limit is reached: 1,000 times 10,000 steps and one more for each 500 bytes; or 1 s and 4 microseconds for each byte
+  // of this thread's CPU time, with the time of the other steps.
   bool tick() { return --ticks_ >= 0 && has_time(); }
   bool attempt() { return ++attempts_ % attempts_between_looks != 0 || has_time(); }
 

@@ -31,7 +31,8 @@ class TokenizerTrainer {
   // special token that is empty or given twice; bad_file: a pattern that cannot be read, a build without ICU.
   explicit TokenizerTrainer(const TokenizerTrainerOptions& options);
 
-  // Error (bad_argument): text that is not UTF-8. Special tokens in it are text.
+  // Errors: text that is not UTF-8 or has 2^31 bytes or more (bad_argument); a pattern that takes too long (bad_file).
+  // Special tokens in it are text.
   void add(std::string_view text);
 
   // The text of a tokenizer.json, for a file that Tokenizer and Hugging Face's `tokenizers` open.

@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (begin < 0 || end < begin || end > static_cast<int64_t>(text.size())) std::abort();
     tokenizer.decode(encoding.ids);
   } catch (const Error& error) {
-    if (error.kind() != (is_open ? ErrorKind::bad_argument : ErrorKind::bad_file)) std::abort();
+    // A text is refused for itself, or for a step of the file that takes too much.
+    if (error.kind() != ErrorKind::bad_file && !(is_open && error.kind() == ErrorKind::bad_argument)) std::abort();
   }
   return 0;
 }
