@@ -34,9 +34,9 @@ std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, cons
 }
 
 int64_t most_decompressed(int64_t max_bytes, int64_t compressed) {
-  // Repetitive logs and tables reach 1:200; what zlib makes of zeros is 1:1000, and a few bytes of zstd can hold any
-  // number of them.
-  constexpr int64_t usual_ratio = 200, of_any = 16 << 20;
+  // Logs and tables are compressed to a tenth or a thirtieth, zeros by zlib to a thousandth; and a few bytes of zstd can
+  // hold any number of them.
+  constexpr int64_t usual_ratio = 50, of_any = 8 << 20;
   if (max_bytes < 0)
     fail(ErrorKind::bad_argument, "open", fmt::format("max_decompressed_bytes {}, expected 0 or more", max_bytes));
   return max_bytes ? max_bytes : usual_ratio * compressed + of_any;

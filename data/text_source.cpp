@@ -58,8 +58,9 @@ bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
   return mark[0] == 0xef && mark[1] == 0xbb && mark[2] == 0xbf;
 }
 
-// The index of the lines of compressed files, 8 bytes each, may take as much memory as their text.
+// The index of the lines of compressed files, 8 bytes each, may take half as much memory as their text.
 void check_lines(const ByteSource& bytes, int64_t max_decompressed_bytes) {
+  constexpr int64_t bytes_per_line = 16;
   int64_t compressed = 0, lines = 0;
   for (const SourceFile& file : bytes.files()) {
     if (!detail::is_compressed(file.path)) continue;
@@ -68,10 +69,10 @@ void check_lines(const ByteSource& bytes, int64_t max_decompressed_bytes) {
       compressed += static_cast<int64_t>(size);
     bytes.scan(file.begin, static_cast<size_t>(file.size),
                [&](std::span<const uint8_t> piece) { lines += std::count(piece.begin(), piece.end(), '\n'); });
-    if (lines > detail::most_decompressed(max_decompressed_bytes, compressed) / 8)
+    if (lines > detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line)
       bad_text(file.path, fmt::format("{} compressed bytes hold more than {} lines; if you trust the file, raise "
                                       "max_decompressed_bytes in the options, or decompress it",
-                                      compressed, detail::most_decompressed(max_decompressed_bytes, compressed) / 8));
+                                      compressed, detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line));
   }
 }
 

@@ -32,7 +32,7 @@ struct TextOptions {
   // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.
   bool check_utf8 = true;
   // As in ByteSourceOptions; of documents, how many bytes each compressed file may hold. Of lines, compressed files may
-  // hold a line for each 8 of these bytes.
+  // hold a line for each 16 of these bytes.
   int64_t max_decompressed_bytes = 0;
 };
 

@@ -459,8 +459,6 @@ void add_texts(std::vector<Case>& all) {
   const auto lines = [&](const char* name, const std::string& file, const Make& make) {
     all.push_back(of_file(std::string("Lines") + name, file, make, read_lines));
     all.push_back(of_file(std::string("Document") + name, file, make, read_document));
-    // 200 bytes of text for each compressed byte are usual (data/source.h), as well as a line or an index of that size.
-    if (!file.ends_with(".txt")) all.back().max_megabytes = (all.end() - 2)->max_megabytes = 500;
   };
   lines("Empty", "a.txt", [](size_t n) { return repeated("\n", n); });
   lines("Long", "a.txt", [](size_t n) { return repeated("a", n); });
