@@ -21,8 +21,8 @@ struct ByteSourceOptions {
   // opened, one file after the other, and stays there whole as long as the source lives, so that any byte is at hand.
   // Needs zlib or libzstd.
   bool decompress = false;
-  // How many bytes the compressed files may hold together; more is an Error before they are in memory. 0: 50 for each
-  // compressed byte, and 8 MiB. Raise it for files of yours that compress better.
+  // How many bytes the compressed files may hold together; more is an Error before they are in memory. 0: 40 for each
+  // compressed byte, and 4 MiB. Raise it for files of yours that compress better.
   int64_t max_decompressed_bytes = 0;
 };
 

@@ -17,7 +17,7 @@ namespace tessera::limits_test {
 namespace {
 
 constexpr size_t input_bytes = 1'000'000;
-constexpr double max_seconds = 5;
+constexpr double max_megabytes = 100, max_seconds = 5;
 
 struct Outcome {
   double megabytes = 0, seconds = 0;  // peak of memory, and CPU
