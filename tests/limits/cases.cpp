@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <boost/crc.hpp>
+#include <boost/json/value.hpp>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "nn/tree/tree_scalars.h"
 #include "sharding/distributed/heartbeat.h"
 #include "sharding/distributed/launcher_environment.h"
+#include "sharding/files/json.h"
 #include "sharding/files/safetensors.h"
 
 namespace tessera::limits_test {
@@ -71,6 +73,22 @@ Case of_file(std::string name, const std::string& file, Make make, Read read) {
   return {std::move(name), [=](const ScratchFolder& folder, size_t bytes) -> Reading {
             return [read, path = folder.write(file, make(bytes))] { read(path); };
           }};
+}
+
+// JSON itself takes at most 33 times its size (SECURITY.md): 24 bytes for each value, twice while an array grows.
+void add_json(std::vector<Case>& all) {
+  const auto json = [&](const char* name, const Make& items) {
+    all.push_back(
+        of_text(std::string("Json") + name, items, [](const std::string& text) { parse_json(text, "test", "text"); }));
+    all.back().max_megabytes = 33;
+  };
+  const auto array_of = [](std::string_view item) { return [=](size_t n) { return "[" + repeated(item, n) + "0]"; }; };
+  json("Digits", array_of("0,"));
+  json("EmptyObjects", array_of("{},"));
+  json("SmallArrays", array_of("[0],"));
+  json("SmallObjects", array_of(R"({"":0},)"));
+  json("EmptyTexts", array_of(R"("",)"));
+  json("Keys", [](size_t n) { return "{" + listed(n, [](size_t i) { return fmt::format(R"("{}":0)", i); }) + "}"; });
 }
 
 void add_safetensors(std::vector<Case>& all) {
@@ -594,6 +612,7 @@ void add_messages(std::vector<Case>& all) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
+  add_json(all);
   add_safetensors(all);
   add_checkpoints(all);
   add_configs(all);

@@ -16,6 +16,7 @@ using Reading = std::function<void()>;
 struct Case {
   std::string name;
   std::function<Reading(const data::ScratchFolder&, size_t bytes)> prepare;
+  double max_megabytes = 100;
 
   friend std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
 };
