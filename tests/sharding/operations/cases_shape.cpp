@@ -62,7 +62,7 @@ std::vector<Case> copies() {
 // the index is moved until all elements exist.
 int64_t first(Tensors x, int64_t dim, int64_t size) {
   const int64_t start = x[1][dim].item<int64_t>(), all = x[0].size(dim);
-  return std::clamp<int64_t>(start < 0 ? start + all : start, 0, all - size);
+  return std::min(std::max<int64_t>(start < 0 ? start + all : start, 0), all - size);  // below 0: LibTorch refuses it
 }
 
 std::vector<Case> parts() {
