@@ -377,7 +377,7 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--shard-state data+data", "shard_state: \"data\" given twice", 1);
   expect_error("--warmup 10", "warmup", 1);
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
-  expect_error("--svg " + folder_.path("nowhere/loss.svg"), "the file cannot be written", 1);
+  expect_error("--svg " + folder_.path("nowhere/loss.svg"), "it cannot be written to", 1);
   expect_error("--tensorboard " + text_, "the folder cannot be made", 1);
   expect_error("--profile " + text_, "the folder cannot be made", 1);
 }
