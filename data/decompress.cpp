@@ -34,7 +34,7 @@ std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, cons
 }
 
 int64_t most_decompressed(int64_t max_bytes, int64_t compressed) {
-  // Logs and tables are compressed to a tenth or a thirtieth, zeros by zlib to a thousandth; and a few bytes of zstd can
+  // Logs and tables are compressed to a tenth or a thirtieth, zeros by zlib to a thousandth. A few bytes of zstd can
   // hold any number of them.
   constexpr int64_t usual_ratio = 40, of_any = 4 << 20;
   if (max_bytes < 0)

@@ -70,9 +70,10 @@ void check_lines(const ByteSource& bytes, int64_t max_decompressed_bytes) {
     bytes.scan(file.begin, static_cast<size_t>(file.size),
                [&](std::span<const uint8_t> piece) { lines += std::count(piece.begin(), piece.end(), '\n'); });
     if (lines > detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line)
-      bad_text(file.path, fmt::format("{} compressed bytes hold more than {} lines; if you trust the file, raise "
-                                      "max_decompressed_bytes in the options, or decompress it",
-                                      compressed, detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line));
+      bad_text(file.path,
+               fmt::format("{} compressed bytes hold more than {} lines; if you trust the file, raise "
+                           "max_decompressed_bytes in the options, or decompress it",
+                           compressed, detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line));
   }
 }
 

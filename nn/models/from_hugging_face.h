@@ -26,10 +26,11 @@ CausalLm from_hugging_face(const std::filesystem::path& folder, const FromHuggin
 
 // Writes config.json and the weights, without padding, so that transformers' AutoModelForCausalLM.from_pretrained reads
 // them. With `from`, the folder that the model was read from, these files are copied from it: config.json, the
-// tokenizer's (tokenizer.json, tokenizer.model, vocab, merges, added_tokens, special_tokens_map, chat_template),
-// generation_config.json, README.md, LICENSE, NOTICE and USE_POLICY.md. No other file is: no Python code, and no key
-// `auto_map` that names such code. Error (bad_file) if one of the files is a link that leads out of the folder; links of
-// a snapshot in a Hugging Face cache lead to its blobs. On processes and with large models as save_hugging_face
+// tokenizer's (tokenizer.json, tokenizer_config, tokenizer.model, vocab, merges, added_tokens, special_tokens_map,
+// chat_template), generation_config.json, README.md, LICENSE, NOTICE and USE_POLICY.md. No other file is copied: no
+// Python code, and no key `auto_map` that names such code. Error (bad_file) if one of the files is a link that leads
+// out of the folder; links of a snapshot in a Hugging Face cache lead to its blobs. On processes and with large models
+// as save_hugging_face
 // (nn/checkpoint/hugging_face.h).
 void save_hugging_face(const std::filesystem::path& folder, const CausalLm& model,
                        const std::optional<std::filesystem::path>& from = {});

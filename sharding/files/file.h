@@ -65,7 +65,7 @@ class File {
 };
 
 // The file's whole text. Error (bad_file) if it is missing, not a regular file, or larger than `most` bytes: by default
-// 64 MiB, several times the largest manifest or tokenizer.json in use.
+// 64 MiB, several times the largest manifest in use.
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 26);
 
 // Creates or replaces a file, which is written as path.partial first, so that a reader finds the old text or the new

@@ -37,7 +37,7 @@ class JsonPart {
   JsonPart at_or_null(std::string_view key) const;
   size_t length() const;  // of an array
   JsonPart item(size_t i) const;
-  // All items of an array as JsonPart, and all members of an object as pairs of std::string and JsonPart, one at a time.
+  // Items of an array as JsonPart, and members of an object as pairs of std::string and JsonPart, one at a time.
   auto items() const {
     return std::views::iota(size_t{0}, length()) |
            std::views::transform([part = *this](size_t i) { return part.item(i); });
