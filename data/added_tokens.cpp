@@ -11,7 +11,7 @@ void AddedTokens::add(std::string spelled, const AddedToken& token) {
   if (!spelled.empty()) spelled_.push_back({std::move(spelled), &token});
 }
 
-// Of several with one spelling the first that was added is kept.
+// The first token that was added is kept of several with one spelling.
 void AddedTokens::sort() {
   std::stable_sort(spelled_.begin(), spelled_.end(),
                    [](const Spelled& a, const Spelled& b) { return a.text < b.text; });

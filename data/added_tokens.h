@@ -47,7 +47,7 @@ class AddedTokens {
   const Spelled* at(std::string_view text) const;
 
   std::vector<Spelled> spelled_;  // in the order of their bytes
-  // Of those that begin with a byte, the range in spelled_.
+  // The range in spelled_ of the tokens that begin with a byte.
   std::array<std::pair<int32_t, int32_t>, 256> by_first_ = {};
 };
 

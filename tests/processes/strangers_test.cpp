@@ -1,4 +1,4 @@
-// Who does not belong to a run: what reaches its store, and at which addresses the run listens at all.
+// Programs outside a run: they cannot end it by writing to its store, and a run on loopback does not listen for them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
