@@ -33,10 +33,10 @@ std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, cons
   return pieces;
 }
 
-int64_t most_decompressed(int64_t max_bytes, int64_t compressed) {
+int64_t most_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any) {
   // Logs and tables are compressed to a tenth or a thirtieth, zeros by zlib to a thousandth. A few bytes of zstd can
   // hold any number of them.
-  constexpr int64_t usual_ratio = 40, of_any = 4 << 20;
+  constexpr int64_t usual_ratio = 40;
   if (max_bytes < 0)
     fail(ErrorKind::bad_argument, "open", fmt::format("max_decompressed_bytes {}, expected 0 or more", max_bytes));
   return max_bytes ? max_bytes : usual_ratio * compressed + of_any;

@@ -25,9 +25,9 @@ bool is_compressed(const std::string& path);
 // libzstd; more than `most` bytes, before these are in memory.
 std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path, int64_t most);
 
-// `max_bytes` of the options (data/source.h), or its default for files of this many compressed bytes. Error
-// (bad_argument): it is negative.
-int64_t most_decompressed(int64_t max_bytes, int64_t compressed);
+// `max_bytes` of the options (data/source.h), or its default for files of this many compressed bytes, of
+// which `of_any` are free. Error (bad_argument): it is negative.
+int64_t most_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any = 4 << 20);
 
 // Of either library; `emit` takes each piece. In a build without it, an Error that says what to install.
 using Emit = std::function<void(DecompressedPiece)>;

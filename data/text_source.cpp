@@ -39,7 +39,8 @@ void check_text(std::string_view text, const std::string& where) {
 
 std::string decompressed_text(const std::string& compressed, const std::string& path, int64_t max_bytes) {
   const std::span bytes(reinterpret_cast<const uint8_t*>(compressed.data()), compressed.size());
-  const int64_t most = detail::most_decompressed(max_bytes, static_cast<int64_t>(compressed.size()));
+  constexpr int64_t of_any = 256 << 10;  // of each document: thousands of tiny files must not hold many gigabytes
+  const int64_t most = detail::most_decompressed(max_bytes, static_cast<int64_t>(compressed.size()), of_any);
   auto pieces = detail::decompressed(bytes, path, most);
   size_t size = 0;
   for (const auto& piece : pieces) size += static_cast<size_t>(piece.size);

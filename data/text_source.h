@@ -31,8 +31,8 @@ struct TextOptions {
   std::vector<std::string> extensions = {};  // which files of a folder are read: {".txt"}; empty: every file
   // Whether bytes that are not UTF-8 are an Error that names the file and the byte; else they are part of the record.
   bool check_utf8 = true;
-  // As in ByteSourceOptions; of documents, how many bytes each compressed file may hold. In `lines`, compressed
-  // files may hold one line for each 16 bytes of the limit.
+  // As in ByteSourceOptions; of documents, how many bytes each compressed file may hold (0: 40 for each compressed byte,
+  // and 256 KiB). In `lines`, compressed files may hold one line for each 16 bytes of the limit.
   int64_t max_decompressed_bytes = 0;
 };
 

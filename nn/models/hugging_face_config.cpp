@@ -81,6 +81,15 @@ int64_t size_or(const JsonPart& config, const char* key, int64_t otherwise) {
   return config.has(key) ? size_in(config, key) : otherwise;
 }
 
+double above_zero(const JsonPart& part) {
+  const double number = part.number();
+  if (!(number > 0)) part.refuse_type("a number above 0");
+  return number;
+}
+double above_zero_or(const JsonPart& config, const char* key, double otherwise) {
+  return config.has(key) ? above_zero(config.at(key)) : otherwise;
+}
+
 // ---- rotary positions
 
 double yarn_attention_factor(const JsonPart& rope, double factor) {
@@ -112,21 +121,21 @@ RotaryScaling scaling_of(const JsonPart& config, const JsonPart& rope, int64_t p
   RotaryScaling scaling{.factor = 1, .original_positions = original_positions_of(config, rope, type, positions)};
   const double stretch = static_cast<double>(positions) / scaling.original_positions;
   if (type == "linear") {
-    scaling.kind = RotaryScaling::linear, scaling.factor = rope.at("factor").number();
+    scaling.kind = RotaryScaling::linear, scaling.factor = above_zero(rope.at("factor"));
   } else if (type == "llama3") {
-    scaling.kind = RotaryScaling::llama3, scaling.factor = rope.at("factor").number();
+    scaling.kind = RotaryScaling::llama3, scaling.factor = above_zero(rope.at("factor"));
     scaling.low_frequency = rope.at("low_freq_factor").number();
     scaling.high_frequency = rope.at("high_freq_factor").number();
   } else if (type == "yarn") {
     scaling.kind = RotaryScaling::yarn;
-    scaling.factor = rope.number("factor", stretch);
+    scaling.factor = above_zero_or(rope, "factor", stretch);
     scaling.beta_fast = rope.number("beta_fast", 32), scaling.beta_slow = rope.number("beta_slow", 1);
     scaling.attention_factor = yarn_attention_factor(rope, scaling.factor);
     scaling.truncate = rope.flag("truncate", true);
   } else if (type == "dynamic") {
-    scaling.kind = RotaryScaling::dynamic, scaling.factor = rope.at("factor").number();
+    scaling.kind = RotaryScaling::dynamic, scaling.factor = above_zero(rope.at("factor"));
   } else if (type == "longrope") {
-    scaling.kind = RotaryScaling::longrope, scaling.factor = rope.number("factor", stretch);
+    scaling.kind = RotaryScaling::longrope, scaling.factor = above_zero_or(rope, "factor", stretch);
     scaling.short_factors = factors_of(rope.at("short_factor"), head_dim);
     scaling.long_factors = factors_of(rope.at("long_factor"), head_dim);
     if (rope.has("attention_factor")) scaling.attention_factor = rope.at("attention_factor").number();
@@ -142,13 +151,14 @@ RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
   if (is_new && config.has("rope_scaling"))
     config.at("rope_scaling").refuse("given beside rope_parameters, expected one of the two.");
   const char* key = is_new ? "rope_parameters" : "rope_scaling";
-  const double base = config.number("rope_theta", c.family == DecoderFamily::mixtral ? 1e6 : 10000);
+  const double base = above_zero_or(config, "rope_theta", c.family == DecoderFamily::mixtral ? 1e6 : 10000);
   if (!config.has(key)) return {.base = base};
   const JsonPart rope = config.at(key);
   for (const JsonPart& part : {config, rope})
     if (part.number("partial_rotary_factor", 1) != 1)
       part.at("partial_rotary_factor").refuse("is not supported in this family, expected 1.");
-  return {.base = rope.number("rope_theta", base), .scaling = scaling_of(config, rope, c.positions, c.head_dim)};
+  return {.base = above_zero_or(rope, "rope_theta", base),
+          .scaling = scaling_of(config, rope, c.positions, c.head_dim)};
 }
 
 // ---- windows
@@ -189,7 +199,7 @@ void read_gpt2(const JsonPart& config, DecoderConfig& c) {
   if (c.embed % c.heads) config.at("n_head").refuse(fmt::format("expected a divisor of {}.", c.embed));
   c.head_dim = c.embed / c.heads;
   c.mlp = size_or(config, "n_inner", 4 * c.embed);
-  c.eps = config.number("layer_norm_epsilon", 1e-5);
+  c.eps = above_zero_or(config, "layer_norm_epsilon", 1e-5);
   c.activation = activation_of(config, "activation_function", "gelu_new");
   c.attention_bias = c.output_bias = c.mlp_bias = true;
   c.tied = config.flag("tie_word_embeddings", true);
@@ -239,7 +249,7 @@ void read_rotary(const JsonPart& config, DecoderConfig& c) {
   c.positions = size_or(config, "max_position_embeddings", 2048);
   c.head_dim = size_or(config, "head_dim", c.family == gemma2 ? 256 : c.family == qwen3 ? 128 : c.embed / c.heads);
   c.mlp = size_in(config, "intermediate_size");
-  c.eps = config.number("rms_norm_eps", c.family == mixtral ? 1e-5 : 1e-6);
+  c.eps = above_zero_or(config, "rms_norm_eps", c.family == mixtral ? 1e-5 : 1e-6);
   if (c.family == gemma2)
     read_gemma2(config, c);
   else

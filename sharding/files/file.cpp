@@ -35,6 +35,8 @@ std::string_view advice(int error) {
       return "Check the path.";
     case EIO:
       return "The disk is failing: check it.";
+    case ELOOP:
+      return "Remove the link, or give another path: a link is not written through.";
     case EMFILE:
     case ENFILE:
       return "Close files, or raise the limit on how many are open (ulimit -n).";
