@@ -66,7 +66,7 @@ Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report r
     : svg_(files.svg), page_(files.report), curve_(curve), report_(std::move(report)) {
   if (!files.json_lines.empty()) {
     const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
-    if (goes_on) replace_file(files.json_lines, rows_to_keep(files.json_lines, steps_done));
+    if (goes_on) write_text(files.json_lines, rows_to_keep(files.json_lines, steps_done), "metrics");
     json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);
   }
   if (!files.tensorboard.empty()) events_.emplace(files.tensorboard);
@@ -139,10 +139,10 @@ void Metrics::write(const ValidationMetrics& row) {
 }
 
 void Metrics::draw() {
-  if (!svg_.empty()) replace_file(svg_, curve_.svg());
+  if (!svg_.empty()) write_text(svg_, curve_.svg(), "metrics");
   if (page_.empty()) return;
   report_.charts = charts_of(steps_, curve_);
-  replace_file(page_, report_.html());
+  write_text(page_, report_.html(), "metrics");
 }
 
 }  // namespace tessera::train

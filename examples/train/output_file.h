@@ -1,4 +1,4 @@
-// The files that a training writes: one that grows while others read it, and one that is replaced whole.
+// OutputFile: a file that grows while others read it.
 #pragma once
 
 #include <fstream>
@@ -8,7 +8,7 @@
 namespace tessera::train {
 
 // A file that starts empty, or with what it has. Readers see appended bytes at once. Error (bad_file) "[metrics] path:
-// ...", here and below: the file cannot be written.
+// ...": the file cannot be written.
 class OutputFile {
  public:
   enum class Start { empty, as_it_is };
@@ -20,9 +20,5 @@ class OutputFile {
   std::string path_;
   std::ofstream file_;
 };
-
-// Replaces the file `path` by `bytes`, written to path.partial first, so that a reader finds the whole old file or the
-// whole new one. Anything at `path` that is not a regular file (a device, a folder) is an error.
-void replace_file(const std::string& path, std::string_view bytes);
 
 }  // namespace tessera::train

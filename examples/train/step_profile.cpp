@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "examples/train/output_file.h"
 #include "sharding/diagnostics.h"
 #include "sharding/distributed.h"
+#include "sharding/files.h"
 
 namespace tessera::train {
 namespace {
@@ -21,9 +21,9 @@ void make_folder(const std::filesystem::path& folder) {
 
 void write(const nn::ProfileReport& report, const std::filesystem::path& folder) {
   constexpr size_t all_rows = 1000;
-  replace_file(folder / "trace.json", report.chrome_trace());
-  replace_file(folder / "profile.txt", report.to_text(all_rows));
-  replace_file(folder / "profile.json", report.to_json());
+  write_text(folder / "trace.json", report.chrome_trace(), "metrics");
+  write_text(folder / "profile.txt", report.to_text(all_rows), "metrics");
+  write_text(folder / "profile.json", report.to_json(), "metrics");
 }
 
 }  // namespace

@@ -49,6 +49,11 @@ std::string_view advice(int error) {
   fail(ErrorKind::bad_file, verb, "{}: {} ({}). {}", path.string(), what, std::strerror(error), advice(error));
 }
 
+[[noreturn]] void refuse_to_replace(const std::filesystem::path& path, const char* verb) {
+  fail(ErrorKind::bad_file, verb, "{}: this is not a regular file, and a file cannot replace it. Check the path.",
+       path.string());
+}
+
 // Calls again what a signal interrupted.
 template <class Call>
 auto again(Call call) {
@@ -83,9 +88,7 @@ File File::writable(const std::filesystem::path& path, int flags, const char* ve
 File File::create(const std::filesystem::path& path, const char* verb) {
   struct stat there = {};
   if (::lstat(path.c_str(), &there) == 0) {
-    if (!S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
-      fail(ErrorKind::bad_file, verb, "{}: this is not a regular file, and a file cannot replace it. Check the path.",
-           path.string());
+    if (!S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode)) refuse_to_replace(path, verb);
     if (::unlink(path.c_str()) != 0) refuse_path(path, "it cannot be replaced", errno, verb);
   }
   return writable(path, O_CREAT | O_EXCL, verb);
@@ -186,6 +189,8 @@ std::string read_text(const std::filesystem::path& path, const char* verb, int64
 
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb) {
   const std::filesystem::path partial = path.string() + ".partial";
+  struct stat there = {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) refuse_to_replace(path, verb);  // also /dev/stdout
   try {
     const File file = File::create(partial, verb);
     file.write_at(std::as_bytes(std::span(text)), 0);

@@ -97,7 +97,7 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
   EXPECT_EQ(error_of([&] { Metrics({.svg = nowhere}, curve); }),
             "[metrics] " + nowhere + ".partial: it cannot be written to (No such file or directory). Check the path.");
   EXPECT_EQ(error_of([&] { Metrics({.svg = there}, curve); }),
-            "[metrics] " + there + ": it is there and is no regular file. Name a file.");
+            "[metrics] " + there + ": this is not a regular file, and a file cannot replace it. Check the path.");
   Metrics full({.json_lines = "/dev/full"}, curve);
   EXPECT_EQ(error_of([&] {
               full.write(ValidationMetrics{1, 2});
