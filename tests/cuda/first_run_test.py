@@ -93,14 +93,18 @@ class FirstRun:
         return {item["name"]: item for item in json.loads(self.report.read_text())["items"]}
 
     def left_over(self):
-        """The processes of its programs."""
-        found = []
-        for process in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if str(self.build) in (process / "cmdline").read_text():
-                    found.append(process.name)
-            except OSError:
-                pass  # it has ended
+        """The processes of its programs, which the system may take a moment to end."""
+        for _ in range(100):
+            found = []
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    if str(self.build) in (process / "cmdline").read_text():
+                        found.append(process.name)
+                except OSError:
+                    pass  # it has ended
+            if not found:
+                break
+            time.sleep(0.05)
         return found
 
     def cmake_calls(self):
