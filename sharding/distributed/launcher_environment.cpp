@@ -138,6 +138,12 @@ void derive_address(const Environment& get, const Launcher& launcher, Launch& la
          "them to the machine of process 0 and a port that is free there.",
          launcher.name, on_machine, launch.count, launcher.on_machine);
   launch.host = nodes && !is_one_machine ? first_node(nodes) : "127.0.0.1";
+  if (launch.host.empty())
+    fail(
+        ErrorKind::bad_argument, "initialize",
+        "{}'s list of machines \"{}\" begins with no name. Set MASTER_ADDR and MASTER_PORT to the machine of process 0 "
+        "and a port that is free there.",
+        launcher.name, nodes);
   launch.port = port_of_job(!launch.job.empty() ? launch.job : std::to_string(launcher_pid(launcher.index)));
 }
 

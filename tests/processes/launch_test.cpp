@@ -120,6 +120,10 @@ TEST(FromEnvironment, ReadsTheJob) {
 
 TEST(FromEnvironment, SaysWhatIsMissing) {
   const std::vector<std::pair<Variables, std::string>> cases{
+      {on_nodes(",9],login1"),
+       "[initialize] Slurm's list of machines \",9],login1\" begins with no name. Set MASTER_ADDR and MASTER_PORT to "
+       "the "
+       "machine of process 0 and a port that is free there."},
       {{{"RANK", "1"}},
        "[initialize] torchrun sets RANK, WORLD_SIZE; here is RANK=1, and WORLD_SIZE is missing. Start the program with "
        "its launcher, set what is missing, or unset the rest."},
