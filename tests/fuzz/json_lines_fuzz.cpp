@@ -21,14 +21,20 @@ struct Record {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace tessera;
   if (size == 0) return 0;
-  const auto lines = data::LineSource::from_string(std::string(fuzz::text_of(bytes, size)), "input");
-  const data::detail::JsonRecords<Record> records{lines};
+  std::optional<data::LineSource> lines;
+  try {
+    lines = data::LineSource::from_string(std::string(fuzz::text_of(bytes, size)), "input");
+  } catch (const Error& error) {  // a byte order mark alone has no line
+    if (error.kind() != ErrorKind::bad_file || size > 3) std::abort();
+    return 0;
+  }
+  const data::detail::JsonRecords<Record> records{*lines};
   for (int64_t i = 0; i < records.size(); ++i) {
     try {
       const Record record = records[i];
       size_t items = record.parts.size();
       for (const Part& part : record.parts) items += part.bytes.size();
-      if (items > lines[i].size()) std::abort();
+      if (items > (*lines)[i].size()) std::abort();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::bad_file) std::abort();
     }
