@@ -226,7 +226,7 @@ TEST_F(OddOne, WhoseFilesAreDamagedRefusesForAll) {
   }
   expect_refused(mine, is_odd_one() ? "the file is damaged" : kAnother);
   fs::remove(tensors);
-  expect_refused(mine, "the file cannot be opened");
+  expect_refused(mine, "it cannot be opened");
 }
 
 TEST_F(OddOne, ThatSeesAnotherFolderIsFoundAtTheStart) {
