@@ -1,4 +1,4 @@
-// Found in a sorted list, by the parts of tokens that are tokens themselves.
+// Finds added tokens in a text by a sorted list in which each token refers to its longest prefix.
 #include "data/added_tokens.h"
 
 #include <algorithm>
@@ -52,8 +52,8 @@ size_t after_white_space(std::string_view text, size_t end) {
 
 }  // namespace
 
-// The longest token that the text begins with. The last in order that is not behind the text begins with it, or one of
-// its beginnings does.
+// Returns the longest token that is a prefix of the text. It is the last token that sorts before the text, or a prefix
+// of that token.
 const AddedTokens::Spelled* AddedTokens::at(std::string_view text) const {
   const auto [begin, end] = by_first_[static_cast<unsigned char>(text[0])];
   if (begin == end) return nullptr;

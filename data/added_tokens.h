@@ -41,7 +41,7 @@ class AddedTokens {
   struct Spelled {
     std::string text;
     const AddedToken* token;
-    // The longest other one that this one begins with; -1: none.
+    // The longest other token that is a prefix of this one; -1 without one.
     int32_t beginning = -1;
   };
   const Spelled* at(std::string_view text) const;

@@ -19,8 +19,8 @@ struct FileEntry {
 //
 // A path that names a file is taken as it is. Below a folder `extensions` decides: {".h", ".cuh"} takes the names that
 // end so (the dot may be left out), an empty list takes every file, hidden ones too. Every file that passes the filter
-// is listed, empty files too. Symbolic links are followed wherever they lead, out of the folder too, as the caches of
-// model hubs need it; check the links of a folder that you do not trust. A folder below a path that several links lead
+// is listed, empty files too. Symbolic links are followed, also out of the folder, because the caches of model hubs
+// consist of links. Check the links of a folder that you do not trust. A folder below a path that several links lead
 // to is listed once, under the first of its paths in the order of the walk, which is by names. A path given twice is
 // listed twice.
 //

@@ -196,7 +196,7 @@ const LineSource::FileLines& LineSource::file_of(int64_t line) const {
                                      [](int64_t number, const FileLines& lines) { return number < lines.first; }));
 }
 
-// A line ends before the line end that the next one follows, or is the last of its file.
+// A line ends one byte before the next line begins; the last line of a file ends at FileLines::end.
 LineSource::Line LineSource::line(int64_t index) const {
   const auto& begins = this->index().begins;
   const auto i = static_cast<size_t>(index);

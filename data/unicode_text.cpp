@@ -132,8 +132,8 @@ std::vector<size_t> sources_of(std::string_view was, const std::vector<Made>& ma
   return sources;
 }
 
-// ICU puts marks in order by insertion, which takes the square of their number. 256 marks are more than people write
-// on one letter, and cost 64 steps each.
+// ICU sorts marks by insertion, in quadratic time. People write fewer than 256 marks on one letter; at 256, each mark
+// costs 64 steps.
 constexpr int most_marks_for_icu = 256;
 
 bool has_many_marks(std::string_view text) {

@@ -155,7 +155,7 @@ json::array array_of(const Transfer& t) {
       t.line,  t.bytes,   t.devices};
 }
 
-// Throws for a text that packed() has not made; unpacked() adds whose it is.
+// Throws for a text that packed() did not make. unpacked() adds the number of the process that sent it.
 void expect(bool is_so, const char* what) {
   if (!is_so) throw std::runtime_error(what);
 }
@@ -192,7 +192,7 @@ void expect_indices(size_t size, Index... indices) {
   expect(((indices >= 0 && static_cast<size_t>(indices) < size) && ...), "an index out of range");
 }
 
-// The first slice lies in no other; every other lies in one before it.
+// The first slice has no parent. The parent of every other slice precedes it.
 Slice slice_of(const json::value& array, const ProcessProfile& profile, size_t index) {
   Slice s;
   read_numbers(array, s.begin, s.end, s.part, s.pass, s.name, s.module, s.file, s.line, s.is_scope, s.parent, s.alone);
@@ -209,7 +209,7 @@ Transfer transfer_of(const json::value& array, const ProcessProfile& profile) {
   return t;
 }
 
-// Of each transfer a slice of the step, or -1.
+// The slice of the step for each transfer, or -1.
 std::vector<int> slices_of_transfers(const json::value& array, const StepSlices& step) {
   auto slices = json::value_to<std::vector<int>>(array);
   expect(slices.size() == step.transfers.size(), "an array of another length");

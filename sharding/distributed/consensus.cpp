@@ -30,8 +30,8 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-// A text's memory is allocated before it arrives. The largest texts are profiles, of 65 bytes a slice of time: here is
-// room for a million slices.
+// The memory for a text is allocated before it arrives. The largest texts are profiles, at 65 bytes for each slice of
+// time: this limit allows a million slices.
 constexpr int64_t max_text_bytes = int64_t{64} << 20;
 
 // Returns the text of each of these processes, whose rows `gather` returns; none if all have the same.

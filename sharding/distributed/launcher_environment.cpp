@@ -126,7 +126,7 @@ std::string job_of(const Environment& get, const Launcher& launcher) {
   return job;
 }
 
-// Where nobody says where the processes meet: on Slurm's first machine, or on this one.
+// Sets the address if no variable names it: Slurm's first machine, or this one.
 void derive_address(const Environment& get, const Launcher& launcher, Launch& launch) {
   const char* nodes = value(get, launcher.nodes);
   if (!nodes && std::strcmp(launcher.name, "Slurm") == 0) nodes = value(get, "SLURM_JOB_NODELIST");
