@@ -41,14 +41,14 @@ class AnyStream {
 
   // Each `window` records one after another in a random order, which depends on the seed, the epoch and the place of
   // the window alone. Keeps a window in memory, and a loader that goes on inside one reads it again from its beginning.
-  // Error (bad_argument) if window < 1 or > 2^32.
+  // Error (invalid_argument) if window < 1 or > 2^32.
   AnyStream shuffle(int64_t window, uint64_t seed) const {
     detail::check_stream_shuffle(window);
     return AnyStream(std::make_shared<detail::ShuffledPlan<T>>(plan_, window, seed));
   }
 
   // At most `count` records in each epoch, those at its beginning. Of an endless stream each `count` records are an
-  // epoch. Error (bad_argument) if count < 1.
+  // epoch. Error (invalid_argument) if count < 1.
   AnyStream limit(int64_t count) const {
     detail::check_limit(count);
     return AnyStream(std::make_shared<detail::LimitedPlan<T>>(plan_, count));
@@ -84,7 +84,7 @@ AnyStream<T> Stream<T, Node, Stage>::limit(int64_t count) const {
 // Records of several streams in the proportion of their weights, in the fixed pattern of turns of mix(weights,
 // datasets...) in data/combine.h. An epoch ends where a stream has no record for its next turn; then every stream that
 // is not endless begins its next epoch, and endless ones go on.
-// Error (bad_argument) unless there are as many weights as streams, all greater than 0.
+// Error (invalid_argument) unless there are as many weights as streams, all greater than 0.
 template <class T>
 AnyStream<T> mix(const std::vector<double>& weights, const std::vector<AnyStream<T>>& streams) {
   detail::check_weights(weights, streams.size());
@@ -134,7 +134,7 @@ DividedStream<T>::DividedStream(std::vector<AnyStream<T>> parts) : parts_(std::m
 //   auto rows = divided(64, documents.shuffle(seed).repeat(), [&](const auto& part) {
 //     return part.map(tokenize).pack({.length = 2048}).shuffle(1'000, seed);
 //   });
-//   Loader loader(rows, stack_as<PackedBatch>, {.batch_size = 128, .shard = ShardByProcess(layout)});
+//   Loader loader(rows, stack_as<PackedBatch>, {.batch_size = 128, .shard = ShardByProcess(mesh_rules)});
 //
 // In a Loader row r of a global batch comes from part r * parts / batch_size, so a process reads only the parts of its
 // rows: of n processes, each an n-th of the records. `parts` is fixed and the number of processes is not: every global
@@ -143,7 +143,7 @@ DividedStream<T>::DividedStream(std::vector<AnyStream<T>> parts) : parts_(std::m
 //
 // Where a part goes on, only the process that reads it knows. A loader on_mesh (data/on_mesh.h) joins the states of all
 // when it is asked for its own; else save each process's state and restore joined_state() of all (data/loader_state.h).
-// Errors (bad_argument): parts < 1, a dataset or stream that is not endless (an epoch would
+// Errors (invalid_argument): parts < 1, a dataset or stream that is not endless (an epoch would
 // end at different batches for different processes: repeat() first).
 template <class T, class Node, class Make>
 auto divided(int64_t parts, const Dataset<T, Node>& dataset, const Make& make) {

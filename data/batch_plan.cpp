@@ -13,7 +13,7 @@ int64_t rows_of_shard(int64_t batch_size, const ShardOptions& shard) {
   batched_size(endless, batch_size, false);
   strided_split(batch_size, shard);
   if (batch_size % shard.count == 0) return batch_size / shard.count;
-  fail(ErrorKind::bad_argument, "Loader",
+  fail(ErrorKind::invalid_argument, "Loader",
        "batch_size " + std::to_string(batch_size) + " is not divisible by " + std::to_string(shard.count) +
            " shards; change one of them");
 }

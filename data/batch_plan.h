@@ -22,7 +22,7 @@ struct RecordRange {
 class BatchPlan {
  public:
   // `pad`: the records at the end of an epoch that are too few for a batch make a batch that is filled up.
-  // Errors (bad_argument): batch_size < 1, not divisible by shard.count or, without pad, larger than size; shard.index
+  // Errors (invalid_argument): batch_size < 1, not divisible by shard.count or, without pad, larger than size; shard.index
   // outside [0, shard.count).
   BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard, bool pad = false);
 
@@ -48,7 +48,7 @@ class BatchPlan {
   bool pad_;
 };
 
-// The rows of a global batch that one shard makes: batch_size / count. Errors (bad_argument) as BatchPlan's.
+// The rows of a global batch that one shard makes: batch_size / count. Errors (invalid_argument) as BatchPlan's.
 int64_t rows_of_shard(int64_t batch_size, const ShardOptions& shard);
 
 }  // namespace tessera::data::detail

@@ -27,7 +27,7 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
   const auto id_of = [&](const std::string& token, const char* what) {
     const int32_t* id = find(token);
     if (!id)
-      fail(ErrorKind::bad_file, "Tokenizer",
+      fail(ErrorKind::invalid_file, "Tokenizer",
            fmt::format("{}: {} \"{}\" is not in the vocabulary.", where, what, shortened(token)));
     return *id;
   };
@@ -98,7 +98,7 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
       if (!unknown) unknown = Token{*find(*options_.unknown), 0};
       unknown->bytes += static_cast<int32_t>(n);
     } else {
-      fail(ErrorKind::bad_argument, "Tokenizer.encode",
+      fail(ErrorKind::invalid_argument, "Tokenizer.encode",
            fmt::format("\"{}\" is not in the vocabulary, which has no token for what is unknown.", character));
     }
   }

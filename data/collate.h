@@ -22,11 +22,11 @@ struct Rows {
 };
 inline constexpr Rows rows;
 
-struct Each {  // Error (bad_argument): more than one record
+struct Each {  // Error (invalid_argument): more than one record
   template <class T>
   T operator()(std::vector<T> records) const {
     if (records.size() == 1) return std::move(records.front());
-    fail(ErrorKind::bad_argument, "each", std::to_string(records.size()) + " records, expected batch_size 1");
+    fail(ErrorKind::invalid_argument, "each", std::to_string(records.size()) + " records, expected batch_size 1");
   }
 };
 inline constexpr Each each;

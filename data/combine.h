@@ -115,7 +115,7 @@ struct MixNode : Several<N...> {
 }  // namespace detail
 
 // The records of one dataset after those of the other, in every epoch. All datasets have one record type.
-// Error (bad_argument): an endless dataset.
+// Error (invalid_argument): an endless dataset.
 template <class T, class... N>
 auto concat(const Dataset<T, N>&... datasets) {
   using Node = detail::ConcatNode<T, N...>;
@@ -126,7 +126,7 @@ auto concat(const Dataset<T, N>&... datasets) {
   return Dataset<T, Node>(std::move(node));
 }
 
-// Records side by side: std::tuple<A, B, ...>. Error (bad_argument) unless all datasets have the same size.
+// Records side by side: std::tuple<A, B, ...>. Error (invalid_argument) unless all datasets have the same size.
 template <class... T, class... N>
 auto zip(const Dataset<T, N>&... datasets) {
   using Node = detail::ZipNode<N...>;
@@ -140,7 +140,7 @@ auto zip(const Dataset<T, N>&... datasets) {
 // every process makes the same choice. An epoch ends where a dataset has no record left for its next turn; mix endless
 // datasets (repeat()) to use all records of each. Weights are taken as fractions of their sum: exactly if these have a
 // common denominator up to 10,000, else rounded to 1/10,000.
-// Error (bad_argument) unless there are as many weights as datasets, all greater than 0 after that rounding.
+// Error (invalid_argument) unless there are as many weights as datasets, all greater than 0 after that rounding.
 template <class T, class... N>
 auto mix(const std::vector<double>& weights, const Dataset<T, N>&... datasets) {
   detail::check_weights(weights, sizeof...(N));

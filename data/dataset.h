@@ -44,7 +44,7 @@ class Dataset {
 
   // The dataset whose record `index`, in [0, size), is get(epoch, index); size may be `endless`. `reshuffles`: epochs
   // differ. `words` describe the dataset in saved states.
-  // Error (bad_argument) if size < 1: an empty dataset is always an earlier mistake.
+  // Error (invalid_argument) if size < 1: an empty dataset is always an earlier mistake.
   template <class F>
   static auto from_function(int64_t size, F get, bool reshuffles = false, std::string words = "function") {
     detail::check_not_empty("from_function", size);
@@ -68,7 +68,7 @@ class Dataset {
   // name, so two chains that differ only in what a map computes have the same text.
   std::string describe() const { return node_.describe(); }
 
-  // Record `index` of epoch `epoch`. Error (bad_argument) unless index lies in [0, size()) and epoch >= 0; an endless
+  // Record `index` of epoch `epoch`. Error (invalid_argument) unless index lies in [0, size()) and epoch >= 0; an endless
   // dataset has epoch 0 only.
   T at(int64_t epoch, int64_t index) const {
     detail::check_index(epoch, index, size());
@@ -116,7 +116,7 @@ class Dataset {
 
   // All records in a pseudo-random order (data/shuffle.h) that depends on (seed, epoch), so that epochs differ.
   // shuffle(grain_v1{seed}) is Grain's order.
-  // Errors (bad_argument): an endless dataset (shuffle first, then repeat); a size that the order refuses.
+  // Errors (invalid_argument): an endless dataset (shuffle first, then repeat); a size that the order refuses.
   auto shuffle(uint64_t seed) const { return shuffle(feistel_v1{seed}); }
   template <class Order>
   requires std::is_class_v<Order>
@@ -127,14 +127,14 @@ class Dataset {
   }
 
   // Shuffles each run of `window` consecutive records, so that neighbours on disk stay near each other. It may follow
-  // repeat(). Error (bad_argument) if window < 1 or > 2^62.
+  // repeat(). Error (invalid_argument) if window < 1 or > 2^62.
   auto window_shuffle(int64_t window, uint64_t seed) const {
     detail::check_window_shuffle(window);
     return chain(detail::WindowShuffleNode<Node>{{node_}, window, seed});
   }
 
   // All epochs one after another as one endless epoch, or each `times` epochs as one.
-  // Error (bad_argument) if times < 1, there is no record, or the result has more than 2^63 - 2 records.
+  // Error (invalid_argument) if times < 1, there is no record, or the result has more than 2^63 - 2 records.
   auto repeat(int64_t times = endless) const {
     detail::check_repeat(times, size());
     return chain(detail::RepeatNode<Node>{{node_}, is_endless() ? 1 : times});
@@ -144,7 +144,7 @@ class Dataset {
   // epoch 0's records in epoch 0's order, as in Grain, so that disjoint slices stay disjoint. Call shuffle() on the
   // slice to give each epoch its own order. A slice with begin = end is empty: it can be looped over, but not repeated
   // or loaded.
-  // Errors (bad_argument): not 0 <= begin <= end <= size(), step < 1, a finite dataset that is both shuffled and mapped
+  // Errors (invalid_argument): not 0 <= begin <= end <= size(), step < 1, a finite dataset that is both shuffled and mapped
   // at random (the slice would repeat epoch 0's random numbers).
   auto slice(int64_t begin, int64_t end, int64_t step = 1) const {
     detail::check_slice(begin, end, step, size(), node_.reorders() && node_.draws());
@@ -154,7 +154,7 @@ class Dataset {
   // Every count-th record from shard.index on (strided_split). Shuffle first, then shard.
   // (A Loader shards by itself, and keeps global batches whole: data/loader.h. For a contiguous part instead, slice by
   // even_split(size, shard).)
-  // Errors (bad_argument): index outside [0, count), no record for this shard.
+  // Errors (invalid_argument): index outside [0, count), no record for this shard.
   auto shard(const ShardOptions& shard) const {
     detail::shard_size(size(), shard);
     return chain(detail::ShardNode<Node>{{node_}, shard});
@@ -163,7 +163,7 @@ class Dataset {
   // Batches: what `collate` makes of `batch_size` records (data/collate.h, data/stack.h), by default the std::vector of
   // them, with `stack` tensors. Records at the end of an epoch that are too few for a batch are dropped;
   // masked(collate) fills the last batch up, and says which rows are real.
-  // Error (bad_argument) if batch_size < 1 or > 2^40, or larger than size() where the remainder is dropped.
+  // Error (invalid_argument) if batch_size < 1 or > 2^40, or larger than size() where the remainder is dropped.
   template <class Collate = Rows>
   auto batch(int64_t batch_size, Collate collate = {}) const {
     using Collator = detail::Collator<Collate>;
@@ -172,7 +172,7 @@ class Dataset {
   }
 
   // Keeps each record in memory once it was computed, for all copies of the chain; a record not computed yet takes one
-  // pointer. Call it before shuffle() and the like. Errors (bad_argument): an endless dataset, one that is shuffled or
+  // pointer. Call it before shuffle() and the like. Errors (invalid_argument): an endless dataset, one that is shuffled or
   // mapped at random, one whose pointers alone do not fit into memory.
   auto cache() const {
     detail::check_cache(size(), reshuffles());
@@ -242,7 +242,7 @@ struct SourceNode {
 
 // The records of any source with size() and operator[](int64_t) that threads may call at once, such as your own. If it
 // has describe() const -> std::string, saved states hold that text. The source is copied: make it a cheap handle.
-// Error (bad_argument): no records.
+// Error (invalid_argument): no records.
 template <class S>
 auto from_source(S source) {
   using Node = detail::SourceNode<S>;
@@ -270,7 +270,7 @@ struct TrainValidation {
 
 // The first records for training and the last `fraction` of them (rounded to the nearest, at least one) for
 // validation: the end of the files, not a sample, so that neighbouring text does not leak from one into the other
-// (windows share one value at the boundary). Errors (bad_argument): fraction outside (0, 1), fewer than two records or
+// (windows share one value at the boundary). Errors (invalid_argument): fraction outside (0, 1), fewer than two records or
 // none left for training, an endless dataset, one that is already shuffled (both parts would get neighboring records).
 template <class T, class Node>
 TrainValidation<T, Node> train_validation_split(const Dataset<T, Node>& dataset, double fraction) {

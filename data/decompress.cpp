@@ -38,12 +38,12 @@ int64_t most_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any)
   // hold any number of them.
   constexpr int64_t usual_ratio = 40;
   if (max_bytes < 0)
-    fail(ErrorKind::bad_argument, "open", fmt::format("max_decompressed_bytes {}, expected 0 or more", max_bytes));
+    fail(ErrorKind::invalid_argument, "open", fmt::format("max_decompressed_bytes {}, expected 0 or more", max_bytes));
   return max_bytes ? max_bytes : usual_ratio * compressed + of_any;
 }
 
 void fail_compressed(const std::string& path, const std::string& what) {
-  fail(ErrorKind::bad_file, "open", path + ": " + what + ".");
+  fail(ErrorKind::invalid_file, "open", path + ": " + what + ".");
 }
 
 std::span<uint8_t> PieceWriter::room() {

@@ -15,7 +15,7 @@
 namespace tessera::data::detail {
 
 void check_parts(int64_t parts, const LoaderOptions& options);
-int64_t records_of_a_part(int64_t records, int64_t parts);  // Error (bad_argument): the parts do not divide them
+int64_t records_of_a_part(int64_t records, int64_t parts);  // Error (invalid_argument): the parts do not divide them
 
 // A mark has a part for each, some of them elsewhere, or none at the beginning.
 template <class T>

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using FolderId = std::pair<dev_t, ino_t>;
 
 [[noreturn]] void bad_path(const std::string& path, const std::string& what) {
-  fail(ErrorKind::bad_file, "open", path + ": " + what);
+  fail(ErrorKind::invalid_file, "open", path + ": " + what);
 }
 
 struct stat status_of(const std::string& path) {
@@ -114,7 +114,7 @@ class Lister {
 }  // namespace
 
 std::vector<FileEntry> list_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions) {
-  if (paths.empty()) fail(ErrorKind::bad_argument, "open", "no paths given, expected at least one file or folder");
+  if (paths.empty()) fail(ErrorKind::invalid_argument, "open", "no paths given, expected at least one file or folder");
   Lister lister(extensions);
   for (const auto& path : paths) lister.add(path);
   return lister.take();

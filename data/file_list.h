@@ -24,9 +24,9 @@ struct FileEntry {
 // to is listed once, under the first of its paths in the order of the walk, which is by names. A path given twice is
 // listed twice.
 //
-// Errors (bad_file), each naming the path: it does not exist (or is a link to nothing), may not be read, is neither
+// Errors (invalid_file), each naming the path: it does not exist (or is a link to nothing), may not be read, is neither
 // file nor folder (a socket, a pipe, a device), is a link back to a folder that holds it, or is a folder in which no
-// file has a wanted extension. Error (bad_argument): no paths.
+// file has a wanted extension. Error (invalid_argument): no paths.
 std::vector<FileEntry> list_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions);
 
 namespace detail {

@@ -13,7 +13,7 @@ namespace tessera::data::detail {
 
 FileWatch::FileWatch(const std::string& path) : path_(path), absolute_(std::filesystem::absolute(path).string()) {
   if (::stat(absolute_.c_str(), &opened_) != 0)
-    fail(ErrorKind::bad_file, "open", path + ": " + std::strerror(errno) + "; the file must be readable");
+    fail(ErrorKind::invalid_file, "open", path + ": " + std::strerror(errno) + "; the file must be readable");
 }
 
 void FileWatch::check() const {
@@ -37,7 +37,7 @@ void FileWatch::look() const {
   else
     return;
   looked_.store(-1, std::memory_order_relaxed);
-  fail(ErrorKind::bad_file, "read",
+  fail(ErrorKind::invalid_file, "read",
        path_ + ": the file changed underneath, " + how + "; leave files alone while they are read, and open again");
 }
 

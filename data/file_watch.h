@@ -13,12 +13,12 @@ namespace tessera::data::detail {
 // the same name, counts as unchanged: the map goes on with the old file. Any number of threads may check at once.
 class FileWatch {
  public:
-  // Error (bad_file) if there is no file.
+  // Error (invalid_file) if there is no file.
   explicit FileWatch(const std::string& path);
 
   int64_t size() const { return opened_.st_size; }
 
-  // Error (bad_file), at every call from then on, if the file has another size or time of change than when it was
+  // Error (invalid_file), at every call from then on, if the file has another size or time of change than when it was
   // opened. Cheap enough to call before every read: it looks at the file once per tick of the kernel's clock (1 to
   // 4 ms), so a change between two looks is noticed only at the second.
   void check() const;

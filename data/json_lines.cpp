@@ -12,7 +12,7 @@ namespace tessera::data::detail {
 
 boost::json::value parse_line(const std::string& text, const std::string& where) {
   if (text.find_first_not_of(" \t") == std::string::npos)
-    fail(ErrorKind::bad_file, "json_lines", where + ": an empty line, expected a JSON value; remove the line");
+    fail(ErrorKind::invalid_file, "json_lines", where + ": an empty line, expected a JSON value; remove the line");
   return parse_json(text, "json_lines", where, /*allow_nan=*/true);
 }
 

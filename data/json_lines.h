@@ -26,7 +26,7 @@ using tessera::detail::JsonPart;
 template <class T>
 void read_json(const JsonPart& json, T& out);
 
-// Error (bad_file): it is larger, or no number.
+// Error (invalid_file): it is larger, or no number.
 double number_up_to(double most, const JsonPart& json);
 
 template <class T>
@@ -98,7 +98,7 @@ struct JsonRecords {
 // are boost::json::value (include <boost/json.hpp> to work with them). Empty lines at the end of a file are ignored.
 // The literals NaN, Infinity and -Infinity are accepted, but not as the number of a struct's field.
 //
-// Errors (bad_file) name the file, the line and the field: an empty line before the last record, malformed JSON
+// Errors (invalid_file) name the file, the line and the field: an empty line before the last record, malformed JSON
 // (RFC 8259; also a key twice), a missing field, a wrong type, a number out of range, bytes that are not UTF-8; others
 // as LineSource::open.
 template <class Record>

@@ -74,7 +74,7 @@ std::optional<Batch> moved_out(const AnyItem& item) {
 // from the worker threads. Use a loader from one thread at a time. It can be moved; a moved-from loader gives Errors.
 // After fork() the child's loader goes on with threads of its own.
 //
-// Errors of the constructor (bad_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger than
+// Errors of the constructor (invalid_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger than
 // the dataset; shard.index outside [0, shard.count); prefetch < 0; threads < 1; a timeout without prefetch. The
 // destructor waits for records that are being made: a source that may block forever needs a time limit of its own.
 template <class Batch>
@@ -92,7 +92,7 @@ class Loader {
   Loader(AnyStream<T> stream, Collate collate, const LoaderOptions& options = {})
       : core_(streamed(stream, detail::collator(std::move(collate)), options)) {}
 
-  // Each process reads the parts of its rows. Errors (bad_argument): a batch size that is no multiple of the parts, a
+  // Each process reads the parts of its rows. Errors (invalid_argument): a batch size that is no multiple of the parts, a
   // number of shards that does not divide them.
   template <class T, class Collate>
   Loader(DividedStream<T> stream, Collate collate, const LoaderOptions& options = {})
@@ -105,7 +105,7 @@ class Loader {
   // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: the next
   // call tries again, and restore() can pass over the batch. Further errors: a batch that is not ready after
   // LoaderOptions::timeout (other; the next call goes on waiting); an epoch of a stream without a whole batch, and a
-  // stream to which two passes over its data add nothing (bad_argument); a thread cannot be started (other).
+  // stream to which two passes over its data add nothing (invalid_argument); a thread cannot be started (other).
   std::optional<Batch> next() { return detail::moved_out<Batch>(core().next()); }
 
   // begin() makes the next batch, so a range-for runs from wherever the loader stands to the end of the epoch (forever
@@ -131,7 +131,7 @@ class Loader {
   LoaderState state() const { return core().state(); }
 
   // Goes on from `state`: the batches that follow are those that would have followed there, on any number of shards.
-  // Errors (bad_argument), which leave the loader where it was: global_next_index outside [0, 2^62]; a state of another
+  // Errors (invalid_argument), which leave the loader where it was: global_next_index outside [0, 2^62]; a state of another
   // dataset, saying what differs; a place in a stream that this one does not have.
   void restore(const LoaderState& state) { core().restore(state); }
 

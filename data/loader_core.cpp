@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 void require(bool condition, const std::string& message) {
-  if (!condition) fail(ErrorKind::bad_argument, "Loader", message);
+  if (!condition) fail(ErrorKind::invalid_argument, "Loader", message);
 }
 
 [[noreturn]] void fail_with_words(const std::string& words) {
@@ -29,7 +29,7 @@ void require(bool condition, const std::string& message) {
   fail(failure.kind, "next", words + ": " + failure.message);
 }
 
-[[noreturn]] void bad_state(const std::string& message) { fail(ErrorKind::bad_argument, "restore", message); }
+[[noreturn]] void bad_state(const std::string& message) { fail(ErrorKind::invalid_argument, "restore", message); }
 
 // The prefetcher's next item. After an error that was not only one of time, `owner` starts anew.
 template <class Owner>
@@ -82,7 +82,7 @@ void fail_at_stream_batch(const StreamMark& before) {
 }
 
 void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch) {
-  fail(ErrorKind::bad_argument, "next",
+  fail(ErrorKind::invalid_argument, "next",
        "epoch " + std::to_string(epoch) + " of the stream has " + std::to_string(records) +
            " records, fewer than one batch of " + std::to_string(batch_size) +
            "; use a smaller batch, repeat() before the stream's first word, or masked()");

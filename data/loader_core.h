@@ -99,7 +99,7 @@ class LoaderCore {
     int ready = 0;  // how many batches were ready when this one was asked for
   };
   virtual Made make_next() = 0;
-  virtual void check(const LoaderState& state) const = 0;  // Error (bad_argument): there is no such place
+  virtual void check(const LoaderState& state) const = 0;  // Error (invalid_argument): there is no such place
   virtual void go_to(const LoaderState& state) = 0;
   virtual LoaderState place() const = 0;
   virtual double passes() const = 0;  // over the data

@@ -75,13 +75,13 @@ LoaderState LoaderState::from_json(std::string_view text) {
 }
 
 LoaderState joined_state(const std::vector<LoaderState>& states) {
-  if (states.empty()) fail(ErrorKind::bad_argument, "joined_state", "no states, expected one of each process");
+  if (states.empty()) fail(ErrorKind::invalid_argument, "joined_state", "no states, expected one of each process");
   LoaderState joined = states.front();
   for (const LoaderState& state : states) {
     if (state.global_next_index != joined.global_next_index || state.dataset != joined.dataset ||
         state.stream.has_value() != joined.stream.has_value() ||
         (state.stream && state.stream->parts.size() != joined.stream->parts.size()))
-      fail(ErrorKind::bad_argument, "joined_state",
+      fail(ErrorKind::invalid_argument, "joined_state",
            "states of different places or datasets: " + state.to_json() + " beside " + joined.to_json() +
                "; take them after the same batch");
     for (size_t i = 0; state.stream && i < state.stream->parts.size(); ++i)
@@ -97,7 +97,7 @@ void detail::check_same_dataset(const std::string& saved, const std::string& now
   is.resize(was.size(), "nothing more");
   const auto [had, has] = std::mismatch(was.begin(), was.end(), is.begin());
   fail(
-      ErrorKind::bad_argument, "restore",
+      ErrorKind::invalid_argument, "restore",
       "the state was taken from another dataset: where it had \"" + *had + "\", this one has \"" + *has +
           "\". Restore it with the dataset it was taken from, or clear LoaderState::dataset to go on by number alone.");
 }

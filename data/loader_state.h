@@ -25,7 +25,7 @@ struct LoaderState {
 
   // {"global_next_index": 96, "dataset": "..."}
   std::string to_json() const;
-  // Error (bad_file) unless `text` is such an object: global_next_index a number >= 0, no members but these three.
+  // Error (invalid_file) unless `text` is such an object: global_next_index a number >= 0, no members but these three.
   static LoaderState from_json(std::string_view text);
 
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
@@ -33,13 +33,13 @@ struct LoaderState {
 
 // Of a divided stream (data/any_stream.h), whose processes each know the places of their parts: the state with the
 // places of all, from the states of all after the same batch. A loader that restores a state without some place of its
-// own reads that part again from its beginning: the batches are the same, and it takes longer. Error (bad_argument): no
+// own reads that part again from its beginning: the batches are the same, and it takes longer. Error (invalid_argument): no
 // states, states of different places or datasets.
 LoaderState joined_state(const std::vector<LoaderState>& states);
 
 namespace detail {
 
-// Error (bad_argument) if two descriptions differ, naming the link where they do; none if one is empty.
+// Error (invalid_argument) if two descriptions differ, naming the link where they do; none if one is empty.
 void check_same_dataset(const std::string& saved, const std::string& now);
 
 }  // namespace detail

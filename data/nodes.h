@@ -43,9 +43,9 @@ concept DatasetNode = requires(const N& node, int64_t i) {
 
 namespace detail {
 
-[[noreturn]] void bad(std::string_view verb, const std::string& message);  // Error (bad_argument)
+[[noreturn]] void bad(std::string_view verb, const std::string& message);  // Error (invalid_argument)
 
-// Each throws Error (bad_argument), naming the numbers, if they do not fit together.
+// Each throws Error (invalid_argument), naming the numbers, if they do not fit together.
 void check_index(int64_t epoch, int64_t index, int64_t size);
 void check_shuffle(int64_t size);
 void check_window_shuffle(int64_t window);
@@ -55,7 +55,7 @@ void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
 [[noreturn]] void fail_cache(int64_t size);
 
-// begin + number * each; Error (bad_argument) if that overflows, as it can in an endless dataset.
+// begin + number * each; Error (invalid_argument) if that overflows, as it can in an endless dataset.
 [[noreturn]] void fail_beyond(int64_t number, int64_t each);
 inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
   int64_t place = 0;

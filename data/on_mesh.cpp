@@ -68,8 +68,8 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
 
 }  // namespace
 
-void place_batches(LoaderCore& core, const BatchType& type, const Layout& layout, const OnMeshOptions& options) {
-  place_batches(core, type, layout.mesh(), options, [layout](const nn::Leaves& batch) { make_global(batch, layout); });
+void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const OnMeshOptions& options) {
+  place_batches(core, type, mesh_rules.mesh(), options, [mesh_rules](const nn::Leaves& batch) { make_global(batch, mesh_rules); });
 }
 
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,

@@ -28,7 +28,7 @@ inline constexpr BatchType batch_type = {
     [](const AnyItem& batch) -> AnyItem { return std::make_shared<Batch>(*std::static_pointer_cast<Batch>(batch)); },
     [](const AnyItem& batch) { return nn::leaves(*std::static_pointer_cast<Batch>(batch)); }};
 
-void place_batches(LoaderCore& core, const BatchType& type, const Layout& layout, const OnMeshOptions& options);
+void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const OnMeshOptions& options);
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,
                    const OnMeshOptions& options);
 
@@ -39,13 +39,13 @@ void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding&
 // (data/any_stream.h) has the places of all its parts, which the processes exchange: then all call state() together,
 // and each gets the one state that all restore.
 //
-//   for (const TokenBatch& batch : on_mesh(Loader(tokens, token_batch, {.shard = ShardByProcess(layout)}), layout))
+//   for (const TokenBatch& batch : on_mesh(Loader(tokens, token_batch, {.shard = ShardByProcess(mesh_rules)}), mesh_rules))
 //
 // All processes call next() together. Its errors, beside the loader's own: those of from_process_local; those of
 // check_replicas, after which all loaders stand before the batch that differs.
 template <class Batch>
-Loader<Batch> on_mesh(Loader<Batch> loader, const Layout& layout, const OnMeshOptions& options = {}) {
-  detail::place_batches(core_of(loader), detail::batch_type<Batch>, layout, options);
+Loader<Batch> on_mesh(Loader<Batch> loader, const MeshRules& mesh_rules, const OnMeshOptions& options = {}) {
+  detail::place_batches(core_of(loader), detail::batch_type<Batch>, mesh_rules, options);
   return loader;
 }
 // The same for batches that are one Array, whose first dim counts the rows.

@@ -22,7 +22,7 @@ void check(const PackedRows& rows) {
     if (row.tokens.size() != length || row.segment_ids.size() != length || row.positions.size() != length)
       fail(ErrorKind::shape_mismatch, "packed_tokens", "rows of different lengths in one batch");
     const int32_t least = *std::min_element(row.tokens.begin(), row.tokens.end());
-    if (least < 0) fail(ErrorKind::bad_argument, "packed_tokens", "token " + std::to_string(least) + " is below 0");
+    if (least < 0) fail(ErrorKind::invalid_argument, "packed_tokens", "token " + std::to_string(least) + " is below 0");
   }
 }
 

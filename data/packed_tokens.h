@@ -23,7 +23,7 @@ struct PackedTokens {
 //   Loader loader(documents.shuffle(seed).repeat().pack({.length = T + 1, .split_long = true}), packed_tokens,
 //                 {.batch_size = 32});
 // Errors: no rows, rows of different lengths or of fewer than two tokens (shape_mismatch); a token below 0
-// (bad_argument).
+// (invalid_argument).
 struct PackedTokensBatcher {
   PackedTokens operator()(const std::vector<PackedRow<int32_t>>& rows) const;
 };

@@ -39,7 +39,7 @@ uint64_t Philox::operator()() {
 double Philox::uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
 
 int64_t Philox::integer(int64_t below) {
-  if (below < 1) fail(ErrorKind::bad_argument, "integer", std::to_string(below) + ", expected at least 1");
+  if (below < 1) fail(ErrorKind::invalid_argument, "integer", std::to_string(below) + ", expected at least 1");
   const auto n = static_cast<uint64_t>(below);
   const uint64_t least = (0 - n) % n;  // 2^64 mod n: below it some values would come once more than others
   Wide product = Wide{(*this)()} * n;

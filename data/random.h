@@ -22,7 +22,7 @@ class Philox {
 
   uint64_t operator()();
   double uniform();                 // in [0, 1), 53 bits
-  int64_t integer(int64_t below);   // in [0, below), without bias; Error (bad_argument) if below < 1
+  int64_t integer(int64_t below);   // in [0, below), without bias; Error (invalid_argument) if below < 1
   double normal();                  // mean 0, deviation 1 (Box and Muller)
   bool chance(double probability);  // true with this probability
 

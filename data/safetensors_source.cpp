@@ -17,7 +17,7 @@ namespace tessera::data::detail {
 namespace {
 
 [[noreturn]] void bad_rows(const std::string& path, const std::string& what) {
-  fail(ErrorKind::bad_file, "safetensors_rows", path + ": " + what);
+  fail(ErrorKind::invalid_file, "safetensors_rows", path + ": " + what);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 void check(int64_t size, const ShardOptions& shard) {
   if (size >= 0 && shard.index >= 0 && shard.index < shard.count) return;
-  fail(ErrorKind::bad_argument, "shard",
+  fail(ErrorKind::invalid_argument, "shard",
        to_string(shard) + " of " + std::to_string(size) + " records, expected 0 <= index < count");
 }
 

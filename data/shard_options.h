@@ -29,7 +29,7 @@ struct RecordSpan {
 // The part as a contiguous range, as Grain's even_split: with per = size / count and r = size % count, part i is
 // [per i, per (i + 1)); if the remainder is kept, begin and end are moved on by min(i, r) and min(i + 1, r).
 //   10 over 3: [0,4) [4,7) [7,10), dropped [0,3) [3,6) [6,9);   3 over 4: [0,1) [1,2) [2,3) [3,3), dropped: all empty
-// Error (bad_argument) unless size >= 0 and 0 <= index < count.
+// Error (invalid_argument) unless size >= 0 and 0 <= index < count.
 RecordSpan even_split(int64_t size, const ShardOptions& shard);
 
 // How many records the part gets if it takes every count-th record from index on, as ds[index::count] in Grain:

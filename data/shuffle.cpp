@@ -16,7 +16,7 @@ constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 uint64_t check_size(int64_t size) {
   if (size < 1 || size > kLargest) {
-    fail(ErrorKind::bad_argument, "shuffle", std::to_string(size) + " records, expected 1 to 2^62");
+    fail(ErrorKind::invalid_argument, "shuffle", std::to_string(size) + " records, expected 1 to 2^62");
   }
   return static_cast<uint64_t>(size);
 }
@@ -38,7 +38,7 @@ Permutation::Permutation(int64_t size, uint64_t seed) : size_(check_size(size)) 
 GrainPermutation::GrainPermutation(int64_t size, uint32_t seed)
     : size_(check_size(size)), half_bits_(grain_bits(size_) / 2) {
   if ((size_ - 1) >> (2 * half_bits_)) {
-    fail(ErrorKind::bad_argument, "shuffle",
+    fail(ErrorKind::invalid_argument, "shuffle",
          "grain_v1 of " + std::to_string(size) + " records, a size of 2^k + 1 at which Grain's order loses the last " +
              "record and repeats another; use feistel_v1, or leave out a record");
   }

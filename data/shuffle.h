@@ -30,7 +30,7 @@ inline uint64_t murmur_finalizer(uint64_t x) {
 // state replays the same order in every later version.
 class Permutation {
  public:
-  // Error (bad_argument) if size < 1 or size > 2^62.
+  // Error (invalid_argument) if size < 1 or size > 2^62.
   Permutation(int64_t size, uint64_t seed);
 
   int64_t size() const { return static_cast<int64_t>(size_); }
@@ -72,7 +72,7 @@ class Permutation {
 // tf.random_index_shuffle too.
 class GrainPermutation {
  public:
-  // Errors (bad_argument): size < 1 or > 2^62, and the sizes 2^k + 1, k even from 16 on (65537, 262145, ...), where
+  // Errors (invalid_argument): size < 1 or > 2^62, and the sizes 2^k + 1, k even from 16 on (65537, 262145, ...), where
   // Grain's function is no permutation: its block is one bit too short, so the last record never comes and another
   // comes twice.
   GrainPermutation(int64_t size, uint32_t seed);

@@ -23,15 +23,15 @@ namespace tessera::data {
 
 namespace {
 
-[[noreturn]] void bad_file(const std::string& path, const std::string& what) {
-  fail(ErrorKind::bad_file, "open", path + ": " + what);
+[[noreturn]] void invalid_file(const std::string& path, const std::string& what) {
+  fail(ErrorKind::invalid_file, "open", path + ": " + what);
 }
 
 // The file, of the size that it was listed with.
 File opened(const FileEntry& listed) {
   File file = File::try_open(listed.path, "open");
-  if (!file.is_open()) bad_file(listed.path, std::string(std::strerror(errno)) + "; the file must be readable");
-  if (file.size() != listed.size) bad_file(listed.path, "the file changed while it was opened");
+  if (!file.is_open()) invalid_file(listed.path, std::string(std::strerror(errno)) + "; the file must be readable");
+  if (file.size() != listed.size) invalid_file(listed.path, "the file changed while it was opened");
   return file;
 }
 
@@ -44,7 +44,7 @@ uint64_t hashed(uint64_t hash, std::span<const uint8_t> bytes) {  // FNV-1a
 
 void detail::check_range(const char* what, int64_t offset, size_t count, int64_t size) {
   if (offset >= 0 && offset <= size && count <= static_cast<size_t>(size - offset)) return;
-  fail(ErrorKind::bad_argument, "read", fmt::format("{} {} from {} on, of a source of {}", count, what, offset, size));
+  fail(ErrorKind::invalid_argument, "read", fmt::format("{} {} from {} on, of a source of {}", count, what, offset, size));
 }
 
 struct ByteSource::Impl {
@@ -54,9 +54,9 @@ struct ByteSource::Impl {
       const File file = opened(listed);
       bytes = file.map(static_cast<size_t>(listed.size));
       if (!bytes)
-        bad_file(listed.path, std::string("cannot be mapped: ") + std::strerror(errno) +
+        invalid_file(listed.path, std::string("cannot be mapped: ") + std::strerror(errno) +
                                   "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
-      if (watch.size() != listed.size) bad_file(listed.path, "the file changed while it was opened");
+      if (watch.size() != listed.size) invalid_file(listed.path, "the file changed while it was opened");
     }
 
     detail::FileWatch watch;
@@ -150,13 +150,13 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
     }
   }
   if (impl->size == 0) {
-    bad_file(paths.front(), "no bytes in " + std::to_string(files.size()) + " file(s), expected at least one byte");
+    invalid_file(paths.front(), "no bytes in " + std::to_string(files.size()) + " file(s), expected at least one byte");
   }
   return ByteSource(std::move(impl));
 }
 
 ByteSource ByteSource::from_string(std::string bytes, std::string name) {
-  if (bytes.empty()) fail(ErrorKind::bad_argument, "from_string", name + ": no bytes, expected at least one");
+  if (bytes.empty()) fail(ErrorKind::invalid_argument, "from_string", name + ": no bytes, expected at least one");
   auto impl = std::make_shared<Impl>();
   impl->buffer = std::make_unique_for_overwrite<uint8_t[]>(bytes.size());
   std::copy(bytes.begin(), bytes.end(), impl->buffer.get());

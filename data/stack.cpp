@@ -40,7 +40,7 @@ Array stack_arrays(const std::vector<Array>& arrays, std::string_view name) {
       std::count_if(arrays.begin(), arrays.end(), [](const Array& array) { return array.is_absent(); }));
   if (absent == arrays.size()) return {};
   if (absent > 0)
-    fail(ErrorKind::absent, "stack",
+    fail(ErrorKind::missing_array, "stack",
          std::string(name) + ": absent in " + std::to_string(absent) + " of " + std::to_string(arrays.size()) +
              " records of one batch, expected it in all or in none");
   for (const Array& array : arrays) {

@@ -43,7 +43,7 @@ bool StepBudget::has_time() {
 }
 
 void StepBudget::refuse_growth(const std::string& place) const {
-  fail(ErrorKind::bad_file, "Tokenizer",
+  fail(ErrorKind::invalid_file, "Tokenizer",
        fmt::format("{}: the steps make a text of {} bytes too long, expected at most {} more bytes for each byte and 1 "
                    "MiB, and fewer than 2^31 in all. Shorten what this step inserts, or the text.",
                    place, text_bytes_, growth_per_byte));

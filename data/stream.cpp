@@ -33,7 +33,7 @@ int64_t most_barren(int64_t size, int64_t round) {
 }
 
 void fail_barren(int64_t records, int64_t epoch) {
-  fail(ErrorKind::bad_argument, "next",
+  fail(ErrorKind::invalid_argument, "next",
        std::to_string(records) + " records of epoch " + std::to_string(epoch) +
            ", one after another, gave nothing; look at the filter or flat_map of the stream, or for documents without "
            "tokens");

@@ -29,13 +29,13 @@ void check(const std::vector<std::vector<Token>>& windows) {
 void check_fits(const std::vector<uint32_t>& window) {
   const uint32_t largest = *std::max_element(window.begin(), window.end());
   if (largest <= static_cast<uint32_t>(std::numeric_limits<int32_t>::max())) return;
-  fail(ErrorKind::bad_argument, "token_batch",
+  fail(ErrorKind::invalid_argument, "token_batch",
        "token " + std::to_string(largest) + " is beyond int32; is this a file of uint32 tokens?");
 }
 
 void check_fits(const std::vector<int32_t>& window) {
   const int32_t least = *std::min_element(window.begin(), window.end());
-  if (least < 0) fail(ErrorKind::bad_argument, "token_batch", "token " + std::to_string(least) + " is below 0");
+  if (least < 0) fail(ErrorKind::invalid_argument, "token_batch", "token " + std::to_string(least) + " is below 0");
 }
 
 template <class Token>

@@ -22,7 +22,7 @@ struct TokenBatch {
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
 //
 // Errors: no windows, windows of different lengths or of fewer than two values (shape_mismatch); a token above the
-// largest int32 or below 0 (bad_argument).
+// largest int32 or below 0 (invalid_argument).
 struct TokenBatcher {
   TokenBatch operator()(const std::vector<std::vector<uint8_t>>& windows) const;
   template <class Token>

@@ -20,12 +20,12 @@ namespace tessera::data {
 namespace {
 
 [[noreturn]] void bad_text(const std::string& where, const std::string& what) {
-  fail(ErrorKind::bad_file, "read", where + ": " + what);
+  fail(ErrorKind::invalid_file, "read", where + ": " + what);
 }
 
 void check_index(int64_t index, int64_t size, const char* what) {
   if (index >= 0 && index < size) return;
-  fail(ErrorKind::bad_argument, "read",
+  fail(ErrorKind::invalid_argument, "read",
        std::string(what) + " " + std::to_string(index) + ", expected one of [0, " + std::to_string(size) + ")");
 }
 
@@ -108,7 +108,7 @@ int64_t first_invalid_utf8(std::string_view text) {
 void detail::check_tokens(const ByteSource& bytes, int64_t item_size) {
   for (const SourceFile& file : bytes.files()) {
     if (file.size % item_size == 0) continue;
-    fail(ErrorKind::bad_file, "open",
+    fail(ErrorKind::invalid_file, "open",
          file.path + ": " + std::to_string(file.size) + " bytes are no whole number of tokens of " +
              std::to_string(item_size) + " bytes; is it cut short, or of another element type?");
   }

@@ -41,7 +41,7 @@ struct TextOptions {
 // from is decompressed when the source is opened and stays in memory: as many bytes as the files hold, of each while it
 // is read its compressed bytes too, and the time of one pass over all. Where that is too much, decompress the files
 // first: those that are not compressed are mapped, and take 8 bytes a line. Whole documents are decompressed each time
-// one is asked for. A file that is damaged, or that holds more than max_decompressed_bytes, is an Error (bad_file) that
+// one is asked for. A file that is damaged, or that holds more than max_decompressed_bytes, is an Error (invalid_file) that
 // names it; .gz needs zlib and .zst libzstd when the library is built.
 
 // The lines of files, empty ones too, without their line ends (\n or \r\n). A file's last line needs no line end, and
@@ -49,18 +49,18 @@ struct TextOptions {
 // reads all files once, to find the lines, and keeps 8 bytes per line. Copies share them.
 class LineSource {
  public:
-  // Errors: as ByteSource::open; no line in all the files (bad_file).
+  // Errors: as ByteSource::open; no line in all the files (invalid_file).
   static LineSource open(const std::vector<std::string>& paths, const TextOptions& options = {});
   static LineSource from_string(std::string text, std::string name = "memory");
 
   int64_t size() const;
 
-  // Errors: bad_argument unless index lies within [0, size()); bad_file, naming file and line, for what is not UTF-8.
+  // Errors: invalid_argument unless index lies within [0, size()); invalid_file, naming file and line, for what is not UTF-8.
   std::string operator[](int64_t index) const;
 
   // "notes/a.txt, line 17", counted from 1.
   std::string where(int64_t index) const;
-  // The same lines without the empty lines at the end of each file. Error (bad_file): no line is left.
+  // The same lines without the empty lines at the end of each file. Error (invalid_file): no line is left.
   LineSource without_empty_ends() const;
   std::string describe() const { return bytes_.describe() + " | lines"; }
 
@@ -109,7 +109,7 @@ class DocumentSource {
 
   int64_t size() const;
 
-  // Errors: bad_argument unless index lies within [0, size()); bad_file, naming the file: it cannot be read, has
+  // Errors: invalid_argument unless index lies within [0, size()); invalid_file, naming the file: it cannot be read, has
   // another size than when the source was opened, is compressed and damaged or holds too much, or is not UTF-8.
   Document operator[](int64_t index) const;
 

@@ -20,7 +20,7 @@ namespace {
 
 using Range = std::pair<int64_t, int64_t>;
 
-[[noreturn]] void bad_share(const std::string& message) { fail(ErrorKind::bad_argument, "shard_of", message); }
+[[noreturn]] void bad_share(const std::string& message) { fail(ErrorKind::invalid_argument, "shard_of", message); }
 
 std::string text_of(const Range& rows, int64_t of) {
   return "rows [" + std::to_string(rows.first) + ", " + std::to_string(rows.second) + ") of " + std::to_string(of);
@@ -115,23 +115,23 @@ Array from_rows(const Array& local, const NamedSharding& sharding, int64_t all) 
 
 // Whether the rules cut the rows depends on their number, which depends on how they are cut: a guess that is too large,
 // by all processes, shrinks until both agree.
-Array placed_by_rules(const nn::Leaf& leaf, const Layout& layout) {
+Array placed_by_rules(const nn::Leaf& leaf, const MeshRules& mesh_rules) {
   const Array& local = *leaf.value;
   const auto resolve = [&](const Shape& shape) {
-    return leaf.axes ? layout.activations().resolve(*leaf.axes, shape, "from_process_local", leaf.path).spec
+    return leaf.axes ? mesh_rules.activations().resolve(*leaf.axes, shape, "from_process_local", leaf.path).spec
                      : PartitionSpec();
   };
-  const Mesh mesh = layout.mesh();
-  if (mesh.process_count() == 1 || local.ndim() == 0) return place_batch(local, layout, resolve(local.shape()));
+  const Mesh mesh = mesh_rules.mesh();
+  if (mesh.process_count() == 1 || local.ndim() == 0) return place_batch(local, mesh_rules, resolve(local.shape()));
   int64_t rows = local.shape()[0] * mesh.process_count();
   for (int round = 0; round < 4; ++round) {
     Shape shape = local.shape();
     shape[0] = rows;
     const NamedSharding sharding(mesh, resolve(shape));
     rows = all_rows(local, sharding);
-    if (rows == shape[0]) return place_batch(from_rows(local, sharding, rows), layout, sharding.spec());
+    if (rows == shape[0]) return place_batch(from_rows(local, sharding, rows), mesh_rules, sharding.spec());
   }
-  fail(ErrorKind::bad_argument, "from_process_local",
+  fail(ErrorKind::invalid_argument, "from_process_local",
        leaf.path + ": " + local.type_string() + " on each of " + std::to_string(mesh.process_count()) +
            " processes are no rows of an array that the rules cut alike; give a number of rows that their mesh axes "
            "divide");
@@ -152,15 +152,15 @@ void detail::check_same_types(const nn::Leaves& batch, const Mesh& mesh) {
   check_same_input("from_process_local", "the batch " + types, mesh);
 }
 
-void detail::make_global(const nn::Leaves& batch, const Layout& layout) {
+void detail::make_global(const nn::Leaves& batch, const MeshRules& mesh_rules) {
   for (const nn::Leaf& leaf : batch)
-    if (!leaf.value->is_absent()) *leaf.value = placed_by_rules(leaf, layout);
+    if (!leaf.value->is_absent()) *leaf.value = placed_by_rules(leaf, mesh_rules);
 }
 
-ShardByProcess::ShardByProcess(const Layout& layout, const std::string& rows)
+ShardByProcess::ShardByProcess(const MeshRules& mesh_rules, const std::string& rows)
     : ShardOptions(
-          shard_of(layout.mesh(),
-                   layout.activations().resolve(Axes(rows), {layout.mesh().size()}, "ShardByProcess", rows).spec)) {}
+          shard_of(mesh_rules.mesh(),
+                   mesh_rules.activations().resolve(Axes(rows), {mesh_rules.mesh().size()}, "ShardByProcess", rows).spec)) {}
 
 // ---- replicas -------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@
 #include "data/shard_options.h"
 #include "nn/tree/tree.h"
 #include "sharding/operations/make_array.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::data {
@@ -17,24 +17,24 @@ namespace detail {
 Array global_array(const Array& local, const NamedSharding& sharding);
 // Error (inconsistent): processes of the mesh give arrays of other types. All call it.
 void check_same_types(const nn::Leaves& batch, const Mesh& mesh);
-void make_global(const nn::Leaves& batch, const Layout& layout);
+void make_global(const nn::Leaves& batch, const MeshRules& mesh_rules);
 }  // namespace detail
 
-// The same batch with global arrays: each array of this process's rows becomes one array over the layout's mesh,
-// placed by the names of its dims and the layout's rules for activations; an array without names is replicated. One
+// The same batch with global arrays: each array of this process's rows becomes one array over the mesh rules' mesh,
+// placed by the names of its dims and the mesh rules' rules for activations; an array without names is replicated. One
 // process gives all rows; of several, each gives its own rows along dim 0, and the global array has the rows of all,
 // one below the other. Along other dims every process gives the whole dim, also where the rules shard it (a process
 // that has only a part calls make_array_from_process_local_data). A process without a device of the mesh gives as many
 // rows as the others, which go nowhere; of another number its arrays have other shapes than theirs, and nobody notices,
 // since it need not be at the same place. The processes of the mesh call it together, and compare the types of their
 // arrays; check_replicas finds processes that gave other rows than their replicas.
-// Errors, with the field's path: as Layout::resolve; rules that do not shard dim 0 into the rows of each process
-// (bad_argument); processes that give other numbers of rows (inconsistent).
+// Errors, with the field's path: as MeshRules::resolve; rules that do not shard dim 0 into the rows of each process
+// (invalid_argument); processes that give other numbers of rows (inconsistent).
 template <class Batch>
-Batch from_process_local(const Batch& local, const Layout& layout) {
+Batch from_process_local(const Batch& local, const MeshRules& mesh_rules) {
   Batch global = local;
-  detail::check_same_types(nn::leaves(global), layout.mesh());
-  detail::make_global(nn::leaves(global), layout);
+  detail::check_same_types(nn::leaves(global), mesh_rules.mesh());
+  detail::make_global(nn::leaves(global), mesh_rules);
   return global;
 }
 
@@ -42,7 +42,7 @@ Batch from_process_local(const Batch& local, const Layout& layout) {
 // each set of processes that hold the same rows, and `process` has the index-th. Processes along a mesh axis that does
 // not shard dim 0 (a model axis) get the same index and so read the same rows. `process_of` names the process of each
 // device in mesh order.
-// Errors (bad_argument): a process without a device; processes whose rows are not contiguous, overlap only in part, or
+// Errors (invalid_argument): a process without a device; processes whose rows are not contiguous, overlap only in part, or
 // differ in number: order the mesh's devices by process.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of);
 
@@ -50,11 +50,11 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, 
 // one's.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec);
 
-// The shard for LoaderOptions, by the layout's rule for the logical axis `rows`:
-//   Loader loader(tokens, token_batch, {.batch_size = 32, .shard = ShardByProcess(layout)});
-// Errors: as Layout::resolve and shard_of.
+// The shard for LoaderOptions, by the mesh rules' rule for the logical axis `rows`:
+//   Loader loader(tokens, token_batch, {.batch_size = 32, .shard = ShardByProcess(mesh_rules)});
+// Errors: as MeshRules::resolve and shard_of.
 struct ShardByProcess : ShardOptions {
-  explicit ShardByProcess(const Layout& layout, const std::string& rows = "batch");
+  explicit ShardByProcess(const MeshRules& mesh_rules, const std::string& rows = "batch");
 };
 
 namespace detail {

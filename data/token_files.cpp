@@ -120,7 +120,7 @@ struct TokenFiles::Impl {
     int32_t ignored;
     int64_t i = 0;
     while (i + 1 < count && widen_as(part.type, raw + i * part.type.bytes, {&ignored, 1}, limit)) ++i;
-    fail(ErrorKind::bad_file, "read",
+    fail(ErrorKind::invalid_file, "read",
          fmt::format("{}: id {}, expected one of 0 to {}; is the file of another tokenizer or another format?",
                      where(offset + i), spelled(part.type, raw + i * part.type.bytes), limit - 1));
   }
@@ -128,7 +128,7 @@ struct TokenFiles::Impl {
 
 TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFilesOptions& options) {
   if (options.vocab_size < 0 || options.vocab_size > most_ids)
-    fail(ErrorKind::bad_argument, "open", fmt::format("a vocabulary of {}, expected 0 to 2^31", options.vocab_size));
+    fail(ErrorKind::invalid_argument, "open", fmt::format("a vocabulary of {}, expected 0 to 2^31", options.vocab_size));
   auto impl = std::make_shared<Impl>(Impl{ByteSource::open(resolved(paths, options), {.map_from = options.map_from})});
   impl->limit = options.vocab_size ? options.vocab_size : most_ids;
   for (const SourceFile& file : impl->bytes.files()) {
@@ -140,7 +140,7 @@ TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFi
       fail_tokens(file.path, fmt::format("a {} file, and those before it are {}; open each format by itself",
                                          name_of(format), name_of(impl->format)));
     impl->format = format;
-    impl->add(file, layout_of(format, impl->bytes, file, index));
+    impl->add(file, mesh_rules_of(format, impl->bytes, file, index));
   }
   if (impl->size() == 0) fail_tokens(paths.front(), "no token in it, nor in files beside it");
   return TokenFiles(std::move(impl));
@@ -184,11 +184,11 @@ void check_separator(const TokenFiles& files, const TokenDocumentOptions& option
   const int given = options.end_of_text.has_value() + options.begin_of_text.has_value();
   if (given == (files.knows_documents() ? 0 : 1)) return;
   if (given == 2)
-    fail(ErrorKind::bad_argument, "token_documents",
+    fail(ErrorKind::invalid_argument, "token_documents",
          fmt::format("end_of_text {} and begin_of_text {} given, expected one of them, or none for files that say "
                      "themselves where documents end",
                      *options.end_of_text, *options.begin_of_text));
-  fail(ErrorKind::bad_argument, "token_documents",
+  fail(ErrorKind::invalid_argument, "token_documents",
        files.knows_documents() ? "a separator, and the files say themselves where documents end; give none"
                                : "the files do not say where documents end; give end_of_text or begin_of_text");
 }
@@ -208,7 +208,7 @@ std::vector<int64_t> bounds_by_separator(const TokenFiles& files, int32_t separa
     }
   }
   if (!is_found)
-    fail(ErrorKind::bad_file, "token_documents",
+    fail(ErrorKind::invalid_file, "token_documents",
          fmt::format("{}: the separator {} is nowhere in {} tokens; is it of another tokenizer?", files.describe(),
                      separator, files.size()));
   if (bounds.back() < files.size()) bounds.push_back(files.size());
@@ -228,7 +228,7 @@ TokenDocuments::TokenDocuments(TokenFiles files, const TokenDocumentOptions& opt
     bounds = bounds_by_separator(files_, is_last ? *options.end_of_text : *options.begin_of_text, is_last);
   }
   if (bounds.size() == 1)
-    fail(ErrorKind::bad_file, "token_documents", files_.describe() + ": no document, expected at least one");
+    fail(ErrorKind::invalid_file, "token_documents", files_.describe() + ": no document, expected at least one");
   bounds_ = std::make_shared<const std::vector<int64_t>>(std::move(bounds));
 }
 
@@ -240,7 +240,7 @@ int64_t TokenDocuments::size() const { return static_cast<int64_t>(bounds().size
 
 std::vector<int32_t> TokenDocuments::operator[](int64_t index) const {
   if (index < 0 || index >= size())
-    fail(ErrorKind::bad_argument, "read", fmt::format("document {}, expected one of [0, {})", index, size()));
+    fail(ErrorKind::invalid_argument, "read", fmt::format("document {}, expected one of [0, {})", index, size()));
   const auto at = static_cast<size_t>(index);
   std::vector<int32_t> tokens(static_cast<size_t>(bounds()[at + 1] - bounds()[at]));
   if (!tokens.empty()) files_.read(bounds()[at], tokens);

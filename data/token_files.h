@@ -40,14 +40,14 @@ class TokenFiles {
  public:
   using value_type = int32_t;
 
-  // Errors: as ByteSource::open. Further ones (bad_file) name the file: what layout_of (data/token_layout.h) refuses, a
-  // file of another format than those before it. bad_argument: vocab_size < 0 or > 2^31.
+  // Errors: as ByteSource::open. Further ones (invalid_file) name the file: what mesh_rules_of (data/token_layout.h) refuses, a
+  // file of another format than those before it. invalid_argument: vocab_size < 0 or > 2^31.
   static TokenFiles open(const std::vector<std::string>& paths, const TokenFilesOptions& options = {});
 
   int64_t size() const;  // tokens
 
-  // Copies tokens [offset, offset + out.size()) to out. Errors: bad_argument unless they lie within [0, size());
-  // bad_file: "[read] train.bin, token 17: id 50300, expected one of 0 to 50256", and for a file that was changed.
+  // Copies tokens [offset, offset + out.size()) to out. Errors: invalid_argument unless they lie within [0, size());
+  // invalid_file: "[read] train.bin, token 17: id 50300, expected one of 0 to 50256", and for a file that was changed.
   void read(int64_t offset, std::span<int32_t> out) const;
 
   TokenFormat format() const;
@@ -77,12 +77,12 @@ struct TokenDocumentOptions {
 // separator is a document too.
 class TokenDocuments {
  public:
-  // Errors (bad_argument): no separator for files that do not know their documents, both, or one for files that do;
-  // bad_file: the separator is nowhere, no document at all.
+  // Errors (invalid_argument): no separator for files that do not know their documents, both, or one for files that do;
+  // invalid_file: the separator is nowhere, no document at all.
   explicit TokenDocuments(TokenFiles files, const TokenDocumentOptions& options = {});
 
   int64_t size() const;
-  // Errors: bad_argument unless index lies within [0, size()); as TokenFiles::read.
+  // Errors: invalid_argument unless index lies within [0, size()); as TokenFiles::read.
   std::vector<int32_t> operator[](int64_t index) const;
   // "2 files, 25380 bytes, 513e3d42 as Megatron tokens | documents(17)".
   std::string describe() const;

@@ -232,7 +232,7 @@ TokenLayout megatron_layout(const SourceFile& tokens, const std::string& index) 
 }  // namespace
 
 void fail_tokens(const std::string& path, const std::string& what) {
-  fail(ErrorKind::bad_file, "open", path + ": " + what + ".");
+  fail(ErrorKind::invalid_file, "open", path + ": " + what + ".");
 }
 
 std::string name_of(TokenFormat format) {
@@ -250,7 +250,7 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
   return TokenFormat::headerless;
 }
 
-TokenLayout layout_of(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index) {
+TokenLayout mesh_rules_of(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index) {
   switch (format) {
     case TokenFormat::llm_c:
       return llm_c_layout(bytes, file);

@@ -28,7 +28,7 @@ requires(std::same_as<Token, uint8_t> || std::same_as<Token, uint16_t> ||
   using value_type = Token;
   static_assert(std::endian::native == std::endian::little, "tessera: token files are little-endian.");
 
-  // Errors: as ByteSource::open; a file whose size is not a multiple of the token's (bad_file).
+  // Errors: as ByteSource::open; a file whose size is not a multiple of the token's (invalid_file).
   static TokenSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {}) {
     return TokenSource(ByteSource::open(paths, options));
   }

@@ -33,11 +33,11 @@ TokenWriter::TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size
 
 void TokenWriter::add(std::span<const int32_t> document) {
   if (document.size() > INT32_MAX)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          fmt::format("{} tokens in a document, expected fewer than 2^31.", document.size()));
   for (const int32_t id : document)
     if (id < 0 || id >= vocab_size_)
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            fmt::format("{}: id {}, expected one of 0 to {}.", prefix_.string(), id, vocab_size_ - 1));
   for (const int32_t id : document) {
     const auto narrow = static_cast<uint16_t>(id);

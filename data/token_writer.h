@@ -14,12 +14,12 @@ namespace tessera::data {
 // Writes prefix.bin, the tokens as uint16 where the vocabulary has at most 65,536 ids, else as int32, and prefix.idx,
 // which says where each document ends (data/token_layout.h). They appear when finish() has written both to the disk,
 // the .bin last; until then they are prefix.bin.partial and prefix.idx.partial, which a later writer overwrites. Keeps
-// 20 bytes a document in memory until then. Errors (bad_file): a file that cannot be written, by its path.
+// 20 bytes a document in memory until then. Errors (invalid_file): a file that cannot be written, by its path.
 class TokenWriter {
  public:
   TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size);
 
-  // Error (bad_argument): an id outside [0, vocab_size), 2^31 tokens and more.
+  // Error (invalid_argument): an id outside [0, vocab_size), 2^31 tokens and more.
   void add(std::span<const int32_t> document);
   void finish();
 

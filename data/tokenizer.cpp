@@ -196,7 +196,7 @@ bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) con
 
 const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
   if (id < 0 || static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          fmt::format("id {} given, expected one of the vocabulary's {}.", id, tokens.size()));
   return tokens[static_cast<size_t>(id)];
 }
@@ -219,7 +219,7 @@ constexpr const char* give_json =
 void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, const BytePairEncoding& encoding) {
   const auto refuse = [&](const std::string& what) {
     fail(
-        ErrorKind::bad_file, "Tokenizer",
+        ErrorKind::invalid_file, "Tokenizer",
         fmt::format("{}: vocab.json and merges.txt are read as GPT-2's, but {}. {}", folder.string(), what, give_json));
   };
   std::unordered_set<std::string> known{end_of_text};
@@ -237,7 +237,7 @@ void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, c
 void check_config_is_gpt2(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "tokenizer_config.json", added = folder / "added_tokens.json";
   if (is_there(added))
-    fail(ErrorKind::bad_file, "Tokenizer",
+    fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: only a tokenizer.json may have added tokens. {}", added.string(), give_json));
   if (!is_there(file)) return;
   const boost::json::value value = parse_json(read_text(file, "Tokenizer"), "Tokenizer", file.string());
@@ -259,7 +259,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
     return from_json(read_text(json, "Tokenizer", most_bytes), json.string());
   const std::filesystem::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
   if (!is_there(vocabulary) || !is_there(merges))
-    fail(ErrorKind::bad_file, "Tokenizer",
+    fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: has neither tokenizer.json nor vocab.json with merges.txt.", path.string()));
   check_config_is_gpt2(path);
   boost::json::array pairs;
@@ -291,7 +291,7 @@ namespace {
 
 void check_length(size_t bytes, const char* verb) {
   if (bytes > INT32_MAX)
-    fail(ErrorKind::bad_argument, verb, fmt::format("{} bytes of text, expected fewer than 2^31. Split it.", bytes));
+    fail(ErrorKind::invalid_argument, verb, fmt::format("{} bytes of text, expected fewer than 2^31. Split it.", bytes));
 }
 
 // How many characters of a text begin before a byte. Fastest if each byte is a little behind the last one.
@@ -351,7 +351,7 @@ std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::stri
 Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   const Parts& parts = *parts_;
   if (const int64_t place = first_invalid_utf8(text); place >= 0)
-    fail(ErrorKind::bad_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
+    fail(ErrorKind::invalid_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
   check_length(text.size(), "Tokenizer.encode");
   WordMemos::Loan memo(parts.memos);
   StepBudget budget(text.size());

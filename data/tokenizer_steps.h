@@ -22,7 +22,7 @@ using PreTokenizer = std::function<void(AlignedText, StepBudget&, const EmitText
 using TokenTexts = std::vector<std::string>;
 using Decoder = std::function<TokenTexts(TokenTexts, StepBudget&)>;
 
-// Each of null JSON is the step that changes nothing. Errors (bad_file): a type that is not known, more than 64 steps,
+// Each of null JSON is the step that changes nothing. Errors (invalid_file): a type that is not known, more than 64 steps,
 // more than 16,384 bytes of regular expressions.
 Normalizer normalizer_of(const JsonPart& json);
 PreTokenizer pre_tokenizer_of(const JsonPart& json);
@@ -34,7 +34,7 @@ struct Template {
   std::vector<int32_t> before, after;
   bool trims_offsets = false, adds_prefix_space = false;
 };
-// Error (bad_file): more than 1024 ids, or one that is not an id.
+// Error (invalid_file): more than 1024 ids, or one that is not an id.
 Template template_of(const JsonPart& json);
 
 }  // namespace tessera::data::detail

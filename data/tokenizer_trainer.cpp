@@ -23,7 +23,7 @@ namespace {
 namespace json = boost::json;
 constexpr int64_t byte_count = 256;
 
-[[noreturn]] void refuse(const std::string& what) { fail(ErrorKind::bad_argument, "train_tokenizer", what); }
+[[noreturn]] void refuse(const std::string& what) { fail(ErrorKind::invalid_argument, "train_tokenizer", what); }
 
 void check(const TokenizerTrainerOptions& options) {
   const std::set<std::string> distinct(options.special_tokens.begin(), options.special_tokens.end());

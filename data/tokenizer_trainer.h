@@ -27,16 +27,16 @@ struct TokenizerTrainerOptions {
 // thread at a time. Needs ICU, as Tokenizer.
 class TokenizerTrainer {
  public:
-  // Errors (bad_argument): a vocabulary that has no room for the bytes and the special tokens, min_frequency < 0, a
-  // special token that is empty or given twice; bad_file: a pattern that cannot be read, a build without ICU.
+  // Errors (invalid_argument): a vocabulary that has no room for the bytes and the special tokens, min_frequency < 0, a
+  // special token that is empty or given twice; invalid_file: a pattern that cannot be read, a build without ICU.
   explicit TokenizerTrainer(const TokenizerTrainerOptions& options);
 
-  // Errors: text that is not UTF-8 or has 2^31 bytes or more (bad_argument); a pattern that takes too long (bad_file).
+  // Errors: text that is not UTF-8 or has 2^31 bytes or more (invalid_argument); a pattern that takes too long (invalid_file).
   // Special tokens in it are text.
   void add(std::string_view text);
 
   // The text of a tokenizer.json, for a file that Tokenizer and Hugging Face's `tokenizers` open.
-  // Error (bad_argument): no text was added.
+  // Error (invalid_argument): no text was added.
   std::string to_json() const;
 
  private:

@@ -201,7 +201,7 @@ struct Regex::Compiled {
     const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
                       : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
                                                          : u_errorName(error);
-    fail(ErrorKind::bad_file, "Tokenizer",
+    fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an "
                      "expression with fewer ways to match.",
                      where, budget.text_bytes(), shortened(text), why));
@@ -251,7 +251,7 @@ std::string_view repeats_of(std::string_view pattern) {
 std::string_view repeated(std::string_view repeats, const std::string& where) {
   if (repeats.starts_with("{0,")) return "*";
   if (repeats.starts_with("{1,") || repeats.starts_with("{1}")) return "+";
-  fail(ErrorKind::bad_file, "Tokenizer",
+  fail(ErrorKind::invalid_file, "Tokenizer",
        fmt::format("{}: the regular expression has {}, which is not supported.", where, repeats));
 }
 
@@ -291,14 +291,14 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
   compiled->pattern.reset(
       icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern, where)), flags, place, error));
   if (U_FAILURE(error))
-    fail(ErrorKind::bad_file, "Tokenizer",
+    fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: the regular expression {} cannot be read: {}.", where, shortened(pattern),
                      u_errorName(error)));
   // Each step back copies a frame with the places of all groups; expressions of models have at most a few groups.
   constexpr int32_t most_groups = 64;
   const std::unique_ptr<icu::RegexMatcher> matcher(compiled->pattern->matcher(error));
   if (U_FAILURE(error) || matcher->groupCount() > most_groups)
-    fail(ErrorKind::bad_file, "Tokenizer",
+    fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: the regular expression {} has more than {} groups. Write (?:...) for groups.", where,
                      shortened(pattern), most_groups));
   compiled->text = pattern, compiled->where = where;

@@ -40,7 +40,7 @@ class AlignedText {
   std::vector<ByteRange> origin_;  // one for each byte
 };
 
-// Error (bad_file): the library was built without ICU.
+// Error (invalid_file): the library was built without ICU.
 void require_unicode();
 
 // The beginning of a text, for an error that quotes it.
@@ -57,7 +57,7 @@ bool is_word_character(char32_t c);  // a letter, mark, number or connector
 enum class NormalForm : uint8_t { c, d, kc, kd };
 AlignedText normalized(const AlignedText& text, NormalForm form);
 
-// A regular expression of the dialect of tokenizer.json (Oniguruma's); `where` names it in the Error (bad_file) for one
+// A regular expression of the dialect of tokenizer.json (Oniguruma's); `where` names it in the Error (invalid_file) for one
 // that cannot be read. May be used by several threads.
 class Regex {
  public:
@@ -66,7 +66,7 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   // Calls visit(begin, end) for the matches in `text`, in order; an empty one directly behind another match is none.
-  // Error (bad_file), which names the expression: it takes more than what is left of the budget, or than ICU's stack.
+  // Error (invalid_file), which names the expression: it takes more than what is left of the budget, or than ICU's stack.
   void for_each_match(std::string_view text, StepBudget& budget,
                       const std::function<void(size_t, size_t)>& visit) const;
 

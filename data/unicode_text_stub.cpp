@@ -6,7 +6,7 @@ namespace tessera::data::detail {
 namespace {
 
 [[noreturn]] void refuse() {
-  fail(ErrorKind::bad_file, "Tokenizer",
+  fail(ErrorKind::invalid_file, "Tokenizer",
        "this library was built without ICU, whose Unicode tokenizers need. Install it (libicu-dev) and build anew.");
 }
 

@@ -55,7 +55,7 @@ struct WindowsNode {
 // The windows of `length` values of a source, one every `stride` values; the values after the last whole window are
 // dropped. stride = 0 stands for length - 1 (1 if length is 1): for a language model, whose windows are one value
 // longer than its sequence, so that every value but the first is predicted once.
-// Errors (bad_argument): length < 1, stride < 0, a source shorter than one window, naming both sizes.
+// Errors (invalid_argument): length < 1, stride < 0, a source shorter than one window, naming both sizes.
 template <SequenceSource S>
 auto windows(S source, int64_t length, int64_t stride = 0) {
   const int64_t count = detail::window_count(source.size(), length, stride);

@@ -25,13 +25,13 @@ Array loss_of(const Mlp& model, const Array& x) { return mean(square(model(x) - 
 
 int main() {
   // Rows and weights over "data", the hidden dim over "model": fully sharded and tensor parallel.
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
   const auto [k1, k2, k3] = split<3>(Key(0));
   const Axis embed{"embed", 64}, hidden{"hidden", 128};
   const auto model = nn::filter_shard(
-      Mlp{.up = nn::Linear::init(k1, embed, hidden), .down = nn::Linear::init(k2, hidden, embed)}, layout);
-  const Array x = device_put(normal(k3, {32, 64}), NamedSharding(layout.mesh(), P{"data"}));
+      Mlp{.up = nn::Linear::init(k1, embed, hidden), .down = nn::Linear::init(k2, hidden, embed)}, mesh_rules);
+  const Array x = device_put(normal(k3, {32, 64}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   std::cout << visualize_sharding(model.up.kernel, {.color = VisualizeOptions::Color::never});
 
   CommLedger ledger;

@@ -38,11 +38,11 @@ const Rules fully_sharded = examples::with_all_names({{"batch", "batch"},
 // One training step, as it would be written for devices.
 template <class Model, class Loss>
 nn::PlacementTable train_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& local,
-                              const Layout& layout) {
-  auto model = nn::filter_shard(recipe, layout);
+                              const MeshRules& mesh_rules) {
+  auto model = nn::filter_shard(recipe, mesh_rules);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 3e-4})));
-  const auto batch = data::from_process_local(local, layout);
+  const auto batch = data::from_process_local(local, mesh_rules);
   const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
   optimizer.update(model, grads);
   return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));

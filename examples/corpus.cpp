@@ -22,16 +22,16 @@
 namespace tessera::examples {
 
 Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options,
-                                    const Layout& layout) {
+                                    const MeshRules& mesh_rules) {
   const auto source = data::ByteSource::open(paths);
   const auto [training, held_out] = data::train_validation_split(data::windows(source, options.seq + 1), 0.01);
   const auto batches_of = [&](const auto& windows) {
     return data::on_mesh(data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch,
-                                      {.batch_size = options.batch, .shard = data::ShardByProcess(layout)}),
-                         layout);
+                                      {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
+                         mesh_rules);
   };
   if (training.size() < options.batch)
-    fail(ErrorKind::bad_argument, "data",
+    fail(ErrorKind::invalid_argument, "data",
          fmt::format(
              "{} bytes make {} windows of {} for training, a batch needs {}. Give more data, or lower --batch or "
              "--seq.",
@@ -56,12 +56,12 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Documents = data::Dataset<Ids>;
 
-constexpr int64_t most_counted = 2'000'000;  // tokens
+constexpr int64_t max_counted = 2'000'000;  // tokens
 
 std::optional<int32_t> end_of_text_of(const data::Tokenizer& tokenizer, const std::string& token) {
   if (token.empty()) return std::nullopt;
   if (const auto id = tokenizer.id_of(token)) return id;
-  fail(ErrorKind::bad_argument, "data", fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
+  fail(ErrorKind::invalid_argument, "data", fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
 }
 
 bool are_token_files(const std::vector<std::string>& paths) {
@@ -74,7 +74,7 @@ bool are_token_files(const std::vector<std::string>& paths) {
 
 Documents tokenized(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
   if (options.tokenizer.empty())
-    fail(ErrorKind::bad_argument, "data", "texts without a tokenizer. Give --tokenizer, or token files (.bin, .npy).");
+    fail(ErrorKind::invalid_argument, "data", "texts without a tokenizer. Give --tokenizer, or token files (.bin, .npy).");
   const auto tokenizer = data::Tokenizer::open(options.tokenizer);
   const auto end = end_of_text_of(tokenizer, options.end_of_text);
   const auto encode = [tokenizer, end](const std::string& text) {
@@ -87,7 +87,7 @@ Documents tokenized(const std::vector<std::string>& paths, const TokenCorpusOpti
     const auto more = texts_of(input, std::nullopt);
     texts = texts ? data::Dataset<std::string>(data::concat(*texts, more)) : more;
   }
-  if (!texts) fail(ErrorKind::bad_argument, "data", "no texts in the files. Give files with texts.");
+  if (!texts) fail(ErrorKind::invalid_argument, "data", "no texts in the files. Give files with texts.");
   return texts->map(encode);
 }
 
@@ -104,14 +104,14 @@ Documents documents_of(const std::vector<std::string>& paths, const TokenCorpusO
 void check_vocabulary(const Ids& document, int64_t vocab) {
   for (const int32_t id : document)
     if (id < 0 || id >= vocab)
-      fail(ErrorKind::bad_argument, "data",
+      fail(ErrorKind::invalid_argument, "data",
            fmt::format(
                "token {} of a model with a vocabulary of {}. Give the tokenizer of the model, or another --vocab.", id,
                vocab));
 }
 
 data::Loader<data::PackedTokens> batches_of(const Documents& documents, const TokenCorpusOptions& options,
-                                            const Layout& layout) {
+                                            const MeshRules& mesh_rules) {
   const auto checked = [vocab = options.vocab](Ids document) {
     check_vocabulary(document, vocab);
     return document;
@@ -121,8 +121,8 @@ data::Loader<data::PackedTokens> batches_of(const Documents& documents, const To
                         .map(checked)
                         .pack({.length = options.rows.seq + 1, .split_long = true});
   return data::on_mesh(data::Loader(rows, data::packed_tokens,
-                                    {.batch_size = options.rows.batch, .shard = data::ShardByProcess(layout)}),
-                       layout);
+                                    {.batch_size = options.rows.batch, .shard = data::ShardByProcess(mesh_rules)}),
+                       mesh_rules);
 }
 
 // A document predicts all its tokens but the first.
@@ -130,7 +130,7 @@ int64_t targets_of(const Ids& document) { return std::max<int64_t>(0, std::ssize
 
 void check_has_targets(double targets, const std::string& set) {
   if (!(targets > 0))
-    fail(ErrorKind::bad_argument, "data",
+    fail(ErrorKind::invalid_argument, "data",
          fmt::format("{}: no document has two tokens or more, so there is nothing to predict. Give longer documents.",
                      set));
 }
@@ -144,17 +144,17 @@ double targets_in(const std::vector<data::PackedTokens>& batches) {
 }  // namespace
 
 Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
-                                       const Layout& layout) {
+                                       const MeshRules& mesh_rules) {
   const Documents all = documents_of(paths, options);
   if (all.size() < 2)
-    fail(ErrorKind::bad_argument, "data",
+    fail(ErrorKind::invalid_argument, "data",
          fmt::format("{} documents, expected two or more, of which one is for validation.", all.size()));
   const auto [first, last] = data::train_validation_split(all, 0.01);
   const Documents training = options.eval.empty() ? Documents(first) : all;
   const Documents held_out = options.eval.empty() ? Documents(last) : documents_of(options.eval, options);
   data::TokenEntropies entropies;
   int64_t tokens = 0, targets = 0, held_out_tokens = 0, held_out_targets = 0;
-  for (int64_t i = 0; i < training.size() && (tokens < most_counted || targets == 0); ++i) {
+  for (int64_t i = 0; i < training.size() && (tokens < max_counted || targets == 0); ++i) {
     const Ids document = training[i];
     entropies.add(document), tokens += std::ssize(document), targets += targets_of(document);
   }
@@ -169,7 +169,7 @@ Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, co
                                          : fmt::format("the validation set, --eval {}", fmt::join(options.eval, " "));
   check_has_targets(static_cast<double>(held_out_targets), validation_set);
   std::vector<data::PackedTokens> validation;
-  auto batches = batches_of(held_out, options, layout);
+  auto batches = batches_of(held_out, options, mesh_rules);
   for (int64_t n = std::clamp<int64_t>(held_out_tokens / batch, 1, 16); n > 0; --n)
     validation.push_back(*batches.next());
   check_has_targets(targets_in(validation), validation_set);  // the drawn documents may all be too short
@@ -178,7 +178,7 @@ Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, co
           .size = all.size(),
           .unigram_entropy = entropies.unigram(),
           .bigram_entropy = entropies.bigram(),
-          .training = batches_of(training, options, layout),
+          .training = batches_of(training, options, mesh_rules),
           .validation = std::move(validation)};
 }
 

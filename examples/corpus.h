@@ -33,7 +33,7 @@ struct Corpus {
 // The bytes of files; the last hundredth of them is the validation. Errors: as ByteSource::open, windows,
 // train_validation_split and on_mesh.
 Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options,
-                                    const Layout& layout);
+                                    const MeshRules& mesh_rules);
 
 struct TokenCorpusOptions {
   CorpusOptions rows = {};
@@ -45,9 +45,9 @@ struct TokenCorpusOptions {
 
 // The documents of texts, tokenized as they are read, or of token files (.bin, .idx, .npy), packed into rows. Of token
 // files that do not know their documents each row is one. Entropies are those of the first two million tokens. Errors:
-// as those of the sources, of Tokenizer and on_mesh; bad_argument: too few documents, a token beyond the vocabulary, a
+// as those of the sources, of Tokenizer and on_mesh; invalid_argument: too few documents, a token beyond the vocabulary, a
 // training or validation set whose documents all have fewer than two tokens.
 Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
-                                       const Layout& layout);
+                                       const MeshRules& mesh_rules);
 
 }  // namespace tessera::examples

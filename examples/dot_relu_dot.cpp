@@ -33,7 +33,7 @@ Array mse(const DotReluDot& model, const Array& x, const Array& y) { return mean
 
 int main() {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 4}});
-  auto model = nn::filter_shard(DotReluDot::init(Key(0), 1024), Layout(mesh, {}));
+  auto model = nn::filter_shard(DotReluDot::init(Key(0), 1024), MeshRules(mesh, {}));
   for (const nn::Leaf& leaf : nn::leaves(model))
     std::cout << leaf.value->sharding().spec().to_string() << '\n' << visualize_sharding(*leaf.value);
 

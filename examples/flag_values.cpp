@@ -94,9 +94,9 @@ ContextParallelism context_parallelism(const std::string& name) {
   refuse_name("--context-parallelism", name, names);
 }
 
-nn::Schedule schedule_of(const std::string& name) {
+nn::PipelineSchedule schedule_of(const std::string& name) {
   std::vector<std::string> known;
-  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+  for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {
     if (name == nn::name_of(schedule)) return schedule;
     known.emplace_back(nn::name_of(schedule));
   }

@@ -22,7 +22,7 @@ double temperature_of(const std::string& text);
 double share_of(const std::string& text);
 std::string model_name(const std::string& name);
 ContextParallelism context_parallelism(const std::string& name);
-nn::Schedule schedule_of(const std::string& name);
+nn::PipelineSchedule schedule_of(const std::string& name);
 DType precision_of(const std::string& name);
 
 // "a,b" at ",": a, b.

@@ -79,11 +79,11 @@ void print_shards(int64_t data, int64_t model) {
 }
 
 void print_global_batch() {
-  const Layout layout{make_mesh({{"batch", 4}, {"model", 2}}), {{"batch", "batch"}, {"seq", replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"batch", 4}, {"model", 2}}), {{"batch", "batch"}, {"seq", replicated}}};
   const auto text = data::ByteSource::from_string("Distributed training only helps if accelerators stay fed.");
   Loader loader = data::on_mesh(Loader(data::windows(text, 9).shuffle(0).repeat(), data::token_batch,
-                                       {.batch_size = 8, .shard = data::ShardByProcess(layout)}),
-                                layout);
+                                       {.batch_size = 8, .shard = data::ShardByProcess(mesh_rules)}),
+                                mesh_rules);
   const data::TokenBatch batch = *loader.next();
   fmt::print("inputs {}, targets {}\n", batch.inputs.value.type_string(), batch.targets.value.type_string());
 }

@@ -41,13 +41,13 @@ Array loss_fn(const LogicalDotReluDot& model, const Batch& batch) {
 }
 
 int main() {
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
-  auto model = nn::filter_shard(LogicalDotReluDot::init(Key(0), 128), layout);
+  auto model = nn::filter_shard(LogicalDotReluDot::init(Key(0), 128), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 1e-3}));
   for (const nn::Leaf& leaf : nn::leaves(model)) std::cout << leaf.value->sharding().spec().to_string() << '\n';
   for (int step = 0; step < 5; ++step) {
-    const Batch batch = data::from_process_local(get_next_batch(step), layout);
+    const Batch batch = data::from_process_local(get_next_batch(step), mesh_rules);
     const auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
     optimizer.update(model, grads);
     std::printf("loss %.6f\n", loss.item<float>());

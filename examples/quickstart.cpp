@@ -41,17 +41,17 @@ Batch make_batch(Key key) {
 }
 
 int main() {
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
 
-  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),
                                                         optim::adamw({.learning_rate = 3e-4})));
   std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer));
 
   for (const Key& key : split(Key(1), 20)) {
     const Batch local = make_batch(key);                          // this process's rows; Batch names its dims
-    const Batch batch = data::from_process_local(local, layout);  // one global array over the mesh
+    const Batch batch = data::from_process_local(local, mesh_rules);  // one global array over the mesh
     const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
     optimizer.update(model, grads);                               // in place, fused
     std::cout << "loss " << loss.item<float>() << '\n';

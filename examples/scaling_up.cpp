@@ -34,12 +34,12 @@ const std::pair<const char*, Rules> strategies[] = {
     {"tp", {{"batch", replicated}, {"embed", replicated}, {"hidden", "model"}}},
     {"fsdp+tp", {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}}};
 
-void train(const char* name, const Layout& layout) {
-  auto model = nn::filter_shard(LogicalDotReluDot::init(Key(0), 128), layout);
+void train(const char* name, const MeshRules& mesh_rules) {
+  auto model = nn::filter_shard(LogicalDotReluDot::init(Key(0), 128), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 1e-3}));
-  const Array x = device_put(normal(Key(1), {32, 128}), Axes{"batch", none}, layout);
-  const Array labels = device_put(randint(Key(2), {32}, 0, 128), Axes{"batch"}, layout);
-  const Mesh mesh = layout.mesh();
+  const Array x = device_put(normal(Key(1), {32, 128}), Axes{"batch", none}, mesh_rules);
+  const Array labels = device_put(randint(Key(2), {32}, 0, 128), Axes{"batch"}, mesh_rules);
+  const Mesh mesh = mesh_rules.mesh();
   std::cout << name << ' ' << mesh.size("data") << 'x' << mesh.size("model") << ": "
             << nn::placement_table(model).bytes_per_device() << " bytes, losses";
   for (int step = 0; step < 3; ++step) {

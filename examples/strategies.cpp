@@ -16,7 +16,7 @@ constexpr Strategy strategies[] = {
      .mesh = "data=8",
      .rules = "",
      .meaning = "data parallel, and each device keeps an eighth of the optimizer's state",
-     .shard_state = "data"},
+     .shard_state_over = "data"},
     {"tp", "model=8", "vocab=model,heads=model,kv_heads=model,mlp=model",
      "tensor parallel: each device has its heads, its hidden units"},
     {"fsdp", "data=8", "embed=data", "fully sharded: data parallel, and each device keeps an eighth of every matrix"},
@@ -62,7 +62,7 @@ std::string strategies_usage() {
   std::string text;
   for (const Strategy& s : strategies)
     text += fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}{}\n", s.name, s.meaning, "", s.mesh,
-                        flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state", s.shard_state),
+                        flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state", s.shard_state_over),
                         flag_unless_empty("--context-parallelism", s.context),
                         s.micro_batches > 1 ? fmt::format(" --micro-batches {}", s.micro_batches) : "");
   return text + fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);

@@ -9,7 +9,7 @@ namespace tessera::examples {
 // What the flags --mesh, --rules, --shard-state, --context-parallelism and --micro-batches would say.
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
-  const char *shard_state = "", *context = "";
+  const char *shard_state_over = "", *context = "";
   int64_t micro_batches = 1;
   bool needs_experts = false;
 };

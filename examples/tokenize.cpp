@@ -33,7 +33,7 @@ FILES are files and folders: of .jsonl, .jsonl.gz and .jsonl.zst the field "text
 
 class UsageError : public Error {
  public:
-  explicit UsageError(const std::string& message) : Error(ErrorKind::bad_argument, "[command line] " + message) {}
+  explicit UsageError(const std::string& message) : Error(ErrorKind::invalid_argument, "[command line] " + message) {}
 };
 
 int64_t whole_number(const std::string& flag, const std::string& text, int64_t least, int64_t most) {

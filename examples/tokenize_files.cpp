@@ -107,7 +107,7 @@ int64_t number_in(const json::value& state, const char* key, const fs::path& pat
   constexpr int64_t most = int64_t{1} << 40;  // the numbers of a million shards can be added
   const json::value* number = state.is_object() ? state.as_object().if_contains(key) : nullptr;
   if (!number || !number->is_int64() || number->as_int64() < 0 || number->as_int64() > most)
-    fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: has no number \"{}\"; it is damaged.", path.string(), key));
+    fail(ErrorKind::invalid_file, "tokenize", fmt::format("{}: has no number \"{}\"; it is damaged.", path.string(), key));
   return number->as_int64();
 }
 
@@ -120,12 +120,12 @@ State loaded(const fs::path& path, const std::string& made_from) {
   const bool has_tokens =
       !finished || *finished == true || !shards || !shards->is_array() || !shards->as_array().empty();
   if (was != made_from && has_tokens)
-    fail(ErrorKind::bad_file, "tokenize",
+    fail(ErrorKind::invalid_file, "tokenize",
          fmt::format("{}: the tokens there were made from {}; now given: {}. Name another folder, or remove this one.",
                      path.parent_path().string(), was, made_from));
-  constexpr size_t most_shards = 1'000'000;
-  if (!finished || !finished->is_bool() || !shards || !shards->is_array() || shards->as_array().size() > most_shards)
-    fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: has no list of shards; it is damaged.", path.string()));
+  constexpr size_t max_shards = 1'000'000;
+  if (!finished || !finished->is_bool() || !shards || !shards->is_array() || shards->as_array().size() > max_shards)
+    fail(ErrorKind::invalid_file, "tokenize", fmt::format("{}: has no list of shards; it is damaged.", path.string()));
   State read{.shards = {}, .is_finished = finished->as_bool()};
   for (const json::value& numbers : shards->as_array()) {
     Shard& shard = read.shards.emplace_back();
@@ -143,15 +143,15 @@ bool is_in(const fs::path& path, const fs::path& folder) {
 void make_out(const TokenizeOptions& options) {
   for (const std::string& texts : options.files)
     if (fs::is_directory(texts) && is_in(options.out, texts))
-      fail(ErrorKind::bad_argument, "tokenize",
+      fail(ErrorKind::invalid_argument, "tokenize",
            fmt::format("{}: lies in {}, all of whose files are texts. Name a folder outside of it.", options.out,
                        texts));
   if (fs::exists(options.out) && !fs::is_directory(options.out))
-    fail(ErrorKind::bad_argument, "tokenize",
+    fail(ErrorKind::invalid_argument, "tokenize",
          fmt::format("{}: a file, expected a folder, or a name for one.", options.out));
   std::error_code error;
   fs::create_directories(options.out, error);
-  if (error) fail(ErrorKind::bad_file, "tokenize", fmt::format("{}: {}.", options.out, error.message()));
+  if (error) fail(ErrorKind::invalid_file, "tokenize", fmt::format("{}: {}.", options.out, error.message()));
 }
 
 State begun(const TokenizeOptions& options, const std::string& made_from) {
@@ -162,7 +162,7 @@ State begun(const TokenizeOptions& options, const std::string& made_from) {
   }
   for (const std::string& name : names_in(options.out, "tokenize"))
     if (name.starts_with("tokens-") && !is_begun)
-      fail(ErrorKind::bad_file, "tokenize",
+      fail(ErrorKind::invalid_file, "tokenize",
            fmt::format("{}: has {} and no tokenize.json, so it is of something else. Name another folder.", options.out,
                        name));
   save(options, {}, made_from);
@@ -187,7 +187,7 @@ class Job {
     if (!options.end_of_text) return;
     end_of_text_ = tokenizer_.id_of(*options.end_of_text);
     if (!end_of_text_)
-      fail(ErrorKind::bad_argument, "tokenize",
+      fail(ErrorKind::invalid_argument, "tokenize",
            fmt::format("\"{}\" is no token of {}.", *options.end_of_text, options.tokenizer));
   }
 

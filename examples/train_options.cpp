@@ -42,7 +42,7 @@ Rule rule_of(const std::string& name, const std::string& value, const std::vecto
   if (value == "replicated") return {name, replicated};
   // Any vocabulary fits any mesh: its size is the tokenizer's choice.
   return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated."),
-          name == "vocab" ? uneven::pad : uneven::error};
+          name == "vocab" ? Uneven::pad : Uneven::error};
 }
 
 // The vector of blocks, whose rule lays them on stages: the name of no dim.
@@ -115,7 +115,7 @@ std::string rules_for(const std::vector<std::string>& names, const std::string& 
 }
 
 struct Placement {
-  std::optional<std::string> strategy, mesh, rules, shard_state, context;
+  std::optional<std::string> strategy, mesh, rules, shard_state_over, context;
 };
 
 void resolve(Placement given, TrainOptions& options) {
@@ -143,13 +143,13 @@ void resolve(Placement given, TrainOptions& options) {
     options.mesh = parse_mesh_axes(strategy.mesh);
     options.rules = rules_of(rules_for(names, strategy.rules), options.mesh, names);
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
-    if (!given.shard_state && *strategy.shard_state) given.shard_state = strategy.shard_state;
+    if (!given.shard_state_over && *strategy.shard_state_over) given.shard_state_over = strategy.shard_state_over;
     if (!given.context && *strategy.context) options.step.context = context_parallelism(strategy.context);
     if (options.step.micro_batches < 0) options.step.micro_batches = strategy.micro_batches;
   }
-  if (is_cut(layers, options.rules) && !options.step.schedule) options.step.schedule = nn::Schedule::one_f_one_b;
-  if (given.shard_state)
-    options.step.shard_state = mesh_axes_of("--shard-state", *given.shard_state, options.mesh, " Join several with +.");
+  if (is_cut(layers, options.rules) && !options.step.schedule) options.step.schedule = nn::PipelineSchedule::one_f_one_b;
+  if (given.shard_state_over)
+    options.step.shard_state_over = mesh_axes_of("--shard-state", *given.shard_state_over, options.mesh, " Join several with +.");
 }
 
 // ---- flags
@@ -212,7 +212,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
           "replicated"),
       words("--rules", "RULES", placement.rules,
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
-      words("--shard-state", "AXES", placement.shard_state,
+      words("--shard-state", "AXES", placement.shard_state_over,
             "also cuts the optimizer's state over these axes of the mesh, as in data or data+model"),
       words("--context-parallelism", "HOW", placement.context,
             "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
@@ -222,9 +222,9 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& name) { o.step.schedule = schedule_of(name); }},
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
-      sets("--keep-gathers", o.step.borrow_gathers, false,
+      sets("--keep-gathers", o.step.reshard_after_forward, false,
            "keeps a gathered weight until the step ends, in place of a second gather"),
-      integer("--prefetch", o.step.prefetch, 0, "blocks whose weights are gathered ahead, between processes"),
+      integer("--prefetch", o.step.prefetch_groups, 0, "blocks whose weights are gathered ahead, between processes"),
       sets("--overlap-sums", o.step.overlap_sums, true,
            "sums of activations between processes run beside products: tensor parallelism"),
       sets("--captured", o.step.captured, true,

@@ -50,15 +50,15 @@ struct TokenOptions {
 
 // Options that trade memory, time and communication; what is learnt stays the same (to rounding, in bfloat16).
 struct StepOptions {
-  std::vector<std::string> shard_state;  // mesh axes over which the optimizer's state is cut as well
+  std::vector<std::string> shard_state_over;  // mesh axes over which the optimizer's state is cut as well
   int64_t micro_batches = -1;            // parts of each device's rows, one after another; -1: the strategy's, or one
-  std::optional<nn::Schedule> schedule;  // in which they go through layers on stages; none: the layers are on no stages
+  std::optional<nn::PipelineSchedule> schedule;  // in which they go through layers on stages; none: the layers are on no stages
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
-  bool borrow_gathers = true;            // a gathered weight is freed after its use
+  bool reshard_after_forward = true;            // a gathered weight is freed after its use
   // How attention reads a sequence that devices hold parts of.
   ContextParallelism context = ContextParallelism::automatic;
-  int64_t prefetch = 1;       // blocks whose weights are gathered ahead, between processes
+  int64_t prefetch_groups = 1;       // blocks whose weights are gathered ahead, between processes
   bool overlap_sums = false;  // sums of activations between processes run beside products
   bool captured = false;      // what a GPU computes for loss and gradients is recorded once, and repeated
 
@@ -68,7 +68,7 @@ struct StepOptions {
   }
 };
 
-// --strategy auto: the library chooses mesh, rules and what lies how (examples/chosen_layout.h).
+// --strategy auto: the library chooses mesh, rules and what lies how (examples/chosen_strategy.h).
 struct AutoOptions {
   bool is_on = false;
   int64_t devices = 8;
@@ -105,7 +105,7 @@ struct TrainOptions {
 // A wrong command line; the program exits with 2.
 class UsageError : public Error {
  public:
-  explicit UsageError(const std::string& message) : Error(ErrorKind::bad_argument, message) {}
+  explicit UsageError(const std::string& message) : Error(ErrorKind::invalid_argument, message) {}
 };
 
 // Errors: UsageError "[command line] --steps: given, expected" for unknown flags, missing values, values that are not

@@ -11,7 +11,7 @@ namespace tessera::examples {
 
 using namespace tessera::train;
 
-Layout layout_of(const TrainOptions& options) {
+MeshRules mesh_rules_of(const TrainOptions& options) {
   return {make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
 }
 
@@ -20,13 +20,13 @@ void read_vocab(TokenOptions& tokens) {
     tokens.vocab = data::Tokenizer::open(tokens.tokenizer).vocab_size();
 }
 
-nn::CausalLm first_model(const TrainOptions& options, const Layout& layout) {
+nn::CausalLm first_model(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
   nn::CausalLm model;
   if (tokens.from.empty()) {
-    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), options.model.decoder(tokens.vocab)), layout);
+    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), options.model.decoder(tokens.vocab)), mesh_rules);
   } else {
-    model = nn::from_hugging_face(tokens.from, layout);
+    model = nn::from_hugging_face(tokens.from, mesh_rules);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
   }
   set_step_options(model, options);

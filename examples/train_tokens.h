@@ -16,12 +16,12 @@
 namespace tessera::examples {
 
 // Mesh and rules of a run.
-Layout layout_of(const TrainOptions& options);
+MeshRules mesh_rules_of(const TrainOptions& options);
 
 // Where the model is new and no vocabulary is named, that of the tokenizer.
 void read_vocab(TokenOptions& tokens);
 // The model as the training begins.
-nn::CausalLm first_model(const TrainOptions& options, const Layout& layout);
+nn::CausalLm first_model(const TrainOptions& options, const MeshRules& mesh_rules);
 // What of a model says how its step is computed, as this run's command line has it.
 template <class Decoder>
 void set_step_options(Decoder& decoder, const TrainOptions& options) {

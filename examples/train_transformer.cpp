@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "data/tokenizer.h"
-#include "examples/chosen_layout.h"
+#include "examples/chosen_strategy.h"
 #include "examples/corpus.h"
 #include "examples/empty_rows.h"
 #include "examples/tokenize_files.h"
@@ -88,13 +88,13 @@ void print_samples(const Model& model, const TrainOptions& options, const char* 
   }
 }
 
-void print_placement(const TrainOptions& options, const Layout& layout) {
-  fmt::print("mesh     {} ({} devices; {})\n", layout.mesh().to_string(), layout.mesh().size(), options.placement);
+void print_placement(const TrainOptions& options, const MeshRules& mesh_rules) {
+  fmt::print("mesh     {} ({} devices; {})\n", mesh_rules.mesh().to_string(), mesh_rules.mesh().size(), options.placement);
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
   if (options.step.schedule)
     fmt::print("stages   {} micro-batches, {}\n", options.step.micro_batches, nn::name_of(*options.step.schedule));
-  if (!options.step.shard_state.empty())
-    fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state, "+"));
+  if (!options.step.shard_state_over.empty())
+    fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state_over, "+"));
 }
 
 std::string size_of(const Corpus<TokenBatch>& corpus) {
@@ -119,8 +119,8 @@ void print_input(const data::LoaderStats& stats) {
 }
 
 template <class Batch>
-LossCurve curve_before_training(const TrainOptions& options, const Layout& layout, const Corpus<Batch>& corpus) {
-  return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, layout.mesh().to_string(),
+LossCurve curve_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus<Batch>& corpus) {
+  return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, mesh_rules.mesh().to_string(),
                                  to_flag(options.rules)),
           .steps = options.steps,
           .unigram_entropy = corpus.unigram_entropy,
@@ -134,10 +134,10 @@ std::string title_of(const TrainOptions& options) {
 }
 
 template <class Batch>
-nn::Report report_before_training(const TrainOptions& options, const Layout& layout, const Corpus<Batch>& corpus,
+nn::Report report_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus<Batch>& corpus,
                                   const nn::PlacementTable& table) {
   return {.title = title_of(options),
-          .facts = {{"mesh", layout.mesh().to_string()},
+          .facts = {{"mesh", mesh_rules.mesh().to_string()},
                     {"placement", options.placement},
                     {"rules", to_flag(options.rules)},
                     {"batch", fmt::format("{} rows of {} {}s", options.batch, options.model.seq, corpus.symbol)},
@@ -173,13 +173,13 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
 
 // The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
 template <class Model, class Batch, class Loss, class Validation, class Transform>
-void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
+void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
            const Validation& validation_loss, const Transform& transform,
            const nn::Filter& trained = nn::is_trainable) {
   print_corpus(corpus);
-  auto optimizer = optim::Optimizer(model, transform, {.shard_state = options.step.shard_state});
+  auto optimizer = optim::Optimizer(model, transform, {.shard_state_over = options.step.shard_state_over});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
-  nn::Captured captured(loss_and_grads);
+  nn::GraphedStep captured(loss_and_grads);
   const auto gradients = [&](auto&... x) { return options.step.captured ? captured(x...) : loss_and_grads(x...); };
   const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
   std::cout << table << std::endl;
@@ -190,8 +190,8 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   set_step_options(model, options);  // a checkpoint has those of the run that saved it
   if (options.save.resume) print_resumed(done, options);
   const FailedSteps failed_steps(options.keep_failed_step, options.arguments);
-  Metrics metrics(options.metrics, curve_before_training(options, layout, corpus),
-                  report_before_training(options, layout, corpus, table), done);
+  Metrics metrics(options.metrics, curve_before_training(options, mesh_rules, corpus),
+                  report_before_training(options, mesh_rules, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
   StepProfile profile(options.profile, done + 1, options.steps);
   const int64_t validate_every = (options.steps + 4) / 5;
@@ -216,15 +216,15 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
     }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());
     set_speed(row, flops, options);
-    row.peak_bytes = nn::peak_bytes(layout.mesh());
+    row.peak_bytes = nn::peak_bytes(mesh_rules.mesh());
     metrics.write(row);
     if (measured) {
-      progress.print(measured->to_text(/*most_rows=*/8));
+      progress.print(measured->to_text(/*max_rows=*/8));
       metrics.keep(*measured);
     }
     if (step == done + 1) {
       if (metrics.has_rows() || counts_operations(options)) flops = nn::flops_per_device(loss_and_grads, model, batch);
-      if (metrics.has_page()) metrics.keep(nn::trace(loss_and_grads, model, batch));
+      if (metrics.has_page()) metrics.keep(nn::activation_summary(loss_and_grads, model, batch));
       progress.show_utilization(flops, options.profile.flops_per_second);
     }
 
@@ -243,18 +243,18 @@ void train(const TrainOptions& options, const Layout& layout, Corpus<Batch>& cor
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
-  fmt::print("memory   {:.0f} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(layout.mesh())));
+  fmt::print("memory   {:.0f} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(mesh_rules.mesh())));
 }
 
 // Runs the kept step, whose batch takes the place of `batch`.
 template <class Model, class Batch, class Loss, class Transform>
-void replay(const TrainOptions& options, const Layout& layout, const Batch& like, Model& model, const Loss& loss_fn,
+void replay(const TrainOptions& options, const MeshRules& mesh_rules, const Batch& like, Model& model, const Loss& loss_fn,
             const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
   auto optimizer = optim::Optimizer(model, transform);
-  Batch batch = data::from_process_local(like, layout);
+  Batch batch = data::from_process_local(like, mesh_rules);
   const int64_t step =
       nn::restore(options.replay, nn::named_state("model", model, "optimizer", optimizer, "batch", batch)).step;
-  const FiniteCheckScope checks;
+  const DetectNonFinite checks;
   const StepScope current(step);
   const StepMetrics row =
       take_step(step, model, batch, loss_and_gradients(loss_fn, trained, options.step), optimizer, /*is_kept=*/true);
@@ -268,71 +268,71 @@ PackedTokens any_tokens(const TrainOptions& options) { return empty_packed_rows(
 CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
 
 template <class Model, class Config>
-Model model_of_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
-  auto model = nn::filter_shard(Model::init(Key(options.seed), config), layout);
+Model model_of_bytes(const TrainOptions& options, const MeshRules& mesh_rules, const Config& config) {
+  auto model = nn::filter_shard(Model::init(Key(options.seed), config), mesh_rules);
   set_step_options(model, options);
   return model;
 }
 
 template <class Model, class Config>
-void train_on_bytes(const TrainOptions& options, const Layout& layout, const Config& config) {
-  auto model = model_of_bytes<Model>(options, layout, config);
+void train_on_bytes(const TrainOptions& options, const MeshRules& mesh_rules, const Config& config) {
+  auto model = model_of_bytes<Model>(options, mesh_rules, config);
   const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
-  if (!options.replay.empty()) return replay(options, layout, any_bytes(options), model, loss, clipped_adamw(options));
-  auto corpus = open_bytes(options.data, rows_of(options), layout);
-  train(options, layout, corpus, model, loss, loss, clipped_adamw(options));
+  if (!options.replay.empty()) return replay(options, mesh_rules, any_bytes(options), model, loss, clipped_adamw(options));
+  auto corpus = open_bytes(options.data, rows_of(options), mesh_rules);
+  train(options, mesh_rules, corpus, model, loss, loss, clipped_adamw(options));
   if (options.sample.length) print_samples(model, options, corpus.symbol);
 }
 
-void train_on_tokens(const TrainOptions& options, const Layout& layout) {
+void train_on_tokens(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
   std::optional<data::Tokenizer> tokenizer;
   if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
-  nn::CausalLm model = first_model(options, layout);
+  nn::CausalLm model = first_model(options, mesh_rules);
   check_sample(model.config(), tokenizer, options);
   check_room(model.config(), options.model.seq);
   check_export(tokens.export_to);
   const nn::Filter trained = trained_in(tokens);
   const auto loss = packed_loss_in(options.step.precision);
   const auto transform = optim::masked(clipped_adamw(options), trained);
-  if (!options.replay.empty()) return replay(options, layout, any_tokens(options), model, loss, transform, trained);
+  if (!options.replay.empty()) return replay(options, mesh_rules, any_tokens(options), model, loss, transform, trained);
   auto corpus = open_tokens(options.data,
                             {.rows = rows_of(options),
                              .tokenizer = tokens.tokenizer,
                              .end_of_text = tokens.end_of_text,
                              .eval = tokens.eval,
                              .vocab = model.config().vocab},
-                            layout);
-  train(options, layout, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
+                            mesh_rules);
+  train(options, mesh_rules, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
   if (options.sample.length) print_samples(model, *tokenizer, options, corpus.symbol);
 }
 
-void train(const TrainOptions& options, const Layout& layout) {
+void train(const TrainOptions& options, const MeshRules& mesh_rules) {
   if (options.tokens.used())
-    train_on_tokens(options, layout);
+    train_on_tokens(options, mesh_rules);
   else if (options.model.name == "llama")
-    train_on_bytes<nn::Llama>(options, layout, options.model.decoder(byte_values));
+    train_on_bytes<nn::Llama>(options, mesh_rules, options.model.decoder(byte_values));
   else if (options.model.name == "mixtral")
-    train_on_bytes<nn::Mixtral>(options, layout, options.model.decoder(byte_values));
+    train_on_bytes<nn::Mixtral>(options, mesh_rules, options.model.decoder(byte_values));
   else
-    train_on_bytes<Gpt>(options, layout, options.model.gpt());
+    train_on_bytes<Gpt>(options, mesh_rules, options.model.gpt());
 }
 
 // ---- --strategy auto
 
 template <class Model, class Config>
 nn::PipelineStep step_on_bytes(const TrainOptions& options, const Config& config) {
-  return step_for_layouts(
-      options.step, [=](const Layout& layout) { return model_of_bytes<Model>(options, layout, config); },
+  return step_for_strategies(
+      options.step, [=](const MeshRules& mesh_rules) { return model_of_bytes<Model>(options, mesh_rules, config); },
       any_bytes(options), next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
 }
 
 nn::PipelineStep step_on_tokens(const TrainOptions& options) {
   const nn::Filter trained = trained_in(options.tokens);
-  return step_for_layouts(
-      options.step, [=](const Layout& layout) { return first_model(options, layout); }, any_tokens(options),
+  return step_for_strategies(
+      options.step, [=](const MeshRules& mesh_rules) { return first_model(options, mesh_rules); }, any_tokens(options),
       packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
 }
 
@@ -345,10 +345,10 @@ nn::PipelineStep step_of(const TrainOptions& options) {
 
 void train(TrainOptions options) {
   read_vocab(options.tokens);
-  if (options.automatic.is_on) choose_layout(step_of(options), options);
-  const Layout layout = layout_of(options);
-  print_placement(options, layout);
-  train(options, layout);
+  if (options.automatic.is_on) choose_strategy(step_of(options), options);
+  const MeshRules mesh_rules = mesh_rules_of(options);
+  print_placement(options, mesh_rules);
+  train(options, mesh_rules);
 }
 
 // The kept step as its run had it, but for mesh and rules, and what is written beside it.
@@ -358,14 +358,14 @@ void replay(const std::string& folder) {
   read_vocab(options.tokens);
   options.replay = folder;
   options.rules = with_all_names({});
-  options.step.shard_state = {};
+  options.step.shard_state_over = {};
   options.sample.length = 0;
   options.tokens.export_to = {};
   fmt::print("replays  step {} alone, on one device; it failed with\n         {}\n", kept.number,
              train::printable(kept.error));
   std::fflush(stdout);
-  const Layout layout{make_mesh({{"data", 1}}), options.rules, {.missing_axes = MissingAxes::ok}};
-  train(options, layout);
+  const MeshRules mesh_rules{make_mesh({{"data", 1}}), options.rules, {.missing_axes = MissingAxes::ok}};
+  train(options, mesh_rules);
 }
 
 // Of several processes, the first prints and writes for all.

@@ -23,7 +23,7 @@ namespace tessera::examples {
 // Fixes the placement of the residual stream (batch, seq, embed), after the embedding and after each half of a block.
 using Constrain = std::function<Array(const Array&)>;
 
-// By the rules of the layout that the model was placed with; the sequence dim of the stream is named stream_seq.
+// By the rules of the mesh rules that the model was placed with; the sequence dim of the stream is named stream_seq.
 inline Array constrain_by_names(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
 
 // The kernels that write to the residual stream (`output`) start smaller, by the number of its writers (Radford et al.,

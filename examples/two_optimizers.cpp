@@ -25,10 +25,10 @@ struct Mlp {
 Array mse(const Mlp& model, const Array& x, const Array& y) { return mean(square(model(x) - y)); }
 
 int main() {
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
-  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 64}, {"hidden", 256}), layout);
-  const Array x = device_put(normal(Key(1), {32, 64}), {"batch", "embed"}, layout), y = -x;
+  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 64}, {"hidden", 256}), mesh_rules);
+  const Array x = device_put(normal(Key(1), {32, 64}), {"batch", "embed"}, mesh_rules), y = -x;
 
   const auto by_dims = [](const std::string&, const Array& p) { return p.ndim() == 2 ? "matrices" : "rest"; };
   auto optimizer = optim::Optimizer(

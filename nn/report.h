@@ -9,5 +9,5 @@
 #include "nn/report/profile.h"
 #include "nn/report/report.h"
 #include "nn/report/step_forecast.h"
-#include "nn/report/suggest_layouts.h"
-#include "nn/report/trace.h"
+#include "nn/report/suggest_strategies.h"
+#include "nn/report/activation_summary.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "nn/transformations/accumulate_gradients.h"
-#include "nn/transformations/captured.h"
+#include "nn/transformations/graphed_step.h"
 #include "nn/transformations/cast.h"
 #include "nn/transformations/eval_shape.h"
 #include "nn/transformations/pipeline.h"

@@ -76,7 +76,7 @@ auto transforms_of(const std::tuple<Args...>& args) {
   (std::make_index_sequence<n>());
 }
 
-// Error (bad_argument): a name given twice, or an empty one.
+// Error (invalid_argument): a name given twice, or an empty one.
 void check_names(const char* verb, const std::string* names, size_t count);
 
 }  // namespace detail
@@ -131,7 +131,7 @@ inline constexpr bool can_be_selected<NamedChain<Parts...>> = (can_be_selected<P
 }  // namespace detail
 
 // optax.named_chain: named_chain("clip", clip_by_global_norm(1.0), "adam", adam(...)), whose states have paths that
-// begin with these names. Error (bad_argument): a name given twice.
+// begin with these names. Error (invalid_argument): a name given twice.
 template <class... Args>
 auto named_chain(const Args&... args) {
   static_assert(sizeof...(Args) % 2 == 0, "tessera: named_chain takes a name before each transform.");

@@ -14,13 +14,13 @@ namespace tessera::optim::detail {
 namespace {
 
 void refuse(const char* verb, const std::string& name, double given, const std::string& expected) {
-  fail(ErrorKind::bad_argument, verb, "{}: {} given, expected {}.", name, given, expected);
+  fail(ErrorKind::invalid_argument, verb, "{}: {} given, expected {}.", name, given, expected);
 }
 
 double value_at(const Schedule& schedule, int64_t count, const char* verb, const char* name) try {
   return schedule(count);
 } catch (const std::bad_function_call&) {
-  fail(ErrorKind::bad_argument, verb,
+  fail(ErrorKind::invalid_argument, verb,
        "{}: an empty function given, expected a number or a schedule. Nothing was updated.", name);
 }
 
@@ -61,17 +61,17 @@ void check_constant_bound(const char* verb, const char* name, const Schedule& sc
 
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name) {
   if (count < 0)
-    fail(ErrorKind::bad_argument, verb, "{}: the state's count is {}, expected 0 or more. Nothing was updated.", name,
+    fail(ErrorKind::invalid_argument, verb, "{}: the state's count is {}, expected 0 or more. Nothing was updated.", name,
          count);
   const double value = value_at(schedule, count, verb, name);
   if (!std::isfinite(value))
-    fail(ErrorKind::bad_argument, verb, "{}: the schedule is {} at count {}, expected a number. Nothing was updated.",
+    fail(ErrorKind::invalid_argument, verb, "{}: the schedule is {} at count {}, expected a number. Nothing was updated.",
          name, value, count);
   return value;
 }
 
 int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given) {
-  if (given < least) fail(ErrorKind::bad_argument, verb, "{}: {} given, expected at least {}.", name, given, least);
+  if (given < least) fail(ErrorKind::invalid_argument, verb, "{}: {} given, expected at least {}.", name, given, least);
   return given;
 }
 

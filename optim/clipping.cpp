@@ -88,7 +88,7 @@ PerArray<ClipByBlockRms> clip_by_block_rms(double threshold) {
 
 ClipByGlobalNorm clip_by_global_norm(double max_norm) {
   if (!(max_norm > 0))
-    fail(ErrorKind::bad_argument, "clip_by_global_norm", "max_norm {} given, expected above 0.", max_norm);
+    fail(ErrorKind::invalid_argument, "clip_by_global_norm", "max_norm {} given, expected above 0.", max_norm);
   return {{}, max_norm};
 }
 
@@ -100,7 +100,7 @@ Dims unit_dims(const nn::Leaf& parameter) {
   const auto n = static_cast<int>(shape.size());
   if (std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; }) <= 1) return {};
   if (n > 5)
-    fail(ErrorKind::bad_argument, AdaptiveGradClip::name, "{}: {} dims given, expected at most five, or an axis.",
+    fail(ErrorKind::invalid_argument, AdaptiveGradClip::name, "{}: {} dims given, expected at most five, or an axis.",
          parameter.path, n);
   Dims dims = {0};
   for (int d = 1; n > 3 && d + 1 < n; ++d) dims.push_back(d);
@@ -111,7 +111,7 @@ void check_axis(const Dims& axis, const nn::Leaf& parameter) {
   const int n = parameter.value->ndim();
   for (int d : axis)
     if (d < -n || d >= n)
-      fail(ErrorKind::bad_argument, AdaptiveGradClip::name,
+      fail(ErrorKind::invalid_argument, AdaptiveGradClip::name,
            "{}: axis {} given for {}, expected one of its {} dims. Mask it out, with masked.", parameter.path, d,
            parameter.value->type_string(), n);
 }
@@ -133,7 +133,7 @@ PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps, std::
   detail::check_positive("adaptive_grad_clip", "clipping", clipping);
   detail::check_options("adaptive_grad_clip", {}, {{"eps", eps}});
   if (axis && axis->empty())
-    fail(ErrorKind::bad_argument, "adaptive_grad_clip", "axis: no dim given, expected one or more, or no axis.");
+    fail(ErrorKind::invalid_argument, "adaptive_grad_clip", "axis: no dim given, expected one or more, or no axis.");
   return {AdaptiveGradClip{clipping, eps, std::move(axis)}};
 }
 

@@ -61,12 +61,12 @@ struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> 
 };
 template <>
 inline constexpr bool detail::can_be_selected<ClipByGlobalNorm> = true;
-// Error (bad_argument) unless max_norm > 0.
+// Error (invalid_argument) unless max_norm > 0.
 ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
 // By unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps), else g. The norms |.| of a unit are taken
 // along the dims `axis`; by default along dim 0 of arrays of two or three dims, along all dims but the last of arrays
-// of four or five, and over the whole of arrays with at most one dim larger than 1. Errors (bad_argument): an array of
+// of four or five, and over the whole of arrays with at most one dim larger than 1. Errors (invalid_argument): an array of
 // more than five dims without an axis, an empty axis, a dim of the axis that an array does not have.
 // Brock et al., "High-performance large-scale image recognition without normalization" (2021).
 struct AdaptiveGradClip {

@@ -111,7 +111,7 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumb
   check_count("prodigy", count + 1);
   check_same_tree("prodigy", "the gradient", updates, params);
   if (state.size() != 4 * params.size())
-    fail(ErrorKind::bad_argument, "prodigy",
+    fail(ErrorKind::invalid_argument, "prodigy",
          "the state has {} arrays, the model {}, expected 4 times as many. Both must come from the same model.",
          state.size(), params.size());
   if (const Array* there = on_accelerator(updates, params)) {
@@ -168,7 +168,7 @@ Prodigy prodigy(const ProdigyOptions& o) {
 
 ReduceOnPlateauState ReduceOnPlateau::next(ReduceOnPlateauState state, const ExtraArgs& extra) const {
   if (!extra.value)
-    fail(ErrorKind::bad_argument, "reduce_on_plateau",
+    fail(ErrorKind::invalid_argument, "reduce_on_plateau",
          "no value given, expected the loss: optimizer.update(model, grads, {.value = loss}).");
   detail::check_finite("reduce_on_plateau", "value", *extra.value);
   const auto seen = static_cast<double>(state.count);
@@ -194,7 +194,7 @@ ReduceOnPlateauState ReduceOnPlateau::next(ReduceOnPlateauState state, const Ext
 }
 
 ReduceOnPlateau reduce_on_plateau(const ReduceOnPlateau& o) {
-  const auto refuse = [](const std::string& words) { fail(ErrorKind::bad_argument, "reduce_on_plateau", words); };
+  const auto refuse = [](const std::string& words) { fail(ErrorKind::invalid_argument, "reduce_on_plateau", words); };
   if (!(o.factor > 0 && o.factor < 1)) refuse(fmt::format("factor: {} given, expected 0 < factor < 1.", o.factor));
   if (!(o.rtol >= 0 && o.rtol <= 1)) refuse(fmt::format("rtol: {} given, expected 0 <= rtol <= 1.", o.rtol));
   if (!(o.atol >= 0)) refuse(fmt::format("atol: {} given, expected atol >= 0.", o.atol));

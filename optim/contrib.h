@@ -34,7 +34,7 @@ struct ScheduleFreeStep {
 void schedule_free(const ScheduleFreeStep& step, const nn::Leaves& updates, const nn::Leaves& z,
                    const nn::Leaves& params);
 void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z);
-// Error (bad_argument): a schedule whose value is not finite.
+// Error (invalid_argument): a schedule whose value is not finite.
 double schedule_free_rate(const Schedule& learning_rate, int64_t count);
 // weight / total: the weight of this step, max_lr^power, among all so far; 0 if total is 0. NaN stays NaN.
 double weight_of(double weight, double total);
@@ -72,7 +72,7 @@ struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
   }
 };
 
-// Error (bad_argument): b1 outside (0, 1).
+// Error (invalid_argument): b1 outside (0, 1).
 template <class Base>
 ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, double b1 = 0.9,
                                  double weight_lr_power = 2) {
@@ -182,7 +182,7 @@ struct ReduceOnPlateauState {
 // has not fallen below (1 - rtol) best - atol for `patience` averages; then it rests for `cooldown` ones. Needs .value:
 //   optim::Optimizer optimizer(model, optim::chain(optim::adam({.learning_rate = 1e-3}), optim::reduce_on_plateau()));
 //   optimizer.update(model, grads, {.value = loss.item<double>()});
-// Errors (bad_argument): no value given, or one that is not finite; factor outside (0, 1), rtol or atol negative, both
+// Errors (invalid_argument): no value given, or one that is not finite; factor outside (0, 1), rtol or atol negative, both
 // 0, or rtol above 1.
 struct ReduceOnPlateau {
   double factor = 0.1;

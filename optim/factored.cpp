@@ -117,7 +117,7 @@ void factored_rms(const ScaleByFactoredRms& o, int64_t count, const nn::Leaves& 
   check_same_tree("scale_by_factored_rms", "the gradient", updates, params);
   check_same_tree("scale_by_factored_rms", "the state", v, params);
   if (count <= o.step_offset)
-    fail(ErrorKind::bad_argument, "scale_by_factored_rms",
+    fail(ErrorKind::invalid_argument, "scale_by_factored_rms",
          "step_offset: {} given at update {}, expected less than its number.", o.step_offset, count);
   const double beta = 1 - std::pow(static_cast<double>(count - o.step_offset), -o.decay_rate);
   for (size_t i = 0; i < updates.size(); ++i) {

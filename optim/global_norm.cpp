@@ -45,7 +45,7 @@ void check_mesh(const Blocks& blocks, const Type* type) {
          "{} lies on another mesh ({}) than the arrays before it ({}). Place all on one mesh.", type->to_string(),
          Mesh(type->mesh).to_string(), Mesh(blocks.mesh).to_string());
   if (type->varying)
-    fail(ErrorKind::bad_argument, "global_norm",
+    fail(ErrorKind::invalid_argument, "global_norm",
          "{} differs from device to device. Reduce it first, with psum or pmean.", type->to_string());
 }
 
@@ -206,7 +206,7 @@ Array recorded_norm(const std::vector<Array*>& arrays) {
 void check_any_given(const std::vector<Array*>& arrays) {
   if (arrays.empty() || !std::all_of(arrays.begin(), arrays.end(), [](const Array* x) { return x->is_absent(); }))
     return;
-  fail(ErrorKind::absent, "global_norm",
+  fail(ErrorKind::missing_array, "global_norm",
        "every array is absent: a filter took them out, or the tree was given away with std::move, as to "
        "optimizer.update(model, std::move(grads)). Take the norm before.");
 }

@@ -49,17 +49,17 @@ void check_constant(const char* verb, const nn::Leaves& leaves);
 void check_constant(const char* verb, const Arrays& arrays);
 
 // Errors unless `given` (named `what` in the message: "the update") and `params` have the same number of arrays
-// (bad_argument), paths and shapes (shape_mismatch), and none is recorded (no_gradient). Absent arrays pass.
+// (invalid_argument), paths and shapes (shape_mismatch), and none is recorded (no_gradient). Absent arrays pass.
 void check_same_tree(const char* verb, const char* what, const nn::Leaves& given, const nn::Leaves& params);
 
 // Prefetches into the processor's caches what the update needs of the arrays a few places after i: the array, then its
 // tensor, then the tensor's memory. An update reads thousands of small objects that are no longer in the caches.
 void ask_for_next(const Arrays& arrays, size_t i);
 
-// Error (bad_argument): `count`, the number of an update, is below 1.
+// Error (invalid_argument): `count`, the number of an update, is below 1.
 void check_count(const char* verb, int64_t count);
 
-// Error (absent): there is a gradient, but no state for its parameter.
+// Error (missing_array): there is a gradient, but no state for its parameter.
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state);
 
 }  // namespace tessera::optim::detail

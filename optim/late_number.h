@@ -14,7 +14,7 @@ class LateNumber {
 
   // Reads it from the accelerator, at the first call. NaN where its mesh has no values in this process.
   double& value() const;
-  // The same, but an Error (bad_argument), which begins with `verb`, where there are no values.
+  // The same, but an Error (invalid_argument), which begins with `verb`, where there are no values.
   double read(const char* verb) const;
   // The number of the moment: a replay of the step that this one was recorded in changes it.
   LateNumber now() const;

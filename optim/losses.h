@@ -45,7 +45,7 @@ Array huber_loss(Operand predictions, Operand targets, double delta = 1);
 // log(cosh(predictions - targets)).
 Array log_cosh(Operand predictions, Operand targets);
 // The cosine of the angle between vectors along dim `axis`, whose squared lengths count as at least epsilon; 1 - that.
-// Error (bad_argument): an epsilon below 0.
+// Error (invalid_argument): an epsilon below 0.
 Array cosine_similarity(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
 Array cosine_distance(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
 

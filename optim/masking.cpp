@@ -17,7 +17,7 @@ Labels::Labels(std::initializer_list<std::pair<std::string, Mask>> filters) {
       if (takes(parameter)) return label;
     std::vector<std::string> labels;
     for (const auto& entry : filters) labels.push_back(entry.first);
-    fail(ErrorKind::bad_argument, "partition",
+    fail(ErrorKind::invalid_argument, "partition",
          "{}: none of the filters ({}) takes it. Add a last one that takes all: {{\"rest\", {{}}}}.", path,
          fmt::join(labels, ", "));
   };
@@ -49,7 +49,7 @@ Taken parts_by_label(const Labels& labels, const std::string* names, size_t coun
     const std::string label = labels(params[i]);
     const size_t part = static_cast<size_t>(std::find(names, names + count, label) - names);
     if (part == count)
-      fail(ErrorKind::bad_argument, "partition",
+      fail(ErrorKind::invalid_argument, "partition",
            "{}: its label is \"{}\", expected one of the transforms' ({}). Add a transform of this label; "
            "set_to_zero() leaves its parameters as they are.",
            params[i].path, label, fmt::join(names, names + count, ", "));

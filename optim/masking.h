@@ -78,7 +78,7 @@ class Labels {
       : function_(std::move(f)) {}
   Labels(std::initializer_list<std::pair<std::string, Mask>> filters);
 
-  // Error (bad_argument): no filter takes the parameter.
+  // Error (invalid_argument): no filter takes the parameter.
   std::string operator()(const nn::Leaf& parameter) const { return function_(parameter.path, parameter); }
 
  private:
@@ -86,7 +86,7 @@ class Labels {
 };
 
 namespace detail {
-// For each transform: which parameters it updates. Error (bad_argument): a label that no transform has.
+// For each transform: which parameters it updates. Error (invalid_argument): a label that no transform has.
 Taken parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params);
 // Makes the updates absent that belong to no part.
 void keep_labelled(const Arrays& updates, const Taken& parts);
@@ -134,7 +134,7 @@ struct Partition : detail::Runs<Partition<Parts...>> {
 //   partition([](const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "rest"; },
 //             "matrix", muon({.learning_rate = 0.02}), "rest", adamw({.learning_rate = 3e-4}))
 // The paths of the states begin with the labels. Buffers, integers and absent arrays have no label. Errors
-// (bad_argument): a label that no transform has, naming the parameter and all labels; a label given twice.
+// (invalid_argument): a label that no transform has, naming the parameter and all labels; a label given twice.
 template <class... Args>
 auto partition(Labels param_labels, const Args&... transforms) {
   static_assert(sizeof...(Args) % 2 == 0, "tessera: partition takes a label before each transform.");

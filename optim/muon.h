@@ -65,7 +65,7 @@ struct ScaleByMuon {
     return {std::move(grads), std::move(state)};
   }
 };
-// Errors (bad_argument): beta outside [0, 1), eps negative, ns_steps below 1, no coefficients, or several but fewer
+// Errors (invalid_argument): beta outside [0, 1), eps negative, ns_steps below 1, no coefficients, or several but fewer
 // than ns_steps.
 ScaleByMuon scale_by_muon(const ScaleByMuonOptions& options = {});
 

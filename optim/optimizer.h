@@ -93,7 +93,7 @@ class Optimizer {
  public:
   using State = typename Initial::Type;
 
-  // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice (bad_argument).
+  // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice (invalid_argument).
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),
@@ -110,16 +110,16 @@ class Optimizer {
   // array whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed.
   // Gradients are only read; those that are given away, update(model, std::move(grads)), are scaled where they lie,
   // which takes no memory. Gradients that are pending sums are reduced first, all together (by accumulate at every k-th
-  // update). In a captured step (nn/transformations/captured.h) chains that end with the kernels' are repeated without
+  // update). In a captured step (nn/transformations/graphed_step.h) chains that end with the kernels' are repeated without
   // the host, but for the count and the learning rate; parts that count or decide on the host are refused there
-  // (bad_argument), as are schedules of the weight decay.
-  // After an error, model and state are unchanged, with one exception: with shard_state, memory may run out while the
+  // (invalid_argument), as are schedules of the weight decay.
+  // After an error, model and state are unchanged, with one exception: with shard_state_over, memory may run out while the
   // updated parameters are gathered. Then model, state and count() contain the update, and the parameters stay sharded
   // like their state. You can continue training; filter_shard restores the parameters' sharding.
   // Errors: gradients that are all absent, of another model, or of one that this optimizer was not made for
-  // (bad_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
+  // (invalid_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
   // (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own. NaN is checked for by
-  // FiniteCheckScope only (not_finite): see apply_if_finite.
+  // DetectNonFinite only (not_finite): see apply_if_finite.
   void update(Model& model, Model grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
@@ -129,7 +129,7 @@ class Optimizer {
     const auto before = what_to_go_back_to(model, grads);
     try {
       if (!detail::accumulates<Transform>) place(grads, model);
-      if (options_.shard_state.empty() || only_adds_up())
+      if (options_.shard_state_over.empty() || only_adds_up())
         step(model, std::move(grads), extra);
       else
         step_in_shards(model, std::move(grads), extra);
@@ -154,13 +154,13 @@ class Optimizer {
   int64_t count() const { return count_; }
   // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, behind a
   // restore too, and if there is none. If parts of a partition have different rates, give a label,
-  // learning_rate("matrices"); the labels of nested partitions are joined by dots. Error (bad_argument): a label
+  // learning_rate("matrices"); the labels of nested partitions are joined by dots. Error (invalid_argument): a label
   // without a rate, or no label although the rates differ.
   double learning_rate(const std::string& label = "") const {
     return count_ == 0 ? 0 : detail::number_of("learning_rate", told_.learning_rates, label).value_or(0);
   }
   // The norm of the gradients that clip_by_global_norm saw in the last update; std::nullopt before the first, and if
-  // the transform has none. By label as above. Error (bad_argument): the model lies on a mesh that has no values here,
+  // the transform has none. By label as above. Error (invalid_argument): the model lies on a mesh that has no values here,
   // an abstract one or one over the devices of other processes.
   std::optional<double> grad_norm(const std::string& label = "") const {
     return detail::number_of("grad_norm", told_.norms, label);
@@ -194,7 +194,7 @@ class Optimizer {
       made_for_.check(nn::leaves(model), params);
       detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     }
-    if (!options_.shard_state.empty()) detail::check_axes(params.arrays, options_);
+    if (!options_.shard_state_over.empty()) detail::check_axes(params.arrays, options_);
     if (!detail::on_mesh_of(params.arrays, nn::bare_arrays(state_).arrays))
       detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
   }
@@ -210,7 +210,7 @@ class Optimizer {
   std::optional<Before> what_to_go_back_to(const Model& model, const Model& grads) const {
     const bool checks = tessera::detail::checks_finite();
     if (checks) detail::check_finite_gradients(nn::leaves(grads));
-    if (!checks && (options_.shard_state.empty() || !detail::is_guarded())) return std::nullopt;
+    if (!checks && (options_.shard_state_over.empty() || !detail::is_guarded())) return std::nullopt;
     return Before{model, state_, told_, count_};
   }
   void go_back(Model& model, const Before& before) {
@@ -230,7 +230,7 @@ class Optimizer {
 
   // A copy of `tree` that lies where the state of `model` lies.
   Model with_state(Model tree, const Model& model) const {
-    if (!options_.shard_state.empty())
+    if (!options_.shard_state_over.empty())
       detail::place_with_state(nn::bare_arrays(tree).arrays, nn::bare_arrays(model).arrays, options_);
     return tree;
   }
@@ -238,7 +238,7 @@ class Optimizer {
   // Brings gradients to where the state of `model` lies.
   void place(Model& updates, const Model& model) const {
     const detail::Arrays arrays = nn::bare_arrays(updates).arrays, params = nn::bare_arrays(model).arrays;
-    if (!options_.shard_state.empty())
+    if (!options_.shard_state_over.empty())
       detail::place_with_state(arrays, params, options_);
     else if (detail::lies_elsewhere(arrays, params))
       detail::place_with_parameters(arrays, params);

@@ -8,7 +8,7 @@
 namespace tessera::optim {
 
 namespace detail {
-// Error (bad_argument): the state was made without the transform.
+// Error (invalid_argument): the state was made without the transform.
 [[noreturn]] void no_state_of_optional();
 }  // namespace detail
 

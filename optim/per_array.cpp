@@ -14,7 +14,7 @@ namespace {
 
 void check_sizes(const char* verb, const nn::Leaves& state, size_t trees, const nn::Leaves& params) {
   if (state.size() == trees * params.size()) return;
-  fail(ErrorKind::bad_argument, verb,
+  fail(ErrorKind::invalid_argument, verb,
        "the state has {} arrays, the model {}, expected {} times as many. Both must come from the same model.",
        state.size(), params.size(), trees);
 }

@@ -57,7 +57,7 @@ struct ScaleByScheduleState {
   int64_t count = 0;
 };
 
-// step_size_fn(count) * g. Error (bad_argument): a schedule whose value is not finite, before anything is changed.
+// step_size_fn(count) * g. Error (invalid_argument): a schedule whose value is not finite, before anything is changed.
 struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
   Schedule step_size_fn;
 
@@ -101,7 +101,7 @@ struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState>
     detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
     step.count(state.count);
   }
-  // Error (bad_argument): a schedule in a captured step.
+  // Error (invalid_argument): a schedule in a captured step.
   double value(int64_t count) const;
 };
 template <>

@@ -14,7 +14,7 @@ namespace {
 
 void check_numbers(const char* verb, detail::Settings numbers) {
   for (const detail::Setting& number : numbers) {
-    if (std::isnan(number.value)) fail(ErrorKind::bad_argument, verb, "no {} given, expected a number.", number.name);
+    if (std::isnan(number.value)) fail(ErrorKind::invalid_argument, verb, "no {} given, expected a number.", number.name);
     detail::check_finite(verb, number.name, number.value);
   }
 }
@@ -22,7 +22,7 @@ void check_numbers(const char* verb, detail::Settings numbers) {
 void check_scales(const char* verb, const std::map<int64_t, double>& boundaries_and_scales) {
   for (const auto& [boundary, scale] : boundaries_and_scales)
     if (!(scale >= 0 && std::isfinite(scale)))
-      fail(ErrorKind::bad_argument, verb, "boundaries_and_scales: {} given at {}, expected a scale >= 0.", scale,
+      fail(ErrorKind::invalid_argument, verb, "boundaries_and_scales: {} given at {}, expected a scale >= 0.", scale,
            boundary);
 }
 
@@ -146,7 +146,7 @@ Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& o) {
                        {"end_value", o.end_value},
                        {"exponent", o.exponent}});
   if (o.warmup_steps < 0 || o.warmup_steps >= o.decay_steps)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "warmup_steps = {}, decay_steps = {}, expected 0 <= warmup_steps < decay_steps: decay_steps is the length of "
          "the whole schedule, warmup included.",
          o.warmup_steps, o.decay_steps);
@@ -179,7 +179,7 @@ Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
   const double steps = as_double(o.transition_steps);
   const auto up = static_cast<int64_t>(o.pct_start * steps), down = static_cast<int64_t>(o.pct_final * steps);
   if (!(up < down && down < o.transition_steps))
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "pct_start = {}, pct_final = {} of {} steps, expected 0 <= pct_start < pct_final < 1, a step apart.",
          o.pct_start, o.pct_final, o.transition_steps);
   return piecewise_interpolate_schedule(
@@ -197,7 +197,7 @@ Schedule cosine_onecycle_schedule(const CosineOnecycle& o) {
   detail::check_positive(verb, "final_div_factor", o.final_div_factor);
   const auto up = static_cast<int64_t>(o.pct_start * as_double(o.transition_steps));
   if (up >= o.transition_steps)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "pct_start = {} of {} steps, expected 0 <= pct_start < 1, a step before the end.", o.pct_start,
          o.transition_steps);
   return piecewise_interpolate_schedule(
@@ -208,11 +208,11 @@ Schedule cosine_onecycle_schedule(const CosineOnecycle& o) {
 
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries) {
   if (schedules.size() != boundaries.size() + 1)
-    fail(ErrorKind::bad_argument, "join_schedules",
+    fail(ErrorKind::invalid_argument, "join_schedules",
          "{} schedules and {} boundaries given, expected one schedule more than boundaries.", schedules.size(),
          boundaries.size());
   if (!std::is_sorted(boundaries.begin(), boundaries.end()))
-    fail(ErrorKind::bad_argument, "join_schedules",
+    fail(ErrorKind::invalid_argument, "join_schedules",
          "boundaries that do not ascend given, expected each after the last.");
   return [schedules = std::move(schedules), boundaries = std::move(boundaries)](int64_t count) {
     const auto next = std::upper_bound(boundaries.begin(), boundaries.end(), count);

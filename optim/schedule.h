@@ -34,7 +34,7 @@ class Schedule {
 };
 
 // Every schedule below is made of its options, by Optax's names. What has the default `must_be_given` has none. Errors
-// of all (bad_argument): a number that is missing or not finite; steps that are out of range, as each one says.
+// of all (invalid_argument): a number that is missing or not finite; steps that are out of range, as each one says.
 inline constexpr double must_be_given = std::numeric_limits<double>::quiet_NaN();
 
 Schedule constant_schedule(double value);  // the number at every count
@@ -117,7 +117,7 @@ struct WarmupCosineDecay {
 //   else:       peak * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count - w, T) / T)))^exponent + alpha), alpha = end /
 //   peak
 // Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2017).
-// Error (bad_argument) unless 0 <= warmup_steps < decay_steps.
+// Error (invalid_argument) unless 0 <= warmup_steps < decay_steps.
 Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& options);
 
 // Linear from init to peak in warmup_steps, then exponential_decay from peak, which counts from there.
@@ -152,7 +152,7 @@ struct CosineOnecycle {
 };
 Schedule cosine_onecycle_schedule(const CosineOnecycle& options);
 
-// Schedules one after the other: schedules[i + 1] begins at boundaries[i], and counts from there. Error (bad_argument)
+// Schedules one after the other: schedules[i + 1] begins at boundaries[i], and counts from there. Error (invalid_argument)
 // unless there is one schedule more than boundaries, and the boundaries ascend.
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);
 

@@ -75,7 +75,7 @@ constexpr auto at_once = [](const auto& arrays, const auto& to, const Cause& cau
 void place_with_state(const Arrays& tree, const Arrays& params, const OptimizerOptions& options) {
   place(
       tree, params, "the optimizer's state is sharded over the batch's axes",
-      [&](const Type* type) { return cut_further(type, options.shard_state); }, at_once);
+      [&](const Type* type) { return cut_further(type, options.shard_state_over); }, at_once);
 }
 
 void place_with_parameters(const Arrays& tree, const Arrays& params) { place(tree, params, stays, own_place, at_once); }
@@ -108,7 +108,7 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
 void check_axes(const Arrays& params, const OptimizerOptions& options) {
   const auto placed = std::find_if(params.begin(), params.end(),
                                    [](const Array* p) { return !p->is_absent() && p->impl()->type->mesh; });
-  tessera::detail::check_axes("Optimizer", "shard_state", options.shard_state,
+  tessera::detail::check_axes("Optimizer", "shard_state_over", options.shard_state_over,
                               placed == params.end() ? nullptr : (*placed)->impl()->type->mesh);
 }
 

@@ -158,8 +158,8 @@ double LateNumber::read(const char* verb) const {
   const MeshImpl* mesh = there_.impl()->type->mesh;
   const std::string place = Mesh(mesh).to_string();
   if (!mesh->elsewhere)
-    fail(ErrorKind::bad_argument, verb, "the model lies on the abstract mesh ({}), which holds no values.", place);
-  fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb, "the model lies on the abstract mesh ({}), which holds no values.", place);
+  fail(ErrorKind::invalid_argument, verb,
        "the model lies on the mesh ({}), whose devices are those of {}. Reading does not communicate: read it there.",
        place, mesh->words_of_members());
 }
@@ -178,29 +178,29 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
   for (size_t i = 0; i < std::min(given.size(), params.size()); ++i) {
     const nn::Leaf &g = given[i], &p = params[i];
     if (g.path != p.path)
-      fail(ErrorKind::bad_argument, verb, "{}{} has the array {} in its place. Both must come from the same model.",
+      fail(ErrorKind::invalid_argument, verb, "{}{} has the array {} in its place. Both must come from the same model.",
            name_of_leaf(p), what, g.path);
     if (g.value->is_absent()) continue;
     if (p.value->is_absent())
-      fail(ErrorKind::absent, verb, "{}{} is {}, the parameter is absent.", name_of_leaf(p), what,
+      fail(ErrorKind::missing_array, verb, "{}{} is {}, the parameter is absent.", name_of_leaf(p), what,
            g.value->type_string());
     if (g.value->shape() != p.value->shape())
       fail(ErrorKind::shape_mismatch, verb, "{}{} is {}, the parameter {}. Both must come from the same model.",
            name_of_leaf(p), what, g.value->type_string(), p.value->type_string());
   }
   if (given.size() != params.size())
-    fail(ErrorKind::bad_argument, verb, "{} has {} arrays, the model {}. Both must come from the same model.", what,
+    fail(ErrorKind::invalid_argument, verb, "{} has {} arrays, the model {}. Both must come from the same model.", what,
          given.size(), params.size());
 }
 
 void check_count(const char* verb, int64_t count) {
   if (count < 1)
-    fail(ErrorKind::bad_argument, verb, "the state's count is {}, expected 0 or more. Nothing was updated.", count - 1);
+    fail(ErrorKind::invalid_argument, verb, "the state's count is {}, expected 0 or more. Nothing was updated.", count - 1);
 }
 
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state) {
   if (!state.is_absent()) return;
-  fail(ErrorKind::absent, verb,
+  fail(ErrorKind::missing_array, verb,
        "{}the gradient is {}, but there is no state for it: the parameter was absent, a Buffer or an integer when the "
        "state was made. Leave its gradient absent, or make a new state.",
        name_of_leaf(parameter), gradient.type_string());
@@ -228,17 +228,17 @@ void apply_updates(const nn::Leaves& params, const nn::Leaves& updates) {
 }
 
 void no_state_of_optional() {
-  fail(ErrorKind::bad_argument, "update",
+  fail(ErrorKind::invalid_argument, "update",
        "the state has no part for an optional transform (momentum, clipping, ...) that is used now, expected one. Make "
        "a new state with init.");
 }
 
 void check_names(const char* verb, const std::string* names, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    if (names[i].empty()) fail(ErrorKind::bad_argument, verb, "an empty name given, expected one for each transform.");
+    if (names[i].empty()) fail(ErrorKind::invalid_argument, verb, "an empty name given, expected one for each transform.");
     for (size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
-        fail(ErrorKind::bad_argument, verb, "\"{}\" given twice, expected each name once.", names[i]);
+        fail(ErrorKind::invalid_argument, verb, "\"{}\" given twice, expected each name once.", names[i]);
   }
 }
 
@@ -250,7 +250,7 @@ Array zeros_for(const Array& parameter, std::optional<DType> dtype) {
   const ArrayImpl& p = *parameter.impl();
   const DType moments = dtype.value_or(detail::moment_dtype(parameter.dtype()));
   if (!is_floating(moments))
-    fail(ErrorKind::bad_argument, "init", "{} given for a state, expected a floating element type.", name_of(moments));
+    fail(ErrorKind::invalid_argument, "init", "{} given for a state, expected a floating element type.", name_of(moments));
   if (!p.type->mesh) return zeros(parameter.shape(), moments);
   const Array made = detail::zeros_of_type(with_dtype(detail::at_rest(p.type), moments));
   copy_facts(p, *made.impl());

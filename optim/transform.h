@@ -56,7 +56,7 @@ void apply_updates(const nn::Leaves& params, const nn::Leaves& updates);
 }  // namespace detail
 
 // params + updates, in the parameters' own element types and placements; a parameter whose update is absent stays.
-// Errors: updates of another tree (bad_argument, shape_mismatch).
+// Errors: updates of another tree (invalid_argument, shape_mismatch).
 template <class Model>
 Model apply_updates(Model params, const Model& updates, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);

@@ -74,7 +74,7 @@ void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
     const nn::Leaf& p = params[i];
     const Entry& entry = (*entries_)[i];
     if (p.path != entry.path)
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            "{}: the model that this optimizer was made for has {} in its place. Make a new optimizer.", p.path,
            entry.path);
     if (entry.shape && !p.value->is_absent() && p.value->shape() != *entry.shape)
@@ -83,7 +83,7 @@ void MadeFor::check(const nn::Leaves& params, const nn::BareArrays& bare) {
            p.value->type_string(), to_string(*entry.shape));
   }
   if (params.size() != entries_->size())
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "the model has {} arrays, the one that this optimizer was made for {}. Make a new optimizer.", params.size(),
          entries_->size());
   nn::check_distinct(params, verb);
@@ -99,7 +99,7 @@ bool is_given(const nn::Leaf& gradient) { return !gradient.value->is_absent(); }
 void check_any_gradient(const nn::Leaves& params, const nn::Leaves& grads) {
   const auto first = std::find_if(params.begin(), params.end(), nn::is_trainable);
   if (first == params.end() || std::any_of(grads.begin(), grads.end(), is_given)) return;
-  fail(ErrorKind::bad_argument, "Optimizer.update",
+  fail(ErrorKind::invalid_argument, "Optimizer.update",
        "{}: every gradient is absent, expected those that nn::value_and_grad gives, and that no call before was given "
        "with std::move.",
        first->path);
@@ -109,7 +109,7 @@ void check_gradient_mesh(const std::string& path, const Array& gradient, const A
   const MeshImpl *from = mesh_of(gradient), *to = mesh_of(parameter);
   if (!from || !to || from == to) return;
   fail(ErrorKind::device_mismatch, "Optimizer.update",
-       "{}: the gradient lies on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, layout), or "
+       "{}: the gradient lies on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, mesh_rules), or "
        "take them of the model that lies there.",
        path, Mesh(from).to_string(), Mesh(to).to_string());
 }
@@ -124,7 +124,7 @@ void check_order(const nn::Leaves& params, const nn::Leaves& grads) {
     const Array &p = *params[i].value, &g = *grads[i].value;
     if (p.is_absent() || g.is_absent()) continue;
     if (p.impl()->gradient && !g.impl()->gradient)
-      fail(ErrorKind::bad_argument, "Optimizer.update",
+      fail(ErrorKind::invalid_argument, "Optimizer.update",
            "{}: a gradient is given where the model belongs, expected update(model, grads), the model first.",
            params[i].path);
     return;
@@ -186,7 +186,7 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
   for (const nn::Leaf& x : state)
     if (!on_mesh_of(all, {x.value}))
       fail(ErrorKind::device_mismatch, "Optimizer.update",
-           "{}: the state lies on {}, the model on {}. Move the optimizer with nn::filter_shard(optimizer, layout), or "
+           "{}: the state lies on {}, the model on {}. Move the optimizer with nn::filter_shard(optimizer, mesh_rules), or "
            "make a new one.",
            x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string());
 }

@@ -22,7 +22,7 @@ class MadeFor {
   bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
   // Whether other arrays of the model are absent than at the last check.
   bool has_other_parts(const Arrays& params) const;
-  // Errors (bad_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes.
+  // Errors (invalid_argument, shape_mismatch): the model has other arrays now, or arrays of other shapes.
   void check(const nn::Leaves& params, const nn::BareArrays& bare);
 
  private:

@@ -45,7 +45,7 @@ std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers
     if (known == label) return number.read(verb);
     labels.push_back(fmt::format("\"{}\"", known));
   }
-  fail(ErrorKind::bad_argument, verb, "\"{}\" given, expected the label of a part that has one ({}).", label,
+  fail(ErrorKind::invalid_argument, verb, "\"{}\" given, expected the label of a part that has one ({}).", label,
        fmt::join(labels, ", "));
 }
 
@@ -78,7 +78,7 @@ void Told::take(const Told& newer) {
 
 void check_captured(const void* model, const void* optimizer) {
   if (!is_recording() || (may_change(model) && may_change(optimizer))) return;
-  fail(ErrorKind::bad_argument, "Optimizer.update",
+  fail(ErrorKind::invalid_argument, "Optimizer.update",
        "a model is updated inside a captured step that was not given it and its optimizer to change. Pass both, to a "
        "step with parameters Model& and Optimizer&: step(model, optimizer, batch).");
 }

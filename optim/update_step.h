@@ -47,7 +47,7 @@ struct Answers {
 using LabelledNumbers = std::vector<std::pair<std::string, LateNumber>>;
 
 // The number of this label; for an empty label, the number that all parts have, or std::nullopt if there is none.
-// Errors (bad_argument): an empty label although the numbers differ, a label without a number.
+// Errors (invalid_argument): an empty label although the numbers differ, a label without a number.
 std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label);
 
 struct Told {
@@ -62,7 +62,7 @@ struct NumberNow {
   std::function<double(int64_t back)> at;  // as it was so many updates before; none: it is always the same
 };
 
-// Error (bad_argument): a step is captured that was not given these two to change.
+// Error (invalid_argument): a step is captured that was not given these two to change.
 void check_captured(const void* model, const void* optimizer);
 // What the host does behind each update: now, and where a graph is recorded, behind each replay instead.
 void at_each_update(std::function<void()> f);
@@ -141,13 +141,13 @@ class UpdateStep {
   void read_counts() const;
   LateNumber selected(const LateNumber& next, const LateNumber& before) const;
   bool is_of_optimizer() const { return pending_ != nullptr; }
-  // Of a part that decides on the host. Error (bad_argument): in a captured step.
+  // Of a part that decides on the host. Error (invalid_argument): in a captured step.
   void decides() const;
 
   // What will be written, if the updates of this part are those of the whole: then it may add what becomes of the
   // parameters, and leave their updates absent.
   PendingUpdate* in_place() const { return last_ ? pending_ : nullptr; }
-  // At once, or when the whole update has been computed. Error (bad_argument): in a captured step, which could not
+  // At once, or when the whole update has been computed. Error (invalid_argument): in a captured step, which could not
   // repeat it.
   void write(std::function<void()> f) const;
   // The same for what only counts or tells: it is done at each replay of a captured step.

@@ -33,7 +33,7 @@ Array as_pending(const Array& acc, const Array& like) {
 
 void check_counts(const std::vector<int64_t>& counts, const nn::Leaves& acc) {
   if (counts.size() == acc.size()) return;
-  fail(ErrorKind::bad_argument, "accumulate",
+  fail(ErrorKind::invalid_argument, "accumulate",
        "the state counts the gradients of {} arrays, expected {}, as many as the model has. Make a new state.",
        counts.size(), acc.size());
 }
@@ -83,7 +83,7 @@ Array not_finite(const Arrays& arrays) {
 bool all_finite(const Arrays& arrays) {
   const Array wrong = not_finite(arrays);
   if (const MeshImpl* mesh = wrong.impl()->type->mesh; mesh && mesh->elsewhere)
-    fail(ErrorKind::bad_argument, "apply_if_finite",
+    fail(ErrorKind::invalid_argument, "apply_if_finite",
          "the model is on the mesh ({}), whose devices are those of {}. Only these can decide whether to apply "
          "the update. Call update only there.",
          Mesh(mesh).to_string(), mesh->words_of_members());
@@ -146,7 +146,7 @@ namespace {
 [[noreturn]] void unknown_name(const std::string& name, const std::map<std::string, double>& values) {
   std::vector<std::string> names;
   for (const auto& [known, value] : values) names.push_back(known);
-  fail(ErrorKind::bad_argument, "inject_hyperparams", "\"{}\" given, expected one of the hyperparameters ({}).", name,
+  fail(ErrorKind::invalid_argument, "inject_hyperparams", "\"{}\" given, expected one of the hyperparameters ({}).", name,
        fmt::join(names, ", "));
 }
 

@@ -117,7 +117,7 @@ struct MultiStepsOptions {
   bool use_grad_mean = true;  // else their sum
 };
 
-// accumulate(adamw({.learning_rate = 3e-4}), 4). Error (bad_argument): k below 1.
+// accumulate(adamw({.learning_rate = 3e-4}), 4). Error (invalid_argument): k below 1.
 template <class Inner>
 MultiSteps<Inner> accumulate(Inner opt, int64_t every_k, MultiStepsOptions options = {}) {
   detail::at_least(1, "accumulate", "every_k", every_k);
@@ -162,7 +162,7 @@ struct ApplyIfFiniteState {
 // than max_consecutive_errors of them came in a row: then they are applied. On an accelerator an Optimizer decides
 // there and waits for nothing, if the inner transform is a chain that ends with adam, adamw or sgd; around others,
 // which count on the host, the host reads whether the update before was applied; a rate that is a schedule has it read
-// once in 256 updates. Error (bad_argument): the model is on a mesh without devices of this process, which has no
+// once in 256 updates. Error (invalid_argument): the model is on a mesh without devices of this process, which has no
 // values to check.
 template <class Inner>
 struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
@@ -202,7 +202,7 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
     step.write([next = selection->next(), &state] { state.late = next; });
   }
 };
-// Error (bad_argument): max_consecutive_errors below 0.
+// Error (invalid_argument): max_consecutive_errors below 0.
 template <class Inner>
 ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
   return {
@@ -247,7 +247,7 @@ struct Lookahead : detail::Runs<Lookahead<Inner>> {
       step.at_each([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
   }
 };
-// Errors (bad_argument): sync_period below 1, slow_step_size negative or not finite.
+// Errors (invalid_argument): sync_period below 1, slow_step_size negative or not finite.
 template <class Inner>
 Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
   detail::at_least(1, "lookahead", "sync_period", sync_period);
@@ -284,7 +284,7 @@ ParamsEma params_ema(double decay);
 
 // ---- inject_hyperparams ---------------------------------------------------------------------------------------------
 
-// Numbers by name. Error (bad_argument) of operator[]: an unknown name; the message lists the known ones.
+// Numbers by name. Error (invalid_argument) of operator[]: an unknown name; the message lists the known ones.
 class Hyperparams {
  public:
   Hyperparams() = default;
@@ -340,7 +340,7 @@ struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
 //       {{"learning_rate", 3e-4}}));
 //   optimizer.state().hyperparams["learning_rate"] = 1e-4;
 // A number stays as it is in the state; a schedule is evaluated at every update, which writes its value to the state.
-// The factory is called at every update. Error (bad_argument): a name that the factory reads and that is not given.
+// The factory is called at every update. Error (invalid_argument): a name that the factory reads and that is not given.
 template <class Factory>
 InjectHyperparams<Factory> inject_hyperparams(Factory inner_factory, std::map<std::string, Schedule> hyperparams) {
   return {{}, std::move(inner_factory), std::move(hyperparams)};

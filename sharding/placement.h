@@ -3,7 +3,7 @@
 
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/named_sharding.h"
 #include "sharding/placement/partition_spec.h"

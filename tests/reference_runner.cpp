@@ -47,7 +47,7 @@ void run_file(const std::filesystem::path& file, Report& report) {
     if (contains(file, kind.content)) return kind.run(file, report);
   std::vector<std::string_view> names;
   for (const Kind& kind : kinds) names.push_back(kind.prefix);
-  fail(ErrorKind::bad_argument, "reference_runner",
+  fail(ErrorKind::invalid_argument, "reference_runner",
        fmt::format("{}: no kind of reference file begins like this or has its content, expected {}*.json.",
                    file.string(), fmt::join(names, "*.json, ")));
 }

@@ -21,7 +21,7 @@ class EventFile {
  public:
   using Scalars = std::vector<std::pair<std::string_view, double>>;  // tag, value; kept as float
 
-  // Makes the folder, too. Error (bad_file): as OutputFile, or the folder cannot be made.
+  // Makes the folder, too. Error (invalid_file): as OutputFile, or the folder cannot be made.
   explicit EventFile(const std::string& folder);
 
   // One event, stamped with the time of the call.

@@ -29,13 +29,13 @@ FailedSteps::FailedSteps(std::string folder, std::vector<std::string> arguments)
   if (!keeps()) return;
   for (std::filesystem::path above = folder_; !above.empty(); above = above.parent_path()) {
     if (std::filesystem::exists(above) && !std::filesystem::is_directory(above))
-      fail(ErrorKind::bad_file, "keep_failed_step",
+      fail(ErrorKind::invalid_file, "keep_failed_step",
            fmt::format("{}: {} is no folder. Give another.", folder_, above.string()));
     if (above == above.parent_path()) break;
   }
   if (const auto steps = nn::checkpoint_steps(folder_); !steps.empty())
     fail(
-        ErrorKind::bad_file, "keep_failed_step",
+        ErrorKind::invalid_file, "keep_failed_step",
         fmt::format("{}: step {} is kept there. Run it with --replay, or give another folder.", folder_, steps.back()));
 }
 
@@ -64,7 +64,7 @@ KeptStep read_kept_step(const std::string& folder) {
   const auto path = nn::find_checkpoint(folder, "replay");
   const nn::SavedState saved = nn::read_state(path);
   if (!saved.extra.contains("arguments") || !saved.extra.contains("error"))
-    fail(ErrorKind::bad_file, "replay",
+    fail(ErrorKind::invalid_file, "replay",
          fmt::format("{}: it is a checkpoint, but of no step that failed. Give a folder of --keep-failed-step.",
                      folder));
   KeptStep kept{.number = nn::read_manifest(path).step,

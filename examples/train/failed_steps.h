@@ -22,7 +22,7 @@ void check_step(int64_t step, double loss, double grad_norm);
 
 class FailedSteps {
  public:
-  // `arguments` is the command line of the run. An empty folder: nothing is kept. Error (bad_file): a step is kept
+  // `arguments` is the command line of the run. An empty folder: nothing is kept. Error (invalid_file): a step is kept
   // there already.
   FailedSteps(std::string folder, std::vector<std::string> arguments);
 
@@ -47,7 +47,7 @@ struct KeptStep {
   std::string error = {};
   std::vector<std::string> arguments = {};
 };
-// Errors (bad_file): no step is kept there.
+// Errors (invalid_file): no step is kept there.
 KeptStep read_kept_step(const std::string& folder);
 
 }  // namespace tessera::train

@@ -92,7 +92,7 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
     try {
       if (!keep(parse_json(line, "metrics", file).as_object())) break;
     } catch (const boost::system::system_error&) {  // of another type, or missing
-      fail(ErrorKind::bad_file, "metrics",
+      fail(ErrorKind::invalid_file, "metrics",
            file + ": \"" + line.substr(0, 60) + "\" is not a row of metrics. Name another file.");
     }
   }

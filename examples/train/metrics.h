@@ -41,7 +41,7 @@ class Metrics {
  public:
   // `curve` has what the picture shows from the start: its caption, its steps, the entropies; `report` what the page
   // shows: title, facts, placement. If the run resumes after `steps_done` steps, their rows in the file of JSON lines
-  // are kept and drawn again. Error (bad_file), here and in both `write`: a file cannot be written.
+  // are kept and drawn again. Error (invalid_file), here and in both `write`: a file cannot be written.
   Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report = {}, int64_t steps_done = 0);
 
   // Whether rows are written, for which the operations of a step are counted, and a page, for which a step is traced.

@@ -19,7 +19,7 @@ RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) :
   if (flags.on_signal) stop_.emplace(SIGTERM);
   const auto steps = nn::checkpoint_steps(flags.folder);
   if (!steps.empty() && !flags.resume)
-    fail(ErrorKind::bad_file, "save",
+    fail(ErrorKind::invalid_file, "save",
          fmt::format("{}: it has a checkpoint of step {}. Give --resume to go on from it, or another folder.",
                      flags.folder, steps.back()));
   checkpoints_.emplace(flags.folder, nn::CheckpointOptions{.keep = {.latest = 2}});
@@ -31,7 +31,7 @@ RunCheckpoints::Place RunCheckpoints::restore(const nn::NamedState& state) const
   auto extra = nn::read_state(newest).extra;
   const std::string saved = extra["run"];
   if (saved != run_ || !extra.contains("loader"))
-    fail(ErrorKind::bad_file, "restore",
+    fail(ErrorKind::invalid_file, "restore",
          fmt::format("{}: it is of the run {}, this one is {}. Give the same --data, --seq and --seed.",
                      newest.string(), saved, run_));
   const nn::Restored restored = nn::restore(newest, state);

@@ -29,12 +29,12 @@ struct RunIdentity {
 
 class RunCheckpoints {
  public:
-  // Errors: as Checkpointer's; the folder has checkpoints, and the run is not to resume (bad_file).
+  // Errors: as Checkpointer's; the folder has checkpoints, and the run is not to resume (invalid_file).
   RunCheckpoints(const SaveFlags& flags, const RunIdentity& run);
 
   // Restores model, optimizer and loader from the newest checkpoint, on whatever mesh they are, and returns how many
   // steps were done. If there is no checkpoint or the run does not resume, changes nothing and returns 0. Errors: as
-  // nn::restore's; a checkpoint of another run (bad_file).
+  // nn::restore's; a checkpoint of another run (invalid_file).
   template <class Batch>
   int64_t restore(const nn::NamedState& state, data::Loader<Batch>& loader) const {
     const auto [step, place] = restore(state);

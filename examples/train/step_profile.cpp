@@ -15,7 +15,7 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    fail(ErrorKind::bad_file, "profile",
+    fail(ErrorKind::invalid_file, "profile",
          folder.string() + ": the folder cannot be made: " + error.message() + ". Give another.");
 }
 

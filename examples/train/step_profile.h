@@ -23,7 +23,7 @@ class StepProfile {
   StepProfile(const ProfileFlags& flags, int64_t first, int64_t last);
 
   // Enclose each step. `flops`: of one device in a step. end_step returns the profile of all processes after the last
-  // step that is measured, for which all processes call it; the first writes the files. Error (bad_file): as
+  // step that is measured, for which all processes call it; the first writes the files. Error (invalid_file): as
   // write_text, or the folder cannot be made.
   void begin_step(int64_t step, double flops);
   std::optional<nn::ProfileReport> end_step(int64_t step);

@@ -26,32 +26,32 @@ namespace fs = std::filesystem;
 void check_processes(const Processes& processes) {
   if (processes.count == 0 && processes.index == 0 && !processes.all_ok) return;
   if (processes.index < 0 || processes.index >= processes.count || (processes.count > 1 && !processes.all_ok))
-    fail(ErrorKind::bad_argument, "save",
+    fail(ErrorKind::invalid_argument, "save",
          "process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are several.",
          processes.index, processes.count, processes.all_ok ? "" : " without all_ok");
 }
 
 void check_options(const CheckpointOptions& options) {
-  const Keep& keep = options.keep;
+  const RetentionPolicy& keep = options.keep;
   if (keep.latest < 0 || keep.every < 0 || keep.best < 0)
-    fail(ErrorKind::bad_argument, "save", "keep: latest {}, every {}, best {} given, expected numbers from 0 on.",
+    fail(ErrorKind::invalid_argument, "save", "keep: latest {}, every {}, best {} given, expected numbers from 0 on.",
          keep.latest, keep.every, keep.best);
   if (keep.best > 0 && keep.metric.empty())
-    fail(ErrorKind::bad_argument, "save", "keep: the best {} are to stay, by no metric. Name one in Keep::metric.",
+    fail(ErrorKind::invalid_argument, "save", "keep: the best {} are to stay, by no metric. Name one in RetentionPolicy::metric.",
          keep.best);
-  if (options.most_file_bytes < 1)
-    fail(ErrorKind::bad_argument, "save", "most_file_bytes: {} given, expected a number from 1 on.",
-         options.most_file_bytes);
-  if (options.most_pending_bytes < 0)
-    fail(ErrorKind::bad_argument, "save", "most_pending_bytes: {} given, expected a number from 0 on.",
-         options.most_pending_bytes);
+  if (options.max_file_bytes < 1)
+    fail(ErrorKind::invalid_argument, "save", "max_file_bytes: {} given, expected a number from 1 on.",
+         options.max_file_bytes);
+  if (options.max_pending_bytes < 0)
+    fail(ErrorKind::invalid_argument, "save", "max_pending_bytes: {} given, expected a number from 0 on.",
+         options.max_pending_bytes);
 }
 
 void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
-    fail(ErrorKind::bad_file, "save", "{}: this folder cannot be made ({}). Give a folder that can be written to.",
+    fail(ErrorKind::invalid_file, "save", "{}: this folder cannot be made ({}). Give a folder that can be written to.",
          folder.string(), error.message());
 }
 
@@ -141,14 +141,14 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
   std::string identity;
   const WhoHas who_has = impl_->votes ? who_has_values(state, *impl_->votes) : WhoHas();
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
-    if (step < 0) fail(ErrorKind::bad_argument, "save", "step {} given, expected a number from 0 on.", step);
+    if (step < 0) fail(ErrorKind::invalid_argument, "save", "step {} given, expected a number from 0 on.", step);
     check_step_is_free(impl_->folder, step);
     save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
     if (impl_->votes) identity = save->identity();
   });
   if (impl_->votes) impl_->votes->check_same(identity, "Save the same trees at the same steps everywhere.");
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] { save->take(state, who_has); });
-  save->write_down_to(impl_->options.most_pending_bytes);
+  save->write_down_to(impl_->options.max_pending_bytes);
   // Where no thread can be had, wait() does the work, and where there is no memory for that, this: the other processes
   // count on it. Not moved: libstdc++ takes it once for the thread, and again where it gets none.
   const auto finish = [save = std::move(save)] { save->finish(); };
@@ -160,7 +160,7 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
 }
 
 void save(const fs::path& folder, int64_t step, const NamedState& state, const SaveExtra& extra) {
-  Checkpointer checkpoints(folder, {.most_pending_bytes = 0});
+  Checkpointer checkpoints(folder, {.max_pending_bytes = 0});
   checkpoints.save(step, state, extra);
   checkpoints.wait();
 }

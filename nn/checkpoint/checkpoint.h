@@ -13,7 +13,7 @@
 #include "nn/checkpoint/folder.h"
 #include "nn/tree/tree.h"
 #include "nn/tree/tree_scalars.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -41,11 +41,11 @@ struct Processes {
 };
 
 struct CheckpointOptions {
-  Keep keep = {};
-  int64_t most_file_bytes = int64_t{4} << 30;  // a new file begins before one would get larger
+  RetentionPolicy keep = {};
+  int64_t max_file_bytes = int64_t{4} << 30;  // a new file begins before one would get larger
   // How many bytes `save` may leave to the background; it writes all beyond that before it returns. Until a value is
   // written, an update copies it before overwriting it, so this is also the most memory that a save costs.
-  int64_t most_pending_bytes = int64_t{224} << 20;
+  int64_t max_pending_bytes = int64_t{224} << 20;
   std::string params = "model";  // the tree whose floating arrays make up params/
   Processes processes = {};
 };
@@ -56,7 +56,7 @@ struct SaveExtra {
   // the same text: spaces are lost, 0.1 becomes 1E-1. Integers of 64 bits are exact (-0 becomes 0), all other numbers
   // are doubles: store larger or more precise ones as strings.
   std::map<std::string, std::string> extra = {};
-  std::map<std::string, double> metrics = {};  // finite; Keep::metric names one of them
+  std::map<std::string, double> metrics = {};  // finite; RetentionPolicy::metric names one of them
 };
 
 // Saves checkpoints of one run to a folder, in the background.
@@ -70,8 +70,8 @@ struct SaveExtra {
 class Checkpointer {
  public:
   // Makes the folder if it does not exist, locks it until destruction, and removes what interrupted saves left.
-  // Errors: the folder cannot be written to, another run has locked it (bad_file); other processes of the program see
-  // other checkpoints there (inconsistent); invalid Processes, Keep or sizes (bad_argument).
+  // Errors: the folder cannot be written to, another run has locked it (invalid_file); other processes of the program see
+  // other checkpoints there (inconsistent); invalid Processes, RetentionPolicy or sizes (invalid_argument).
   explicit Checkpointer(std::filesystem::path folder, CheckpointOptions options = {});
   Checkpointer(Checkpointer&&) noexcept;
   Checkpointer& operator=(Checkpointer&&) = delete;
@@ -81,9 +81,9 @@ class Checkpointer {
   // Saves the values as they are now, and returns before they are written; they may change at once. First waits for the
   // previous save. If that failed, throws its error and saves nothing of this step; a later call may succeed. Pending
   // sums, as an optimizer that accumulates holds them, are summed for it, and the sums are held until they are written.
-  // Errors: a checkpoint of this step exists, a file cannot be written, extra is not JSON (bad_file); a negative step,
+  // Errors: a checkpoint of this step exists, a file cannot be written, extra is not JSON (invalid_file); a negative step,
   // an array that differs between replicas or has no data, two arrays of one path, a name that is not UTF-8, metrics
-  // that are not finite or lack Keep::metric although Keep::best is set (bad_argument); other steps or trees on other
+  // that are not finite or lack RetentionPolicy::metric although RetentionPolicy::best is set (invalid_argument); other steps or trees on other
   // processes (inconsistent).
   void save(int64_t step, const NamedState& state, const SaveExtra& extra = {});
 
@@ -105,7 +105,7 @@ void save(const std::filesystem::path& folder, int64_t step, const NamedState& s
 struct RestoreOptions {
   // Where to place recipes, by the names of their dims, as filter_shard would. They are not carried out, so only the
   // result takes memory. Arrays that are placed already keep their placement, on whatever mesh.
-  std::optional<Layout> layout = {};
+  std::optional<MeshRules> mesh_rules = {};
   bool keep_missing = false;   // arrays and numbers that the checkpoint lacks keep their values
   bool ignore_unused = false;  // tensors and numbers that the tree lacks are not read
   // Maps a path in the tree to the name in the checkpoint. Two paths may map to one name: both get its values.
@@ -126,12 +126,12 @@ struct Restored {
 // The tree is changed only when everything was read: after an error it is unchanged. Until then, arrays that hold
 // values stay in memory beside the new ones; recipes cost nothing.
 // If an array is placed on devices of several processes, all of these call restore, and all restore or all throw.
-// Errors (bad_file): no complete checkpoint; tensors or numbers that are missing, left over, or of another shape or
+// Errors (invalid_file): no complete checkpoint; tensors or numbers that are missing, left over, or of another shape or
 // element type, all in one message; a file that is missing, cut off, or damaged.
 Restored restore(const std::filesystem::path& path, const NamedState& state, const RestoreOptions& options = {});
 
 // A description of a checkpoint for people, without reading its arrays: every tensor's path, axes, shape, type, bytes
-// and file, then the numbers, extra and metrics. `inspect DIR` prints it. Errors (bad_file): as read_manifest's.
+// and file, then the numbers, extra and metrics. `inspect DIR` prints it. Errors (invalid_file): as read_manifest's.
 std::string describe_checkpoint(const std::filesystem::path& path);
 
 }  // namespace tessera::nn

@@ -39,7 +39,7 @@ std::string marked_text(const fs::path& checkpoint, const char* name) {
   const std::string manifest = read_text(checkpoint / "manifest.json", "restore");
   std::string state = read_text(checkpoint / "state.json", "restore");
   if (read_text(checkpoint / kMark, "restore", 4096) != commit_mark(manifest, state))
-    fail(ErrorKind::bad_file, "restore",
+    fail(ErrorKind::invalid_file, "restore",
          "{}: manifest.json, state.json and {} do not belong together: their checksums differ, so a file was changed "
          "or damaged. Restore another checkpoint.",
          checkpoint.string(), kMark);
@@ -57,7 +57,7 @@ std::optional<std::map<std::string, double>> metrics_of(const fs::path& checkpoi
 
 }  // namespace
 
-std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const Keep& keep) {
+std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const RetentionPolicy& keep) {
   if (saved.empty() || (keep.latest <= 0 && keep.every <= 0 && keep.best <= 0)) return {};
   std::set<int64_t> kept = {saved.back().step};
   const size_t latest = std::min(saved.size(), static_cast<size_t>(std::max<int64_t>(0, keep.latest)));
@@ -90,7 +90,7 @@ fs::path find_checkpoint(const fs::path& path, const char* verb) {
   if (is_complete(path)) return path;
   const std::vector<int64_t> steps = checkpoint_steps(path);
   if (steps.empty())
-    fail(ErrorKind::bad_file, verb,
+    fail(ErrorKind::invalid_file, verb,
          "{}: no complete checkpoint is here, and it {}. Give a folder that checkpoints were saved to, or one of its "
          "steps.",
          path.string(), is_there(path) ? "has none below it" : "does not exist");
@@ -155,7 +155,7 @@ void NewCheckpoint::abandon() const noexcept try {
 void check_step_is_free(const fs::path& folder, int64_t step) {
   const fs::path there = folder / std::to_string(step);
   if (fs::exists(fs::symlink_status(there)))
-    fail(ErrorKind::bad_file, "save",
+    fail(ErrorKind::invalid_file, "save",
          "{}: a checkpoint of this step is there already. Resume from it, delete it, or save to another folder.",
          there.string());
 }
@@ -174,7 +174,7 @@ void remove_leftovers(const fs::path& folder) {
     if (is_leftover(name)) remove_all(folder / name, "save");
 }
 
-void apply_retention(const fs::path& folder, const Keep& keep, int64_t just_saved) {
+void apply_retention(const fs::path& folder, const RetentionPolicy& keep, int64_t just_saved) {
   std::vector<StepMetric> saved;
   for (int64_t step : checkpoint_steps(folder)) {
     const auto metrics = keep.best > 0 ? metrics_of(folder / std::to_string(step)) : std::map<std::string, double>{};

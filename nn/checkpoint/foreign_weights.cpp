@@ -83,7 +83,7 @@ void load_weights(const Leaves& ours, const SafetensorsFile& file, const std::st
   if (const auto left = reader.left(); !left.empty())
     wrong.push_back(fmt::format("in no row of the map: {}", fmt::join(left, ", ")));
   if (!wrong.empty())
-    fail(ErrorKind::bad_file, "load_weights",
+    fail(ErrorKind::invalid_file, "load_weights",
          "{}: {}. Choose the prefix, the library and the layer's options that the file was made with.",
          file.path().filename().string(), fmt::join(wrong, "; "));
   for (size_t i = 0; i < ours.size(); ++i) *ours[i].value = values[i];

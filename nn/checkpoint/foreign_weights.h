@@ -32,7 +32,7 @@ struct WeightRow {
 };
 using WeightMap = std::vector<WeightRow>;
 
-// The map of each layer. Rows of arrays that the layer lacks (a bias) are skipped. Error (bad_argument): the library
+// The map of each layer. Rows of arrays that the layer lacks (a bias) are skipped. Error (invalid_argument): the library
 // does not have this layer.
 WeightMap weight_map(const Linear&, Library library);
 WeightMap weight_map(const Embedding&, Library library);
@@ -58,7 +58,7 @@ void load_weights(const Leaves& ours, const SafetensorsFile& file, const std::st
 // stay those of the layer's arrays.
 //   nn::load_weights(block.attention, SafetensorsFile::open("gpt2.safetensors"), "h.0.attn", nn::Library::pytorch);
 // Strict: every array of the layer must be in the file, in its shape, and every tensor below the prefix must be used.
-// Otherwise one Error (bad_file) lists everything that does not fit, and the layer is unchanged.
+// Otherwise one Error (invalid_file) lists everything that does not fit, and the layer is unchanged.
 template <class Layer>
 void load_weights(Layer& layer, const SafetensorsFile& file, const std::string& prefix, const WeightMap& map) {
   detail::load_weights(leaves(layer), file, prefix, map);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nn/tree/tree.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -56,29 +56,29 @@ struct HuggingFaceName {
   std::string otherwise = {};   // the name to use if `name` is missing
 };
 
-// The names of all arrays of a model, in its order. Error (bad_argument): a path that is not in the map.
-std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const Leaves& model);
+// The names of all arrays of a model, in its order. Error (invalid_argument): a path that is not in the map.
+std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout mesh_rules, const Leaves& model);
 
 // Gives a model the weights in a .safetensors file, or in a folder with model.safetensors, or with several files and
 // model.safetensors.index.json. They are cast to the parameters' element types. Placed parameters keep their placement;
 // recipes are placed by `place`, if given, and not carried out. Only one tensor at a time is held whole. With a `vocab`
 // that is below the model's size of the axis "vocab", the files have `vocab` rows of it, and the others are zeros.
 //   auto model = Gpt::init(Key(0), config);
-//   nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), layout);
-// The model is changed only when everything was read. Errors (bad_file): weights that are missing, left over (except
+//   nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), mesh_rules);
+// The model is changed only when everything was read. Errors (invalid_file): weights that are missing, left over (except
 // masks and rotary frequencies, which are computed), or of another shape; an lm_head other than the embedding for a
 // model without a head; a folder with two sets of weights, model.safetensors and model-0000k-of-0000n.safetensors, or
 // files of the second form that the index does not list.
-void load_hugging_face(const std::filesystem::path& path, HuggingFaceLayout layout, const Leaves& model,
-                       const std::optional<Layout>& place = {}, int64_t vocab = 0);
+void load_hugging_face(const std::filesystem::path& path, HuggingFaceLayout mesh_rules, const Leaves& model,
+                       const std::optional<MeshRules>& place = {}, int64_t vocab = 0);
 
-// Writes a model's weights to a folder, in files of at most `most_file_bytes` and an index, so that transformers'
-// from_pretrained reads them beside a config.json. Error (bad_file): the folder has .safetensors files of another save.
+// Writes a model's weights to a folder, in files of at most `max_file_bytes` and an index, so that transformers'
+// from_pretrained reads them beside a config.json. Error (invalid_file): the folder has .safetensors files of another save.
 // If the model has a head of its own, the config must say "tie_word_embeddings": false. With a `vocab` only so many
 // rows of the axis "vocab" are written. If arrays are on a mesh across processes, all processes call this: process 0
 // writes, each process holds one tensor at a time whole, and if writing fails all have an error. Otherwise every
 // process that calls this writes by itself: call it on one.
-void save_hugging_face(const std::filesystem::path& folder, HuggingFaceLayout layout, const Leaves& model,
-                       int64_t most_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
+void save_hugging_face(const std::filesystem::path& folder, HuggingFaceLayout mesh_rules, const Leaves& model,
+                       int64_t max_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
 
 }  // namespace tessera::nn

@@ -117,7 +117,7 @@ std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const 
     const Rows& rows = known.rows;
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.path == pattern; });
     if (row == rows.end())
-      fail(ErrorKind::bad_argument, "hugging_face",
+      fail(ErrorKind::invalid_argument, "hugging_face",
            "{}: this path is not in the map of {}. nn/checkpoint/hugging_face.h lists the fields.", leaf.path,
            known.layout);
     names.push_back(*row);

@@ -113,7 +113,7 @@ json::object parsed(const std::map<std::string, std::string>& texts, std::string
     const std::string where = fmt::format("{} \"{}\"", what, name);
     const json::value& value = object.emplace(name, parse_json(text, "save", where)).first->value();
     if (const int levels = levels_of(value); levels > kMostLevels)
-      fail(ErrorKind::bad_file, "save", "{}: {} levels of nesting given, expected at most {}. Save it flatter.", where,
+      fail(ErrorKind::invalid_file, "save", "{}: {} levels of nesting given, expected at most {}. Save it flatter.", where,
            levels, kMostLevels);
   }
   return object;
@@ -198,7 +198,7 @@ SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_
 
 void check_name(std::string_view what, std::string_view name) {
   if (name.size() > tessera::detail::max_name_bytes)
-    fail(ErrorKind::bad_argument, "save", "{} \"{}...\": a name of {} bytes, expected at most {}. Shorten it.", what,
+    fail(ErrorKind::invalid_argument, "save", "{} \"{}...\": a name of {} bytes, expected at most {}. Shorten it.", what,
          name.substr(0, 60), name.size(), tessera::detail::max_name_bytes);
   boost::system::error_code error;
   json::parse(json::serialize(json::string(name)), error);
@@ -206,7 +206,7 @@ void check_name(std::string_view what, std::string_view name) {
   std::string shown;
   for (const unsigned char c : name)
     shown += c < 0x80 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
-  fail(ErrorKind::bad_argument, "save", "{} \"{}\": expected a name in UTF-8.", what, shown);
+  fail(ErrorKind::invalid_argument, "save", "{} \"{}\": expected a name in UTF-8.", what, shown);
 }
 
 std::string commit_mark(std::string_view manifest, std::string_view state) {

@@ -36,7 +36,7 @@ struct Manifest {
   std::vector<SavedTensor> tensors;  // in the order of the tree
 
   std::string to_json() const;
-  // Error (bad_file) "[restore] name: ..." for everything that to_json does not write, also for a file outside the
+  // Error (invalid_file) "[restore] name: ..." for everything that to_json does not write, also for a file outside the
   // checkpoint, sizes past 2^63 - 1, and more or fewer checksums than chunks.
   static Manifest from_json(std::string_view text, std::string_view name);
 };
@@ -47,10 +47,10 @@ struct SavedState {
   std::map<std::string, std::string> extra;    // name -> JSON
   std::map<std::string, double> metrics;
 
-  // Errors "[save] ...": a value that is not JSON, or nested too deeply to be read back (bad_file); a name that is not
-  // UTF-8 (bad_argument).
+  // Errors "[save] ...": a value that is not JSON, or nested too deeply to be read back (invalid_file); a name that is not
+  // UTF-8 (invalid_argument).
   std::string to_json() const;
-  static SavedState from_json(std::string_view text, std::string_view name);  // Error (bad_file)
+  static SavedState from_json(std::string_view text, std::string_view name);  // Error (invalid_file)
 };
 
 // {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}: model.safetensors.index.json of Hugging Face.
@@ -61,11 +61,11 @@ struct SafetensorsIndex {
   // The index of the tensors in one folder of a checkpoint (params); without files if there are none.
   static SafetensorsIndex of(const Manifest& manifest, std::string_view folder);
   std::string to_json() const;
-  // Error (bad_file), also for a file that is not beside the index. total_size is not read.
+  // Error (invalid_file), also for a file that is not beside the index. total_size is not read.
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);
 };
 
-// Error (bad_argument) "[save] what "name": ..." for a name that is not UTF-8, which JSON and safetensors cannot hold.
+// Error (invalid_argument) "[save] what "name": ..." for a name that is not UTF-8, which JSON and safetensors cannot hold.
 void check_name(std::string_view what, std::string_view name);
 
 // commit_success.txt, written last: the checksums of manifest.json and state.json.

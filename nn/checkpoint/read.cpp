@@ -23,35 +23,35 @@ at::Tensor empty_block(const Shape& shape, DType dtype, c10::Device device) {
   return at::empty(shape, at::TensorOptions(static_cast<at::ScalarType>(dtype)).device(device));
 }
 
-const Type* future_type(const Leaf& leaf, const std::optional<Layout>& layout) {
+const Type* future_type(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules) {
   const Type* type = leaf.value->impl()->type;
-  if (leaf.value->is_recipe() && layout)
-    return placed_type(type->dtype, type->shape, NamedSharding(layout->mesh(), resolve(leaf, *layout, "restore").spec),
+  if (leaf.value->is_recipe() && mesh_rules)
+    return placed_type(type->dtype, type->shape, NamedSharding(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec),
                        "restore");
   if (type->varying)
-    fail(ErrorKind::bad_argument, "restore", "{}: {} differs between replicas. Restore into a parameter.", leaf.path,
+    fail(ErrorKind::invalid_argument, "restore", "{}: {} differs between replicas. Restore into a parameter.", leaf.path,
          leaf.value->type_string());
   return at_rest(type);
 }
 
-void add_facts(const Leaf& leaf, const std::optional<Layout>& layout, ArrayImpl& made) {
+void add_facts(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules, ArrayImpl& made) {
   const ArrayImpl& old = *leaf.value->impl();
-  if (!leaf.value->is_recipe() || !layout) {
+  if (!leaf.value->is_recipe() || !mesh_rules) {
     copy_facts(old, made);
     if (made.type != old.type && made.details) made.details->placed = nullptr;  // it says that the sum is pending
     made.weight = old.weight;
     return;
   }
-  made.layout = layout->impl();
+  made.mesh_rules = mesh_rules->impl();
   made.weight = is_floating(made.type->dtype);
   made.detail().path = tessera::detail::as_text(leaf.path);
-  made.detail().placed = std::make_unique<NamedSharding>(layout->mesh(), resolve(leaf, *layout, "restore").spec);
+  made.detail().placed = std::make_unique<NamedSharding>(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec);
 }
 
 }  // namespace
 
 void make_room(RestoreTarget& target) {
-  const Type* type = future_type(*target.leaf, target.layout);
+  const Type* type = future_type(*target.leaf, target.mesh_rules);
   const MeshImpl* mesh = type->mesh;
   const int slots = !mesh ? 1 : mesh->elsewhere ? 0 : mesh->slots(type->slots);
   std::map<IndexRanges, size_t> first;
@@ -75,7 +75,7 @@ void make_room(RestoreTarget& target) {
   }
   if (slots == 0) local.push_back(tessera::detail::abstract_block(type));
   target.made = make_array(type, std::move(local));
-  add_facts(*target.leaf, target.layout, *target.made);
+  add_facts(*target.leaf, target.mesh_rules, *target.made);
 }
 
 TensorFile::TensorFile(const std::filesystem::path& path)
@@ -85,7 +85,7 @@ int64_t TensorFile::offset(const SavedTensor& saved) const {
   const TensorEntry entry = saved.entry();
   if (!header_.contains(entry.name) || header_.info(entry.name).dtype != entry.dtype ||
       header_.info(entry.name).shape != entry.shape)
-    fail(ErrorKind::bad_file, "restore",
+    fail(ErrorKind::invalid_file, "restore",
          "{}: it does not hold {} as {} {}, as manifest.json says. Was the file replaced? Restore another checkpoint.",
          file_.path().string(), entry.name, name_of(entry.dtype), to_string(entry.shape));
   return header_.data_offset() + header_.info(entry.name).begin;
@@ -126,7 +126,7 @@ void ChunkReader::read(const RestoreTarget& target, const File& file, size_t chu
 
 void ChunkReader::check(const RestoreTarget& target, size_t chunk, std::span<const std::byte> bytes) const {
   if (!verify_ || crc32c(bytes) == target.saved->checksums[chunk]) return;
-  fail(ErrorKind::bad_file, "restore",
+  fail(ErrorKind::invalid_file, "restore",
        "{}: the {} bytes from {} on in {} are not those that were saved: their checksum differs, so the file is "
        "damaged. Restore another checkpoint.",
        target.saved->name, bytes.size(), chunk * kChunkBytes, target.saved->file);

@@ -15,7 +15,7 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/files/file.h"
 #include "sharding/files/safetensors.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -23,7 +23,7 @@ namespace tessera::nn {
 struct RestoreTarget {
   const Leaf* leaf;
   const SavedTensor* saved;
-  std::optional<Layout> layout = {};  // that places it, if it is a recipe
+  std::optional<MeshRules> mesh_rules = {};  // that places it, if it is a recipe
   tessera::detail::ArrayPtr made = {};
   std::vector<ByteRuns> runs = {};      // of its distinct blocks
   std::vector<at::Tensor> blocks = {};  // and their memory; on the host if they are on another device, or have padding
@@ -32,9 +32,9 @@ struct RestoreTarget {
   int64_t offset = 0;                                  // in the file
 };
 
-// Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the layout. Its memory is
+// Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the mesh rules. Its memory is
 // not filled yet; there is none where other processes have its devices. In the place of a pending sum lies a sum. Error
-// (bad_argument): the leaf differs between replicas.
+// (invalid_argument): the leaf differs between replicas.
 void make_room(RestoreTarget& target);
 
 // An open file of tensors, and its header.
@@ -43,7 +43,7 @@ class TensorFile {
   explicit TensorFile(const std::filesystem::path& path);
 
   const File& file() const { return file_; }
-  // Where the tensor's bytes begin. Error (bad_file): the file's header and the manifest disagree about the tensor.
+  // Where the tensor's bytes begin. Error (invalid_file): the file's header and the manifest disagree about the tensor.
   int64_t offset(const SavedTensor& saved) const;
 
  private:
@@ -55,7 +55,7 @@ class TensorFile {
 class ChunkReader {
  public:
   explicit ChunkReader(bool verify) : verify_(verify) {}
-  // Errors (bad_file): the file cannot be read; with `verify`, a checksum differs from the saved one.
+  // Errors (invalid_file): the file cannot be read; with `verify`, a checksum differs from the saved one.
   void fill(RestoreTarget& target, const File& file);
 
  private:

@@ -39,7 +39,7 @@ class Differences {
     text += "\n  Restore into the tree that was saved";
     if (!missing_.empty()) text += ", or keep_missing to leave what the checkpoint lacks as it is";
     if (!unused_.empty()) text += ", or ignore_unused to pass over what the tree lacks";
-    fail(ErrorKind::bad_file, "restore", text + ", or rename paths.");
+    fail(ErrorKind::invalid_file, "restore", text + ", or rename paths.");
   }
 
  private:
@@ -54,7 +54,7 @@ class Differences {
 
 bool has_no_data(const RestoreTarget& target) {
   const Array& x = *target.leaf->value;
-  const MeshImpl* mesh = x.is_recipe() && target.layout ? target.layout->mesh().impl() : x.impl()->type->mesh;
+  const MeshImpl* mesh = x.is_recipe() && target.mesh_rules ? target.mesh_rules->mesh().impl() : x.impl()->type->mesh;
   return mesh && mesh->has_no_hardware();
 }
 
@@ -113,8 +113,8 @@ class Restore {
     std::map<std::string, const SavedTensor*> there;
     std::set<std::string> used;
     for (const SavedTensor& saved : manifest_.tensors) there.emplace(saved.name, &saved);
-    std::vector<Layout> layouts;
-    if (options_.layout) layouts = detail::stage_layouts(arrays, *options_.layout, "restore");
+    std::vector<MeshRules> leaf_rules;
+    if (options_.mesh_rules) leaf_rules = detail::stage_mesh_rules(arrays, *options_.mesh_rules, "restore");
     for (size_t i = 0; i < arrays.size(); ++i) {
       const Leaf& leaf = arrays[i];
       if (leaf.value->is_absent()) continue;
@@ -129,7 +129,7 @@ class Restore {
         differences_.other(fmt::format("{} is {} {} in the checkpoint, {} {} in the tree", leaf.path,
                                        name_of(saved.dtype), to_string(saved.shape), name_of(leaf.value->dtype()),
                                        to_string(leaf.value->shape())));
-      targets_.push_back({&leaf, &saved, layouts.empty() ? std::nullopt : std::optional(layouts[i])});
+      targets_.push_back({&leaf, &saved, leaf_rules.empty() ? std::nullopt : std::optional(leaf_rules[i])});
     }
     for (const auto& [name, saved] : there)
       if (!used.contains(name)) pass_over(name);
@@ -214,7 +214,7 @@ Restored restore_together(const fs::path& path, const NamedState& state, const R
 }  // namespace
 
 Restored restore(const fs::path& path, const NamedState& state, const RestoreOptions& options) {
-  const auto is_shared = [&](const Leaf& leaf) { return is_of_several(leaf, options.layout); };
+  const auto is_shared = [&](const Leaf& leaf) { return is_of_several(leaf, options.mesh_rules); };
   if (std::any_of(state.arrays.begin(), state.arrays.end(), is_shared)) return restore_together(path, state, options);
   Restore restore(path, state, options);
   restore.prepare();

@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kFlushBytes = int64_t{8} << 20;
 
 [[noreturn]] void refuse(const std::string& path, std::string_view message) {
-  fail(ErrorKind::bad_argument, "save", "{}: {}", path, message);
+  fail(ErrorKind::invalid_argument, "save", "{}: {}", path, message);
 }
 
 void check_has_values(const Leaf& leaf) {
@@ -117,11 +117,11 @@ bool is_below(const std::string& path, const std::string& tree) {
 }
 
 // Without it the best would be deleted for a name that is spelled otherwise.
-void check_metric(const Keep& keep, const std::map<std::string, double>& metrics) {
+void check_metric(const RetentionPolicy& keep, const std::map<std::string, double>& metrics) {
   if (keep.best == 0 || metrics.empty() || metrics.contains(keep.metric)) return;
   std::string given;
   for (const auto& [name, value] : metrics) given += fmt::format("{}\"{}\"", given.empty() ? "" : ", ", name);
-  fail(ErrorKind::bad_argument, "save",
+  fail(ErrorKind::invalid_argument, "save",
        "keep: the best {} are to stay by \"{}\", and the metrics of this step are {}. Give it among them, or none.",
        keep.best, keep.metric, given);
 }
@@ -130,7 +130,7 @@ SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
   SavedState saved{.numbers = {}, .extra = extra.extra, .metrics = extra.metrics};
   for (const auto& [name, value] : extra.metrics)
     if (!std::isfinite(value))
-      fail(ErrorKind::bad_argument, "save", "metric \"{}\": {} given, expected a finite number.", name, value);
+      fail(ErrorKind::invalid_argument, "save", "metric \"{}\": {} given, expected a finite number.", name, value);
   for (const Scalar& number : state.scalars)
     if (!saved.numbers.emplace(number.path, number.to_json()).second)
       refuse(number.path, "two numbers have this path. Give each tree a name of its own.");
@@ -212,8 +212,8 @@ Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& 
     saved.file = is_weight ? "params" : "state";
     saved.checksums.resize(static_cast<size_t>((saved.bytes() + kChunkBytes - 1) / kChunkBytes), 0);
   }
-  add_files("params", options.most_file_bytes);
-  add_files("state", options.most_file_bytes);
+  add_files("params", options.max_file_bytes);
+  add_files("state", options.max_file_bytes);
 }
 
 void Save::take(const NamedState& state, const WhoHas& who_has) {
@@ -235,7 +235,7 @@ std::string Save::identity() const {
 }
 
 // Plans the files of the tensors whose `file` is this folder so far, and lists the work on them.
-void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
+void Save::add_files(const std::string& folder, int64_t max_file_bytes) {
   std::map<std::string, size_t> numbers;
   std::vector<TensorEntry> entries;
   for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
@@ -243,7 +243,7 @@ void Save::add_files(const std::string& folder, int64_t most_file_bytes) {
     entries.push_back(manifest_.tensors[i].entry());
     numbers[manifest_.tensors[i].name] = i;
   }
-  for (PlannedFile& plan : plan_files(folder, entries, most_file_bytes)) {
+  for (PlannedFile& plan : plan_files(folder, entries, max_file_bytes)) {
     for (size_t i = 0; i < plan.layout.tensors().size(); ++i) {
       const size_t tensor = numbers.at(plan.layout.tensors()[i].name);
       manifest_.tensors[tensor].file = plan.file;

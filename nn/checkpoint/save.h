@@ -28,8 +28,8 @@ void together(const Processes& processes, const std::filesystem::path& path, con
 Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
 // The same for all processes of the program if the model is on devices of several, otherwise for this process alone.
 void together(const Leaves& model, const std::filesystem::path& path, const char* verb, const std::function<void()>& f);
-// Whether an array is on devices of several processes, or, if it is a recipe, will be by this layout.
-bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout = {});
+// Whether an array is on devices of several processes, or, if it is a recipe, will be by this mesh rules.
+bool is_of_several(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules = {});
 
 // Of each array of a tree, the processes that have values of it. A mesh of one process alone is either of each process,
 // which has one like it, or known to all processes, of which that one has the values: they find out here together.
@@ -71,7 +71,7 @@ class Save {
 
   // The parts of the values that this process writes.
   static std::vector<Part> parts_of(const Leaf& leaf, const Processes& processes, const std::vector<int>& holders);
-  void add_files(const std::string& folder, int64_t most_file_bytes);
+  void add_files(const std::string& folder, int64_t max_file_bytes);
   void begin();
   void write_tensor(const Work& work);
   void flush_up_to(size_t file, int64_t offset);
@@ -82,7 +82,7 @@ class Save {
 
   NewCheckpoint checkpoint_;
   Processes processes_;
-  Keep keep_;
+  RetentionPolicy keep_;
   Manifest manifest_;
   SavedState state_;
   std::string placements_;                // shardings of all arrays, which must be equal on all processes

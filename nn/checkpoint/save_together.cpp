@@ -38,11 +38,11 @@ Processes voting_by(std::shared_ptr<Votes> votes) {
   return all;
 }
 
-bool is_of_several(const Leaf& leaf, const std::optional<Layout>& layout) {
+bool is_of_several(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules) {
   const auto crosses = [](const MeshImpl* mesh) { return mesh && whole_of(mesh)->processes > 1; };
   if (leaf.value->is_absent()) return false;
   return crosses(leaf.value->impl()->type->mesh) ||
-         (layout && leaf.value->is_recipe() && crosses(layout->mesh().impl()));
+         (mesh_rules && leaf.value->is_recipe() && crosses(mesh_rules->mesh().impl()));
 }
 
 void together(const Leaves& model, const std::filesystem::path& path, const char* verb,

@@ -9,11 +9,11 @@
 namespace tessera::nn {
 
 std::vector<PlannedFile> plan_files(const std::string& folder, const std::vector<TensorEntry>& tensors,
-                                    int64_t most_bytes) {
+                                    int64_t max_bytes) {
   std::vector<std::vector<TensorEntry>> groups;
   int64_t bytes = 0;
   for (const TensorEntry& tensor : tensors) {
-    if (groups.empty() || bytes > most_bytes - tensor.bytes()) {
+    if (groups.empty() || bytes > max_bytes - tensor.bytes()) {
       groups.emplace_back();
       bytes = 0;
     }

@@ -16,10 +16,10 @@ struct PlannedFile {
   SafetensorsPlan layout;
 };
 
-// Puts the tensors, in their order, into files of at most `most_bytes` (a single tensor may be larger), each tensor
+// Puts the tensors, in their order, into files of at most `max_bytes` (a single tensor may be larger), each tensor
 // whole in one file: <folder>/model-0000k-of-0000n.safetensors. The plan depends on nothing else, not on a mesh either.
 std::vector<PlannedFile> plan_files(const std::string& folder, const std::vector<TensorEntry>& tensors,
-                                    int64_t most_bytes);
+                                    int64_t max_bytes);
 
 // The parts of an array that a process writes. Every distinct block is shared equally among the processes whose devices
 // hold it, cut along the first dim that is long enough, so that all together write every element once. `blocks` is what

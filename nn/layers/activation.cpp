@@ -38,13 +38,13 @@ Array Activation::operator()(Operand x) const {
     case selu:
       return tessera::selu(x);
   }
-  fail(ErrorKind::bad_argument, "Activation", "no function of that number, expected one of Activation::Function.");
+  fail(ErrorKind::invalid_argument, "Activation", "no function of that number, expected one of Activation::Function.");
 }
 
 namespace {
 
 void check_slope(double slope) {
-  if (!std::isfinite(slope)) fail(ErrorKind::bad_argument, "PReLU", "slope = {}, expected a finite number.", slope);
+  if (!std::isfinite(slope)) fail(ErrorKind::invalid_argument, "PReLU", "slope = {}, expected a finite number.", slope);
 }
 
 }  // namespace

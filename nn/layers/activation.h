@@ -22,7 +22,7 @@ struct PReLUOptions {
 };
 
 // (..., features) -> the same: x where x >= 0, slope x elsewhere, with one slope for all features or one for each. He
-// et al., "Delving deep into rectifiers" (2015). Error (bad_argument): an initial slope that is not finite.
+// et al., "Delving deep into rectifiers" (2015). Error (invalid_argument): an initial slope that is not finite.
 struct PReLU {
   Param slope;  // () or (features)
   DTypePolicy dtypes = {};

@@ -23,18 +23,18 @@ namespace {
 
 void check_heads(const Axis& heads, int64_t num_heads) {
   if (num_heads < 1)
-    fail(ErrorKind::bad_argument, "MultiheadAttention",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "{} heads given for the axis \"{}\" = {}, expected at least 1: they follow the axes.", num_heads, heads.name,
          heads.size);
   if (heads.size < num_heads || heads.size % num_heads)
-    fail(ErrorKind::bad_argument, "MultiheadAttention",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size, num_heads);
 }
 
 int64_t checked_kv_heads(const Axis& kv_heads, int64_t num_heads, int64_t head_dim) {
   const int64_t n = kv_heads.size / head_dim;
   if (n < 1 || kv_heads.size % head_dim || num_heads % n)
-    fail(ErrorKind::bad_argument, "MultiheadAttention",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "axis \"{}\" = {} for {} heads of {}, expected {} times a divisor of {}.", kv_heads.name, kv_heads.size,
          num_heads, head_dim, head_dim, num_heads);
   return n;
@@ -53,17 +53,17 @@ void check_stream(const Array& x) {
 
 void check_context(const MultiheadAttention& layer, const AttentionInputs& with) {
   if (layer.causal || layer.rope)
-    fail(ErrorKind::bad_argument, "MultiheadAttention",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "a context given to a layer that is causal or rotates positions, which a context has not. Make it with "
          "{.causal = false} and no rope.");
   if (!with.segment_ids.is_absent())
-    fail(ErrorKind::bad_argument, "MultiheadAttention",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "segment ids beside a context, which has none. Give a mask (batch, 1, seq, keys).");
 }
 
 void check_positions(const MultiheadAttention& layer, const Array& positions) {
   if (!positions.is_absent() && !layer.rope)
-    fail(ErrorKind::bad_argument, "MultiheadAttention",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "positions given to a layer that does not read them. Make it with {.rope = nn::RotaryEmbedding{}}.");
 }
 
@@ -72,7 +72,7 @@ void check_self(const MultiheadAttention& layer, const Array& x) {
   const Array &q = layer.q.kernel, &k = layer.k.kernel;
   if (q.is_absent() || k.is_absent() || q.shape(0) == k.shape(0) || x.shape(-1) != q.shape(0)) return;
   const AxisName axis = axis_of(layer.k.kernel, 0);
-  fail(ErrorKind::bad_argument, "MultiheadAttention",
+  fail(ErrorKind::invalid_argument, "MultiheadAttention",
        "no context given to a layer whose keys and values read one of (batch, keys, {}) with {} features, expected "
        "attention(x, {{.context = encoded}}).",
        axis.is_none() ? "context" : axis.name(), k.shape(0));
@@ -102,7 +102,7 @@ Array keys_of(const MultiheadAttention& layer, const Array& x) {
 // queries and keys are (batch, positions, heads, head_dim).
 void check_groups(const Array& queries, const Array& keys) {
   if (queries.shape(3) == keys.shape(3) && queries.shape(2) % keys.shape(2) == 0) return;
-  fail(ErrorKind::bad_argument, "MultiheadAttention",
+  fail(ErrorKind::invalid_argument, "MultiheadAttention",
        "num_heads = {} of {} features each and num_kv_heads = {} of {}, expected as many features, and a divisor of "
        "the heads.",
        queries.shape(2), queries.shape(3), keys.shape(2), keys.shape(3));
@@ -117,7 +117,7 @@ void check_broadcasts(const char* name, const Array& given, const Shape& logits)
 
 void check_decodes(const MultiheadAttention& layer) {
   if (!layer.causal)
-    fail(ErrorKind::bad_argument, "MultiheadAttention.decode",
+    fail(ErrorKind::invalid_argument, "MultiheadAttention.decode",
          "the layer is not causal, so that what it says of a position changes with those that follow. Make it with "
          "{.causal = true}.");
 }

@@ -84,7 +84,7 @@ struct MultiheadAttention {
   double softcap = 0;
   ContextParallelism context_parallelism = ContextParallelism::automatic;
 
-  // Errors (bad_argument): num_heads does not divide heads; kv_heads does not hold whole heads; the number of kv heads
+  // Errors (invalid_argument): num_heads does not divide heads; kv_heads does not hold whole heads; the number of kv heads
   // does not divide num_heads; a rope that rotary_embedding refuses; a window or softcap below 0; a dropout outside
   // [0, 1].
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
@@ -92,11 +92,11 @@ struct MultiheadAttention {
   // Errors: x has other than three dims or another embed, a mask or bias does not broadcast, segment ids or positions
   // of another shape (shape_mismatch); a context for a layer that is causal or has rotary positions or with segment
   // ids, no context although k and v read another size, positions for a layer without rope, numbers of heads that do
-  // not divide, no key although dropout needs one (bad_argument); a mask that is not boolean (dtype_mismatch).
+  // not divide, no key although dropout needs one (invalid_argument); a mask that is not boolean (dtype_mismatch).
   Array operator()(Operand x, const AttentionInputs& with = {}) const;
   // The output for the positions that follow those in the cache; adds their keys and values to the cache. It is for
   // inference: without context, without dropout. After an error the cache is unchanged. Errors: a layer that is not
-  // causal, whose results would depend on how the text is split into calls (bad_argument); a cache of another layer or
+  // causal, whose results would depend on how the text is split into calls (invalid_argument); a cache of another layer or
   // batch (shape_mismatch).
   Array decode(Operand input, KeyValueCache& cache, const DecodeInputs& with = {}) const;
 };

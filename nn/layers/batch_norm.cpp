@@ -19,7 +19,7 @@ namespace {
 void check_not_empty(const Array& x) {
   const Shape& shape = x.shape();
   if (std::find(shape.begin(), shape.end() - 1, 0) == shape.end() - 1) return;
-  fail(ErrorKind::bad_argument, "BatchNorm",
+  fail(ErrorKind::invalid_argument, "BatchNorm",
        "given {}, expected one row or more to take statistics of. Leave the empty batch out, or set inference = true.",
        x.type_string());
 }
@@ -27,7 +27,7 @@ void check_not_empty(const Array& x) {
 void check_numbers(double momentum, double eps) {
   check_eps("BatchNorm", eps);
   if (!(momentum >= 0 && momentum <= 1))
-    fail(ErrorKind::bad_argument, "BatchNorm", "momentum = {}, expected 0 (the last batch's statistics) to 1.",
+    fail(ErrorKind::invalid_argument, "BatchNorm", "momentum = {}, expected 0 (the last batch's statistics) to 1.",
          momentum);
 }
 

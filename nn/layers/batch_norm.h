@@ -24,7 +24,7 @@ struct BatchNormOptions {
 // statistics are used and nothing changes. Statistics are kept in float32 or wider.
 // Ioffe and Szegedy, "Batch normalization" (2015).
 // Errors: another last dim, no other dim (shape_mismatch), a type that is not floating (dtype_mismatch), an empty batch
-// in training, a momentum outside [0, 1], an eps below 0 or not finite (bad_argument).
+// in training, a momentum outside [0, 1], an eps below 0 or not finite (invalid_argument).
 struct BatchNorm {
   Param scale, bias;      // (features), ones and zeros at first
   Buffer mean, variance;  // (features), the running statistics, zeros and ones at first

@@ -16,12 +16,12 @@ using Sizes = std::vector<int64_t>;
 
 void check_options(const char* layer, const Axis& in, const Axis& out, const Sizes& kernel_size, int64_t groups) {
   if (kernel_size.empty() || kernel_size.size() > 3)
-    fail(ErrorKind::bad_argument, layer, "{} kernel sizes given, expected one for each of 1 to 3 spatial dims.",
+    fail(ErrorKind::invalid_argument, layer, "{} kernel sizes given, expected one for each of 1 to 3 spatial dims.",
          kernel_size.size());
   check_axis(layer, in), check_axis(layer, out);
   for (int64_t size : kernel_size) check_positive(layer, "a kernel size", size);
   if (groups < 1 || in.size % groups || out.size % groups)
-    fail(ErrorKind::bad_argument, layer,
+    fail(ErrorKind::invalid_argument, layer,
          "axes \"{}\" = {} and \"{}\" = {} are not both divisible by {} groups. Change one of them.", in.name, in.size,
          out.name, out.size, groups);
 }
@@ -37,7 +37,7 @@ void check_values(const char* layer, const Sizes& strides, const Sizes& dilation
 
 void check_count(const char* layer, const char* what, const Sizes& given, size_t spatial) {
   if (given.size() != spatial)
-    fail(ErrorKind::bad_argument, layer, "{} {} given, expected one for each of {} spatial dims.", given.size(), what,
+    fail(ErrorKind::invalid_argument, layer, "{} {} given, expected one for each of {} spatial dims.", given.size(), what,
          spatial);
 }
 
@@ -49,7 +49,7 @@ Layer made(const char* name, const Key& key, const Axis& in, const Axis& out, co
     if (!given->empty()) check_count(name, what, *given, kernel_size.size());
   constexpr bool transposed = std::is_same_v<Layer, ConvTranspose>;
   if (!is_padding(o.padding.name(), transposed))
-    fail(ErrorKind::bad_argument, name, "padding \"{}\" given, expected SAME,{} VALID or pairs.", o.padding.name(),
+    fail(ErrorKind::invalid_argument, name, "padding \"{}\" given, expected SAME,{} VALID or pairs.", o.padding.name(),
          transposed ? "" : " SAME_LOWER,");
   check_values(name, o.strides, o.dilation);
   Shape shape = kernel_size;
@@ -101,7 +101,7 @@ Array convolved(const Layer& layer, const Array& x, const Sizes& strides, const 
 std::pair<int64_t, int64_t> transposed_padding(const std::string& name, int64_t span, int64_t stride) {
   if (name == "VALID") return {span - 1, stride - 1 + std::max<int64_t>(span - stride, 0)};
   if (name != "SAME")
-    fail(ErrorKind::bad_argument, "ConvTranspose", "padding \"{}\" given, expected SAME, VALID or pairs.", name);
+    fail(ErrorKind::invalid_argument, "ConvTranspose", "padding \"{}\" given, expected SAME, VALID or pairs.", name);
   const int64_t total = span + stride - 2, before = stride > span - 1 ? span - 1 : (total + 1) / 2;
   return {before, total - before};
 }

@@ -36,7 +36,7 @@ struct ConvPadding {
 // kernel. The number of kernel sizes is the number of spatial dims: {3, 3} for images. The kernel's spatial dims have
 // no name; with groups > 1 its dim of input features has none either, since it is smaller than that of x.
 // Errors: groups that do not divide in or out, other than one to three kernel sizes, a size, stride or dilation below 1
-// (bad_argument); an input with another number of dims or features (shape_mismatch).
+// (invalid_argument); an input with another number of dims or features (shape_mismatch).
 struct Conv {
   Param kernel;               // (spatial dims..., in / groups, out)
   std::optional<Param> bias;  // (out), zeros at first

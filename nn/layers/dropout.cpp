@@ -11,7 +11,7 @@ Array Dropout::operator()(Operand x, const std::optional<Key>& key) const {
   const CallerScope caller(x.where());
   if (!is_active()) return x.array();
   if (!key)
-    fail(ErrorKind::bad_argument, "Dropout",
+    fail(ErrorKind::invalid_argument, "Dropout",
          "no key given, expected one: dropout(x, key). For evaluation set inference = true.");
   return dropout(*key, x, rate);
 }

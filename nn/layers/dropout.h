@@ -13,7 +13,7 @@ namespace tessera::nn {
 // is returned unchanged and no key is needed. The default rate is that of Equinox and PyTorch. Srivastava et al.,
 // "Dropout: a simple way to prevent neural networks from overfitting" (2014).
 //   x = dropout(x, key);
-// Errors (bad_argument): no key where one is needed, a rate outside [0, 1].
+// Errors (invalid_argument): no key where one is needed, a rate outside [0, 1].
 struct Dropout {
   double rate = 0.5;
   bool inference = false;

@@ -16,7 +16,7 @@ struct Embedding {
   // Normal with standard deviation 0.02, as GPT-2; Equinox and PyTorch start with init::normal(1).
   static Embedding init(const Key& key, const Axis& vocab, const Axis& embed,
                         const Initializer& initializer = init::normal(0.02), const DTypePolicy& dtypes = {});
-  // ids (...) of integers in [0, vocab) -> (..., embed). Error (bad_argument): another id.
+  // ids (...) of integers in [0, vocab) -> (..., embed). Error (invalid_argument): another id.
   Array operator()(Operand ids) const;
   // x (..., embed) -> logits (..., vocab) = x tokens^T, those of padding too: the output head that shares the rows.
   // Error (shape_mismatch): another last dim than embed.

@@ -24,7 +24,7 @@ struct Factors {
 // x kernel + scale (x a) b is one product, of x beside scale (x a) and the kernel above b.
 Factors factors_of(const Linear& head, const Array& x) {
   if (head.bias)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "the head has a bias, expected a kernel alone. Make it with {.bias = false}, or write cross_entropy(head(x), "
          "labels).");
   check_features(verb, x, head.kernel);

@@ -14,7 +14,7 @@ namespace tessera::nn {
 //     return nn::linear_cross_entropy(head, hidden(ids), labels, {.ignore_label = -100});
 //   }
 // Of the head's DTypePolicy, `compute` holds for x and the kernel; the loss is float32 at least.
-// Errors: another last dim of x than the head's (shape_mismatch); a head with a bias (bad_argument); those of
+// Errors: another last dim of x than the head's (shape_mismatch); a head with a bias (invalid_argument); those of
 // tessera::linear_cross_entropy.
 Array linear_cross_entropy(const Linear& head, Operand x, const Array& labels, LinearCrossEntropyOptions options = {});
 Array linear_cross_entropy(const Embedding& head, Operand x, const Array& labels,

@@ -22,7 +22,7 @@ Array placed_along(const Array& x, const Array& kernel, int dim) {
   entries[1 - dim] = SpecEntry();
   Array placed = place_parameter(x, NamedSharding(kernel.sharding().mesh(), PartitionSpec(entries)),
                                  kernel.path().empty() ? "" : kernel.path() + (dim == 0 ? ".lora.a" : ".lora.b"));
-  placed.impl()->layout = kernel.impl()->layout;
+  placed.impl()->mesh_rules = kernel.impl()->mesh_rules;
   return placed;
 }
 
@@ -31,9 +31,9 @@ Array placed_along(const Array& x, const Array& kernel, int dim) {
 Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& options) {
   check_positive("with_lora", "rank", options.rank);
   if (!std::isfinite(options.alpha))
-    fail(ErrorKind::bad_argument, "with_lora", "alpha = {}, expected a number.", options.alpha);
+    fail(ErrorKind::invalid_argument, "with_lora", "alpha = {}, expected a number.", options.alpha);
   if (linear.lora)
-    fail(ErrorKind::bad_argument, "with_lora", "{} has a low-rank change already. Merge it first: merge_lora(linear).",
+    fail(ErrorKind::invalid_argument, "with_lora", "{} has a low-rank change already. Merge it first: merge_lora(linear).",
          linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path());
   const Array& kernel = linear.kernel;
   check_there("with_lora", "kernel", kernel);

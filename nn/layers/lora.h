@@ -17,7 +17,7 @@ struct LoraOptions {
 // filter for ".lora." so that it holds no state for them. If the layer is placed, the new arrays are placed, too: a
 // like the kernel's in, b like its out. Hu et al., "LoRA: low-rank adaptation of large language models" (2021).
 //   for (Block& block : model.layers) block.attention.q = nn::with_lora(key, block.attention.q, {.rank = 8});
-// Errors (bad_argument): a rank below 1, an alpha that is not finite, a layer that already has a change.
+// Errors (invalid_argument): a rank below 1, an alpha that is not finite, a layer that already has a change.
 Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& options = {});
 
 // Adds the change to the kernel, kernel + scale a b, and removes it. A layer without a change is returned as it is.

@@ -48,7 +48,7 @@ Array GatedMlp::operator()(Operand x) const {
 
 DeepMlp DeepMlp::init(const Key& key, const Axis& in, const Axis& hidden, const Axis& out, int64_t depth,
                       const DeepMlpOptions& options) {
-  if (depth < 0) fail(ErrorKind::bad_argument, "DeepMlp", "depth {}, expected 0 or more hidden layers.", depth);
+  if (depth < 0) fail(ErrorKind::invalid_argument, "DeepMlp", "depth {}, expected 0 or more hidden layers.", depth);
   DeepMlp mlp{.layers = {}, .activation = options.activation, .final_activation = options.final_activation};
   const auto keys = split(key, depth + 1);
   for (int64_t i = 0; i <= depth; ++i)

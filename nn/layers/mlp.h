@@ -47,7 +47,7 @@ struct DeepMlpOptions {
 
 // (..., in) -> (..., out) through `depth` layers of hidden units, each followed by the activation. Depth 0 is one
 // Linear. Both dims of a hidden -> hidden kernel have the same name: rules shard the first, and the second stays whole.
-// Error (bad_argument): a negative depth.
+// Error (invalid_argument): a negative depth.
 struct DeepMlp {
   std::vector<Linear> layers;  // in -> hidden, hidden -> hidden, ..., hidden -> out
   Activation activation, final_activation;

@@ -40,7 +40,7 @@ std::vector<SpecEntry> entries_without(const Array& x, const std::vector<std::st
     std::vector<std::string> rest;
     for (const std::string& axis : entry.axes())
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) rest.push_back(axis);
-    entry = SpecEntry(rest, entry.pads() ? uneven::pad : uneven::error);
+    entry = SpecEntry(rest, entry.pads() ? Uneven::pad : Uneven::error);
   }
   return entries;
 }
@@ -180,9 +180,9 @@ MoeResult answer_up_to_capacity(const MoeMlp& layer, const Array& x) {
 
 void check_routing(int64_t top_k, std::optional<double> capacity_factor, int64_t experts) {
   if (top_k < 1 || top_k > experts)
-    fail(ErrorKind::bad_argument, "MoeMlp", "top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts);
+    fail(ErrorKind::invalid_argument, "MoeMlp", "top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts);
   if (capacity_factor && !(*capacity_factor > 0))
-    fail(ErrorKind::bad_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", *capacity_factor);
+    fail(ErrorKind::invalid_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", *capacity_factor);
 }
 
 // One kernel for each expert.
@@ -207,7 +207,7 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
   check_routing(o.top_k, o.capacity_factor, experts.size);
   if (o.shared < 0)
-    fail(ErrorKind::bad_argument, "MoeMlp", "shared = {}, expected a number of experts from 0 on.", o.shared);
+    fail(ErrorKind::invalid_argument, "MoeMlp", "shared = {}, expected a number of experts from 0 on.", o.shared);
   const auto keys = split<5>(key);
   const Array router = initial("MoeMlp", "router_init", o.router_init, keys[0], {embed.size, experts.size});
   MoeMlp moe{.router = {o.dtypes.param(router), {embed, none}},
@@ -232,7 +232,7 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
 void MoeMlp::rebalance(const Array& choices, double speed) {
   const int64_t experts = router.value.shape(-1);
   if (!bias)
-    fail(ErrorKind::bad_argument, "rebalance", "the experts have no bias. Give MoeOptions{.balance_bias = true}.");
+    fail(ErrorKind::invalid_argument, "rebalance", "the experts have no bias. Give MoeOptions{.balance_bias = true}.");
   if (choices.shape() != Shape{experts})
     fail(ErrorKind::shape_mismatch, "rebalance", "choices: {} given, expected those of {} experts.",
          choices.type_string(), experts);
@@ -256,7 +256,7 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   check_there("MoeMlp", up), check_there("MoeMlp", down);
   check_routing(top_k, capacity_factor, router.value.shape(-1));
   if (x.shape(0) == 0 || x.shape(1) == 0)
-    fail(ErrorKind::bad_argument, "MoeMlp", "given {}, expected one position or more to balance the experts over.",
+    fail(ErrorKind::invalid_argument, "MoeMlp", "given {}, expected one position or more to balance the experts over.",
          x.type_string());
   MoeResult result = capacity_factor ? answer_up_to_capacity(*this, x) : answer_all(*this, x);
   if (shared) result.out = result.out + std::visit([&](const auto& mlp) { return mlp(x); }, *shared);

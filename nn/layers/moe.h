@@ -68,7 +68,7 @@ struct MoeMlp {
   Activation activation = {Activation::gelu};
   DTypePolicy dtypes = {};
 
-  // Errors (bad_argument): a top_k below 1 or above the number of experts, a capacity_factor that is not above 0, a
+  // Errors (invalid_argument): a top_k below 1 or above the number of experts, a capacity_factor that is not above 0, a
   // negative number of shared experts.
   static MoeMlp init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts,
                      const MoeOptions& options = {});
@@ -78,7 +78,7 @@ struct MoeMlp {
   // experts, down if it is above. Called after a step with the choices that the loss gave as aux:
   //   optimizer.update(model, grads), model.moe.rebalance(aux);
   // Wang et al., "Auxiliary-loss-free load balancing strategy for mixture-of-experts" (2024). Errors: no bias
-  // (bad_argument), choices of another number of experts (shape_mismatch).
+  // (invalid_argument), choices of another number of experts (shape_mismatch).
   void rebalance(const Array& choices, double speed = 1e-3);
   // The most tokens that an expert takes from one row of `seq` tokens.
   int64_t capacity(int64_t seq) const;

@@ -9,7 +9,7 @@
 namespace tessera::nn {
 
 // All: (..., features) -> the same, features last. Means are computed in float32 or wider. Errors: another last dim
-// (shape_mismatch), a type that is not floating (dtype_mismatch), an eps below 0 or not finite (bad_argument).
+// (shape_mismatch), a type that is not floating (dtype_mismatch), an eps below 0 or not finite (invalid_argument).
 
 // (x - mean) / sqrt(var + eps) * scale + bias over the last dim. Ba, Kiros and Hinton, "Layer normalization" (2016).
 // eps is Equinox's and PyTorch's (flax: 1e-6).
@@ -46,7 +46,7 @@ struct GroupNorm {
   double eps = 1e-5;
   DTypePolicy dtypes = {};
 
-  // Error (bad_argument): a number of groups that does not divide the features.
+  // Error (invalid_argument): a number of groups that does not divide the features.
   static GroupNorm init(const Axis& features, int64_t groups, double eps = 1e-5, const DTypePolicy& dtypes = {});
   Array operator()(Operand x) const;
 };

@@ -14,7 +14,7 @@ namespace tessera::nn {
 //   "[Linear] up.kernel: given float32[3,7], expected (..., embed) with embed = 8."
 // An absent x passes; the operation refuses it.
 void check_features(const char* layer, const Array& x, const Param& param, int dim = 0);
-// Error (absent): the parameter was filtered out. check_features checks this, too.
+// Error (missing_array): the parameter was filtered out. check_features checks this, too.
 void check_there(const char* layer, const Param& param);
 // The same for any array of a layer, by the name of its field: "[BatchNorm] mean is absent, ...".
 void check_there(const char* layer, const char* name, const Array& array);
@@ -35,15 +35,15 @@ AxisName axis_of(const Param& param, int dim);
 Array initial(const char* layer, const char* option, const Initializer& initializer, const Key& key,
               const Shape& shape);
 
-// Error (bad_argument) unless the size is 0 or more.
+// Error (invalid_argument) unless the size is 0 or more.
 void check_axis(const char* layer, const Axis& axis);
-// Error (bad_argument) unless the value is 1 or more.
+// Error (invalid_argument) unless the value is 1 or more.
 void check_positive(const char* layer, const char* what, int64_t value);
-// Error (bad_argument) unless eps is finite and 0 or more.
+// Error (invalid_argument) unless eps is finite and 0 or more.
 void check_eps(const char* layer, double eps);
-// Error (bad_argument) unless the rate is from 0 to 1.
+// Error (invalid_argument) unless the rate is from 0 to 1.
 void check_rate(const char* layer, double rate);
-// Error (bad_argument) unless the value is 1 or more and divides `features`.
+// Error (invalid_argument) unless the value is 1 or more and divides `features`.
 void check_divisor(const char* layer, const char* field, int64_t value, int64_t features, std::string_view whose = "");
 
 }  // namespace tessera::nn

@@ -22,7 +22,7 @@ struct PowerIteration {
   int64_t iterations = 1;
   double eps = 1e-12;
 
-  // Starts with random vectors and fifteen iterations, as Equinox and PyTorch do. Errors (bad_argument): iterations
+  // Starts with random vectors and fifteen iterations, as Equinox and PyTorch do. Errors (invalid_argument): iterations
   // below 1, an eps below 0 or not finite.
   static PowerIteration init(const Key& key, const Param& kernel, const SpectralNormOptions& options);
   // Runs `iterations` more iterations, without a gradient for the kernel.

@@ -19,7 +19,7 @@ std::optional<Key> numbered(const std::optional<Key>& key, uint32_t number) {
 
 void check_context(const char* block, bool expected, const Array& given) {
   if (expected == !given.is_absent()) return;
-  fail(ErrorKind::bad_argument, block,
+  fail(ErrorKind::invalid_argument, block,
        expected ? "no context given to a block with cross-attention, expected block(x, {.context = encoded})."
                 : "a context given to a block without cross-attention. Make it with {.context = Axis{...}}.");
 }
@@ -29,7 +29,7 @@ void check_context(const char* block, bool expected, const Array& given) {
 EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                 const Axis& hidden, const BlockOptions& o) {
   if (o.context)
-    fail(ErrorKind::bad_argument, "EncoderBlock",
+    fail(ErrorKind::invalid_argument, "EncoderBlock",
          "context = \"{}\" given, which only a DecoderBlock reads. Leave it out.", o.context->name);
   const auto [k1, k2] = split<2>(key);
   return {.norm1 = LayerNorm::init(embed, o.eps, o.dtypes),

@@ -24,7 +24,7 @@ struct BlockOptions {
 //   x = x + dropout(attention(norm1(x))),  x = x + dropout(mlp(norm2(x))).
 // Xiong et al., "On layer normalization in the transformer architecture" (2020). Errors: those of the sublayers.
 
-// Every position attends to every other, as in BERT and ViT. Error (bad_argument): a context.
+// Every position attends to every other, as in BERT and ViT. Error (invalid_argument): a context.
 //   x = block(x, {.mask = mask, .key = key})
 struct EncoderBlock {
   LayerNorm norm1;
@@ -64,7 +64,7 @@ struct DecoderBlock {
 
   static DecoderBlock init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads, const Axis& hidden,
                            const BlockOptions& options = {});
-  // Error (bad_argument): a context for a block without cross-attention, no context for a block with it.
+  // Error (invalid_argument): a context for a block without cross-attention, no context for a block with it.
   Array operator()(Operand x, const DecoderInputs& with = {}) const;
   // The output for the positions that follow those in the cache, for inference: no dropout.
   Array decode(Operand x, KeyValueCache& cache, const Array& context = {}) const;

@@ -14,7 +14,7 @@
 namespace tessera::nn {
 
 // The paths of its parameters are those of the decoder: layers.2.attn.q.kernel is decoder.layers.2.attn.q.kernel.
-//   auto model = nn::filter_shard(nn::CausalLm::init(Key(0), {.vocab = 32000, .embed = 512}), layout);
+//   auto model = nn::filter_shard(nn::CausalLm::init(Key(0), {.vocab = 32000, .embed = 512}), mesh_rules);
 //   const Array logits = model(ids);
 // Calls, errors and shapes: Decoder (nn/models/decoder.h).
 struct CausalLm {

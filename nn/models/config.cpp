@@ -20,35 +20,35 @@ void check_sizes(const DecoderConfig& c) {
                {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"mlp", c.mlp},       {"positions", c.positions}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > max_decoder_size)
-      fail(ErrorKind::bad_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
+      fail(ErrorKind::invalid_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
   if (c.layers > max_decoder_layers || c.experts > max_decoder_layers)
-    fail(ErrorKind::bad_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.", c.layers,
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.", c.layers,
          c.experts, max_decoder_layers);
   if (c.heads > max_decoder_size / c.head_dim)
-    fail(ErrorKind::bad_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.", c.heads, c.head_dim,
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.", c.heads, c.head_dim,
          max_decoder_size);
   if (!(c.rope.scaling.original_positions >= 0 && c.rope.scaling.original_positions <= max_decoder_size))
-    fail(ErrorKind::bad_argument, "DecoderConfig", "rope.scaling.original_positions = {}, expected 0 to {}.",
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "rope.scaling.original_positions = {}, expected 0 to {}.",
          c.rope.scaling.original_positions, max_decoder_size);
   if (c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0))
-    fail(ErrorKind::bad_argument, "DecoderConfig", "attention_scale = {}, expected a finite one above 0.",
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "attention_scale = {}, expected a finite one above 0.",
          *c.attention_scale);
   if (c.heads % c.kv_heads)
-    fail(ErrorKind::bad_argument, "DecoderConfig", "heads = {} and kv_heads = {}, expected a divisor.", c.heads,
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "heads = {} and kv_heads = {}, expected a divisor.", c.heads,
          c.kv_heads);
   if (!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.layers)
-    fail(ErrorKind::bad_argument, "DecoderConfig", "{} windows for {} layers, expected one for each, or none.",
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} windows for {} layers, expected one for each, or none.",
          c.windows.size(), c.layers);
   for (const int64_t window : c.windows)
-    if (window < 0) fail(ErrorKind::bad_argument, "DecoderConfig", "a window of {}, expected 0 or more.", window);
+    if (window < 0) fail(ErrorKind::invalid_argument, "DecoderConfig", "a window of {}, expected 0 or more.", window);
   if (c.vocab_rows && c.vocab_rows < c.vocab)
-    fail(ErrorKind::bad_argument, "DecoderConfig", "vocab_rows = {} for a vocabulary of {}, expected as many or more.",
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "vocab_rows = {} for a vocabulary of {}, expected as many or more.",
          c.vocab_rows, c.vocab);
 }
 
 void check_only(const DecoderConfig& c, const char* option, bool given, bool has) {
   if (given && !has)
-    fail(ErrorKind::bad_argument, "DecoderConfig", "{}: {} has no such option.", option, name_of(c.family));
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "{}: {} has no such option.", option, name_of(c.family));
 }
 
 }  // namespace
@@ -66,10 +66,10 @@ void check(const DecoderConfig& c) {
   check_only(c, "experts_per_token", c.experts_per_token != 0, is_mixtral);
   check_only(c, "router_aux_loss_coef", c.router_aux_loss_coef != 0, is_mixtral);
   if (!(c.router_aux_loss_coef >= 0 && std::isfinite(c.router_aux_loss_coef)))
-    fail(ErrorKind::bad_argument, "DecoderConfig", "router_aux_loss_coef = {}, expected a finite number from 0 on.",
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "router_aux_loss_coef = {}, expected a finite number from 0 on.",
          c.router_aux_loss_coef);
   if (is_mixtral && (c.experts < 1 || c.experts_per_token < 1 || c.experts_per_token > c.experts))
-    fail(ErrorKind::bad_argument, "DecoderConfig",
+    fail(ErrorKind::invalid_argument, "DecoderConfig",
          "experts = {} and experts_per_token = {}, expected 1 or more, and at most as many per token as there are.",
          c.experts, c.experts_per_token);
   const RotaryEmbedding& rope = c.rope;

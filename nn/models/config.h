@@ -40,7 +40,7 @@ struct DecoderConfig {
   double router_aux_loss_coef = 0;                  // mixtral: the part of the routers' balance loss in `loss`
   // The rows of the embedding and the columns of the head, if more than `vocab`: a fixed size that kernels prefer. The
   // additional rows are padding, which no result contains. 0: as many as `vocab`. For a mesh axis that does not divide
-  // the vocabulary, use a rule with uneven::pad instead: it changes no shape.
+  // the vocabulary, use a rule with Uneven::pad instead: it changes no shape.
   int64_t vocab_rows = 0;
   DTypePolicy dtypes = {};
 
@@ -48,7 +48,7 @@ struct DecoderConfig {
   int64_t window(int64_t layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
 };
 
-// Errors (bad_argument): a size below 1 or above 2^31, more than 10,000 layers or experts, heads that kv_heads does not
+// Errors (invalid_argument): a size below 1 or above 2^31, more than 10,000 layers or experts, heads that kv_heads does not
 // divide, another number of windows than layers, fewer rows than vocab, an option that another family has.
 void check(const DecoderConfig& config);
 

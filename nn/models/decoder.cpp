@@ -18,14 +18,14 @@ Rules decoder_rules(const Mesh& mesh, Rules own) {
   const auto is_named = [&, given = own](const char* name) {
     return std::any_of(given.begin(), given.end(), [&](const Rule& rule) { return rule.logical == name; });
   };
-  const auto cut = [&](const char* name, std::vector<std::string> axes, uneven uneven = uneven::error) {
+  const auto cut = [&](const char* name, std::vector<std::string> axes, Uneven uneven = Uneven::error) {
     if (is_named(name)) return;
     std::erase_if(axes, [&](const std::string& axis) { return !mesh.has_axis(axis); });
     if (!axes.empty()) own.push_back({name, axes, uneven});
     own.push_back({name, replicated});
   };
   cut("batch", {"data", "fsdp"});
-  cut("vocab", {"model"}, uneven::pad);
+  cut("vocab", {"model"}, Uneven::pad);
   for (const char* name : {"heads", "kv_heads", "experts", "mlp"}) cut(name, {"model"});
   cut("embed", {"fsdp"});
   for (const char* name : {"seq", "stream_seq", "positions", "head_dim", "norm"}) cut(name, {});
@@ -86,7 +86,7 @@ MlpOptions mlp_options_of(const DecoderConfig& c) {
 
 void check_cache(const DecoderCache& cache, size_t layers) {
   if (!cache.layers.empty() && cache.layers.size() != layers)
-    fail(ErrorKind::bad_argument, "decode", "a cache of {} layers, expected {}. Give each model and text its own.",
+    fail(ErrorKind::invalid_argument, "decode", "a cache of {} layers, expected {}. Give each model and text its own.",
          cache.layers.size(), layers);
 }
 

@@ -11,7 +11,7 @@
 #include "nn/layers/norm.h"
 #include "nn/models/config.h"
 #include "sharding/operations/weighted_sum.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::nn {
@@ -34,7 +34,7 @@ struct DecoderCache {
 //
 // `own`, and behind them rules for the other names by the axes that the mesh has: the batch lies on "data" and "fsdp",
 // matrices are sharded over "fsdp" along embed, and over "model" along vocab, heads, kv_heads, experts and mlp. If an
-// axis does not divide the vocabulary, it is padded (uneven::pad); other dims are replicated then. So {"data": 8}
+// axis does not divide the vocabulary, it is padded (Uneven::pad); other dims are replicated then. So {"data": 8}
 // is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor parallel, and meshes of two or three of them are
 // their products.
 Rules decoder_rules(const Mesh& mesh, Rules own = {});
@@ -51,10 +51,10 @@ struct Decoder {
 
   // Weights start normal with a standard deviation of 0.02, those that write to the residual stream divided by
   // sqrt(2 layers), as in Radford et al., "Language models are unsupervised multitask learners" (GPT-2, 2019). Error
-  // (bad_argument): a config that `check` refuses.
+  // (invalid_argument): a config that `check` refuses.
   static Decoder init(const Key& key, const DecoderConfig& config);
 
-  // Token ids (batch, seq) -> what the head reads, (batch, seq, embed). Error (bad_argument): an id outside
+  // Token ids (batch, seq) -> what the head reads, (batch, seq, embed). Error (invalid_argument): an id outside
   // [0, config.vocab), as a label of the loss is one.
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
   // The result of `hidden` -> logits (batch, seq, config.vocab).

@@ -29,7 +29,7 @@ inline AttentionInputs attention_inputs(const TokenInputs& with) {
   return {.segment_ids = with.segment_ids, .positions = with.positions};
 }
 
-// Error (bad_argument) for a cache of a model with another number of layers.
+// Error (invalid_argument) for a cache of a model with another number of layers.
 void check_cache(const DecoderCache& cache, size_t layers);
 
 // The residual stream (batch, seq, embed) on the axes of its names.

@@ -46,9 +46,9 @@ DecoderConfig config_in(const fs::path& folder, const FromHuggingFace& options) 
   return config;
 }
 
-CausalLm loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<Layout>& layout) {
+CausalLm loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<MeshRules>& mesh_rules) {
   CausalLm model = CausalLm::init(Key(0), config);
-  load_hugging_face(folder, names_of(config.family), leaves_of(model), layout, config.vocab);
+  load_hugging_face(folder, names_of(config.family), leaves_of(model), mesh_rules, config.vocab);
   return model;
 }
 
@@ -72,7 +72,7 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
   DecoderConfig there = config_from_hugging_face(text, file.string());
   there.router_aux_loss_coef = config.router_aux_loss_coef;  // of the training, not of the model
   if (config_to_hugging_face(there, dtype) != config_to_hugging_face(config, dtype))
-    fail(ErrorKind::bad_argument, "save_hugging_face",
+    fail(ErrorKind::invalid_argument, "save_hugging_face",
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
          file.string());
   boost::json::value value = parse_json(text, "save_hugging_face", file.string());
@@ -101,7 +101,7 @@ void copy_files(const fs::path& from, const fs::path& folder) {
     const fs::path file = from / name;
     if (!is_there(file)) continue;
     if (!belongs_to(file, from))
-      fail(ErrorKind::bad_file, verb, "{}: a link to {}, outside the folder. Put a copy of the file in its place.",
+      fail(ErrorKind::invalid_file, verb, "{}: a link to {}, outside the folder. Put a copy of the file in its place.",
            file.string(), fs::canonical(file).string());
     std::string text = read_text(file, verb);
     if (file.filename() == "tokenizer_config.json")
@@ -113,8 +113,8 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 
 }  // namespace
 
-CausalLm from_hugging_face(const fs::path& folder, const Layout& layout, const FromHuggingFace& options) {
-  return loaded(folder, config_in(folder, options), layout);
+CausalLm from_hugging_face(const fs::path& folder, const MeshRules& mesh_rules, const FromHuggingFace& options) {
+  return loaded(folder, config_in(folder, options), mesh_rules);
 }
 
 CausalLm from_hugging_face(const fs::path& folder, const FromHuggingFace& options) {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "nn/models/causal_lm.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -13,13 +13,13 @@ struct FromHuggingFace {
   DType dtype = float32;  // of the parameters; bfloat16 keeps what is stored so
 };
 
-// Reads config.json, makes the model, places it by the layout, and reads the weights (load_hugging_face,
-// nn/checkpoint). The rules of decoder_rules shard any vocabulary; in custom rules, write uneven::pad for a mesh axis
+// Reads config.json, makes the model, places it by the mesh rules, and reads the weights (load_hugging_face,
+// nn/checkpoint). The rules of decoder_rules shard any vocabulary; in custom rules, write Uneven::pad for a mesh axis
 // that does not divide it. What is not supported is an error before any weight is read.
-//   const Layout layout{mesh, nn::decoder_rules(mesh)};
-//   auto model = nn::from_hugging_face("Llama-3.2-1B", layout);
+//   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
+//   auto model = nn::from_hugging_face("Llama-3.2-1B", mesh_rules);
 //   const Array logits = model(ids);
-CausalLm from_hugging_face(const std::filesystem::path& folder, const Layout& layout,
+CausalLm from_hugging_face(const std::filesystem::path& folder, const MeshRules& mesh_rules,
                            const FromHuggingFace& options = {});
 // On no mesh.
 CausalLm from_hugging_face(const std::filesystem::path& folder, const FromHuggingFace& options = {});
@@ -28,7 +28,7 @@ CausalLm from_hugging_face(const std::filesystem::path& folder, const FromHuggin
 // them. With `from`, the folder that the model was read from, these files are copied from it: config.json, the
 // tokenizer's (tokenizer.json, tokenizer_config, tokenizer.model, vocab, merges, added_tokens, special_tokens_map,
 // chat_template), generation_config.json, README.md, LICENSE, NOTICE and USE_POLICY.md. No other file is copied: no
-// Python code, and no key `auto_map` that names such code. Error (bad_file) if one of the files is a link that leads
+// Python code, and no key `auto_map` that names such code. Error (invalid_file) if one of the files is a link that leads
 // out of the folder; links of a snapshot in a Hugging Face cache lead to its blobs. On processes and with large models
 // as save_hugging_face
 // (nn/checkpoint/hugging_face.h).

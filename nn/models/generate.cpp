@@ -23,9 +23,9 @@ using Ids = std::vector<int32_t>;
 
 void check(const SamplingOptions& options, size_t logits) {
   const auto refuse = [](const char* option, double given, const char* expected) {
-    fail(ErrorKind::bad_argument, "sample_token", "{} = {}, expected {}.", option, given, expected);
+    fail(ErrorKind::invalid_argument, "sample_token", "{} = {}, expected {}.", option, given, expected);
   };
-  if (logits == 0) fail(ErrorKind::bad_argument, "sample_token", "no logits, expected one for each token.");
+  if (logits == 0) fail(ErrorKind::invalid_argument, "sample_token", "no logits, expected one for each token.");
   if (!(options.temperature >= 0) || std::isinf(options.temperature))
     refuse("temperature", options.temperature, "a number from 0 on");
   if (options.top_k < 0) refuse("top_k", static_cast<double>(options.top_k), "1 or more, or 0 for all");
@@ -74,17 +74,17 @@ struct Rows {
 };
 
 void check(const std::vector<Ids>& prompts, const GenerateOptions& options) {
-  if (prompts.empty()) fail(ErrorKind::bad_argument, "generate", "no prompts, expected one or more.");
+  if (prompts.empty()) fail(ErrorKind::invalid_argument, "generate", "no prompts, expected one or more.");
   for (size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty())
-      fail(ErrorKind::bad_argument, "generate", "prompt {} is empty, expected a token or more to go on from.", i);
+      fail(ErrorKind::invalid_argument, "generate", "prompt {} is empty, expected a token or more to go on from.", i);
   if (options.max_tokens < 0)
-    fail(ErrorKind::bad_argument, "generate", "max_tokens = {}, expected 0 or more.", options.max_tokens);
+    fail(ErrorKind::invalid_argument, "generate", "max_tokens = {}, expected 0 or more.", options.max_tokens);
 }
 
 void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_tokens) {
   if (config.family == DecoderFamily::gpt2 && prompt + max_tokens - 1 > config.positions)
-    fail(ErrorKind::bad_argument, "generate",
+    fail(ErrorKind::invalid_argument, "generate",
          "max_tokens = {} after a prompt of {}, expected {} at most, for which the model has positions.", max_tokens,
          prompt, std::max<int64_t>(0, config.positions + 1 - prompt));
 }
@@ -101,7 +101,7 @@ int32_t sample_token(const Key& key, std::span<const float> logits, const Sampli
   check(options, logits.size());
   if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }) ||
       std::all_of(logits.begin(), logits.end(), [](float x) { return std::isinf(x); }))
-    fail(ErrorKind::bad_argument, "sample_token",
+    fail(ErrorKind::invalid_argument, "sample_token",
          "logits that are not numbers, expected finite ones. Did the model diverge?");
   if (options.temperature == 0)
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());

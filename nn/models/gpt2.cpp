@@ -17,7 +17,7 @@ Array Gpt2Embedding::operator()(const Array& ids, int64_t start, const Array& at
   if (!at.is_absent()) return words + embedding(positions, at);
   const int64_t end = start + ids.shape(-1), rows = positions.value.shape(0);
   if (end > rows)
-    fail(ErrorKind::bad_argument, "Gpt2", "{} tokens, expected at most {}, for which it has positions.", end, rows);
+    fail(ErrorKind::invalid_argument, "Gpt2", "{} tokens, expected at most {}, for which it has positions.", end, rows);
   return words + slice_in_dim(positions, start, end, 0);
 }
 

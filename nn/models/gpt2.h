@@ -13,7 +13,7 @@ struct Gpt2Embedding {
   int64_t vocab = 0;  // as Embedding's
 
   // Embeds ids (batch, n), the first at position `start`, or each at its own of `positions` (batch, n).
-  // Error (bad_argument): more tokens than positions in the table.
+  // Error (invalid_argument): more tokens than positions in the table.
   Array operator()(const Array& ids, int64_t start = 0, const Array& positions = {}) const;
 };
 

@@ -387,7 +387,7 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   const DecoderConfig read = config_from_hugging_face(text, "config.json");
   const auto same = [&](const char* option, bool is_same) {
     if (!is_same)
-      fail(ErrorKind::bad_argument, "save_hugging_face",
+      fail(ErrorKind::invalid_argument, "save_hugging_face",
            "{}: the config of transformers' {} cannot say what it is here.", option, nn::name_of(c.family));
   };
   const auto scale = [](const DecoderConfig& config) {

@@ -42,7 +42,7 @@ bool is_whole(const Mesh& mesh, const PartitionSpec& spec) {
          });
 }
 
-ExplainedArray explain_one(const Leaf& leaf, const Layout& layout) {
+ExplainedArray explain_one(const Leaf& leaf, const MeshRules& mesh_rules) {
   const Array& x = *leaf.value;
   ExplainedArray row{.path = leaf.path, .axes = {}, .shape = x.shape(), .dtype = x.dtype()};
   row.bytes = x.size() * item_size(x.dtype());
@@ -51,9 +51,9 @@ ExplainedArray explain_one(const Leaf& leaf, const Layout& layout) {
     for (const AxisName& name : *leaf.axes) row.axes->push_back(name.to_string());
   }
   try {
-    Resolution resolution = resolve(leaf, layout);
-    row.spec = NamedSharding(layout.mesh(), resolution.spec).spec();
-    row.stage = detail::stage_name(layout.mesh());
+    RuleResolution resolution = resolve(leaf, mesh_rules);
+    row.spec = NamedSharding(mesh_rules.mesh(), resolution.spec).spec();
+    row.stage = detail::stage_name(mesh_rules.mesh());
     row.decisions = std::move(resolution.decisions);
   } catch (const Error& error) {
     row.error = error.what();
@@ -61,8 +61,8 @@ ExplainedArray explain_one(const Leaf& leaf, const Layout& layout) {
   }
   if (x.is_committed() && x.sharding().spec() != row.spec) row.lies = x.sharding().spec();
   const PartitionSpec& where = row.lies ? *row.lies : row.spec;
-  row.is_whole = is_whole(layout.mesh(), where);
-  row.could_use = unused_axes(layout.mesh(), row.shape, where);
+  row.is_whole = is_whole(mesh_rules.mesh(), where);
+  row.could_use = unused_axes(mesh_rules.mesh(), row.shape, where);
   return row;
 }
 
@@ -83,14 +83,14 @@ std::set<std::string> logical_names(const Leaves& leaves) {
   return names;
 }
 
-// By the number of a rule in the layout's table: a parameter's own rules stand before it.
+// By the number of a rule in the mesh rules' table: a parameter's own rules stand before it.
 std::map<size_t, Use> uses_of(const Leaves& leaves, const std::vector<ExplainedArray>& rows) {
   std::map<size_t, Use> uses;
   size_t row = 0;
   for (const Leaf& leaf : leaves) {
     if (leaf.value->is_absent()) continue;
     const size_t own = leaf.rules ? leaf.rules->size() : 0;
-    for (const Resolution::Decision& d : rows[row].decisions) {
+    for (const RuleResolution::Decision& d : rows[row].decisions) {
       if (d.number < own) continue;
       Use& use = uses[d.number - own];
       if (use.path.empty()) use.path = leaf.path, use.reason = d.reason;
@@ -117,25 +117,25 @@ std::string why_idle(const Rule& rule, const Use* use, const std::set<std::strin
   return "no dim of these arrays has the name" + (near.empty() ? "; one of a batch or an activation may" : near);
 }
 
-std::vector<IdleRule> idle_rules(const Leaves& leaves, const Layout& layout, const std::vector<ExplainedArray>& rows) {
+std::vector<IdleRule> idle_rules(const Leaves& leaves, const MeshRules& mesh_rules, const std::vector<ExplainedArray>& rows) {
   const std::map<size_t, Use> uses = uses_of(leaves, rows);
   const std::set<std::string> names = logical_names(leaves);
   std::vector<IdleRule> idle;
   const auto add = [&idle](const Rule& rule, std::string reason) {
     if (!reason.empty()) idle.push_back({rule.to_string(), std::move(reason)});
   };
-  for (size_t i = 0; i < layout.rules().size(); ++i) {
-    const Rule& rule = layout.rules()[i];
-    add(rule, missing_axes(rule, layout.mesh()));
+  for (size_t i = 0; i < mesh_rules.rules().size(); ++i) {
+    const Rule& rule = mesh_rules.rules()[i];
+    add(rule, missing_axes(rule, mesh_rules.mesh()));
     const auto use = uses.find(i);
-    if (!detail::puts_on_stages(rule, leaves, layout))
+    if (!detail::puts_on_stages(rule, leaves, mesh_rules))
       add(rule, why_idle(rule, use == uses.end() ? nullptr : &use->second, names));
   }
   return idle;
 }
 
 // The same rules on one mesh or on sub-meshes of it.
-bool are_of_one(const Layout& a, const Layout& b) {
+bool are_of_one(const MeshRules& a, const MeshRules& b) {
   return whole_mesh(a.mesh()) == whole_mesh(b.mesh()) && a.rules() == b.rules() &&
          a.activations().rules() == b.activations().rules() &&
          a.optimizer_state().rules() == b.optimizer_state().rules();
@@ -146,7 +146,7 @@ bool are_of_one(const Layout& a, const Layout& b) {
 const ExplainedArray& Explanation::at(const std::string& path) const {
   const auto found = std::find_if(arrays_.begin(), arrays_.end(), [&](const auto& a) { return a.path == path; });
   if (found == arrays_.end())
-    fail(ErrorKind::bad_argument, "explain", "{}: no array has this path. See arrays().", path);
+    fail(ErrorKind::invalid_argument, "explain", "{}: no array has this path. See arrays().", path);
   return *found;
 }
 
@@ -165,32 +165,32 @@ bool Explanation::has_errors() const {
   return std::any_of(arrays_.begin(), arrays_.end(), [](const auto& a) { return !a.error.empty(); });
 }
 
-Explanation explain(const Leaves& leaves, const Layout& layout, const ExplainOptions& options) {
+Explanation explain(const Leaves& leaves, const MeshRules& mesh_rules, const ExplainOptions& options) {
   std::vector<ExplainedArray> rows;
-  const std::vector<Layout> layouts = detail::stage_layouts(leaves, layout, "explain");
+  const std::vector<MeshRules> leaf_rules = detail::stage_mesh_rules(leaves, mesh_rules, "explain");
   for (size_t i = 0; i < leaves.size(); ++i)
-    if (!leaves[i].value->is_absent()) rows.push_back(explain_one(leaves[i], layouts[i]));
-  std::vector<IdleRule> idle = idle_rules(leaves, layout, rows);
-  return Explanation(std::move(rows), std::move(idle), layout.mesh().to_string(), options);
+    if (!leaves[i].value->is_absent()) rows.push_back(explain_one(leaves[i], leaf_rules[i]));
+  std::vector<IdleRule> idle = idle_rules(leaves, mesh_rules, rows);
+  return Explanation(std::move(rows), std::move(idle), mesh_rules.mesh().to_string(), options);
 }
 
 Explanation explain(const Leaves& leaves, const ExplainOptions& options) {
-  std::optional<Layout> layout;
+  std::optional<MeshRules> mesh_rules;
   const std::string* first = nullptr;
   for (const Leaf& leaf : leaves) {
     if (leaf.value->is_absent()) continue;
-    const std::optional<Layout> own = layout_of(*leaf.value);
+    const std::optional<MeshRules> own = mesh_rules_of(*leaf.value);
     if (!own)
-      fail(ErrorKind::bad_argument, "explain",
-           "{}: no layout placed it. Place the tree with filter_shard(tree, layout), or give the layout.", leaf.path);
-    if (layout && !are_of_one(*layout, *own))
-      fail(ErrorKind::bad_argument, "explain", "{} and {} were placed by two layouts. Explain each part by itself.",
+      fail(ErrorKind::invalid_argument, "explain",
+           "{}: no mesh rules placed it. Place the tree with filter_shard(tree, mesh_rules), or give the mesh rules.", leaf.path);
+    if (mesh_rules && !are_of_one(*mesh_rules, *own))
+      fail(ErrorKind::invalid_argument, "explain", "{} and {} were placed by two sets of mesh rules. Explain each part by itself.",
            *first, leaf.path);
-    if (!layout) first = &leaf.path;
-    if (!layout || own->mesh() == whole_mesh(own->mesh())) layout = own;
+    if (!mesh_rules) first = &leaf.path;
+    if (!mesh_rules || own->mesh() == whole_mesh(own->mesh())) mesh_rules = own;
   }
-  if (!layout) fail(ErrorKind::bad_argument, "explain", "the tree has no arrays. Give the layout.");
-  return explain(leaves, tessera::detail::on_other_mesh(*layout, whole_mesh(layout->mesh())), options);
+  if (!mesh_rules) fail(ErrorKind::invalid_argument, "explain", "the tree has no arrays. Give the mesh rules.");
+  return explain(leaves, tessera::detail::on_other_mesh(*mesh_rules, whole_mesh(mesh_rules->mesh())), options);
 }
 
 }  // namespace tessera::nn

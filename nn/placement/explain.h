@@ -1,4 +1,4 @@
-// explain: why a layout places every array of a tree where it does, and which rules did nothing.
+// explain: why mesh rules places every array of a tree where it does, and which rules did nothing.
 #pragma once
 
 #include <iosfwd>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nn/tree/tree.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -21,7 +21,7 @@ struct ExplainedArray {
   int64_t bytes = 0;                            // global
   PartitionSpec spec;                           // what the rules say
   std::string stage;                            // "pipe[1]", of a vector's element on a stage; else empty
-  std::vector<Resolution::Decision> decisions;  // of each rule that concerns it, in the order of the rules
+  std::vector<RuleResolution::Decision> decisions;  // of each rule that concerns it, in the order of the rules
   std::string error;                            // why there is no spec; filter_shard would throw this
   std::optional<PartitionSpec> lies;            // its current spec, if it is another
   bool is_whole = false;                        // not sharded, on a mesh of more than one device
@@ -47,7 +47,7 @@ class Explanation {
 
   const std::vector<ExplainedArray>& arrays() const& { return arrays_; }
   std::vector<ExplainedArray> arrays() && { return std::move(arrays_); }
-  // The array with this path. Error (bad_argument): there is none.
+  // The array with this path. Error (invalid_argument): there is none.
   const ExplainedArray& at(const std::string& path) const;
   // Rules that placed nothing, because no array has the name (the nearest name is suggested; what is near none may be a
   // batch's, which is placed later) or the path, or because they were always passed over; and rules that name a mesh
@@ -78,21 +78,21 @@ class Explanation {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const Explanation& explanation);
 
-// What filter_shard(tree, layout) does, or would do, and why. Nothing is placed. An array that cannot be placed does
+// What filter_shard(tree, mesh_rules) does, or would do, and why. Nothing is placed. An array that cannot be placed does
 // not throw: its entry holds the error.
-//   std::cout << nn::explain(model, layout);
-Explanation explain(const Leaves& leaves, const Layout& layout, const ExplainOptions& options = {});
+//   std::cout << nn::explain(model, mesh_rules);
+Explanation explain(const Leaves& leaves, const MeshRules& mesh_rules, const ExplainOptions& options = {});
 template <class Tree>
-Explanation explain(const Tree& tree, const Layout& layout, const ExplainOptions& options = {}) {
-  return explain(leaves(tree), layout, options);
+Explanation explain(const Tree& tree, const MeshRules& mesh_rules, const ExplainOptions& options = {}) {
+  return explain(leaves(tree), mesh_rules, options);
 }
 template <class Tree>
 Explanation explain(const Tree& tree, const Mesh& mesh, const Rules& rules, const ExplainOptions& options = {}) {
-  return explain(leaves(tree), Layout(mesh, rules, {.missing_axes = MissingAxes::ok}), options);
+  return explain(leaves(tree), MeshRules(mesh, rules, {.missing_axes = MissingAxes::ok}), options);
 }
 
-// The same for a tree that filter_shard has placed, with the layout that its arrays remember. Error (bad_argument): an
-// array that no layout placed, arrays of two layouts, no arrays.
+// The same for a tree that filter_shard has placed, with the mesh rules that its arrays remember. Error (invalid_argument): an
+// array that no mesh rules placed, arrays of two sets of mesh rules, no arrays.
 Explanation explain(const Leaves& leaves, const ExplainOptions& options = {});
 template <class Tree>
 Explanation explain(const Tree& tree, const ExplainOptions& options = {}) {

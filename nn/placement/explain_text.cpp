@@ -22,7 +22,7 @@ std::string dim_of(const ExplainedArray& a, int dim) {
   return fmt::format("dim {} = {}", dim, a.shape[dim]);
 }
 
-std::string line_of(const ExplainedArray& a, const Resolution::Decision& d) {
+std::string line_of(const ExplainedArray& a, const RuleResolution::Decision& d) {
   if (d.matched) return fmt::format("    {}: {}\n", dim_of(a, d.dim), d.rule);
   return fmt::format("    {}: not {}: {}\n", dim_of(a, d.dim), d.rule, d.reason);
 }
@@ -32,7 +32,7 @@ std::string entry_of(const ExplainedArray& a) {
   std::string text = fmt::format("  {}{} {}: {}{}{}\n", names_of(a), name_of(a.dtype), to_string(a.shape),
                                  a.error.empty() ? a.spec.to_string() : "an error, below",
                                  a.stage.empty() ? "" : " on ", a.stage);
-  for (const Resolution::Decision& d : a.decisions) text += line_of(a, d);
+  for (const RuleResolution::Decision& d : a.decisions) text += line_of(a, d);
   if (a.error.empty() && a.decisions.empty()) text += "    no rule speaks of it\n";
   return text;
 }
@@ -62,7 +62,7 @@ std::string whole_line(const ExplainedArray& a) {
 
 boost::json::object to_object(const ExplainedArray& a) {
   boost::json::array decisions;
-  for (const Resolution::Decision& d : a.decisions)
+  for (const RuleResolution::Decision& d : a.decisions)
     decisions.push_back({{"dim", d.dim < 0 ? boost::json::value(nullptr) : boost::json::value(d.dim)},
                          {"rule", d.rule},
                          {"matched", d.matched},

@@ -32,9 +32,9 @@ std::string line_of(const Leaf& leaf, const PartitionSpec& spec) {
   return fmt::format("{}: {} as {}\n", leaf.path, leaf.value->type_string(), spec.to_string());
 }
 
-std::string lines_of(const Layout& layout) {
-  std::string lines = line_of(layout.mesh());
-  for (const Rules& table : {layout.rules(), layout.activations().rules(), layout.optimizer_state().rules()})
+std::string lines_of(const MeshRules& mesh_rules) {
+  std::string lines = line_of(mesh_rules.mesh());
+  for (const Rules& table : {mesh_rules.rules(), mesh_rules.activations().rules(), mesh_rules.optimizer_state().rules()})
     for (const Rule& rule : table) lines += fmt::format("the rule {}\n", rule.to_string());
   return lines;
 }
@@ -66,20 +66,20 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
   shard_each(leaves, std::vector<std::optional<NamedSharding>>(leaves.size(), sharding));
 }
 
-void shard_by_names(const Leaves& leaves, const Layout& layout) {
+void shard_by_names(const Leaves& leaves, const MeshRules& mesh_rules) {
   check_distinct(leaves, "filter_shard");
-  const std::vector<Layout> layouts = stage_layouts(leaves, layout, "filter_shard");
-  if (const Mesh mesh = layout.mesh(); mesh.process_count() > 1) {
-    std::string lines = lines_of(layout);
+  const std::vector<MeshRules> leaf_rules = stage_mesh_rules(leaves, mesh_rules, "filter_shard");
+  if (const Mesh mesh = mesh_rules.mesh(); mesh.process_count() > 1) {
+    std::string lines = lines_of(mesh_rules);
     for (size_t i = 0; i < leaves.size(); ++i)
-      if (!leaves[i].value->is_absent()) lines += line_of(leaves[i], resolve(leaves[i], layouts[i]).spec);
+      if (!leaves[i].value->is_absent()) lines += line_of(leaves[i], resolve(leaves[i], leaf_rules[i]).spec);
     check_processes_agree(mesh, lines);
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];
     if (leaf.value->is_absent()) continue;
-    const PartitionSpec spec = resolve(leaf, layouts[i]).spec;
-    place(leaf, [&] { return place_parameter(*leaf.value, layouts[i], spec, leaf.path); });
+    const PartitionSpec spec = resolve(leaf, leaf_rules[i]).spec;
+    place(leaf, [&] { return place_parameter(*leaf.value, leaf_rules[i], spec, leaf.path); });
   }
 }
 
@@ -87,11 +87,11 @@ void shard_by_names(const Leaves& leaves, const Layout& layout) {
 
 namespace tessera::nn {
 
-Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb) {
+RuleResolution resolve(const Leaf& leaf, const MeshRules& mesh_rules, std::string_view verb) {
   const Shape& shape = leaf.value->shape();
   const Axes axes = leaf.axes ? *leaf.axes : Axes(std::vector<AxisName>(shape.size(), none));
-  if (!leaf.rules || leaf.rules->empty()) return layout.resolve(axes, shape, verb, leaf.path);
-  return layout.resolve(*leaf.rules, axes, shape, verb, leaf.path);
+  if (!leaf.rules || leaf.rules->empty()) return mesh_rules.resolve(axes, shape, verb, leaf.path);
+  return mesh_rules.resolve(*leaf.rules, axes, shape, verb, leaf.path);
 }
 
 }  // namespace tessera::nn

@@ -12,13 +12,13 @@
 #include "nn/tree/tree.h"
 #include "sharding/diagnostics/caller.h"
 #include "sharding/diagnostics/never.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
 
-// The spec that a layout gives to a leaf, and why. `verb` begins the message of an error.
-Resolution resolve(const Leaf& leaf, const Layout& layout, std::string_view verb = "filter_shard");
+// The spec that mesh rules gives to a leaf, and why. `verb` begins the message of an error.
+RuleResolution resolve(const Leaf& leaf, const MeshRules& mesh_rules, std::string_view verb = "filter_shard");
 
 namespace detail {
 template <class F>
@@ -26,28 +26,28 @@ concept ChoosesByArray = std::convertible_to<std::invoke_result_t<F&, const std:
 template <class F>
 concept ChoosesByLeaf =
     !ChoosesByArray<F> && std::convertible_to<std::invoke_result_t<F&, const std::string&, const Leaf&>, NamedSharding>;
-void shard_by_names(const Leaves& leaves, const Layout& layout);
+void shard_by_names(const Leaves& leaves, const MeshRules& mesh_rules);
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
 // One sharding for each leaf, none for absent ones.
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings);
 }  // namespace detail
 
-// A copy of the tree, placed by names: the layout's rules (a parameter's own first) turn each array's axes into a spec.
-// Arrays without names follow the rules for Arrays, and are replicated if none applies. Recipes are computed shard by
+// A copy of the tree, placed by names: the mesh rules' rules (a parameter's own first) turn each array's axes into a spec.
+// Arrays without names follow the rules for ParamPattern, and are replicated if none applies. Recipes are computed shard by
 // shard: no device ever holds more than its own shard. Each array is stamped with its path, for ledgers and errors.
 // A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"}, element i of L lies on
 // sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its arrays there. What lies in no
 // such vector lies on the whole mesh, as if the rule were not there.
 // If the mesh spans several processes, all of them must call this; they first check that they agree on the mesh, the
 // rules and the arrays.
-// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (uneven), more or
-// fewer names than dims (rank_mismatch), a vector with fewer elements than stages (uneven), one array in two places
-// (bad_argument). If processes do not agree: inconsistent, with the first difference.
+// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (not_divisible), more or
+// fewer names than dims (rank_mismatch), a vector with fewer elements than stages (not_divisible), one array in two places
+// (invalid_argument). If processes do not agree: inconsistent, with the first difference.
 template <class Tree>
-[[nodiscard]] Tree filter_shard(Tree tree, const Layout& layout,
+[[nodiscard]] Tree filter_shard(Tree tree, const MeshRules& mesh_rules,
                                 std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
-  detail::shard_by_names(leaves(tree), layout);
+  detail::shard_by_names(leaves(tree), mesh_rules);
   return tree;
 }
 
@@ -82,16 +82,16 @@ requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
 }
 // A mistake: anything else.
 template <class Tree, class Other>
-requires(!std::convertible_to<Other, Layout> && !std::convertible_to<Other, NamedSharding> &&
+requires(!std::convertible_to<Other, MeshRules> && !std::convertible_to<Other, NamedSharding> &&
          !detail::ChoosesByArray<Other> && !detail::ChoosesByLeaf<Other>) auto filter_shard(const Tree&, const Other&) {
   static_assert(tessera::detail::never<Tree>,
-                "tessera: filter_shard takes a tree and a Layout, a NamedSharding, or a function of path and array "
-                "that returns a NamedSharding: filter_shard(model, layout).");
+                "tessera: filter_shard takes a tree and a MeshRules, a NamedSharding, or a function of path and array "
+                "that returns a NamedSharding: filter_shard(model, mesh_rules).");
 }
 template <class Tree>
 void filter_shard(const Tree&, const Mesh&, const Rules&) {
   static_assert(tessera::detail::never<Tree>,
-                "tessera: a mesh and rules are one Layout: filter_shard(model, Layout(mesh, rules)).");
+                "tessera: a mesh and rules are one MeshRules: filter_shard(model, MeshRules(mesh, rules)).");
 }
 
 }  // namespace tessera::nn

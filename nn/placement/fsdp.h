@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -14,12 +14,12 @@ struct FsdpOptions {
   Rules rules = {};
 };
 
-// The layout that divides each parameter over the mesh axis `axis`, along the longest dim that is still free and that
+// The mesh rules that divides each parameter over the mesh axis `axis`, along the longest dim that is still free and that
 // the axis divides:
-//   const Layout layout = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
-//   auto model = nn::filter_shard(Model::init(Key(0)), layout);
-// Its rules, in this order: those of options.rules that name a mesh axis, {Arrays{.min_size = n}, longest_dim(axis)},
-// the others of options.rules, {Arrays{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
-Layout fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options = {});
+//   const MeshRules mesh_rules = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
+//   auto model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
+// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n}, longest_dim(axis)},
+// the others of options.rules, {ParamPattern{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
+MeshRules fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options = {});
 
 }  // namespace tessera::nn

@@ -28,34 +28,34 @@ struct Element {
 };
 
 // The mesh axes of more than one device to which a rule sends this name.
-std::vector<std::string> axes_of(std::string_view name, const Layout& layout) {
+std::vector<std::string> axes_of(std::string_view name, const MeshRules& mesh_rules) {
   std::vector<std::string> axes;
-  for (const Rule& rule : layout.rules()) {
+  for (const Rule& rule : mesh_rules.rules()) {
     if (!rule.is_by_name() || rule.logical != name || !axes.empty()) continue;
     for (const std::string& axis : rule.mesh_axes)
-      if (layout.mesh().has_axis(axis) && layout.mesh().size(axis) > 1) axes.push_back(axis);
+      if (mesh_rules.mesh().has_axis(axis) && mesh_rules.mesh().size(axis) > 1) axes.push_back(axis);
   }
   return axes;
 }
 
 // The outermost element of such a vector in which this leaf lies.
-std::optional<Element> element_of(const std::string& path, const Layout& layout) {
+std::optional<Element> element_of(const std::string& path, const MeshRules& mesh_rules) {
   std::vector<std::string> axes;  // of the name before
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
     const std::optional number = axes.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
     if (number) return Element{path.substr(0, begin - 1), axes, *number};
-    axes = axes_of(part, layout);
+    axes = axes_of(part, mesh_rules);
     begin = end + 1;
   }
   return std::nullopt;
 }
 
 // The rule that puts arrays of this path on a stage; null: none does.
-const Rule* stage_rule(const std::string& path, const Layout& layout) {
-  for (const Rule& rule : layout.rules())
-    if (rule.stage && layout.mesh().has_axis(rule.mesh_axes[0]) && layout.mesh().size(rule.mesh_axes[0]) > 1 &&
+const Rule* stage_rule(const std::string& path, const MeshRules& mesh_rules) {
+  for (const Rule& rule : mesh_rules.rules())
+    if (rule.stage && mesh_rules.mesh().has_axis(rule.mesh_axes[0]) && mesh_rules.mesh().size(rule.mesh_axes[0]) > 1 &&
         path_matches(path, rule.arrays.path))
       return &rule;
   return nullptr;
@@ -66,7 +66,7 @@ void check_along(const Rule& rule, const std::optional<Element>& dealt_out, cons
                  std::string_view verb) {
   if (!dealt_out || dealt_out->axes[0] == rule.mesh_axes[0]) return;
   fail(
-      ErrorKind::bad_argument, verb,
+      ErrorKind::invalid_argument, verb,
       "{}: the rule {}, expected a stage of \"{}\", along which {} is dealt out. Name that axis: on_stage(\"{}\", {}).",
       path, rule.to_string(), dealt_out->axes[0], dealt_out->vector, dealt_out->axes[0], *rule.stage);
 }
@@ -74,62 +74,62 @@ void check_along(const Rule& rule, const std::optional<Element>& dealt_out, cons
 Mesh stage_of(const Rule& rule, const Mesh& mesh, const std::string& path, std::string_view verb) {
   const int64_t stages = mesh.size(rule.mesh_axes[0]), at = *rule.stage;
   if (at < -stages || at >= stages)
-    fail(ErrorKind::bad_argument, verb, "{}: the rule {}, expected stages from {} to {}.", path, rule.to_string(),
+    fail(ErrorKind::invalid_argument, verb, "{}: the rule {}, expected stages from {} to {}.", path, rule.to_string(),
          -stages, stages - 1);
   return sub_mesh(mesh, rule.mesh_axes[0], at < 0 ? at + stages : at);
 }
 
-Layout on(const Mesh& stage, const Layout& layout) {
-  return Layout(tessera::detail::layout_on(layout.impl(), stage.impl()));
+MeshRules on(const Mesh& stage, const MeshRules& mesh_rules) {
+  return MeshRules(tessera::detail::mesh_rules_on(mesh_rules.impl(), stage.impl()));
 }
 
 }  // namespace
 
-std::vector<Layout> stage_layouts(const Leaves& leaves, const Layout& layout, std::string_view verb) {
+std::vector<MeshRules> stage_mesh_rules(const Leaves& leaves, const MeshRules& mesh_rules, std::string_view verb) {
   std::vector<std::string> paths;
   for (const Leaf& leaf : leaves) paths.push_back(leaf.path);
-  return stage_layouts(paths, layout, verb);
+  return stage_mesh_rules(paths, mesh_rules, verb);
 }
 
-std::vector<Layout> stage_layouts(const std::vector<std::string>& paths, const Layout& layout, std::string_view verb) {
+std::vector<MeshRules> stage_mesh_rules(const std::vector<std::string>& paths, const MeshRules& mesh_rules, std::string_view verb) {
   std::vector<std::optional<Element>> elements;
   std::optional<Element> dealt_out;  // the first
   std::map<std::string, int64_t> sizes;
   for (const std::string& path : paths) {
-    elements.push_back(element_of(path, layout));
+    elements.push_back(element_of(path, mesh_rules));
     if (const auto& e = elements.back()) sizes[e->vector] = std::max(sizes[e->vector], e->number + 1);
     if (!dealt_out) dealt_out = elements.back();
   }
-  std::vector<Layout> layouts;
+  std::vector<MeshRules> leaf_rules;
   for (size_t i = 0; i < paths.size(); ++i) {
     const std::optional<Element>& e = elements[i];
     if (!e) {
-      const Rule* rule = stage_rule(paths[i], layout);
+      const Rule* rule = stage_rule(paths[i], mesh_rules);
       if (rule) check_along(*rule, dealt_out, paths[i], verb);
-      layouts.push_back(rule ? on(stage_of(*rule, layout.mesh(), paths[i], verb), layout) : layout);
+      leaf_rules.push_back(rule ? on(stage_of(*rule, mesh_rules.mesh(), paths[i], verb), mesh_rules) : mesh_rules);
       continue;
     }
     if (e->axes.size() > 1)
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            "{}: its rule names the mesh axes \"{}\", expected one, along which its elements are dealt out. Give the "
            "others to the names of dims.",
            e->vector, fmt::join(e->axes, "\", \""));
-    const int64_t stages = layout.mesh().size(e->axes[0]), size = sizes[e->vector];
+    const int64_t stages = mesh_rules.mesh().size(e->axes[0]), size = sizes[e->vector];
     if (size < stages)
-      fail(ErrorKind::uneven, verb,
+      fail(ErrorKind::not_divisible, verb,
            "{}: {} elements for mesh axis \"{}\" = {}, expected at least one for each stage. Change the rule or the "
            "mesh.",
            e->vector, size, e->axes[0], stages);
-    layouts.push_back(on(sub_mesh(layout.mesh(), e->axes[0], e->number * stages / size), layout));
+    leaf_rules.push_back(on(sub_mesh(mesh_rules.mesh(), e->axes[0], e->number * stages / size), mesh_rules));
   }
-  return layouts;
+  return leaf_rules;
 }
 
-bool puts_on_stages(const Rule& rule, const Leaves& leaves, const Layout& layout) {
+bool puts_on_stages(const Rule& rule, const Leaves& leaves, const MeshRules& mesh_rules) {
   const std::string& name = rule.logical;
   return std::any_of(leaves.begin(), leaves.end(), [&](const Leaf& leaf) {
-    const std::optional<Element> e = element_of(leaf.path, layout);
-    if (!e) return rule.stage && stage_rule(leaf.path, layout) == &rule;
+    const std::optional<Element> e = element_of(leaf.path, mesh_rules);
+    if (!e) return rule.stage && stage_rule(leaf.path, mesh_rules) == &rule;
     return rule.is_by_name() && (e->vector == name || e->vector.ends_with("." + name));
   });
 }

@@ -152,10 +152,10 @@ PlacementTable placement_table(const Leaves& leaves) {
   });
 }
 
-PlacementTable placement_table(const Leaves& leaves, const Layout& layout) {
-  const std::vector<Layout> layouts = detail::stage_layouts(leaves, layout, "placement_table");
+PlacementTable placement_table(const Leaves& leaves, const MeshRules& mesh_rules) {
+  const std::vector<MeshRules> leaf_rules = detail::stage_mesh_rules(leaves, mesh_rules, "placement_table");
   return make_table(leaves, [&](const Leaf& leaf) {
-    const Layout& own = layouts[&leaf - leaves.data()];
+    const MeshRules& own = leaf_rules[&leaf - leaves.data()];
     return make_row(leaf, NamedSharding(own.mesh(), resolve(leaf, own, "placement_table").spec));
   });
 }

@@ -12,7 +12,7 @@
 
 #include "nn/tree/tree.h"
 #include "nn/tree/tree_of_arrays.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::nn {
@@ -32,7 +32,7 @@ struct PlacementRow {
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // the mesh axes that divide it
   std::string stage = {};                      // pipe[1] if it lies on that sub-mesh (sub_mesh.h)
-  Shape padded_shape = {};  // where a dim is padded (uneven::pad): the shape with padding; else empty
+  Shape padded_shape = {};  // where a dim is padded (Uneven::pad): the shape with padding; else empty
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
 
@@ -108,16 +108,16 @@ PlacementTable placement_table(const Tree& tree) {
   return placement_table(leaves(tree));
 }
 
-// Where filter_shard(tree, layout) would place the arrays. Nothing is placed or allocated, so this also works for a
+// Where filter_shard(tree, mesh_rules) would place the arrays. Nothing is placed or allocated, so this also works for a
 // model that fits on no device. The result equals the table after placing. Errors: those of filter_shard.
-PlacementTable placement_table(const Leaves& leaves, const Layout& layout);
+PlacementTable placement_table(const Leaves& leaves, const MeshRules& mesh_rules);
 template <class Tree>
-PlacementTable placement_table(const Tree& tree, const Layout& layout) {
-  return placement_table(leaves(tree), layout);
+PlacementTable placement_table(const Tree& tree, const MeshRules& mesh_rules) {
+  return placement_table(leaves(tree), mesh_rules);
 }
 // A mistake: several trees without names.
 template <class Tree, class Other, class... Rest>
-requires(!std::convertible_to<Other, Layout>) PlacementTable
+requires(!std::convertible_to<Other, MeshRules>) PlacementTable
     placement_table(const Tree&, const Other&, const Rest&...) {
   static_assert(tessera::detail::never<Tree>,
                 "tessera: placement_table takes one tree, or named ones: "
@@ -125,7 +125,7 @@ requires(!std::convertible_to<Other, Layout>) PlacementTable
   return placement_table(Leaves());
 }
 
-// Reads what to_json() wrote. Error (bad_file): any other text.
+// Reads what to_json() wrote. Error (invalid_file): any other text.
 PlacementTable parse_placement_table(std::string_view json);
 
 }  // namespace tessera::nn

@@ -70,14 +70,14 @@ struct ActivationFormat {
   bool fold = false;              // equal modules in one line, layers.{0..79}.mlp, with summed bytes and operations
 };
 
-// One row per module in the order of the tree, the first for the whole step; made by nn::trace.
+// One row per module in the order of the tree, the first for the whole step; made by nn::activation_summary.
 class ActivationTable {
  public:
   ActivationTable(std::vector<ActivationRow> rows, std::vector<WholeActivation> whole);
 
   const std::vector<ActivationRow>& rows() const& { return rows_; }
   std::vector<ActivationRow> rows() && { return std::move(rows_); }
-  // The row of this module. Error (bad_argument), which names the nearest paths: there is none.
+  // The row of this module. Error (invalid_argument), which names the nearest paths: there is none.
   const ActivationRow& row(std::string_view path) const;
   const std::vector<WholeActivation>& whole() const& { return whole_; }
   std::vector<WholeActivation> whole() && { return std::move(whole_); }
@@ -107,7 +107,7 @@ ExtraColumns activation_columns(const ActivationTable& table, const std::string&
 }  // namespace detail
 
 // tree_summary with the types that went into each module and came out of it in the trace:
-//   std::cout << nn::tree_summary(model, nn::trace(model, batch), {.depth = 3});
+//   std::cout << nn::tree_summary(model, nn::activation_summary(model, batch), {.depth = 3});
 template <class Tree>
 std::string tree_summary(const Tree& tree, const ActivationTable& trace, const TreeSummaryOptions& options = {}) {
   return detail::summary_of(detail::parts_of(tree), options,

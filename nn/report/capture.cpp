@@ -50,11 +50,11 @@ class Capture : tessera::detail::OperationWatcher {
     const std::vector<std::string> near = tessera::detail::near_names(pattern_, paths);
     if (near.empty())
       fail(
-          ErrorKind::bad_argument, "capture",
+          ErrorKind::invalid_argument, "capture",
           "\"{}\" given, and no module computed. Place the model with filter_shard, which stamps its paths, and open a "
           "ModuleScope in modules of your own.",
           pattern_);
-    fail(ErrorKind::bad_argument, "capture", "\"{}\" given, expected the path of a module that computes. Nearest: {}.",
+    fail(ErrorKind::invalid_argument, "capture", "\"{}\" given, expected the path of a module that computes. Nearest: {}.",
          pattern_, fmt::join(near, ", "));
   }
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "nn/report/trace.h"
+#include "nn/report/activation_summary.h"
 
 namespace tessera::nn {
 
@@ -27,7 +27,7 @@ CapturedArrays captured(std::string_view pattern, const std::function<std::vecto
 //   for (const auto& [path, out] : nn::capture(loss, "layers.*.attn", model, batch)) std::cout << path << out[0];
 // Modules are those that open a ModuleScope, as all layers do, and those around them; their paths are those that
 // filter_shard stamped. No gradient is recorded; the arguments are not changed. Until the call returns, all results of
-// operations in these modules are kept. Error (bad_argument), which names the nearest paths: no module matches.
+// operations in these modules are kept. Error (invalid_argument), which names the nearest paths: no module matches.
 template <class F, class... Args>
 CapturedArrays capture(const F& f, std::string_view pattern, const Args&... args) {
   std::tuple<std::decay_t<F>, Args...> call(f, args...);

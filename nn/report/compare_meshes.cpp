@@ -114,7 +114,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison) { 
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware) {
   detail::check_hardware("compare_meshes", hardware);
-  if (!step) fail(ErrorKind::bad_argument, "compare_meshes", "an empty function given, expected a step of a Mesh.");
+  if (!step) fail(ErrorKind::invalid_argument, "compare_meshes", "an empty function given, expected a step of a Mesh.");
   std::vector<StepForecast> steps;
   for (const Mesh& mesh : meshes) {
     const Mesh abstract =

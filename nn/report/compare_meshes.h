@@ -39,10 +39,10 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 // Runs `step` on an abstract mesh with the axes of each of these meshes, twice where it gathers weights, since a step
 // gathers in the order of the one before, and predicts its time:
 //   const auto step = [&](const Mesh& mesh) {
-//     const Layout layout{mesh, rules, {.missing_axes = MissingAxes::ok}};
-//     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+//     const MeshRules mesh_rules{mesh, rules, {.missing_axes = MissingAxes::ok}};
+//     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
 //     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
-//     const Batch batch = data::from_process_local(shapes, layout);    // zeros(...): no memory
+//     const Batch batch = data::from_process_local(shapes, mesh_rules);    // zeros(...): no memory
 //     const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
 //     optimizer.update(model, grads);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
@@ -68,7 +68,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 // program stops where it needs one that is not there. So a block during which c seconds of communication are under way
 // takes max(its computation, c); with nothing ahead, the sum of both. Of what is hidden so, the part
 // Hardware::overlap costs no time. All other collectives are waited for at once, sums of whole gradients too, which
-// between processes begin earlier. An Error of the step is shown in its mesh's column. Errors (bad_argument): speeds that
+// between processes begin earlier. An Error of the step is shown in its mesh's column. Errors (invalid_argument): speeds that
 // are not above 0, a latency below 0, an overlap that is no part from 0 to 1.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});

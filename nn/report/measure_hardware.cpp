@@ -206,8 +206,8 @@ class ChainStep {
   };
 
   Placed placed(const Mesh& mesh) const {
-    const Layout layout(mesh, rules_);
-    return {filter_shard(chain_, layout), device_put(ones({rows_, side_}), {"rows", none}, layout)};
+    const MeshRules mesh_rules(mesh, rules_);
+    return {filter_shard(chain_, mesh_rules), device_put(ones({rows_, side_}), {"rows", none}, mesh_rules)};
   }
   static Array step(const Placed& placed, const GradientOptions& gradients) {
     return std::get<0>(value_and_grad(mean_square, gradients)(placed.chain, placed.x));
@@ -235,19 +235,19 @@ double overlap(const Mesh& mesh, const MeasureOptions& options, const Hardware& 
   const ChainStep step(mesh, /*count=*/8, side, /*rows=*/256, /*is_cut=*/true);
   const double hidden = step.forecast(hardware).hidden_seconds;
   if (hidden == 0) return hardware.overlap;
-  const std::vector<double> taken = step.seconds(4 * options.rounds, {{.prefetch = 0}, {.prefetch = 1}});
+  const std::vector<double> taken = step.seconds(4 * options.rounds, {{.prefetch_groups = 0}, {.prefetch_groups = 1}});
   return std::clamp((taken[0] - taken[1]) / hidden, 0.0, 1.0);
 }
 
 void check(const Mesh& mesh, const MeasureOptions& options) {
   if (mesh.empty() || mesh.is_abstract())
-    fail(ErrorKind::bad_argument, "measure_hardware", "{} given, expected a mesh of devices. Make one with make_mesh.",
+    fail(ErrorKind::invalid_argument, "measure_hardware", "{} given, expected a mesh of devices. Make one with make_mesh.",
          mesh.empty() ? "no mesh" : "an abstract mesh");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
     detail::check_at_least("measure_hardware", what, given, least);
   };
   if (!is_floating(options.dtype))
-    fail(ErrorKind::bad_argument, "measure_hardware", "dtype: {} given, expected a floating-point type.",
+    fail(ErrorKind::invalid_argument, "measure_hardware", "dtype: {} given, expected a floating-point type.",
          name_of(options.dtype));
   check_at_least("side", options.side, 1);
   check_at_least("bytes", options.bytes, 65536);

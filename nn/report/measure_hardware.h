@@ -27,7 +27,7 @@ struct MeasureOptions {
 // layers takes beyond these, by its operations; `overlap` by how much fully sharded layers are faster when their weights
 // are gathered ahead, of what that could hide at most (0 in one process, which gathers nothing ahead for its own
 // devices). Takes one to two seconds on virtual devices. Between
-// processes all call this at the same place; the slowest counts, and all get the same numbers. Errors (bad_argument): no
+// processes all call this at the same place; the slowest counts, and all get the same numbers. Errors (invalid_argument): no
 // mesh, an abstract one, options below what they may be.
 Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options = {});
 
@@ -36,8 +36,8 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options = {});
 std::string to_json(const Hardware& hardware);
 
 // That as a file, which is created or replaced; and read again, exactly. Between processes, process 0 saves. Errors
-// (bad_file): the file cannot be written or read, it is malformed, or flops_per_second or link is missing (what else is
-// missing is as in Hardware{}); those of compare_meshes for speeds that are not above 0 (bad_argument).
+// (invalid_file): the file cannot be written or read, it is malformed, or flops_per_second or link is missing (what else is
+// missing is as in Hardware{}); those of compare_meshes for speeds that are not above 0 (invalid_argument).
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware);
 Hardware load_hardware(const std::filesystem::path& file);
 

@@ -93,7 +93,7 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
     ProcessProfile result;
     result.process = process_index();
     if (steps_.empty())
-      fail(ErrorKind::bad_argument, "profile", "no step has ended, expected one at least. Call step() after each.");
+      fail(ErrorKind::invalid_argument, "profile", "no step has ended, expected one at least. Call step() after each.");
     for (const Span& span : steps_) result.steps.push_back(step_of(result, span));
     return result;
   }

@@ -50,8 +50,8 @@ class ProfileReport {
 
   // Tables of parts, modules, operations and lines, with at most so many rows each; modules of repeated layers are one
   // row, layers.{0..11}.mlp.
-  std::string to_text(size_t most_rows = 15) const;
-  std::string to_markdown(size_t most_rows = 15) const;
+  std::string to_text(size_t max_rows = 15) const;
+  std::string to_markdown(size_t max_rows = 15) const;
   // {"steps", "step_seconds": {"mean", "least", "most"}, "residual_seconds", "flops", "mfu" (null if not known),
   // "parts": [{"name", "calls", "seconds", "whole"}], "passes", "modules", "operations", "lines",
   // "processes": [{"process", "step_seconds": [...], "parts": {name: seconds}, "clock_ahead", "clock_error"}]}
@@ -97,7 +97,7 @@ class Profile {
   // A step begins here: what came since the last one is no part of any.
   void begin_step();
 
-  // Of this process. Error (bad_argument): no step has ended.
+  // Of this process. Error (invalid_argument): no step has ended.
   ProfileReport report() const;
   // Of all processes, on each; all call it together. Clocks are compared by the messages of a few rounds: a moment of
   // another process is as far from process 0's as clock_error says, at most.

@@ -161,13 +161,13 @@ void expect(bool is_so, const char* what) {
 }
 
 // Differences and sums of a few such numbers do not overflow. In nanoseconds it is 73 years.
-constexpr int64_t most_number = int64_t{1} << 61;
+constexpr int64_t max_number = int64_t{1} << 61;
 
 void read_number(const json::value& from, bool& number) { number = from.as_bool(); }
 void read_number(const json::value& from, int& number) { number = from.to_number<int>(); }
 void read_number(const json::value& from, int64_t& number) {
   number = from.to_number<int64_t>();
-  expect(number >= -most_number && number <= most_number, "a number out of range");
+  expect(number >= -max_number && number <= max_number, "a number out of range");
 }
 void read_number(const json::value& from, TimePart& part) {
   part = static_cast<TimePart>(from.to_number<uint8_t>());

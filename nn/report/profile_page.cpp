@@ -10,7 +10,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t most_processes = 8, most_slices = 3000, most_rows = 200;
+constexpr size_t max_processes = 8, max_slices = 3000, max_rows = 200;
 
 size_t median_step(const ProcessProfile& profile) {
   std::vector<size_t> order(profile.steps.size());
@@ -26,7 +26,7 @@ double rounded_seconds(int64_t nanoseconds) { return 1e-7 * static_cast<double>(
 
 json::array rows_of(const std::vector<ProfileRow>& rows) {
   json::array all;
-  for (size_t i = 0; i < std::min(rows.size(), most_rows); ++i)
+  for (size_t i = 0; i < std::min(rows.size(), max_rows); ++i)
     all.push_back(json::array{rows[i].name, rows[i].calls, rows[i].seconds, rows[i].whole});
   return all;
 }
@@ -54,11 +54,11 @@ std::vector<int> depths_of(const std::vector<Slice>& slices) {
 
 // The shortest that is kept.
 int64_t least_duration(const std::vector<Slice>& slices) {
-  if (slices.size() <= most_slices) return 0;
+  if (slices.size() <= max_slices) return 0;
   std::vector<int64_t> durations;
   for (const Slice& s : slices) durations.push_back(s.end - s.begin);
-  std::nth_element(durations.begin(), durations.begin() + most_slices, durations.end(), std::greater());
-  return durations[most_slices] + 1;
+  std::nth_element(durations.begin(), durations.begin() + max_slices, durations.end(), std::greater());
+  return durations[max_slices] + 1;
 }
 
 int part_number(const Slice& slice) {
@@ -96,7 +96,7 @@ json::object page_of(const ProfileReport& report) {
   const std::vector<ProcessProfile>& all = report.processes();
   const size_t number = median_step(all[0]);
   const int64_t origin = all[0].steps[number].slices[0].begin;
-  for (size_t p = 0; p < std::min(all.size(), most_processes); ++p)
+  for (size_t p = 0; p < std::min(all.size(), max_processes); ++p)
     if (number < all[p].steps.size())
       processes.push_back(step_of(all[p], all[p].steps[number], origin + all[p].clock_ahead, texts));
   return {{"seconds", report.step_seconds()},

@@ -169,19 +169,19 @@ Cells cells_of(const ProfileRow& row, double step, bool has_whole) {
   return cells;
 }
 
-std::string table_by(const char* title, std::vector<ProfileRow> rows, double step, size_t most_rows, bool markdown) {
+std::string table_by(const char* title, std::vector<ProfileRow> rows, double step, size_t max_rows, bool markdown) {
   const bool has_whole = std::any_of(rows.begin(), rows.end(), [](const auto& r) { return r.whole != r.seconds; });
   Cells heads{title, "calls/step", "ms/step"};
   if (has_whole) heads.push_back("with inner");
   heads.push_back("%");
   std::vector<Cells> lines{heads};
   ProfileRow rest{"others"};
-  for (size_t i = most_rows; i < rows.size(); ++i) {
+  for (size_t i = max_rows; i < rows.size(); ++i) {
     rest.calls += rows[i].calls, rest.seconds += rows[i].seconds, rest.whole += rows[i].seconds;
   }
-  if (rows.size() > most_rows + 1) {
-    rest.name = fmt::format("{} others", rows.size() - most_rows);
-    rows.resize(most_rows);
+  if (rows.size() > max_rows + 1) {
+    rest.name = fmt::format("{} others", rows.size() - max_rows);
+    rows.resize(max_rows);
     rows.push_back(rest);
   }
   for (const ProfileRow& row : rows) lines.push_back(cells_of(row, step, has_whole));
@@ -225,10 +225,10 @@ std::string heading_of(const ProfileReport& report, const ProfileOptions& option
   return text + "\n";
 }
 
-std::string text_of(const ProfileReport& report, const ProfileOptions& options, size_t most_rows, bool markdown) {
+std::string text_of(const ProfileReport& report, const ProfileOptions& options, size_t max_rows, bool markdown) {
   const double step = report.step_seconds();
   const auto by = [&](const char* title, const std::vector<ProfileRow>& rows) {
-    return "\n" + table_by(title, rows, step, most_rows, markdown);
+    return "\n" + table_by(title, rows, step, max_rows, markdown);
   };
   return heading_of(report, options) + "\n" + parts_of(report.processes(), step, report.residual_seconds(), markdown) +
          by("module", folded(report.by(ProfileBy::module))) + by("operation", report.by(ProfileBy::operation)) +
@@ -256,8 +256,8 @@ json::object object_of(const ProcessProfile& profile) {
 
 }  // namespace
 
-std::string ProfileReport::to_text(size_t most_rows) const { return text_of(*this, options_, most_rows, false); }
-std::string ProfileReport::to_markdown(size_t most_rows) const { return text_of(*this, options_, most_rows, true); }
+std::string ProfileReport::to_text(size_t max_rows) const { return text_of(*this, options_, max_rows, false); }
+std::string ProfileReport::to_markdown(size_t max_rows) const { return text_of(*this, options_, max_rows, true); }
 
 std::string ProfileReport::to_json() const {
   const Range range = range_of(processes_);

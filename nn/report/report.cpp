@@ -41,7 +41,7 @@ json::array points_of(const Curve& curve) {
 
 void check_finite(const ReportChart& chart, const std::string& name, double value) {
   if (std::isfinite(value)) return;
-  fail(ErrorKind::bad_argument, "report",
+  fail(ErrorKind::invalid_argument, "report",
        "chart \"{}\", \"{}\": {} given, expected finite numbers. Leave such points out.", chart.title, name, value);
 }
 

@@ -41,7 +41,7 @@ struct ReportChart {
 };
 
 // What a page shows; empty parts are left out.
-//   nn::Report report{.title = "Two layers", .facts = {{"mesh", layout.mesh().to_string()}}};
+//   nn::Report report{.title = "Two layers", .facts = {{"mesh", mesh_rules.mesh().to_string()}}};
 //   report.placement = nn::placement_table(model);
 //   {
 //     CommLedger ledger;
@@ -56,7 +56,7 @@ struct Report {
   std::vector<CommRecord> collectives = {};         // of one step: CommLedger::records()
   CommTime time = ring_time(100e9);                 // the duration of a collective as drawn
   std::string links = "a link carries 100 GB/s";    // the same in words, printed after "where"
-  std::optional<ActivationTable> activations = {};  // of nn::trace
+  std::optional<ActivationTable> activations = {};  // of nn::activation_summary
   std::optional<ProfileReport> profile = {};        // of some steps: Profile::report() or gather()
   std::vector<ReportChart> charts = {};
 
@@ -67,7 +67,7 @@ struct Report {
   // PlacementTable::to_json() or null, "communication": {"collectives": as in CommLedger::to_json(), "seconds",
   // "links"}, "activations": ActivationTable::to_json() or null, "profile" or null, "charts"}. Each array and
   // collective takes about 450 bytes; a line keeps at most 1,600 points, thinned to its extremes
-  // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (bad_argument): a chart with a number
+  // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (invalid_argument): a chart with a number
   // that is not finite.
   std::string html() const;
 };

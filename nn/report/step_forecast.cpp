@@ -50,7 +50,7 @@ struct Stage {
 
 void check_speed(const char* verb, const char* what, double value, bool may_be_zero = false) {
   if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero))
-    fail(ErrorKind::bad_argument, verb, "{} {} given, expected a number above 0. Give what the hardware reaches.", what,
+    fail(ErrorKind::invalid_argument, verb, "{} {} given, expected a number above 0. Give what the hardware reaches.", what,
          value);
 }
 
@@ -168,7 +168,7 @@ double collective_seconds(const std::string& kind, const std::string& axes, cons
 namespace detail {
 
 void check_at_least(const char* verb, const char* what, int64_t given, int64_t least) {
-  if (given < least) fail(ErrorKind::bad_argument, verb, "{} = {} given, expected {} at least.", what, given, least);
+  if (given < least) fail(ErrorKind::invalid_argument, verb, "{} = {} given, expected {} at least.", what, given, least);
 }
 
 void check_hardware(const char* verb, const Hardware& hardware) {
@@ -176,7 +176,7 @@ void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
   check_speed(verb, "call_seconds", hardware.call_seconds, /*may_be_zero=*/true);
   if (!(hardware.overlap >= 0 && hardware.overlap <= 1))
-    fail(ErrorKind::bad_argument, verb, "overlap {} given, expected a part from 0 to 1.", hardware.overlap);
+    fail(ErrorKind::invalid_argument, verb, "overlap {} given, expected a part from 0 to 1.", hardware.overlap);
   const auto check_link = [&](const Link& link) {
     check_speed(verb, "bytes_per_second", link.bytes_per_second);
     check_speed(verb, "latency", link.latency, /*may_be_zero=*/true);

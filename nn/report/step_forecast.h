@@ -72,7 +72,7 @@ double collective_seconds(const std::string& kind, const std::string& axes, cons
 
 namespace detail {
 
-// Errors (bad_argument) that begin with `verb`: a number below the least that it can be; speeds that are not above 0, a
+// Errors (invalid_argument) that begin with `verb`: a number below the least that it can be; speeds that are not above 0, a
 // latency below 0.
 void check_at_least(const char* verb, const char* what, int64_t given, int64_t least);
 void check_hardware(const char* verb, const Hardware& hardware);

@@ -57,7 +57,7 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
 }
 
 void check_micro_batches(int64_t n, const char* verb) {
-  if (n < 1) fail(ErrorKind::bad_argument, verb, "{} micro-batches given, expected 1 or more.", n);
+  if (n < 1) fail(ErrorKind::invalid_argument, verb, "{} micro-batches given, expected 1 or more.", n);
 }
 
 void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n, const char* verb) {
@@ -66,10 +66,10 @@ void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n
       if (n == 1 || !has_rows(leaf)) continue;
       const int64_t rows = leaf.value->shape(0) / blocks;
       if (leaf.value->shape(0) == 0)
-        fail(ErrorKind::uneven, verb, "{}{} has no rows, expected some for each of {} micro-batches.", leaf.path,
+        fail(ErrorKind::not_divisible, verb, "{}{} has no rows, expected some for each of {} micro-batches.", leaf.path,
              leaf.path.empty() ? leaf.value->type_string() : "", n);
       if (rows == 0 || leaf.value->shape(0) % blocks || rows % n)
-        fail(ErrorKind::uneven, verb,
+        fail(ErrorKind::not_divisible, verb,
              "{}{}: {} rows on each of {} devices are not divisible by {} micro-batches. Change one of them.",
              leaf.path, leaf.path.empty() ? leaf.value->type_string() : "", rows, blocks, n);
     }
@@ -78,7 +78,7 @@ void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n
 void check_axes(const Leaves& model, const GradientOptions& options, const char* verb) {
   const auto placed = std::ranges::find_if(
       model, [](const Leaf& leaf) { return !leaf.value->is_absent() && leaf.value->is_committed(); });
-  tessera::detail::check_axes(verb, "shard", options.shard,
+  tessera::detail::check_axes(verb, "shard_gradients_over", options.shard_gradients_over,
                               placed == model.end() ? nullptr : placed->value->impl()->type->mesh);
 }
 
@@ -113,7 +113,7 @@ Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   if (n == 1 && weights.empty()) return losses[0];
   // A common factor for all stages: pending sums stay pending, and are reduced together. The factor is computed in
   // float64 and rounded to the type of each sum.
-  const Array share = weights.empty() ? Array() : detached(1.0 / divisor(astype(sum_of(weights), float64)));
+  const Array share = weights.empty() ? Array() : finalize_result(1.0 / divisor(astype(sum_of(weights), float64)));
   std::map<DType, Array> shares;
   const auto mean_of = [&](const Array& sum) {
     if (weights.empty()) return sum / static_cast<double>(n);
@@ -129,8 +129,8 @@ Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
     means.push_back(gradients[i].value);
     places.push_back(params[i].value);
   }
-  const bool are_placed = options.reduce && options.shard.empty();
-  if (n > 1 && are_placed) place_coalesced(means, places, "gradients", options.reduction);
+  const bool are_placed = options.reduce && options.shard_gradients_over.empty();
+  if (n > 1 && are_placed) place_coalesced(means, places, "gradients", options.reduce_dtype);
   for (size_t i = 0; i < means.size(); ++i) {
     if (are_placed && !places[i]->is_committed()) *means[i] = Array(tessera::detail::taken_off_mesh(means[i]->impl()));
     *means[i] = astype(*means[i], places[i]->dtype());

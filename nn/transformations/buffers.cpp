@@ -18,7 +18,7 @@ using namespace tessera::detail;
 namespace {
 
 [[noreturn]] void fail_structure(const char* verb) {
-  fail(ErrorKind::bad_argument, verb,
+  fail(ErrorKind::invalid_argument, verb,
        "the call changed the structure of the model: the length of a vector, an optional, the alternative of a variant "
        "or a key of a map. A call may change the values of Buffers and of static fields.");
 }
@@ -26,7 +26,7 @@ namespace {
 void check_buffer(const Leaf& place, const Array& left, const char* verb) {
   const Array& before = *place.value;
   if (left.is_absent())
-    fail(ErrorKind::absent, verb, place.path + ": the call left no array in this Buffer, expected a value.");
+    fail(ErrorKind::missing_array, verb, place.path + ": the call left no array in this Buffer, expected a value.");
   if (before.is_absent()) return;
   const bool same_dtype = left.dtype() == before.dtype();
   if (same_dtype && left.shape() == before.shape()) return;
@@ -40,12 +40,12 @@ void check_buffer(const Leaf& place, const Array& left, const char* verb) {
 }
 
 // The value without its graph; what pends is summed where it is placed.
-Array without_graph(const Array& x, const char* verb) {
+Array drop_graph(const Array& x, const char* verb) {
   const ArrayImpl& a = materialized(x, verb);
   Tensors local;
   for (const at::Tensor& t : a.local) local.push_back(t.detach());
   ArrayPtr plain = make_array(with_reduced(a.type, 0), a.slots, std::move(local));
-  plain->layout = a.layout;
+  plain->mesh_rules = a.mesh_rules;
   return Array(std::move(plain));
 }
 
@@ -55,7 +55,7 @@ void settle_in_place(const std::vector<Array*>& values, const std::vector<const 
   std::vector<Array*> moved;
   std::vector<const Array*> to;
   for (size_t i = 0; i < values.size(); ++i) {
-    *values[i] = without_graph(*values[i], verb);
+    *values[i] = drop_graph(*values[i], verb);
     moved.push_back(values[i]);
     to.push_back(places[i]->is_absent() ? values[i] : places[i]);
   }
@@ -93,7 +93,7 @@ std::vector<Array> kept_after_call(const Leaves& model, size_t structure, const 
     const Array& now = *left.arrays[i];
     if (now.is_same(given[i])) continue;
     if (model[i].kind != Kind::buffer)
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            model[i].path +
                ": the call assigned to it, expected that only Buffers change: what is assigned to another array is "
                "lost with the call. Make it an nn::Buffer, or work on a copy of the model.");

@@ -39,14 +39,14 @@ std::vector<StaticValue> static_values(Tree& tree) {
   walk_all(tree, collector);
   return std::move(collector.values);
 }
-// Error (bad_argument) unless both are static values of the same types.
+// Error (invalid_argument) unless both are static values of the same types.
 void check_alike(const std::vector<StaticValue>& model, const std::vector<StaticValue>& copy, const char* verb);
 
 // The arrays of a model after a call on a copy of it: the copy's for Buffers that the call changed, else the model's
 // own. `given` are the copy's arrays before the call, `left` is what it has after it. With `settle`, changed Buffers
 // become plain values, without a graph and placed as before. Errors: an array that is no Buffer was assigned to, the
-// structure is not the model's any more (bad_argument); a Buffer has another shape or type (shape_mismatch,
-// dtype_mismatch) or is absent (absent).
+// structure is not the model's any more (invalid_argument); a Buffer has another shape or type (shape_mismatch,
+// dtype_mismatch) or is absent (missing_array).
 std::vector<Array> kept_after_call(const Leaves& model, size_t structure, const std::vector<Array>& given,
                                    const BareArrays& left, const char* verb, bool settle);
 
@@ -83,7 +83,7 @@ using AsModel = std::conditional_t<std::is_lvalue_reference_v<Model>, std::remov
 //     Model half = nn::cast(model, bfloat16, !nn::is_buffer);
 //     const Array prediction = half(batch.x);
 //     nn::copy_buffers(half, model);
-// Errors: trees of different structures (bad_argument); shapes or element types that differ (shape_mismatch,
+// Errors: trees of different structures (invalid_argument); shapes or element types that differ (shape_mismatch,
 // dtype_mismatch).
 void copy_buffers(const Leaves& from, const Leaves& to);
 template <class Model>

@@ -26,8 +26,8 @@ bool lies_as_a_parameter(const Array& x) {
 Array abstract_like(const Array& x, const Mesh& mesh) {
   const PartitionSpec spec = x.is_committed() ? x.sharding().spec() : PartitionSpec();
   const Array shape = zeros(x.shape(), x.dtype());  // a recipe: no memory
-  if (const std::optional<Layout> layout = layout_of(x)) {
-    const Layout twin = tessera::detail::on_other_mesh(*layout, mesh);
+  if (const std::optional<MeshRules> mesh_rules = mesh_rules_of(x)) {
+    const MeshRules twin = tessera::detail::on_other_mesh(*mesh_rules, mesh);
     return lies_as_a_parameter(x) ? place_parameter(shape, twin, spec, x.path()) : place_batch(shape, twin, spec);
   }
   const NamedSharding sharding(mesh, spec);

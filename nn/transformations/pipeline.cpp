@@ -9,13 +9,13 @@
 
 namespace tessera::nn {
 
-std::string_view name_of(Schedule schedule) { return schedule == Schedule::gpipe ? "gpipe" : "one_f_one_b"; }
+std::string_view name_of(PipelineSchedule schedule) { return schedule == PipelineSchedule::gpipe ? "gpipe" : "one_f_one_b"; }
 
 namespace detail {
 
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages) {
   const int64_t n = options.micro_batches;
-  const int64_t ahead = options.schedule == Schedule::gpipe ? n : std::min(n, stages - stage);
+  const int64_t ahead = options.schedule == PipelineSchedule::gpipe ? n : std::min(n, stages - stage);
   std::vector<ScheduledPass> passes;
   for (int64_t i = 0; i < ahead; ++i) passes.push_back({false, i});
   for (int64_t i = 0; i < n; ++i) {
@@ -27,7 +27,7 @@ std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t sta
 
 ForwardScope::ForwardScope(const PipelineOptions& options)
     : forward_only_(tessera::detail::goes_forward_only(),
-                    options.schedule == Schedule::one_f_one_b && options.micro_batches > 1) {}
+                    options.schedule == PipelineSchedule::one_f_one_b && options.micro_batches > 1) {}
 
 // Stages are counted by processes: of those that one process has, the order is its own.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model) {

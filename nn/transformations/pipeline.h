@@ -17,15 +17,15 @@ namespace tessera::nn {
 
 // The order in which a process takes the forward and backward passes of its micro-batches. On an abstract mesh the
 // first stage's, which keeps most, is that of all.
-enum class Schedule {
+enum class PipelineSchedule {
   gpipe,        // all forward passes, then all backward passes: every micro-batch's activations are kept
   one_f_one_b,  // a backward pass as soon as one is due: stage s of S keeps the activations of at most S - s
 };
-std::string_view name_of(Schedule schedule);
+std::string_view name_of(PipelineSchedule schedule);
 
 struct PipelineOptions {
   int64_t micro_batches = 1;
-  Schedule schedule = Schedule::gpipe;
+  PipelineSchedule schedule = PipelineSchedule::gpipe;
 };
 
 namespace detail {
@@ -50,11 +50,11 @@ class ForwardScope {
   tessera::detail::ScopedValue<bool> forward_only_;
 };
 
-inline Array without_graph_of(const Array& loss) { return without_graph(loss); }
+inline Array drop_graph_of(const Array& loss) { return drop_graph(loss); }
 template <class Aux>
-std::pair<Array, Aux> without_graph_of(std::pair<Array, Aux> value) {
-  value.first = without_graph(value.first);
-  for (Array* x : bare_arrays(value.second).arrays) *x = without_graph(*x);
+std::pair<Array, Aux> drop_graph_of(std::pair<Array, Aux> value) {
+  value.first = drop_graph(value.first);
+  for (Array* x : bare_arrays(value.second).arrays) *x = drop_graph(*x);
   return value;
 }
 
@@ -99,7 +99,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
     Tree gradient = model;
     set_values(bare_arrays(gradient).arrays, training->gradients(loss_in(*result)));
     training.reset();
-    result = without_graph_of(*std::move(result));
+    result = drop_graph_of(*std::move(result));
     if (gradients)
       add(leaves(*gradients), leaves(gradient));
     else
@@ -107,11 +107,11 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   }
   PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
   for (const Underway<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
-  Array loss = detached(sums.finish(leaves(model), of_all));
+  Array loss = finalize_result(sums.finish(leaves(model), of_all));
   using Aux = decltype(aux_in(std::declval<Result>()));
   std::vector<Aux> aux;
   if constexpr (!std::is_same_v<Aux, NoAux>)
-    for (Underway<Result>& part : parts) aux.push_back(detached_tree(aux_in(*std::move(part.result))));
+    for (Underway<Result>& part : parts) aux.push_back(finalize_tree(aux_in(*std::move(part.result))));
   if constexpr (!std::is_const_v<Model>) take_state(model, running);
   if constexpr (std::is_same_v<Aux, NoAux>) {
     return std::pair(std::move(loss), *std::move(gradients));
@@ -127,10 +127,10 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 // aux, Buffers and reductions, and another order. A process goes on to its next micro-batch while others, on other
 // stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule decides
 // what is kept meanwhile.
-//   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::Schedule::one_f_one_b});
+//   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
 // Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1; under one_f_one_b,
-// an activation that goes back to an earlier stage (bad_argument); those of accumulate_gradients.
+// an activation that goes back to an earlier stage (invalid_argument); those of accumulate_gradients.
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {

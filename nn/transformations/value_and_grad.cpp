@@ -15,11 +15,11 @@ namespace tessera::nn::detail {
 
 void check_weight(const Array& weight) {
   if (weight.is_absent())
-    fail(ErrorKind::absent, "value_and_grad",
+    fail(ErrorKind::missing_array, "value_and_grad",
          "the loss is a sum with an absent weight, expected a scalar to divide it by. Return weighted_sum(...), or "
          "both.");
   if (tessera::detail::wants_gradient(*weight.impl()))
-    fail(ErrorKind::bad_argument, "value_and_grad",
+    fail(ErrorKind::invalid_argument, "value_and_grad",
          "the weight of the loss depends on what is trained, expected a constant: micro-batches add it up apart from "
          "the sum. Use stop_gradient on it, or return mean().");
 }
@@ -71,7 +71,7 @@ std::vector<size_t> trained_of(const Leaves& model, const Filter& trained) {
   for (size_t i = 0; i < model.size(); ++i)
     if (is_trainable(model[i]) && trained(model[i])) places.push_back(i);
   if (places.empty())
-    fail(ErrorKind::bad_argument, "value_and_grad",
+    fail(ErrorKind::invalid_argument, "value_and_grad",
          "the filter takes none of the {} arrays of the model that could be trained, the first of which is {}. Print "
          "nn::leaves(model) for their paths.",
          std::count_if(model.begin(), model.end(), is_trainable),

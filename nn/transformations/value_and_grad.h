@@ -25,8 +25,8 @@ namespace tessera::nn {
 namespace detail {
 
 template <class Aux>
-Aux detached_tree(Aux aux) {
-  for (Array* x : bare_arrays(aux).arrays) *x = detached(*x);
+Aux finalize_tree(Aux aux) {
+  for (Array* x : bare_arrays(aux).arrays) *x = finalize_result(*x);
   return aux;
 }
 
@@ -49,14 +49,14 @@ template <class... T>
 inline constexpr bool is_arguments<std::tuple<T...>> = true;
 
 inline Array scalar_loss(Array loss) { return loss; }
-// Error (bad_argument): the weight depends on what is trained.
+// Error (invalid_argument): the weight depends on what is trained.
 void check_weight(const Array& weight);
 Array scalar_loss(const WeightedSum& loss);
 
 // The trained arrays of a model, on a tape of their own.
 class Training {
  public:
-  // Errors (bad_argument): one array in two leaves of the model, or of one argument; a filter that selects nothing
+  // Errors (invalid_argument): one array in two leaves of the model, or of one argument; a filter that selects nothing
   // trainable.
   Training(Leaves model, const Filter& trained, const GradientOptions& options, bool is_arguments = false);
 
@@ -118,9 +118,9 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
                            /*settle=*/true);
   auto value = [&] {
     if constexpr (gives_aux)
-      return std::pair(detached(loss), detached_tree(std::move(result.second)));
+      return std::pair(finalize_result(loss), finalize_tree(std::move(result.second)));
     else
-      return detached(loss);
+      return finalize_result(loss);
   }();
   if constexpr (!std::is_const_v<Model>)
     write_back(model, training.model(), std::move(kept), shadow, "value_and_grad");
@@ -169,11 +169,11 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 //   const auto [loss, grads] = nn::value_and_grad(mse, nn::by_path("head.**"))(model, batch);
 // The options (sharding/autodiff/tape.h) say what becomes of gathered weights, and whether and how gradients are
 // reduced:
-//   nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
+//   nn::value_and_grad(loss_fn, {.reshard_after_forward = false})(model, batch);
 // In ledgers, the reduction of the gradients has the line that calls value_and_grad; communication inside the function
 // has its own lines.
 // Errors: one array in two leaves (both are named), a filter that takes no array that can be trained, a weight that
-// depends on what is trained, a call that assigns to an array that is not a Buffer (bad_argument); a Buffer that
+// depends on what is trained, a call that assigns to an array that is not a Buffer (invalid_argument); a Buffer that
 // changes its shape or type (shape_mismatch, dtype_mismatch). After an error the model is unchanged.
 template <class F>
 auto value_and_grad(F f, Filter trained, GradientOptions options = {},

@@ -73,7 +73,7 @@ std::pair<Tree, Tree> partition(const Tree& tree, const Filter& filter) {
 }
 
 // The inverse of partition: each array comes from the first tree that has it, and is absent if none has. Numbers and
-// other static fields come from the first tree. Error (bad_argument): trees of different structures.
+// other static fields come from the first tree. Error (invalid_argument): trees of different structures.
 template <class Tree, class... Rest>
 Tree combine(Tree tree, const Rest&... rest) {
   static_assert((std::is_same_v<Tree, Rest> && ...), "tessera: combine takes trees of one type.");

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "sharding/array/array.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -11,7 +11,7 @@ namespace tessera::nn {
 struct Param {
   Array value;
   Axes axes;
-  Rules rules = {};  // tried before the layout's, for this parameter alone
+  Rules rules = {};  // tried before the mesh rules', for this parameter alone
   operator const Array&() const { return value; }
 };
 

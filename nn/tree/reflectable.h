@@ -23,7 +23,7 @@
 #include "nn/tree/param.h"
 #include "sharding/array/array.h"
 #include "sharding/placement/axis.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/random/key.h"
 
 // A module is an aggregate. Any other type in a tree fails to compile, with one sentence that begins with `tessera:`;
@@ -113,7 +113,7 @@ constexpr bool is_function_like() {
 
 // ---- the fields of an aggregate -------------------------------------------------------------------------------------
 
-inline constexpr size_t most_fields = 100;
+inline constexpr size_t max_fields = 100;
 
 // Stand-ins that convert to any field of Struct, to any assignable field, to any base class. The conversions are
 // volatile, so that a field's own constructor from anything is a better match. They are never called, but clang needs
@@ -158,10 +158,10 @@ inline constexpr bool parentheses_take<Struct, Value, std::index_sequence<I...>>
 
 inline constexpr size_t uncountable = -1;
 
-// How many fields an aggregate has, at most most_fields + 1; uncountable if one of them is a reference.
+// How many fields an aggregate has, at most max_fields + 1; uncountable if one of them is a reference.
 template <class T, size_t n = 0>
 constexpr size_t count_fields() {
-  if constexpr (n > most_fields) {
+  if constexpr (n > max_fields) {
     return braces_take<T, AnyField<T>, std::make_index_sequence<n>> ? n : uncountable;
   } else if constexpr (braces_take<T, AnyField<T>, std::make_index_sequence<n>> &&
                        !braces_take<T, AnyField<T>, std::make_index_sequence<n + 1>>) {
@@ -201,7 +201,7 @@ constexpr Mistake mistake_of_fields() {
     return Mistake::reference;
   else if constexpr (!parentheses_take<T, AnyField<T>, std::make_index_sequence<n>>)
     return Mistake::c_array;
-  else if constexpr (n > most_fields)
+  else if constexpr (n > max_fields)
     return Mistake::too_many;
   else if constexpr (std::is_copy_assignable_v<T>)
     return Mistake::none;

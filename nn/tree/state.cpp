@@ -28,7 +28,7 @@ std::string mistake_of(const Slot& slot, const State& state) {
 }
 
 [[noreturn]] void fail_same_path(const std::string& path) {
-  fail(ErrorKind::bad_argument, "state",
+  fail(ErrorKind::invalid_argument, "state",
        "{}: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a hook names.",
        path);
 }
@@ -67,7 +67,7 @@ void check_state(const std::vector<Slot>& slots, const State& state, const char*
                                      near.empty() ? "which has no such arrays" : "near it " + near[0]));
     }
   if (!mistakes.empty())
-    fail(ErrorKind::bad_argument, verb, "{} of the arrays do not fit the tree, which is as it was:\n  {}",
+    fail(ErrorKind::invalid_argument, verb, "{} of the arrays do not fit the tree, which is as it was:\n  {}",
          mistakes.size(), fmt::join(mistakes, "\n  "));
 }
 

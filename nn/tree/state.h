@@ -25,7 +25,7 @@ struct Slot {
 
 std::vector<Slot> slots_of(const Leaves& tree, const Filter& filter);
 State state_of(const Leaves& tree, const Filter& filter);
-// One Error (bad_argument) that lists everything that does not fit; changes nothing.
+// One Error (invalid_argument) that lists everything that does not fit; changes nothing.
 void check_state(const std::vector<Slot>& slots, const State& state, const char* verb);
 void write_state(const Leaves& tree, const State& state);
 
@@ -40,7 +40,7 @@ State state(const Tree& tree, const Filter& filter = {}) {
 
 // Writes the arrays of `state` into the tree (nnx.update, but strict): `state` must have exactly the arrays of the tree
 // that are not absent and that the filter takes. An array on no mesh is placed like the one that it replaces; others
-// keep their placement. Error (bad_argument), which lists every array that is missing, unknown to the tree, or of
+// keep their placement. Error (invalid_argument), which lists every array that is missing, unknown to the tree, or of
 // another shape or element type. After an error the tree is unchanged.
 template <class Tree>
 void update(Tree& tree, const State& state, const Filter& filter = {}) {

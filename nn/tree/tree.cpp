@@ -23,7 +23,7 @@ void check_distinct(const Leaves& leaves, const char* verb) {
     if (leaf.value->is_absent()) continue;
     const auto [first, fresh] = seen.emplace(leaf.value->impl().get(), &leaf.path);
     if (!fresh)
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            "{} and {} are one and the same array, which would be trained twice. Keep it in one field and use that one "
            "in both places (a tied head is embedding.attend(x)), or make two arrays.",
            *first->second, leaf.path);
@@ -32,7 +32,7 @@ void check_distinct(const Leaves& leaves, const char* verb) {
 
 void detail::check_present(const Leaves& tree, size_t i, const char* verb) {
   if (tree[i].value->is_absent())
-    fail(ErrorKind::absent, verb,
+    fail(ErrorKind::missing_array, verb,
          tree[i].path + " is absent from another of the trees. Filter all of them alike (see nn::filter).");
 }
 
@@ -42,7 +42,7 @@ void check_same_structure(const Leaves& expected, const Leaves& given, const cha
   };
   for (size_t i = 0; i < expected.size() || i < given.size(); ++i)
     if (path_of(expected, i) != path_of(given, i))
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            "{}: the other tree has {} in its place, expected trees of one structure. Compare what they were made from: "
            "lengths of vectors, optionals, alternatives of variants, keys of maps.",
            path_of(i < expected.size() ? expected : given, i), path_of(i < expected.size() ? given : expected, i));

@@ -296,15 +296,15 @@ Leaves named(const std::string& name, Tree& tree, Rest&&... rest) {
 
 // ---- map, fold ------------------------------------------------------------------------------------------------------
 
-// Error (bad_argument), naming both paths, if two leaves are one and the same array: it would be trained twice.
+// Error (invalid_argument), naming both paths, if two leaves are one and the same array: it would be trained twice.
 void check_distinct(const Leaves& leaves, const char* verb);
 
-// Error (bad_argument), naming the first path that differs, unless both trees have the same paths in the same order.
+// Error (invalid_argument), naming the first path that differs, unless both trees have the same paths in the same order.
 void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb);
 
 namespace detail {
 
-// Error (absent) if the i-th array of this tree is absent although the first tree has it.
+// Error (missing_array) if the i-th array of this tree is absent although the first tree has it.
 void check_present(const Leaves& tree, size_t i, const char* verb);
 
 template <class Tree, class F, class... Rest>
@@ -327,7 +327,7 @@ Tree map_leaves(const char* verb, const Tree& tree, F f, const Rest&... rest) {
 
 // A copy of the tree with every array replaced by f(path, array); absent arrays stay absent. With more trees of the
 // same structure f gets the arrays at one path, f(path, x, y, ...); the rest of the result is that of the first tree.
-// Errors, with the first path: trees of different structures (bad_argument), an array that only the first has (absent).
+// Errors, with the first path: trees of different structures (invalid_argument), an array that only the first has (missing_array).
 template <class F, class Tree, class... Rest>
 Tree tree_map_with_path(F&& f, const Tree& tree, const Rest&... rest) {
   return detail::map_leaves("tree_map_with_path", tree, f, rest...);

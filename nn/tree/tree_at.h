@@ -34,7 +34,7 @@ constexpr bool takes() {
     return false;
 }
 
-// Error (bad_argument): a number of this type cannot hold the one given.
+// Error (invalid_argument): a number of this type cannot hold the one given.
 [[noreturn]] void fail_number(double given, std::string_view type);
 
 template <class T, class V>
@@ -131,7 +131,7 @@ struct Replacer {
   }
 };
 
-// Errors (bad_argument): no path matches; the replacement fits no match; one value with arrays for several nodes.
+// Errors (invalid_argument): no path matches; the replacement fits no match; one value with arrays for several nodes.
 void check_replaced(std::string_view pattern, const std::vector<std::string>& seen,
                     const std::vector<std::string>& matched, const std::vector<std::string>& replaced,
                     std::string_view type, std::string_view given, bool shares_arrays);
@@ -146,7 +146,7 @@ void check_replaced(std::string_view pattern, const std::vector<std::string>& se
 // An Array that replaces a Param, a Buffer or a NamedArray keeps the names of the dims. With a path, the argument type
 // of the function says what it replaces: [](const Linear& q) { ... } replaces Linears, and may return another
 // alternative of a variant. Types must agree: a path to a Linear needs a Linear.
-// Errors (bad_argument): a path that is not in the tree (the message lists similar ones); a replacement that does not
+// Errors (invalid_argument): a path that is not in the tree (the message lists similar ones); a replacement that does not
 // fit the part; one value for several parts, which would then share its arrays; a number that the part cannot hold.
 template <class Where, class Tree, class Replace>
 Tree tree_at(Where&& where, Tree tree, const Replace& replace) {

@@ -162,7 +162,7 @@ Scalars detail::scalars_of(const Parts& parts) {
       part.type->for_each(part.node,
                           [&](void* item) { add(fmt::format("{}.{}", part.path, i++), *part.type->element, item); });
     else
-      fail(ErrorKind::bad_argument, "named_state",
+      fail(ErrorKind::invalid_argument, "named_state",
            part.path + ": a std::vector<bool> given, which has no values to point to. Make it a std::vector<uint8_t>.");
   }
   return scalars;
@@ -172,7 +172,7 @@ std::string Scalar::to_json() const { return json::serialize(value_of(*this)); }
 
 void Scalar::set_json(std::string_view text) const {
   if (!set_value(*this, parse_json(text, "restore", path)))
-    fail(ErrorKind::bad_file, "restore", "{}: {} given, expected {} that fits {} bytes.", path, text, words_for(kind),
+    fail(ErrorKind::invalid_file, "restore", "{}: {} given, expected {} that fits {} bytes.", path, text, words_for(kind),
          size);
 }
 

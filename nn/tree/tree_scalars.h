@@ -19,7 +19,7 @@ struct Scalar {
 
   // 7, 0.1, true, "gelu", a key as [0, 42]; "nan", "inf" or "-inf" if not finite. set_json restores the exact value.
   std::string to_json() const;
-  // Error (bad_file) "[restore] path: given, expected": the text is of another kind, or the number does not fit.
+  // Error (invalid_file) "[restore] path: given, expected": the text is of another kind, or the number does not fit.
   void set_json(std::string_view text) const;
 };
 

@@ -92,7 +92,7 @@ class CommBudget::Watch : public Watcher {
       : Watcher(options.throws ? Role::may_prevent : Role::listens), most_(most), options_(std::move(options)) {}
 
   void ask(const Communication& c) override {
-    if (!options_.throws || bytes_ + c.bytes <= most_) return;
+    if (!options_.throw_on_exceed || bytes_ + c.bytes <= most_) return;
     Contributors with = contributors_;
     with[name_of(c)] += c.bytes;
     fail(ErrorKind::forbidden, "CommBudget", message(bytes_ + c.bytes, with) + ". Move less, or raise the budget.");
@@ -116,10 +116,10 @@ class CommBudget::Watch : public Watcher {
   }
 
   std::string message(int64_t bytes, const Contributors& contributors) const {
-    constexpr size_t most_named = 3;
+    constexpr size_t max_named = 3;
     std::vector<std::pair<std::string, int64_t>> largest(contributors.begin(), contributors.end());
     std::stable_sort(largest.begin(), largest.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-    if (largest.size() > most_named) largest.resize(most_named);
+    if (largest.size() > max_named) largest.resize(max_named);
     std::vector<std::string> names;
     for (const auto& [name, part] : largest) names.push_back(fmt::format("{} at {}", part, name));
     return fmt::format("{} bytes a device, {} allowed: {}", bytes, most_, fmt::join(names, ", "));
@@ -138,7 +138,7 @@ class CommBudget::Watch : public Watcher {
 };
 
 CommBudget::CommBudget(int64_t bytes, CommBudgetOptions options) {
-  if (bytes < 0) fail(ErrorKind::bad_argument, "CommBudget", "{} bytes given, expected 0 or more.", bytes);
+  if (bytes < 0) fail(ErrorKind::invalid_argument, "CommBudget", "{} bytes given, expected 0 or more.", bytes);
   watch_ = std::make_unique<Watch>(bytes, std::move(options));
 }
 CommBudget::~CommBudget() = default;

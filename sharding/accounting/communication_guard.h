@@ -42,7 +42,7 @@ class CommunicationGuard {
 [[nodiscard]] CommunicationGuard allow_implicit_communication();
 
 struct CommBudgetOptions {
-  bool throws = false;  // an Error (forbidden), before the collective that would be too much
+  bool throw_on_exceed = false;  // an Error (forbidden), before the collective that would be too much
   std::function<void(const std::string&)> report = {};  // where the warning goes; by default a line on std::clog
 };
 
@@ -54,7 +54,7 @@ struct CommBudgetOptions {
 // by none.
 class CommBudget {
  public:
-  // Error (bad_argument): bytes < 0.
+  // Error (invalid_argument): bytes < 0.
   explicit CommBudget(int64_t bytes, CommBudgetOptions options = {});
   ~CommBudget();
   CommBudget(const CommBudget&) = delete;

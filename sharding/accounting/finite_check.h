@@ -1,4 +1,4 @@
-// FiniteCheckScope and TESSERA_CHECK_FINITE=1: the first operation whose result is not finite is an Error.
+// DetectNonFinite and TESSERA_CHECK_FINITE=1: the first operation whose result is not finite is an Error.
 #pragma once
 
 #include "sharding/diagnostics/environment_flag.h"
@@ -7,7 +7,7 @@
 namespace tessera {
 
 namespace detail {
-// Whether this thread checks: as the innermost FiniteCheckScope says; outside of any, as the environment does.
+// Whether this thread checks: as the innermost DetectNonFinite says; outside of any, as the environment does.
 inline bool& checks_finite() {
   static const bool in_environment = environment_flag("TESSERA_CHECK_FINITE");
   thread_local bool on = in_environment;
@@ -38,12 +38,12 @@ inline bool& checks_finite() {
 // What is computed while it lives is checked in the backward pass as well, if that runs while it lives: enclose all of
 // value_and_grad. Arrays on abstract meshes have no values, and are not checked. Every result and every gradient is
 // read once more; on a GPU the program waits for each. Off, it costs the reading of one flag per operation.
-//   const FiniteCheckScope check;
+//   const DetectNonFinite check;
 //   auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
-// FiniteCheckScope(false) allows, inside it, what an outer scope or the environment checks.
-class FiniteCheckScope {
+// DetectNonFinite(false) allows, inside it, what an outer scope or the environment checks.
+class DetectNonFinite {
  public:
-  explicit FiniteCheckScope(bool on = true) : on_(detail::checks_finite(), on) {}
+  explicit DetectNonFinite(bool on = true) : on_(detail::checks_finite(), on) {}
 
  private:
   detail::ScopedValue<bool> on_;

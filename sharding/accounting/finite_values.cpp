@@ -121,7 +121,7 @@ std::string place_of(const OperationCall& call, bool backward) {
 
 constexpr const char* advice_of_operation =
     "Keep its operands where it has a value (clip, a larger epsilon, where around them), or lower the learning rate; "
-    "FiniteCheckScope(false) allows it.";
+    "DetectNonFinite(false) allows it.";
 
 // ---- operands
 

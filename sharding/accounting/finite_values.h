@@ -1,4 +1,4 @@
-// What FiniteCheckScope looks at: results, gradients, moves, and what an update leaves.
+// What DetectNonFinite looks at: results, gradients, moves, and what an update leaves.
 #pragma once
 
 #include "sharding/accounting/finite_check.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::detail {
 
-// Called only while checks_finite(). Each throws Error (not_finite) as FiniteCheckScope says, or does nothing.
+// Called only while checks_finite(). Each throws Error (not_finite) as DetectNonFinite says, or does nothing.
 void check_results(const OperationCall& call, const OperationArrays& arrays);
 void check_gradients(const OperationCall& call, const BackwardCall& part);
 

@@ -145,7 +145,7 @@ class Call {
   }
 
   [[noreturn]] void refuse(const char* why) const {
-    fail(ErrorKind::bad_argument, "abstract mesh", "{}: {}. Do it on a mesh of devices.",
+    fail(ErrorKind::invalid_argument, "abstract mesh", "{}: {}. Do it on a mesh of devices.",
          c10::toString(op_.operator_name()), why);
   }
 
@@ -230,13 +230,13 @@ class Call {
 
   // The shapes of small results from zeros on the CPU.
   void emulate() {
-    constexpr int64_t most_elements = 1 << 24;
+    constexpr int64_t max_elements = 1 << 24;
     int64_t elements = 0;
     Values inputs(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
     for (c10::IValue& value : inputs) {
       if (value.isDevice()) value = c10::Device(c10::kCPU);
       for_each_tensor(value, [&](at::Tensor& t) {
-        if ((elements += t.numel()) > most_elements)
+        if ((elements += t.numel()) > max_elements)
           refuse("has no form without data, and these are too many elements to try");
         t = at::zeros(t.sizes(), t.options().device(at::kCPU));
         return true;

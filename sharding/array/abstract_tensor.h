@@ -22,7 +22,7 @@ struct Type;
 // A tensor of LibTorch's meta device: sizes, strides and a number of bytes. Operations on abstract tensors, gradients
 // included, give abstract tensors, with the shapes and temporaries of the CPU's kernels; shape_functions.cpp has the
 // operations that LibTorch cannot do without data. An operand with data counts by its shape alone. Reading a value is
-// an Error (bad_argument).
+// an Error (invalid_argument).
 at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype);
 // An abstract tensor of the shape of one block of this type.
 at::Tensor abstract_block(const Type* type);

@@ -69,7 +69,7 @@ ArrayPtr make_array(const Type* type, Tensors local) { return make_array(type, t
 
 void check_present(const Array& x, const char* verb) {
   if (x.is_absent())
-    fail(ErrorKind::absent, verb,
+    fail(ErrorKind::missing_array, verb,
          "the array is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or "
          "combine the tree.");
 }
@@ -148,7 +148,7 @@ at::Tensor cut(const at::Tensor& whole, const IndexRanges& block) {
 }
 
 void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
-  to.layout = from.layout;
+  to.mesh_rules = from.mesh_rules;
   if (!from.details) return;
   Details& details = to.detail();
   details.path = from.details->path;
@@ -178,25 +178,25 @@ at::Tensor assemble(const ArrayImpl& a) {
   at::AutoGradMode off(false);
   const Type* type = a.type;
   if (type->varying)
-    fail(ErrorKind::vma, "to_host",
+    fail(ErrorKind::varying_axis, "to_host",
          "{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
          type->to_string());
   if (type->mesh && type->mesh->elsewhere)
-    fail(ErrorKind::bad_argument, "to_host",
+    fail(ErrorKind::invalid_argument, "to_host",
          "{} lies on the mesh ({}), whose devices are those of {}. Reading does not communicate: {}.",
          type->to_string(), Mesh(type->mesh).to_string(), type->mesh->words_of_members(),
          whole_of(type->mesh)->elsewhere ? "read it there" : "gather it first, on all processes");
   if (type->mesh && type->mesh->abstract)
-    fail(ErrorKind::bad_argument, "to_host",
+    fail(ErrorKind::invalid_argument, "to_host",
          "{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
          type->to_string(), Mesh(type->mesh).to_string());
   if (a.local[0].is_meta())
-    fail(ErrorKind::bad_argument, "to_host",
+    fail(ErrorKind::invalid_argument, "to_host",
          "{} comes from an abstract mesh, which holds no values. Run the program on a mesh of devices.",
          type->to_string());
   if (!type->mesh || a.slots == 0 || type->own() == 0) return in_memory_of(nullptr, a.local[0].detach());
   if (const AxisSet elsewhere = type->own() & type->mesh->crossing())
-    fail(ErrorKind::bad_argument, "to_host",
+    fail(ErrorKind::invalid_argument, "to_host",
          "{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on all "
          "processes.",
          type->to_string(), type->mesh->names(elsewhere));
@@ -238,7 +238,7 @@ DType Array::dtype() const { return checked(*this, "dtype").type->dtype; }
 int64_t Array::shape(int dim) const {
   const int n = ndim();
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, "shape",
+    fail(ErrorKind::invalid_argument, "shape",
          n ? fmt::format("dim {} of {}, expected {} to {}.", dim, type_string(), -n, n - 1)
            : fmt::format("dim {} of {}, which has no dims.", dim, type_string()));
   return shape()[dim < 0 ? dim + n : dim];
@@ -338,7 +338,7 @@ T Array::item() const {
   if (value.is_floating_point()) return static_cast<T>(value.item<double>());
   const int64_t whole = value.item<int64_t>();
   if (!holds<T>(whole))
-    fail(ErrorKind::bad_argument, "item", "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.",
+    fail(ErrorKind::invalid_argument, "item", "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.",
          whole, name_of_number<T>(), std::is_floating_point_v<T> ? ", or round it first with astype" : "");
   return static_cast<T>(whole);
 }

@@ -60,13 +60,13 @@ class Array {
   int64_t nbytes() const;             // of the whole value
   int64_t shard_bytes() const;        // of what one device holds, padding included
 
-  // The value, assembled from this process's devices; nothing is communicated. Error (bad_argument) if other processes
+  // The value, assembled from this process's devices; nothing is communicated. Error (invalid_argument) if other processes
   // hold parts of it: gather it first (device_put.h). T must be the C++ type of dtype() (bfloat16 and float16 are read
   // as float).
   template <class T>
   std::vector<T> to_host() const;
   // The value of an array with one element, as a T of its kind: a floating T for floating types; of integers any T that
-  // holds the value, else an Error (bad_argument): float holds 2^24, not 2^24 + 1. A floating array as an integer or as
+  // holds the value, else an Error (invalid_argument): float holds 2^24, not 2^24 + 1. A floating array as an integer or as
   // a bool is an Error (dtype_mismatch), whatever its value: say what becomes of a fraction, by astype(x, int32), which
   // drops it, or astype(round(x), int32). (numpy's item() has the array's own type; int(x) of Python drops it.)
   template <class T>
@@ -104,7 +104,7 @@ class Array {
   // one element and removes its dim, an array of integers those that take() would; {} and omitted entries select all.
   // The dims of the array come first in the result if other entries stand between it and an integer.
   // Along a sharded dim each device gets the elements of its block of the result from the devices that hold them; a dim
-  // that its mesh axes no longer divide becomes whole. Errors (bad_argument): an integer out of range, more entries
+  // that its mesh axes no longer divide becomes whole. Errors (invalid_argument): an integer out of range, more entries
   // than dims, two ellipses or arrays, a step of zero.
   Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},
            Index sixth = {}) const;

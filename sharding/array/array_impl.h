@@ -19,12 +19,12 @@
 #include "sharding/placement/type.h"
 
 namespace tessera {
-class Layout;
+class MeshRules;
 }
 
 namespace tessera::detail {
 
-struct LayoutImpl;
+struct MeshRulesImpl;
 struct Recipe;
 struct Details;
 class LaterProduct;
@@ -40,7 +40,7 @@ struct ArrayImpl {
   bool gradient = false;  // as a tape gave it out
   bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
   std::atomic<bool> awaited = false;  // `local` is empty until a first use: Details has the recipe, or the arrival
-  const LayoutImpl* layout = nullptr;
+  const MeshRulesImpl* mesh_rules = nullptr;
   Tensors local;
   MadeOnce<Details> details;
 
@@ -92,11 +92,11 @@ void await(ArrayImpl& a, std::function<Tensors()> arrival);
 // Copies path, layout, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
-// Error (absent), which begins with `verb`.
+// Error (missing_array), which begins with `verb`.
 void check_present(const Array& x, const char* verb);
 
 // x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then.
-// Error (absent), which begins with `verb`.
+// Error (missing_array), which begins with `verb`.
 ArrayImpl& materialized_now(const Array& x, const char* verb);  // if it is not yet
 inline ArrayImpl& materialized(const Array& x, const char* verb) {
   ArrayImpl* const a = x.impl().get();

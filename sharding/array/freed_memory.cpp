@@ -92,7 +92,7 @@ class KeptMemory final : public c10::Allocator {
   }
 
   Block* made(size_t size) {
-    if (used_ + kept_ + size > most_used_ + most_used_ / 2) give_back();  // other sizes are asked for than before
+    if (used_ + kept_ + size > max_used_ + max_used_ / 2) give_back();  // other sizes are asked for than before
     void* memory;
     try {
       memory = c10::alloc_cpu(sizeof(Block) + size);
@@ -106,7 +106,7 @@ class KeptMemory final : public c10::Allocator {
 
   void begin_use(size_t size) {
     const size_t used = used_ += size;
-    for (size_t most = most_used_; used > most && !most_used_.compare_exchange_weak(most, used);) {
+    for (size_t most = max_used_; used > most && !max_used_.compare_exchange_weak(most, used);) {
     }
   }
 
@@ -139,7 +139,7 @@ class KeptMemory final : public c10::Allocator {
   }
 
   std::array<List, size_t{8} * 65> lists_;
-  std::atomic<size_t> used_ = 0, kept_ = 0, most_used_ = 0;
+  std::atomic<size_t> used_ = 0, kept_ = 0, max_used_ = 0;
 };
 
 bool is_left_alone() {

@@ -20,13 +20,13 @@ enum class GatherGroups : uint8_t {
 struct GradientOptions {
   // A gathered weight is freed after its use, and gathered again if the backward pass reads it: no device ever holds
   // the whole model. If false, weights are gathered once a step and kept until the step ends.
-  bool borrow_gathers = true;
+  bool reshard_after_forward = true;
   // Weights that a step gathers one after the other are gathered in one collective for each group, mesh axes and
   // element type, and so are their gradients reduce-scattered (FSDP's units). The groups of gathers are those of the
   // step before; a program's first step, and one that takes another way, gathers each weight by itself.
-  GatherGroups group = GatherGroups::by_block;
+  GatherGroups gather_groups = GatherGroups::by_block;
   // How many groups are gathered ahead, between processes, while one computes; 0: none. So many more are in memory.
-  int prefetch = 1;
+  int prefetch_groups = 1;
   // Sums of activations over processes (tensor parallelism) run beside a computation: forward, those of the first half
   // of a product's rows beside the product of the second; backward, a whole one beside the gradients of weights, which
   // wait for it. Where each process is one device of the mesh, and weights are not gathered for each use. What is
@@ -36,16 +36,16 @@ struct GradientOptions {
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
   // own placement. Inside a shard_map sums over manual axes are reduced in any case.
   bool reduce = true;
-  // Mesh axes over which gradients are cut, as an optim::Optimizer with the same `shard_state` cuts its state (ZeRO-1):
+  // Mesh axes over which gradients are cut, as an optim::Optimizer with the same `shard_state_over` cuts its state (ZeRO-1):
   // their sums are reduce-scattered, between processes during the backward pass. `reduce` has no say then. Of several
   // micro-batches they stay pending sums, which the optimizer reduce-scatters.
-  std::vector<std::string> shard = {};
+  std::vector<std::string> shard_gradients_over = {};
   // The element type in which gradients of parameters cross the devices; by default the parameter's own, and of several
   // micro-batches float32 at least.
-  std::optional<DType> reduction = {};
+  std::optional<DType> reduce_dtype = {};
   // Inside another tape the gradients are recorded, as in JAX, so that the enclosing tape differentiates them as well:
-  // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard` and
-  // `reduction` say, and operations with a handmade gradient may refuse (no_gradient). If false, the gradients are
+  // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard_gradients_over` and
+  // `reduce_dtype` say, and operations with a handmade gradient may refuse (no_gradient). If false, the gradients are
   // constants to other tapes.
   std::optional<bool> differentiable = {};
 };

@@ -105,7 +105,7 @@ void refuse_outside(const Table& table, const at::Tensor& rows) {
     const auto first = bounds[0].item<int64_t>(), last = bounds[1].item<int64_t>();
     if (first >= check.lowest && last < check.size) continue;
     fail(
-        ErrorKind::bad_argument, check.verb.c_str(),
+        ErrorKind::invalid_argument, check.verb.c_str(),
         "{} from {} to {} given, expected {} to {}. At {}, said late, with a value read from the accelerator: what was "
         "computed since then used the nearest {}.",
         check.what, first, last, check.lowest, check.size - 1, check.line, check.what);
@@ -122,7 +122,7 @@ at::Tensor kept_indices(const at::Tensor& like, at::ScalarType dtype) {
 at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size,
                          at::ScalarType dtype, const char* what) {
   if (integers.numel() == 0) return integers.to(dtype);
-  if (size == 0) fail(ErrorKind::bad_argument, verb, "{} {} given for a dim without elements.", integers.numel(), what);
+  if (size == 0) fail(ErrorKind::invalid_argument, verb, "{} {} given for a dim without elements.", integers.numel(), what);
   at::Tensor inside = kept_indices(integers, dtype);
   const at::Tensor read = integers.scalar_type() == dtype ? integers : inside.copy_(integers);
   add(apart ? *apart : noted(), {integers.device().index(), verb, latest_line(), what, lowest, size, dtype},
@@ -166,7 +166,7 @@ at::Tensor read_back(const at::Tensor& t) {
 at::Tensor moved_to(const at::Tensor& t, c10::Device device) {
   if (t.device() == device) return t;
   if (host_work() && t.is_cpu())
-    fail(ErrorKind::bad_argument, latest_operation().name,
+    fail(ErrorKind::invalid_argument, latest_operation().name,
          "{}: memory of the host is handed to the device inside a captured step, whose later calls run without the "
          "host. Place it on the mesh before.",
          latest_line());

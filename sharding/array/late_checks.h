@@ -9,7 +9,7 @@
 namespace tessera::detail {
 
 // `integers`, of an accelerator, each brought into [lowest, size), as int32 or int64. That some lay outside is an error
-// (bad_argument) of the next read from that device, which names this operation, its line and what they are.
+// (invalid_argument) of the next read from that device, which names this operation, its line and what they are.
 at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size,
                          at::ScalarType dtype, const char* what = "indices");
 

@@ -1,4 +1,4 @@
-// Padding: the zeros behind the end of a dim that its mesh axes do not divide (uneven::pad), in devices' memory only.
+// Padding: the zeros behind the end of a dim that its mesh axes do not divide (Uneven::pad), in devices' memory only.
 #pragma once
 
 #include "sharding/array/array_impl.h"

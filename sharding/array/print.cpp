@@ -19,9 +19,9 @@ namespace tessera {
 namespace detail {
 namespace {
 
-constexpr int64_t most_printed = 1000, at_each_end = 3;
+constexpr int64_t max_printed = 1000, at_each_end = 3;
 constexpr size_t line_width = 75;
-constexpr int most_digits = 8;
+constexpr int max_digits = 8;
 
 // ---- what is printed of a long dim
 
@@ -84,7 +84,7 @@ struct Parts {
 };
 
 Parts fixed(const Decimal& shortest_digits, double value) {
-  const Decimal d = rounded(shortest_digits, value, shortest_digits.exponent + 1 + most_digits);
+  const Decimal d = rounded(shortest_digits, value, shortest_digits.exponent + 1 + max_digits);
   std::string all = d.exponent < 0 ? std::string(-d.exponent, '0') + d.digits : d.digits;
   const size_t point = std::max(d.exponent, 0) + 1;
   if (all.size() < point) all.append(point - all.size(), '0');
@@ -92,7 +92,7 @@ Parts fixed(const Decimal& shortest_digits, double value) {
 }
 
 Parts scientific(const Decimal& shortest_digits, double value) {
-  const Decimal d = rounded(shortest_digits, value, 1 + most_digits);
+  const Decimal d = rounded(shortest_digits, value, 1 + max_digits);
   return {(d.negative ? "-" : "") + d.digits.substr(0, 1), d.digits.substr(1), d.exponent};
 }
 
@@ -205,7 +205,7 @@ std::string values_text(const at::Tensor& tensor, int indent) {
   at::AutoGradMode off(false);
   const at::Tensor whole = tensor.detach();
   if (whole.numel() == 0) return "[]";
-  const bool summarized = whole.numel() > most_printed;
+  const bool summarized = whole.numel() > max_printed;
   return Rows(whole.sizes(), summarized, element_texts(summarized ? ends_only(whole) : whole), indent).text();
 }
 
@@ -233,7 +233,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   const std::string type = x.type_string();
   out << type;
   if (x.is_absent()) return out;
-  if (x.is_recipe() && x.size() > most_printed) return out << " a recipe, without values yet";
+  if (x.is_recipe() && x.size() > max_printed) return out << " a recipe, without values yet";
   if (x.is_committed() && x.impl()->type->mesh->elsewhere)
     return out << " on devices of " << x.impl()->type->mesh->words_of_members();
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return out << " on a mesh without hardware";

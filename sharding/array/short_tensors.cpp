@@ -13,8 +13,8 @@
 namespace tessera::detail {
 
 bool is_short(const at::Tensor& t) {
-  constexpr int64_t most_elements = 1 << 13;
-  return t.is_cpu() && t.numel() <= most_elements && t.is_contiguous() && !t.is_conj() && !t.is_neg();
+  constexpr int64_t max_elements = 1 << 13;
+  return t.is_cpu() && t.numel() <= max_elements && t.is_contiguous() && !t.is_conj() && !t.is_neg();
 }
 
 namespace {

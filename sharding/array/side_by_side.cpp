@@ -63,7 +63,7 @@ bool spin(nanoseconds longest, IsDone is_done) {
 constexpr microseconds awake_between_calls{200}, awake_for_others{20};
 // Nanoseconds of a call that is worth a look of a core that is awake, and of one that has to be woken: its thread is
 // there 20,000 later, but then for the calls that follow, too.
-constexpr int most_jobs = 1 << 15;
+constexpr int max_jobs = 1 << 15;
 constexpr int64_t least_shared = 5'000, least_woken_for = 10'000;
 
 thread_local bool in_a_job = false;
@@ -224,8 +224,8 @@ WithoutTeams::~WithoutTeams() {
 }
 
 void side_by_side(int n, int64_t cost, c10::function_ref<void(int)> job) {
-  if (n > most_jobs) {
-    const int64_t each = (int64_t{n} + most_jobs - 1) / most_jobs;
+  if (n > max_jobs) {
+    const int64_t each = (int64_t{n} + max_jobs - 1) / max_jobs;
     return side_by_side(static_cast<int>((n + each - 1) / each), cost, [&](int i) {
       for (int64_t part = i * each; part < std::min<int64_t>(n, (i + 1) * each); ++part) job(static_cast<int>(part));
     });

@@ -74,7 +74,7 @@ double share(const std::pair<int64_t, int64_t>& range, int64_t size) {
 }
 
 // The grid of the last two dims of these blocks, or of what there is.
-Grid grid_of(const Shape& shape, const std::vector<Block>& blocks, int most_width) {
+Grid grid_of(const Shape& shape, const std::vector<Block>& blocks, int max_width) {
   const size_t n = shape.size();
   const double high = n > 1 ? static_cast<double>(shape[n - 2]) : n ? static_cast<double>(shape[n - 1]) : 1;
   const double wide = n > 1 ? static_cast<double>(shape[n - 1]) : 1;
@@ -86,7 +86,7 @@ Grid grid_of(const Shape& shape, const std::vector<Block>& blocks, int most_widt
     if (grid.rows.empty() || begin != row) grid.rows.emplace_back();
     row = begin;
     const double part = n ? share(block.ranges[n - 1], shape[n - 1]) : 1;
-    const int width = std::min(std::max(static_cast<int>(part * base * character_height), least_width), most_width);
+    const int width = std::min(std::max(static_cast<int>(part * base * character_height), least_width), max_width);
     const int height = n > 1 ? static_cast<int>(share(block.ranges[n - 2], shape[n - 2]) * whole_height) : 1;
     grid.rows.back().push_back(cell_of(label_of(block.devices), width, height));
   }

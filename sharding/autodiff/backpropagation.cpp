@@ -84,7 +84,7 @@ void Backpropagation::run(const ArrayImpl& root) try {
   if (!has_gradient()) fail_no_gradient();
 } catch (const c10::Error& error) {
   const std::string words = error.what_without_backtrace();
-  fail(ErrorKind::bad_argument, gradients_operation, "LibTorch's backward pass: {}", words.substr(0, words.find('\n')));
+  fail(ErrorKind::invalid_argument, gradients_operation, "LibTorch's backward pass: {}", words.substr(0, words.find('\n')));
 }
 
 std::vector<Array> Backpropagation::finish_recorded() {
@@ -118,7 +118,7 @@ std::vector<Array> Backpropagation::finish() {
 // A parameter that was never placed has its gradient whole.
 const Type* Backpropagation::cut_type_of(size_t p) const {
   const Type* type = with_unreduced(homes_[p].type, 0);
-  return parameter(p).type->mesh ? cut_further(type, tape_.options.shard) : type;
+  return parameter(p).type->mesh ? cut_further(type, tape_.options.shard_gradients_over) : type;
 }
 
 void Backpropagation::scatter(const std::vector<size_t>& parameters) {
@@ -215,7 +215,7 @@ const Type* Backpropagation::type_of(size_t p) const {
 }
 
 GradientBuckets::Key Backpropagation::key_of(size_t p) const {
-  return {mesh_of(p), axes_of(p), tape_.options.reduction.value_or(parameter(p).type->dtype)};
+  return {mesh_of(p), axes_of(p), tape_.options.reduce_dtype.value_or(parameter(p).type->dtype)};
 }
 
 std::optional<GradientBuckets::Key> Backpropagation::bucket_of(size_t p) const {
@@ -408,7 +408,7 @@ Tensors Backpropagation::tensors_of(size_t p) const {
 Array Backpropagation::gradient_of(size_t p, const Type* type, Tensors local) const {
   const ArrayImpl& a = parameter(p);
   ArrayPtr gradient = make_array(type, type == a.type ? a.slots : type->slots, std::move(local));
-  gradient->layout = a.layout;
+  gradient->mesh_rules = a.mesh_rules;
   gradient->detail().path = a.details->path;
   if (a.details->placed && type == a.type)
     gradient->details->placed = std::make_unique<NamedSharding>(*a.details->placed);

@@ -58,7 +58,7 @@ class Backpropagation {
   const Type* type_of(size_t p) const;
   GradientBuckets::Key key_of(size_t p) const;
   std::optional<GradientBuckets::Key> bucket_of(size_t p) const;
-  bool is_cut() const { return !tape_.options.shard.empty(); }
+  bool is_cut() const { return !tape_.options.shard_gradients_over.empty(); }
 
   void plan_chunks();
   bool begins_early() const;

@@ -75,7 +75,7 @@ class GradientChunks {
     std::vector<size_t> parameters = {};
     int64_t elements = 0, missing = 0;
   };
-  static bool is_enough(const Chunk& chunk) { return chunk.elements > most_small_elements; }
+  static bool is_enough(const Chunk& chunk) { return chunk.elements > max_small_elements; }
   void add_to_last(const Key& key, const Chunk& rest);
 
   std::vector<Chunk> chunks_, open_;  // in the order in which they begin; those that still grow

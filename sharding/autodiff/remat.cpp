@@ -54,7 +54,7 @@ ArrayPtr made_again(const ArrayPtr& a) {
 ArrayPtr with_tensors(const ArrayPtr& a, Tensors tensors) {
   ArrayPtr made = make_array(a->type, a->slots, std::move(tensors));
   made->weight = a->weight;
-  made->layout = a->layout;
+  made->mesh_rules = a->mesh_rules;
   if (a->details) made->detail().path = a->details->path;
   return made;
 }

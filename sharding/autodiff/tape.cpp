@@ -45,7 +45,7 @@ namespace {
 std::shared_ptr<TapeState> opened(GradientOptions options) {
   auto state = std::make_shared<TapeState>();
   state->nested = current_tape() && options.differentiable.value_or(at::GradMode::is_enabled());
-  options.borrow_gathers = options.borrow_gathers && !state->nested;
+  options.reshard_after_forward = options.reshard_after_forward && !state->nested;
   state->options = options;
   return state;
 }
@@ -70,7 +70,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   const ArrayImpl& a = *value;
   ArrayPtr shadow = make_array(type, a.slots, comes ? Tensors() : detached_tensors(a));
   shadow->weight = true;
-  shadow->layout = a.layout;
+  shadow->mesh_rules = a.mesh_rules;
   Details& details = shadow->detail();
   details.tape = state;
   if (comes) await(*shadow, [x] { return detached_tensors(materialized(x, "value_and_grad")); });
@@ -94,13 +94,13 @@ void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) 
   for (const Array& x : shadows)
     if (is_traced(x)) traced.push_back(x.impl());
   state.gathers = std::make_shared<GatherSchedule>(std::move(traced), state.options);
-  state.scatters = std::make_shared<GradientScatters>(state, state.options.group);
+  state.scatters = std::make_shared<GradientScatters>(state, state.options.gather_groups);
 }
 
 // The tensors to differentiate: of a loss that no device holds only in part.
 ArrayPtr root_of(const Array& loss) {
   if (loss.is_absent())
-    fail(ErrorKind::absent, "value_and_grad",
+    fail(ErrorKind::missing_array, "value_and_grad",
          "the loss is an absent array, expected a floating scalar. Return one from the loss function.");
   if (loss.ndim() == 0 && !is_floating(loss.dtype()))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
@@ -122,13 +122,13 @@ ArrayPtr root_of(const Array& loss) {
 Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
     : state_(opened(options)),
       guard_(std::make_unique<Guard>(state_.get(), std::any_of(parameters.begin(), parameters.end(), lies_in_slots))) {
-  if (options.reduction && !is_floating(*options.reduction))
+  if (options.reduce_dtype && !is_floating(*options.reduce_dtype))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
-         "reduction: {} given, expected a floating type to add up gradients in.", name_of(*options.reduction));
-  if (options.prefetch < 0)
-    fail(ErrorKind::bad_argument, "value_and_grad",
-         "prefetch: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch);
-  check_axes("value_and_grad", "shard", options.shard, mesh_of(parameters));
+         "reduce_dtype: {} given, expected a floating type to add up gradients in.", name_of(*options.reduce_dtype));
+  if (options.prefetch_groups < 0)
+    fail(ErrorKind::invalid_argument, "value_and_grad",
+         "prefetch_groups: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch_groups);
+  check_axes("value_and_grad", "shard_gradients_over", options.shard_gradients_over, mesh_of(parameters));
   keep_freed_memory();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   state_->first_stage = first_stage_of(shadows_);
@@ -207,19 +207,19 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   return gradients;
 }
 
-Array without_graph(const Array& x) {
+Array drop_graph(const Array& x) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
   const ArrayImpl& a = materialized(x, "value_and_grad");
   ArrayPtr plain = make_array(a.type, a.slots, detached_tensors(a));
-  plain->layout = a.layout;
+  plain->mesh_rules = a.mesh_rules;
   return Array(std::move(plain));
 }
 
-Array detached(const Array& x, std::source_location where) {
+Array finalize_result(const Array& x, std::source_location where) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
-  const ArrayPtr plain = without_graph(x).impl();
+  const ArrayPtr plain = drop_graph(x).impl();
   const ArrayImpl& a = *plain;
   const MeshImpl* whole = whole_of(a.type->mesh);
   if (!a.type->unreduced && !a.type->reduced && whole == a.type->mesh) return Array(plain);

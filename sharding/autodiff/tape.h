@@ -45,10 +45,10 @@ class Tape {
 };
 
 // x without its autograd graph, where and as it lies.
-Array without_graph(const Array& x);
+Array drop_graph(const Array& x);
 
 // x without its autograd graph, summed if it is a pending sum, and on the whole mesh if it lies on a sub-mesh: so
 // value_and_grad returns its results.
-Array detached(const Array& x, std::source_location where = std::source_location::current());
+Array finalize_result(const Array& x, std::source_location where = std::source_location::current());
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ std::optional<bool> known_flag(const char* name) {
 
 bool environment_flag(const char* name) {
   if (const auto flag = known_flag(name)) return *flag;
-  fail(ErrorKind::bad_argument, name, "\"{}\" given, expected 1 (on) or 0 (off). Set it to one, or leave it unset.",
+  fail(ErrorKind::invalid_argument, name, "\"{}\" given, expected 1 (on) or 0 (off). Set it to one, or leave it unset.",
        std::getenv(name));
 }
 

@@ -6,7 +6,7 @@
 namespace tessera::detail {
 
 // Returns whether the variable is on (1, true, on, yes) or off (0, false, off, no, none, empty, unset).
-// Error (bad_argument): another value.
+// Error (invalid_argument): another value.
 bool environment_flag(const char* name);
 // Like environment_flag, but returns std::nullopt for another value.
 std::optional<bool> known_flag(const char* name);

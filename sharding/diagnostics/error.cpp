@@ -33,7 +33,7 @@ void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
 }
 
 void detail::fail_moved(std::string_view verb, std::string_view what) {
-  fail(ErrorKind::bad_argument, verb, "this " + std::string(what) + " was moved into another; use that one.");
+  fail(ErrorKind::invalid_argument, verb, "this " + std::string(what) + " was moved into another; use that one.");
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 // What kind of mistake an Error reports, for programs that react to it; people read what().
 enum class ErrorKind {
   other,
-  uneven,           // a dim is not divisible by the mesh axes that shard it
+  not_divisible,           // a dim is not divisible by the mesh axes that shard it
   duplicate_axis,   // one mesh axis twice in a mesh, or twice in one spec
   unknown_axis,     // a mesh axis or a logical axis that nobody declared
   rank_mismatch,    // a spec has more entries than the array has dims
@@ -18,16 +18,16 @@ enum class ErrorKind {
   shape_mismatch,   // operands whose shapes do not fit together
   dtype_mismatch,   // an element type that the operation does not take
   device_mismatch,  // arrays on different device sets, or a mesh larger than the devices
-  absent,           // an array that a filter took out of its tree
+  missing_array,           // an array that a filter took out of its tree
   no_gradient,      // the loss does not depend on the model that was passed
-  bad_file,         // a file that is missing, malformed or of another content than expected
-  bad_argument,     // a value outside what the function takes
-  vma,              // a value that varies over a mesh axis where it must be equal on all devices
+  invalid_file,         // a file that is missing, malformed or of another content than expected
+  invalid_argument,     // a value outside what the function takes
+  varying_axis,              // a value that varies over a mesh axis where it must be equal on all devices
   size_mismatch,    // a dim of another size than the mesh axes that a collective runs over
   duplicate_pair,   // a permutation in which two devices send to one, or one sends twice
   forbidden,        // a communication that a scope forbids, or that exceeds its budget
   inconsistent,     // what TESSERA_CHECK=1 finds: devices that disagree, a pending sum read as a value
-  not_finite,       // what FiniteCheckScope finds: the first value that is NaN or inf
+  not_finite,       // what DetectNonFinite finds: the first value that is NaN or inf
 };
 
 // Every message reads "[verb] path: given, expected, what to do"; the path is left out where there is none.

@@ -5,7 +5,7 @@
 
 namespace tessera::detail {
 
-// Throws Error (bad_argument) "[verb] this dataset was moved into another; use that one.", if `what` is "dataset".
+// Throws Error (invalid_argument) "[verb] this dataset was moved into another; use that one.", if `what` is "dataset".
 [[noreturn]] void fail_moved(std::string_view verb, std::string_view what);
 
 // *pointer; the Error above if it is null.

@@ -16,7 +16,7 @@ inline std::optional<int64_t>& current_step() {
 }
 }  // namespace detail
 
-// While it lives, what FiniteCheckScope and TESSERA_CHECK_FINITE=1 find is found "in step 12":
+// While it lives, what DetectNonFinite and TESSERA_CHECK_FINITE=1 find is found "in step 12":
 //   for (int64_t step = 1; step <= steps; ++step) {
 //     const StepScope current(step);
 //     ...

@@ -17,7 +17,7 @@ namespace tessera::detail {
 namespace {
 
 c10::Device parsed(const std::string& name) try { return c10::Device(name); } catch (const c10::Error&) {
-  fail(ErrorKind::bad_argument, "make_mesh",
+  fail(ErrorKind::invalid_argument, "make_mesh",
        "device \"{}\" given, which is no device of LibTorch's. Give \"cpu\", \"cuda\" or \"cuda:0\".", name);
 }
 

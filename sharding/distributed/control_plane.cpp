@@ -199,7 +199,7 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
     return fmt::format("not all have come to {} within {:.1f} s, where a thread beside the one that computes waits",
                        here, std::chrono::duration<double>(longest_of(waiting)).count());
   const int64_t mine = standing().verbs;
-  constexpr size_t most_named = 8;  // what is known of more does not fit into a message
+  constexpr size_t max_named = 8;  // what is known of more does not fit into a message
   std::vector<std::string> behind, elsewhere;
   for (const int member : members) {
     const Beat& beat = beats_[member];
@@ -213,7 +213,7 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
   constexpr const char* advice =
       "Where the processes go different ways, give all the same arguments; TESSERA_CHECK=1 on all finds the line";
   if (auto& absent = behind.empty() ? elsewhere : behind; !absent.empty()) {
-    const size_t others = absent.size() - std::min(absent.size(), most_named);
+    const size_t others = absent.size() - std::min(absent.size(), max_named);
     absent.resize(absent.size() - others);
     return fmt::format("{}{}. {}", fmt::join(absent, "; "), others ? fmt::format("; {} more", others) : "", advice);
   }

@@ -27,7 +27,7 @@ at::Tensor& fold_into(at::Tensor& total, const at::Tensor& part, ReduceOp how) {
 
 at::ScalarType fold_type(const at::Tensor& t, ReduceOp how) {
   if (how != ReduceOp::sum || !t.is_floating_point() || t.itemsize() == 8) return t.scalar_type();
-  return t.numel() <= most_small_elements ? at::kDouble : at::kFloat;
+  return t.numel() <= max_small_elements ? at::kDouble : at::kFloat;
 }
 
 at::Tensor folded(const std::vector<at::Tensor>& parts, ReduceOp how, at::ScalarType type) {

@@ -26,7 +26,7 @@ HostWork::HostWork(c10::Device device) : numbers_(at::empty({256}, at::TensorOpt
 at::Tensor HostWork::anew(std::function<double()> number, at::ScalarType dtype) {
   const auto place = static_cast<int64_t>(before_.size());
   if (place == numbers_.numel())
-    fail(ErrorKind::bad_argument, "Captured", "more than {} numbers of the host in a captured step, expected fewer.",
+    fail(ErrorKind::invalid_argument, "GraphedStep", "more than {} numbers of the host in a captured step, expected fewer.",
          numbers_.numel());
   at::Tensor there = numbers_.narrow(0, place, 1).view(dtype).select(0, 0);
   before_.push_back([there, number = std::move(number)]() mutable { there.fill_(number()); });
@@ -53,7 +53,7 @@ bool may_change(const void* object) {
 
 void refuse_in_recording(const char* verb, const char* what) {
   if (recorded)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "{} inside a captured step, whose later calls run without the host. Do it after the call.", what);
 }
 

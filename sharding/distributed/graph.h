@@ -67,7 +67,7 @@ bool is_recording();
 HostWork* host_work();
 // Whether the function that is recorded is given the object that begins here, to change it.
 bool may_change(const void* object);
-// Error (bad_argument): it is recorded what cannot be: "[verb] WHAT inside a captured step, ...".
+// Error (invalid_argument): it is recorded what cannot be: "[verb] WHAT inside a captured step, ...".
 void refuse_in_recording(const char* verb, const char* what);
 
 }  // namespace tessera::detail

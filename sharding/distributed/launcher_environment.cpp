@@ -66,7 +66,7 @@ bool is_there(const Environment& get, const Launcher& launcher) {
 
 int number(const Environment& get, const Launcher& launcher, const char* name) {
   if (const std::optional n = parse_number<int>(value(get, name))) return *n;
-  fail(ErrorKind::bad_argument, "initialize",
+  fail(ErrorKind::invalid_argument, "initialize",
        "{}'s {}=\"{}\", expected a number. Start the program with its launcher, or unset the variable.", launcher.name,
        name, get(name));
 }
@@ -81,7 +81,7 @@ void check_complete(const Environment& get, const Launcher& launcher, const std:
   if (missing.empty()) return;
   for (const char* sign : launcher.signs)
     if (found.empty() && value(get, sign)) found.push_back(fmt::format("{}={}", sign, get(sign)));
-  fail(ErrorKind::bad_argument, "initialize",
+  fail(ErrorKind::invalid_argument, "initialize",
        "{} sets {}; here is {}, and {} {} missing. Start the program with its launcher, set what is missing, or unset "
        "the rest.",
        launcher.name, fmt::join(names, ", "), fmt::join(found, ", "), fmt::join(missing, ", "),
@@ -133,14 +133,14 @@ void derive_address(const Environment& get, const Launcher& launcher, Launch& la
   const char* on_machine = value(get, launcher.on_machine);
   const bool is_one_machine = on_machine && number(get, launcher, launcher.on_machine) == launch.count;
   if (!is_one_machine && !nodes && on_machine)
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "{} says that {} of {} processes are on this machine ({}), and MASTER_ADDR and MASTER_PORT are not set. Set "
          "them to the machine of process 0 and a port that is free there.",
          launcher.name, on_machine, launch.count, launcher.on_machine);
   launch.host = nodes && !is_one_machine ? first_node(nodes) : "127.0.0.1";
   if (launch.host.empty())
     fail(
-        ErrorKind::bad_argument, "initialize",
+        ErrorKind::invalid_argument, "initialize",
         "{}'s list of machines \"{}\" begins with no name. Set MASTER_ADDR and MASTER_PORT to the machine of process 0 "
         "and a port that is free there.",
         launcher.name, nodes);
@@ -155,7 +155,7 @@ Launch said_by(const Environment& get, const Launcher& launcher) {
                 .launcher = launcher.name,
                 .job = job_of(get, launcher)};
   if (launch.count < 1 || launch.count > max_processes || launch.index < 0 || launch.index >= launch.count)
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "{}'s {}={} and {}={}, expected a count from 1 to {} and an index below it. Start the program with its "
          "launcher, or unset both.",
          launcher.name, launcher.index, launch.index, launcher.count, launch.count, max_processes);
@@ -172,7 +172,7 @@ void check_alone(const Environment& get, const Launcher& first) {
   for (const Launcher& other : launchers()) {
     const char* count = value(get, other.count);
     if (&other == &first || !count || std::strcmp(count, "1") == 0 || std::strcmp(other.name, "Slurm") == 0) continue;
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "{}'s {}=1, but {}'s {}={}. Unset the variables of the one that has not started the program.", first.name,
          first.count, other.name, other.count, count);
   }
@@ -195,7 +195,7 @@ void read_address(const Environment& get, Launch& launch) {
   const char* port = value(get, "MASTER_PORT");
   if (!host && !port) return;
   if (!host || !port)
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "{} is set, and {} is missing. Set both, to where process 0 can be reached, or unset both.",
          host ? "MASTER_ADDR" : "MASTER_PORT", host ? "MASTER_PORT" : "MASTER_ADDR");
   parse_address("MASTER_PORT", fmt::format("{}:{}", host, port), launch);
@@ -204,7 +204,7 @@ void read_address(const Environment& get, Launch& launch) {
   launch.is_agents_store = agent && std::strcmp(agent, "True") == 0;
   if (attempt && !parse_number<int>(attempt))
     fail(
-        ErrorKind::bad_argument, "initialize",
+        ErrorKind::invalid_argument, "initialize",
         "TORCHELASTIC_RESTART_COUNT=\"{}\", expected a number. Start the program with torchrun, or unset the variable.",
         attempt);
   launch.attempt = attempt ? attempt : "0";
@@ -216,7 +216,7 @@ void parse_address(const char* what, const std::string& text, Launch& launch) {
   const std::string port = text.substr(std::min(colon + 1, text.size()));
   launch.port = parse_number<int>(port).value_or(0);
   if (launch.port < 1 || launch.port > 65535 || launch.host.empty())
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "{}=\"{}\", expected a number from 1 to 65535{}. Set it to a port that is free on the machine of process 0.",
          what, std::strcmp(what, "MASTER_PORT") == 0 ? port : text,
          std::strcmp(what, "MASTER_PORT") == 0 ? "" : " behind a host and a colon");

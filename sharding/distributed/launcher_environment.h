@@ -22,15 +22,15 @@ struct Launch {
   std::string job = {};  // the same in all processes of a run, another in other runs; empty if no variable names it
 };
 
-// What the first launcher says that has a variable in the environment. Errors (bad_argument): a set of variables that
+// What the first launcher says that has a variable in the environment. Errors (invalid_argument): a set of variables that
 // is partial or contradicts itself (the message names what is missing); several machines and no address to meet at.
 Launch launch_of(const Environment& get);
 
-// Reads MASTER_ADDR, MASTER_PORT and who keeps the store there into `launch`. Errors (bad_argument): one of the two
+// Reads MASTER_ADDR, MASTER_PORT and who keeps the store there into `launch`. Errors (invalid_argument): one of the two
 // without the other, a port that is not a number from 1 to 65535.
 void read_address(const Environment& get, Launch& launch);
 
-// Reads "node1:29500" into `launch`. Error (bad_argument), which begins with `what`, if `text` is no such address.
+// Reads "node1:29500" into `launch`. Error (invalid_argument), which begins with `what`, if `text` is no such address.
 void parse_address(const char* what, const std::string& text, Launch& launch);
 
 }  // namespace tessera::detail

@@ -18,7 +18,7 @@ enum class ReduceOp : uint8_t { sum, max, min, product };
 
 // Sums of at most so many elements (losses, norms) are added in double, so that they are rounded once; beside a
 // collective the time for that does not count.
-inline constexpr int64_t most_small_elements = 4096;
+inline constexpr int64_t max_small_elements = 4096;
 
 // What an Error says of a wait that fails: [operation] file:line: mesh axis "data": process 2 ...
 struct Waiting {

@@ -137,7 +137,7 @@ std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address)
       try {
         *device = Gloo::createDeviceForInterface(interface);
       } catch (const std::exception&) {
-        fail(ErrorKind::bad_argument, "initialize",
+        fail(ErrorKind::invalid_argument, "initialize",
              "GLOO_SOCKET_IFNAME=\"{}\", which is no interface of this machine that is up and has an address. Name "
              "one, or unset it.",
              interface);
@@ -163,7 +163,7 @@ class GlooGroup : public ProcessGroup {
     const auto place = std::find(processes.begin(), processes.end(), world.index);
     index_ = static_cast<int>(place - processes.begin());
     if (place == processes.end())
-      fail(ErrorKind::bad_argument, "process_group", "process {} is not among those of its group.", world.index);
+      fail(ErrorKind::invalid_argument, "process_group", "process {} is not among those of its group.", world.index);
     std::vector<int> machines;
     for (const int process : processes) machines.push_back(world.machines[process]);
     stages_ = two_stages(machines, index_);
@@ -295,7 +295,7 @@ class GlooGroup : public ProcessGroup {
     if (control_) control_->check_here(waiting);
     for (const at::Tensor& t : tensors)
       if (!t.is_contiguous())
-        fail(ErrorKind::bad_argument, "ProcessGroup", "a tensor is not contiguous in its memory. Copy it first.");
+        fail(ErrorKind::invalid_argument, "ProcessGroup", "a tensor is not contiguous in its memory. Copy it first.");
   }
 
   // Null where it is done at once.

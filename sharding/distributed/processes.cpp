@@ -62,21 +62,21 @@ bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
 // `given` as `option`, else what the environment says, else `fallback`.
 Duration timeout_of(const char* option, std::optional<Duration> given, const char* variable, Duration fallback) {
   if (given && !is_timeout(seconds(*given)))
-    fail(ErrorKind::bad_argument, "initialize", "{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.",
+    fail(ErrorKind::invalid_argument, "initialize", "{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.",
          option, given->count(), seconds(fallback));
   if (given) return *given;
   const char* text = environment(variable);
   if (!text || !*text) return fallback;
   const std::optional said = detail::parse_number<double>(text);
   if (!said || !is_timeout(*said))
-    fail(ErrorKind::bad_argument, "initialize", "{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.",
+    fail(ErrorKind::invalid_argument, "initialize", "{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.",
          variable, text, seconds(fallback));
   return Duration(static_cast<int64_t>(*said * 1000));
 }
 
 detail::Launch launch_of(const ProcessesOptions& options) {
   if (options.index.has_value() != options.count.has_value())
-    fail(ErrorKind::bad_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
+    fail(ErrorKind::invalid_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
   detail::Launch launch;
   if (options.index) {
     launch = {.index = *options.index, .count = *options.count};
@@ -86,11 +86,11 @@ detail::Launch launch_of(const ProcessesOptions& options) {
   }
   if (!options.address.empty()) parse_address("address", options.address, launch);
   if (launch.count < 1 || launch.count > detail::max_processes || launch.index < 0 || launch.index >= launch.count)
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "process {} of {}, expected a count from 1 to {} and an index below it.", launch.index, launch.count,
          detail::max_processes);
   if (launch.count > 1 && launch.host.empty())
-    fail(ErrorKind::bad_argument, "initialize",
+    fail(ErrorKind::invalid_argument, "initialize",
          "this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
          "MASTER_PORT.",
          launch.index, launch.count);
@@ -282,7 +282,7 @@ class Meeting {
   int64_t number_of_run(const detail::Store& all) const {
     const int64_t number = all.add(fmt::format("{}taken/{}", folder_, launch_.index), 1);
     if (number > 1 && !all.has(fmt::format("{}ended/{}", folder_, number - 1)))
-      fail(ErrorKind::bad_argument, "initialize",
+      fail(ErrorKind::invalid_argument, "initialize",
            "another process has come to {}:{} as process {} before this one. Give each its own RANK, and each run its "
            "own MASTER_PORT.",
            launch_.host, launch_.port, launch_.index);
@@ -387,7 +387,7 @@ const detail::World& detail::world() {
 
 void initialize(ProcessesOptions options) {
   const std::lock_guard lock(state().joining);
-  if (state().initialized) fail(ErrorKind::bad_argument, "initialize", "called twice. Call it once, first of all.");
+  if (state().initialized) fail(ErrorKind::invalid_argument, "initialize", "called twice. Call it once, first of all.");
   detail::Launch launch = launch_of(options);
   const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
   const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);

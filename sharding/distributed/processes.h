@@ -40,7 +40,7 @@ struct ProcessesOptions {
 // The processes meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on
 // this machine, at a port derived from the launcher's job. They are separated from other runs by TESSERA_RUN_TOKEN,
 // else by the launcher's job (docs/processes.md has more, under "Security"). If nothing is set, the program has one
-// process and no group. Errors: bad_argument, if a set is partial or contradicts itself (the message names what is
+// process and no group. Errors: invalid_argument, if a set is partial or contradicts itself (the message names what is
 // missing); inconsistent, if other processes were told another count, have another token, or other values of
 // TESSERA_CHECK, TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS; other, "[initialize] ..." with the processes that
 // have not arrived within start_timeout.

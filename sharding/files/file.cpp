@@ -46,11 +46,11 @@ std::string_view advice(int error) {
 }
 
 [[noreturn]] void refuse_path(const std::filesystem::path& path, std::string_view what, int error, const char* verb) {
-  fail(ErrorKind::bad_file, verb, "{}: {} ({}). {}", path.string(), what, std::strerror(error), advice(error));
+  fail(ErrorKind::invalid_file, verb, "{}: {} ({}). {}", path.string(), what, std::strerror(error), advice(error));
 }
 
 [[noreturn]] void refuse_to_replace(const std::filesystem::path& path, const char* verb) {
-  fail(ErrorKind::bad_file, verb, "{}: this is not a regular file, and a file cannot replace it. Check the path.",
+  fail(ErrorKind::invalid_file, verb, "{}: this is not a regular file, and a file cannot replace it. Check the path.",
        path.string());
 }
 
@@ -99,7 +99,7 @@ File File::lock(const std::filesystem::path& path, const char* verb) {
   File file = writable(path, O_CREAT, verb);
   if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) return file;
   if (errno == EWOULDBLOCK)
-    fail(ErrorKind::bad_file, verb,
+    fail(ErrorKind::invalid_file, verb,
          "{}: another run saves here. Give each run a folder of its own, or wait for the other to end.",
          path.parent_path().string());
   refuse_path(path, "it cannot be locked", errno, verb);
@@ -135,7 +135,7 @@ void File::read_at(std::span<std::byte> bytes, int64_t offset) const {
     const ssize_t n = again([&] { return ::pread(fd_, bytes.data(), bytes.size(), offset); });
     if (n < 0) refuse("it cannot be read", errno);
     if (n == 0)
-      fail(ErrorKind::bad_file, verb_,
+      fail(ErrorKind::invalid_file, verb_,
            "{}: it ends at byte {}, {} more were expected. Was it cut off or replaced meanwhile?", path_.string(),
            offset, bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -177,10 +177,10 @@ void File::sync() const {
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most) {
   const File file = File::open(path, verb);
   if (!file.is_regular())
-    fail(ErrorKind::bad_file, verb, "{}: this is not a regular file. Check the path.", path.string());
+    fail(ErrorKind::invalid_file, verb, "{}: this is not a regular file. Check the path.", path.string());
   const int64_t size = file.size();
   if (size > most)
-    fail(ErrorKind::bad_file, verb, "{}: {} bytes, expected at most {}. Is it the right file?", path.string(), size,
+    fail(ErrorKind::invalid_file, verb, "{}: {} bytes, expected at most {}. Is it the right file?", path.string(), size,
          most);
   std::string text(static_cast<size_t>(size), '\0');
   file.read_at(std::as_writable_bytes(std::span(text)), 0);
@@ -210,7 +210,7 @@ void remove_all(const std::filesystem::path& path, const char* verb) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
   if (error)
-    fail(ErrorKind::bad_file, verb, "{}: it cannot be removed ({}). Remove it by hand.", path.string(),
+    fail(ErrorKind::invalid_file, verb, "{}: it cannot be removed ({}). Remove it by hand.", path.string(),
          error.message());
 }
 

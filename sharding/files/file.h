@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Every failure is an Error (bad_file) "[verb] path: what the system says. What to do"; `verb` says who wants the file.
+// Every failure is an Error (invalid_file) "[verb] path: what the system says. What to do"; `verb` says who wants the file.
 // Only try_open and map leave the words to their caller.
 class File {
  public:
@@ -64,7 +64,7 @@ class File {
   const char* verb_ = "";
 };
 
-// The file's whole text. Error (bad_file) if it is missing, not a regular file, or larger than `most` bytes: by default
+// The file's whole text. Error (invalid_file) if it is missing, not a regular file, or larger than `most` bytes: by default
 // 64 MiB, several times the largest manifest in use.
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 26);
 
@@ -82,10 +82,10 @@ void remove_all(const std::filesystem::path& path, const char* verb);
 bool is_there(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 
-// The names in a folder, without . and .., in any order. An Error (bad_file) if it cannot be listed to its end.
+// The names in a folder, without . and .., in any order. An Error (invalid_file) if it cannot be listed to its end.
 std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb);
 
-// Error (bad_file) if this process may not create files in the folder.
+// Error (invalid_file) if this process may not create files in the folder.
 void check_writable_folder(const std::filesystem::path& folder, const char* verb);
 
 // Waits until the names in the folder are on the disk.

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The value of a JSON text (RFC 8259, UTF-8). Errors (bad_file) read "[verb] name: line 3, column 7: ...": malformed
+// The value of a JSON text (RFC 8259, UTF-8). Errors (invalid_file) read "[verb] name: line 3, column 7: ...": malformed
 // JSON, anything but white space after the value, more than 32 levels, and a key twice in one object, which most
 // readers resolve silently and each in its own way. Numbers with a fraction are rounded correctly; integers are int64,
 // above that uint64, above that double.
@@ -16,7 +16,7 @@ namespace tessera {
 boost::json::value parse_json(std::string_view text, std::string_view verb, std::string_view name,
                               bool allow_nan = false);
 
-// The same for a file. One that is missing or cannot be read is an Error (bad_file) too.
+// The same for a file. One that is missing or cannot be read is an Error (invalid_file) too.
 boost::json::value parse_json_file(const std::filesystem::path& path);
 
 }  // namespace tessera

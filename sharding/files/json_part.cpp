@@ -43,7 +43,7 @@ std::string JsonPart::place() const {
 }
 
 void JsonPart::refuse(const std::string& what) const {
-  fail(ErrorKind::bad_file, file_->verb, "{}: {}{}", place(), what, file_->advice);
+  fail(ErrorKind::invalid_file, file_->verb, "{}: {}{}", place(), what, file_->advice);
 }
 
 void JsonPart::refuse_type(std::string_view expected) const {

@@ -28,10 +28,10 @@ class JsonPart {
   std::string place() const;
   bool is_null() const { return value.is_null(); }
   // `has`: whether an object has the key with a value other than null. `names`: with any value.
-  // Error (bad_file): this is neither an object nor null.
+  // Error (invalid_file): this is neither an object nor null.
   bool has(std::string_view key) const;
   bool names(std::string_view key) const;
-  // Errors (bad_file): it is missing, or of another type. With an `otherwise`, one that is missing or null is that.
+  // Errors (invalid_file): it is missing, or of another type. With an `otherwise`, one that is missing or null is that.
   // at_or_null keeps `key` where it is missing.
   JsonPart at(std::string_view key) const;
   JsonPart at_or_null(std::string_view key) const;

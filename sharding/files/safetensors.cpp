@@ -27,12 +27,12 @@ namespace {
 namespace json = boost::json;
 using detail::JsonPart;
 using detail::length_bytes;
-using detail::most_header_bytes;
+using detail::max_header_bytes;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are read as they lie in memory");
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
-  fail(ErrorKind::bad_file, "safetensors", "{}: {}", path.string(), message);
+  fail(ErrorKind::invalid_file, "safetensors", "{}: {}", path.string(), message);
 }
 
 // --- the header ---
@@ -75,8 +75,8 @@ std::string header_of(const std::filesystem::path& path, std::span<const std::by
     refuse_start(fmt::format("the file has {} bytes, expected 8 for the header's length", file.size()));
   uint64_t length = 0;
   std::memcpy(&length, file.data(), length_bytes);
-  if (length > most_header_bytes)
-    refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, most_header_bytes));
+  if (length > max_header_bytes)
+    refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, max_header_bytes));
   if (length > file.size() - length_bytes)
     refuse_start(
         fmt::format("the header's length is {}, but only {} bytes follow", length, file.size() - length_bytes));

@@ -40,7 +40,7 @@ struct TensorInfo {
 // sizes cannot be checked. The bytes of a BOOL are not looked at: whoever reads them must expect more than 0 and 1.
 class SafetensorsFile {
  public:
-  // Every malformed file is an Error (bad_file) "[safetensors] path: given, expected, what to do": one that is missing,
+  // Every malformed file is an Error (invalid_file) "[safetensors] path: given, expected, what to do": one that is missing,
   // not a regular file or too short; a header longer than 100 MB or than the file, that is not JSON starting with '{',
   // or that names a tensor twice, or by more than 4 KiB; an unknown type; a shape or an offset that is not a whole
   // number from 0 on; more than 64 dimensions; sizes that overflow or differ from shape times item size; bytes of the
@@ -56,7 +56,7 @@ class SafetensorsFile {
 
   bool contains(std::string_view name) const;
 
-  // Error (bad_file) if the file has no such tensor; the same for bytes(), array() and read().
+  // Error (invalid_file) if the file has no such tensor; the same for bytes(), array() and read().
   const TensorInfo& info(std::string_view name) const;
 
   // The values, valid as long as a copy of this handle lives. They may begin at any address, since writers need not
@@ -64,7 +64,7 @@ class SafetensorsFile {
   // shorter in the meantime ends this one with a bus error, as with every mapped file.
   std::span<const std::byte> bytes(std::string_view name) const;
 
-  // Error (bad_file) if the tensor is a BOOL, and one of these bytes of it is other than 0 and 1.
+  // Error (invalid_file) if the tensor is a BOOL, and one of these bytes of it is other than 0 and 1.
   void check_values(std::string_view name, std::span<const std::byte> values) const;
 
   // The tensor as an array on no mesh; its values are copied. Errors: those of check_values.

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 using detail::length_bytes;
-using detail::most_header_bytes;
+using detail::max_header_bytes;
 
 constexpr size_t alignment = 256;
 
@@ -37,28 +37,28 @@ void check_tensors(const std::vector<TensorEntry>& tensors) {
   for (const TensorEntry& tensor : tensors) names.push_back(tensor.name);
   for (const auto& [name, dtype, shape] : tensors)
     if (shape.size() > detail::JsonPart::max_dims)
-      fail(ErrorKind::bad_argument, "safetensors", "{}: {} dimensions, expected at most {}. Reshape it.", name,
+      fail(ErrorKind::invalid_argument, "safetensors", "{}: {} dimensions, expected at most {}. Reshape it.", name,
            shape.size(), detail::JsonPart::max_dims);
   for (const std::string_view name : names)
     if (name.size() > detail::max_name_bytes)
-      fail(ErrorKind::bad_argument, "safetensors", "a name of {} bytes, \"{}...\", expected at most {}. Shorten it.",
+      fail(ErrorKind::invalid_argument, "safetensors", "a name of {} bytes, \"{}...\", expected at most {}. Shorten it.",
            name.size(), name.substr(0, 60), detail::max_name_bytes);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    fail(ErrorKind::bad_argument, "safetensors", "two tensors are called \"{}\". Give each a name of its own.", *twice);
+    fail(ErrorKind::invalid_argument, "safetensors", "two tensors are called \"{}\". Give each a name of its own.", *twice);
   if (std::binary_search(names.begin(), names.end(), "__metadata__"))
-    fail(ErrorKind::bad_argument, "safetensors",
+    fail(ErrorKind::invalid_argument, "safetensors",
          "no tensor can be called \"__metadata__\", which the format reserves.");
 }
 
 std::string framed(std::string header) {
   const size_t used = length_bytes + header.size();
   header.append((alignment - used % alignment) % alignment, ' ');
-  if (header.size() > most_header_bytes)
-    fail(ErrorKind::bad_argument, "safetensors",
+  if (header.size() > max_header_bytes)
+    fail(ErrorKind::invalid_argument, "safetensors",
          "a header of {} bytes, the format allows {}. Write the tensors to several files.", header.size(),
-         most_header_bytes);
+         max_header_bytes);
   const uint64_t length = header.size();
   std::string bytes(length_bytes, '\0');
   std::memcpy(bytes.data(), &length, length_bytes);
@@ -77,7 +77,7 @@ std::optional<int64_t> detail::byte_count(DType dtype, const Shape& shape) {
 
 int64_t TensorEntry::bytes() const {
   if (const auto size = detail::byte_count(dtype, shape)) return *size;
-  fail(ErrorKind::bad_argument, "safetensors", "{}: the shape {} has more than 2^63 - 1 bytes.", name,
+  fail(ErrorKind::invalid_argument, "safetensors", "{}: the shape {} has more than 2^63 - 1 bytes.", name,
        to_string(shape));
 }
 
@@ -112,7 +112,7 @@ void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan&
       const TensorEntry& tensor = plan.tensors()[i];
       const std::span<const std::byte> bytes = bytes_of(tensor);
       if (static_cast<int64_t>(bytes.size()) != tensor.bytes())
-        fail(ErrorKind::bad_argument, "safetensors", "{}: {} bytes given for {} {}, expected {}.", tensor.name,
+        fail(ErrorKind::invalid_argument, "safetensors", "{}: {} bytes given for {} {}, expected {}.", tensor.name,
              bytes.size(), name_of(tensor.dtype), to_string(tensor.shape), tensor.bytes());
       file.write_at(bytes, plan.offset(i));
     }

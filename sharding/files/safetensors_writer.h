@@ -21,7 +21,7 @@ namespace detail {
 
 // A file begins with the length of its header, a uint64; of the header the format allows 100 MB.
 constexpr size_t length_bytes = 8;
-constexpr uint64_t most_header_bytes = 100'000'000;
+constexpr uint64_t max_header_bytes = 100'000'000;
 // The longest name of a tensor that is written or read: names of models have some 60 bytes.
 constexpr size_t max_name_bytes = 4096;
 
@@ -42,13 +42,13 @@ struct TensorEntry {
   DType dtype = DType::float32;
   Shape shape;
 
-  int64_t bytes() const;  // Error (bad_argument) where they are more than 2^63 - 1
+  int64_t bytes() const;  // Error (invalid_argument) where they are more than 2^63 - 1
 };
 
 // The layout of one safetensors file. It depends on the names, types and shapes alone: tensors with larger items come
 // first, those of one item size by name, without gaps; the header is padded with spaces so that the data begins at a
 // multiple of 256.
-// Errors (bad_argument): a name twice, the name "__metadata__", a name of more than 4 KiB, more than 64 dimensions, a
+// Errors (invalid_argument): a name twice, the name "__metadata__", a name of more than 4 KiB, more than 64 dimensions, a
 // header of more than 100 MB.
 class SafetensorsPlan {
  public:
@@ -71,7 +71,7 @@ class SafetensorsPlan {
 
 // Writes a whole file as path.partial and renames it, so that a reader finds the old file or the new one. `bytes_of` is
 // called once for each tensor, in order; what it returns need only be valid until the next call.
-// Errors (bad_file): the file cannot be written; (bad_argument): not as many bytes as the entry says.
+// Errors (invalid_file): the file cannot be written; (invalid_argument): not as many bytes as the entry says.
 void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
                        const std::function<std::span<const std::byte>(const TensorEntry&)>& bytes_of);
 

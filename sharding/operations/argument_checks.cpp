@@ -24,7 +24,7 @@ Dims consecutive_dims(int n, int first) {
 int checked_dim(const char* verb, const Array& x, int dim) {
   const int n = x.ndim();
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          n ? fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1)
            : fmt::format("dim {} of {}, which has no dims.", dim, x.type_string()));
   return dim < 0 ? dim + n : dim;
@@ -86,7 +86,7 @@ int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest,
   if (index.numel() == 0 || index.is_meta()) return 0;
   const auto [first, last] = bounds_of(index);
   if (first < lowest || last >= size)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          size ? fmt::format("indices from {} to {} given, expected {} to {}.", first, last, lowest, size - 1)
               : fmt::format("indices from {} to {} given for a dim without elements.", first, last));
   return first;

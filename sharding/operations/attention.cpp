@@ -244,9 +244,9 @@ void check_heads(const Array& query, const Array& key, const Array& value) {
 void check_options(const AttentionOptions& options) {
   constexpr int64_t most = int64_t{1} << 60;  // sums of places stay integers
   if (options.offset < 0)
-    fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
+    fail(ErrorKind::invalid_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
   if (options.offset > most)
-    fail(ErrorKind::bad_argument, "dot_product_attention", "offset {}, expected {} at most.", options.offset, most);
+    fail(ErrorKind::invalid_argument, "dot_product_attention", "offset {}, expected {} at most.", options.offset, most);
   check_window_and_softcap("dot_product_attention", options.window, options.softcap);
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
 }
@@ -272,9 +272,9 @@ void detail::check_mask_and_bias(const char* verb, const Array& mask, const Arra
 }
 
 void detail::check_window_and_softcap(const char* verb, int64_t window, double softcap) {
-  if (window < 0) fail(ErrorKind::bad_argument, verb, "window {}, expected 1 or more, or 0 for all keys.", window);
+  if (window < 0) fail(ErrorKind::invalid_argument, verb, "window {}, expected 1 or more, or 0 for all keys.", window);
   if (!(softcap >= 0) || std::isinf(softcap))
-    fail(ErrorKind::bad_argument, verb, "softcap {}, expected a finite one above 0, or 0 for none.", softcap);
+    fail(ErrorKind::invalid_argument, verb, "softcap {}, expected a finite one above 0, or 0 for none.", softcap);
 }
 
 namespace {
@@ -303,7 +303,7 @@ ContextParallelism chosen(const Array& query, const Array& key, const Array& val
   if (query.size() == 0 || key.size() == 0) return ContextParallelism::exchange;  // nothing would go round
   if (options.context == ContextParallelism::automatic) return cheapest(query, key, value, options);
   if (options.context == ContextParallelism::ring && !fits_a_ring(query, key, options))
-    fail(ErrorKind::bad_argument, "dot_product_attention",
+    fail(ErrorKind::invalid_argument, "dot_product_attention",
          "a ring for {} and {} from position {}{}, expected query and key of one sequence from position 0 on, without "
          "bias and mask. Give segment_ids, or take ContextParallelism::gather.",
          query.type_string(), key.type_string(), options.offset,

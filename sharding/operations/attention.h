@@ -34,7 +34,7 @@ struct AttentionOptions {
 // (Riviere et al., 2024). It needs memory for all logits, and so does a bias of a wider type than the query's, which is
 // added as it is (a float32 bias beside bfloat16). Batch and heads may be sharded; if heads are sharded over more
 // devices than there are kv heads, each holds all kv heads. A sharded sequence stays so as `context` says; a ring takes
-// query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (bad_argument).
+// query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (invalid_argument).
 Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options = {});
 
 }  // namespace tessera

@@ -189,7 +189,7 @@ Convolution convolution(const Array& x, const Array& rhs, const std::vector<int6
   c.holes = given_or_ones(conv_op.name, "rhs_dilation", options.rhs_dilation, spatial);
   const bool plain = c.spread == Sizes(spatial, 1);
   if (!padding.name().empty() && padding.name() != "VALID" && !plain)
-    fail(ErrorKind::bad_argument, conv_op.name, "padding by name with lhs_dilation, expected pairs.");
+    fail(ErrorKind::invalid_argument, conv_op.name, "padding by name with lhs_dilation, expected pairs.");
   c.out_order = inverse(orders.out);
   c.windows = conv_windows(x, rhs, c, strides, padding);
   if (plain) cut_like(*x.impl()->type, at::IntArrayRef(orders.lhs).slice(2), rhs.impl()->type->sharded, c.windows);

@@ -62,7 +62,7 @@ Array full_like(const Array& x, double value, const CreationOptions& options) {
     like.out_sharding = NamedSharding(sharding.mesh(), PartitionSpec(sharding.spec().entries()));
   }
   Array result = full(x.shape(), value, like);
-  result.impl()->layout = x.impl()->layout;
+  result.impl()->mesh_rules = x.impl()->mesh_rules;
   return result;
 }
 Array zeros_like(const Array& x, const CreationOptions& options) { return full_like(x, 0, options); }
@@ -104,14 +104,14 @@ uint64_t whole_count(int64_t start, int64_t stop, int64_t step) {
 Array arange(Number stop, const CreationOptions& options) { return arange(0, stop, 1, options); }
 
 Array arange(Number start, Number stop, Number step, const CreationOptions& options) {
-  if (step.floating == 0) fail(ErrorKind::bad_argument, "arange", "a step of 0 given, expected another number.");
+  if (step.floating == 0) fail(ErrorKind::invalid_argument, "arange", "a step of 0 given, expected another number.");
   const auto whole = [](const Number& n) { return n.kind != Number::Kind::floating; };
   const bool integers = whole(start) && whole(stop) && whole(step);
   const double count = integers ? static_cast<double>(whole_count(start.integer, stop.integer, step.integer))
                                 : std::ceil((stop.floating - start.floating) / step.floating);
   constexpr double most = 0x1p59;  // of 8 bytes each
   if (!(count < most))
-    fail(ErrorKind::bad_argument, "arange",
+    fail(ErrorKind::invalid_argument, "arange",
          "{} to {} in steps of {} given, expected a finite number of elements below 2^59.", text_of(start),
          text_of(stop), text_of(step));
   const Shape shape{static_cast<int64_t>(std::max(count, 0.0))};
@@ -128,7 +128,7 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
 }
 
 Array linspace(double start, double stop, int64_t count, const LinspaceOptions& options) {
-  if (count < 0) fail(ErrorKind::bad_argument, "linspace", "{} numbers given, expected 0 or more.", count);
+  if (count < 0) fail(ErrorKind::invalid_argument, "linspace", "{} numbers given, expected 0 or more.", count);
   const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? count - 1 : count, 1));
   const DType dtype = options.dtype.value_or(float32);
   const double last = static_cast<double>(std::max<int64_t>(count - 1, 0)) / steps;
@@ -143,7 +143,7 @@ Array linspace(double start, double stop, int64_t count, const LinspaceOptions& 
 Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding) {
   const int n = static_cast<int>(shape.size());
   if (dim < 0 || dim >= n)
-    fail(ErrorKind::bad_argument, "broadcasted_iota",
+    fail(ErrorKind::invalid_argument, "broadcasted_iota",
          n ? fmt::format("dim {} of the shape {}, expected 0 to {}.", dim, to_string(shape), n - 1)
            : fmt::format("dim {} of the shape (), which has no dims.", dim));
   return from_blocks("broadcasted_iota", shape, dtype, out_sharding, [&](const IndexRanges& block) {

@@ -9,7 +9,7 @@ namespace tessera {
 
 // Names and values are those of jax.numpy. Without a sharding the result is not placed; with one, each device makes its
 // own block only. The default element type is float32; int32 for arange of whole numbers; x's for the *_like functions.
-// (zeros(shape, dtype), ones and full are in array.h.) Error (bad_argument) of full: a value that the type cannot hold,
+// (zeros(shape, dtype), ones and full are in array.h.) Error (invalid_argument) of full: a value that the type cannot hold,
 // such as a fraction for integers.
 struct CreationOptions {
   std::optional<DType> dtype = std::nullopt;
@@ -25,7 +25,7 @@ Array zeros_like(const Array& x, const CreationOptions& options = {});
 Array ones_like(const Array& x, const CreationOptions& options = {});
 Array full_like(const Array& x, double value, const CreationOptions& options = {});
 
-// start, start + step, ... before stop. Error (bad_argument): a step of 0.
+// start, start + step, ... before stop. Error (invalid_argument): a step of 0.
 Array arange(Number stop, const CreationOptions& options = {});
 Array arange(Number start, Number stop, Number step = 1, const CreationOptions& options = {});
 

@@ -18,7 +18,7 @@ namespace {
 // What the library's own rules may say, but no rule of a program's function of local tensors.
 void check_definition(const std::string& name, const std::string& text, const ShardingRule& rule) {
   const auto wrong = [&](const std::string& why) {
-    fail(ErrorKind::bad_argument, "define_operation", "{}: the rule \"{}\": {}.", name, text, why);
+    fail(ErrorKind::invalid_argument, "define_operation", "{}: the rule \"{}\": {}.", name, text, why);
   };
   if (rule.out.size() > 1) wrong("it has two results, expected one");
   for (const std::vector<RuleDims>* terms : {&rule.in, &rule.out})

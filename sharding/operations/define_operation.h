@@ -88,7 +88,7 @@ class DefinedOperation {
 //   {
 //     return x + at::arange(w.offset("t"), w.offset("t") + x.size(1), x.options());
 //   });
-// Include <ATen/ATen.h> where the function is written. Errors: a rule that cannot be read (bad_argument, at the
+// Include <ATen/ATen.h> where the function is written. Errors: a rule that cannot be read (invalid_argument, at the
 // definition), and those of all operations.
 template <class Fn>
 auto define_operation(const std::string& name, const std::string& rule, Fn fn, DefineOptions options = {}) {

@@ -52,7 +52,7 @@ class EquationReader {
 
  private:
   [[noreturn]] void malformed(const std::string& why) const {
-    fail(ErrorKind::bad_argument, "einsum", "\"{}\": {}.", text_, why);
+    fail(ErrorKind::invalid_argument, "einsum", "\"{}\": {}.", text_, why);
   }
 
   // A character for each dim or ellipsis.
@@ -293,7 +293,7 @@ Array product(std::string_view equation, const Array& a, const Array& b, std::so
 
 Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options,
              std::source_location where) {
-  if (operands.empty()) fail(ErrorKind::bad_argument, "einsum", "\"{}\": no operands given.", equation);
+  if (operands.empty()) fail(ErrorKind::invalid_argument, "einsum", "\"{}\": no operands given.", equation);
   if (operands.size() == 2)
     return placed_result(product(equation, operands[0], operands[1], where), options, "einsum", where);
   std::vector<Array> rest = operands;

@@ -42,18 +42,18 @@ const Operation rounding_op{"astype", "*", nonlinear, Padded::kept};
 
 namespace {
 
-Array sum_of(const Elementwise& row, const Term& a, const Term& b, Local2 local) {
+Array sum_of(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b, Local2 local) {
   const bool number = a.is_number() || b.is_number();
   return binary(number ? Elementwise{add_scalar_op, row.domain} : row, a, b, local);
 }
 
 }  // namespace
 
-Array operator+(Term a, Term b) {
+Array operator+(ArrayOrNumber a, ArrayOrNumber b) {
   return sum_of({add_op, Domain::any}, a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::add(x, y); });
 }
 
-Array operator-(Term a, Term b) {
+Array operator-(ArrayOrNumber a, ArrayOrNumber b) {
   return sum_of({sub_op, Domain::no_booleans}, a, b,
                 [](const at::Tensor& x, const at::Tensor& y) { return at::sub(x, y); });
 }
@@ -70,13 +70,13 @@ using LocalScale = at::Tensor (*)(const at::Tensor&, const at::Scalar&);
 at::Tensor multiplied_by(const at::Tensor& x, const at::Scalar& number) { return at::mul(x, number); }
 at::Tensor divided_by(const at::Tensor& x, const at::Scalar& number) { return at::div(x, number); }
 
-Array scaled_array(const Term& x, double number, LocalScale local) {
+Array scaled_array(const ArrayOrNumber& x, double number, LocalScale local) {
   return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
                           [number, local](Locals t, const BlockContext&) { return local(t[0], number); });
 }
 
 // A pending sum times infinity is no sum of its parts times infinity.
-Array times(const Term& x, const Number& number) {
+Array times(const ArrayOrNumber& x, const Number& number) {
   if (!std::isfinite(number.floating)) return binary({scale_without_end_op, Domain::any}, x, number, multiplied);
   const ArrayImpl* given = x.array().impl().get();
   if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, multiplied);
@@ -86,13 +86,13 @@ Array times(const Term& x, const Number& number) {
 
 }  // namespace
 
-Array operator*(Term a, Term b) {
+Array operator*(ArrayOrNumber a, ArrayOrNumber b) {
   if (a.is_number() != b.is_number()) return a.is_number() ? times(b, a.number()) : times(a, b.number());
   return binary({mul_op, Domain::any}, a, b, multiplied);
 }
 
 // A pending sum divided by 0 is no sum of its parts divided by 0.
-Array operator/(Term a, Term b) {
+Array operator/(ArrayOrNumber a, ArrayOrNumber b) {
   if (b.is_number() && b.number().floating != 0 && !a.is_number() && a.array().impl() &&
       is_floating(a.array().impl()->type->dtype))
     return scaled_array(a, b.number().floating, divided_by);
@@ -126,7 +126,7 @@ at::Tensor checked_exponents(const at::Tensor& y) {
   if (!y.is_cpu()) return checked_later("power", y, 0, INT64_MAX, at::kLong, "exponents").to(y.scalar_type());
   const auto least = y.min().item<int64_t>();
   if (least < 0)
-    fail(ErrorKind::bad_argument, "power",
+    fail(ErrorKind::invalid_argument, "power",
          "an exponent of {} given for integers, expected 0 or more. Convert an operand to a floating type by astype.",
          least);
   return y;
@@ -134,7 +134,7 @@ at::Tensor checked_exponents(const at::Tensor& y) {
 
 }  // namespace
 
-Array power(Term a, Term b) {
+Array power(ArrayOrNumber a, ArrayOrNumber b) {
   const Elementwise row{power_op, Domain::counting};
   if (a.is_number() == b.is_number())
     return binary(row, a, b,
@@ -154,7 +154,7 @@ Array power(Term a, Term b) {
   namespace {                                                                                                      \
   const Operation label##_op{#label, "*", nonlinear, padded};                                                      \
   }                                                                                                                \
-  Array name(Term a, Term b) {                                                                                     \
+  Array name(ArrayOrNumber a, ArrayOrNumber b) {                                                                                     \
     return binary({label##_op, domain, out}, a, b, [](const at::Tensor& x, const at::Tensor& y) { return call; }); \
   }
 
@@ -195,7 +195,7 @@ at::Tensor clipped(const at::Tensor& t, const Number& min, const Number& max) {
 
 }  // namespace
 
-Array clip(Operand x, Term min, Term max) {
+Array clip(Operand x, ArrayOrNumber min, ArrayOrNumber max) {
   if (!min.is_number() || !max.is_number()) return minimum(maximum(x, min), max);
   const Elementwise row{clip_op, Domain::any};
   const DType dtype = promote(common_dtype(row, x, min), common_dtype(row, x, max));
@@ -241,10 +241,10 @@ Array where_numbers(const Operand& condition, const Number& x, const Number& y) 
 
 }  // namespace
 
-Array where(Operand condition, Term x, Term y) {
+Array where(Operand condition, ArrayOrNumber x, ArrayOrNumber y) {
   if (x.is_number() && y.is_number()) return where_numbers(condition, x.number(), y.number());
   const DType dtype = common_dtype({where_op, Domain::any}, x, y);
-  for (const Term& branch : {x, y})
+  for (const ArrayOrNumber& branch : {x, y})
     if (branch.is_number()) check_number("where", branch.number(), dtype);
   if (x.is_number()) return where_number(condition, cast_to(y.operand(), dtype), x.number(), true);
   if (y.is_number()) return where_number(condition, cast_to(x.operand(), dtype), y.number(), false);
@@ -291,7 +291,7 @@ Array stop_gradient(Operand x) {
   for (const at::Tensor& t : a.local) local.push_back(t.detach());
   ArrayPtr plain = make_array(a.type, a.slots, std::move(local));
   plain->weight = a.weight;
-  plain->layout = a.layout;
+  plain->mesh_rules = a.mesh_rules;
   return Array(std::move(plain));
 }
 

@@ -16,51 +16,51 @@ namespace tessera {
 
 // ---- arithmetic
 
-Array operator+(Term a, Term b);
-Array operator-(Term a, Term b);
-Array operator*(Term a, Term b);  // a recipe times a number is a recipe
-Array operator/(Term a, Term b);
-Array operator%(Term a, Term b);  // numpy.remainder: the sign is b's
+Array operator+(ArrayOrNumber a, ArrayOrNumber b);
+Array operator-(ArrayOrNumber a, ArrayOrNumber b);
+Array operator*(ArrayOrNumber a, ArrayOrNumber b);  // a recipe times a number is a recipe
+Array operator/(ArrayOrNumber a, ArrayOrNumber b);
+Array operator%(ArrayOrNumber a, ArrayOrNumber b);  // numpy.remainder: the sign is b's
 Array operator-(Operand x);
 
-Array floor_divide(Term a, Term b);
-Array power(Term a, Term b);  // Error (bad_argument): integers with a negative exponent
-Array maximum(Term a, Term b);
-Array minimum(Term a, Term b);
-Array clip(Operand x, Term min, Term max);
-Array logaddexp(Term a, Term b);  // log(exp(a) + exp(b))
-Array arctan2(Term a, Term b);
+Array floor_divide(ArrayOrNumber a, ArrayOrNumber b);
+Array power(ArrayOrNumber a, ArrayOrNumber b);  // Error (invalid_argument): integers with a negative exponent
+Array maximum(ArrayOrNumber a, ArrayOrNumber b);
+Array minimum(ArrayOrNumber a, ArrayOrNumber b);
+Array clip(Operand x, ArrayOrNumber min, ArrayOrNumber max);
+Array logaddexp(ArrayOrNumber a, ArrayOrNumber b);  // log(exp(a) + exp(b))
+Array arctan2(ArrayOrNumber a, ArrayOrNumber b);
 
 // ---- comparisons and logic: the results are booleans
 
-Array operator<(Term a, Term b);
-Array operator<=(Term a, Term b);
-Array operator>(Term a, Term b);
-Array operator>=(Term a, Term b);
+Array operator<(ArrayOrNumber a, ArrayOrNumber b);
+Array operator<=(ArrayOrNumber a, ArrayOrNumber b);
+Array operator>(ArrayOrNumber a, ArrayOrNumber b);
+Array operator>=(ArrayOrNumber a, ArrayOrNumber b);
 // Functions, not operators, since a C++ programmer expects one bool from a == b.
-Array equal(Term a, Term b);
-Array not_equal(Term a, Term b);
+Array equal(ArrayOrNumber a, ArrayOrNumber b);
+Array not_equal(ArrayOrNumber a, ArrayOrNumber b);
 
 // Elements that are not zero count as true.
-Array logical_and(Term a, Term b);
-Array logical_or(Term a, Term b);
-Array logical_xor(Term a, Term b);
+Array logical_and(ArrayOrNumber a, ArrayOrNumber b);
+Array logical_or(ArrayOrNumber a, ArrayOrNumber b);
+Array logical_xor(ArrayOrNumber a, ArrayOrNumber b);
 Array logical_not(Operand x);
 Array isfinite(Operand x);
 Array isinf(Operand x);
 Array isnan(Operand x);
 
 // x where the condition holds, y elsewhere. No gradient flows to the condition.
-Array where(Operand condition, Term x, Term y);
+Array where(Operand condition, ArrayOrNumber x, ArrayOrNumber y);
 
 // Of integers bit by bit, of booleans as logic: a & b, a | b, a ^ b, ~a; !a is logical_not(a).
-Array bitwise_and(Term a, Term b);
-Array bitwise_or(Term a, Term b);
-Array bitwise_xor(Term a, Term b);
+Array bitwise_and(ArrayOrNumber a, ArrayOrNumber b);
+Array bitwise_or(ArrayOrNumber a, ArrayOrNumber b);
+Array bitwise_xor(ArrayOrNumber a, ArrayOrNumber b);
 Array bitwise_not(Operand x);
-inline Array operator&(Term a, Term b) { return bitwise_and(a, b); }
-inline Array operator|(Term a, Term b) { return bitwise_or(a, b); }
-inline Array operator^(Term a, Term b) { return bitwise_xor(a, b); }
+inline Array operator&(ArrayOrNumber a, ArrayOrNumber b) { return bitwise_and(a, b); }
+inline Array operator|(ArrayOrNumber a, ArrayOrNumber b) { return bitwise_or(a, b); }
+inline Array operator^(ArrayOrNumber a, ArrayOrNumber b) { return bitwise_xor(a, b); }
 inline Array operator~(Operand x) { return bitwise_not(x); }
 inline Array operator!(Operand x) { return logical_not(x); }
 

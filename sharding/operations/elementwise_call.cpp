@@ -36,9 +36,9 @@ at::Tensor as_tensor(const Number& number, const at::Tensor& beside) {
 
 namespace {
 
-const Type* type_of(const Term& x, const char* verb) { return maybe_later(x.array(), verb).type; }
+const Type* type_of(const ArrayOrNumber& x, const char* verb) { return maybe_later(x.array(), verb).type; }
 
-std::string described(const Term& x) { return x.is_number() ? text_of(x.number()) : x.array().type_string(); }
+std::string described(const ArrayOrNumber& x) { return x.is_number() ? text_of(x.number()) : x.array().type_string(); }
 
 // A number that stands alone.
 Array as_array(const Number& number) {
@@ -47,21 +47,21 @@ Array as_array(const Number& number) {
   return full({}, number.floating, types[static_cast<int>(number.kind)]);
 }
 
-Array with_right_number(const Elementwise& row, const Term& a, const Number& b, Local2 local) {
+Array with_right_number(const Elementwise& row, const ArrayOrNumber& a, const Number& b, Local2 local) {
   return run({.operation = row.operation, .out_dtype = row.out, .where = a.where()}, {&a.array()},
              [&](Locals t, const BlockContext&) { return local(t[0], as_tensor(b, t[0])); });
 }
 
-Array with_left_number(const Elementwise& row, const Number& a, const Term& b, Local2 local) {
+Array with_left_number(const Elementwise& row, const Number& a, const ArrayOrNumber& b, Local2 local) {
   return run({.operation = row.operation, .out_dtype = row.out, .where = b.where()}, {&b.array()},
              [&](Locals t, const BlockContext&) { return local(as_tensor(a, t[0]), t[0]); });
 }
 
-bool is_in(const Term& x, DType dtype) { return x.is_number() || x.array().impl()->type->dtype == dtype; }
+bool is_in(const ArrayOrNumber& x, DType dtype) { return x.is_number() || x.array().impl()->type->dtype == dtype; }
 
 }  // namespace
 
-DType common_dtype(const Elementwise& row, const Term& a, const Term& b) {
+DType common_dtype(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b) {
   const char* verb = row.operation.name;
   const DType dtype = a.is_number()   ? with_number(type_of(b, verb)->dtype, a.number())
                       : b.is_number() ? with_number(type_of(a, verb)->dtype, b.number())
@@ -71,7 +71,7 @@ DType common_dtype(const Elementwise& row, const Term& a, const Term& b) {
   return computing_dtype(row.domain, dtype);
 }
 
-Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local) {
+Array binary(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b, Local2 local) {
   if (a.is_number() && b.is_number()) {
     const Array first = as_array(a.number());
     return binary(row, Operand(first, a.where()), b, local);

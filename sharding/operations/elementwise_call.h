@@ -62,10 +62,10 @@ using Local2 = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
 
 // `local` on two arrays cast to one element type, or on an array and a number. Of two numbers the first becomes an
 // array.
-Array binary(const Elementwise& row, const Term& a, const Term& b, Local2 local);
+Array binary(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b, Local2 local);
 
 // The element type to which a and b are cast.
-DType common_dtype(const Elementwise& row, const Term& a, const Term& b);
+DType common_dtype(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b);
 
 // The number as a tensor that LibTorch combines with `beside` without changing the result's type.
 at::Tensor as_tensor(const Number& number, const at::Tensor& beside);

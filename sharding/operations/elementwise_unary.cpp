@@ -171,7 +171,7 @@ Array elu(Operand x, double alpha) {
 }
 
 Array celu(Operand x, double alpha) {
-  if (alpha == 0) fail(ErrorKind::bad_argument, "celu", "alpha 0 given, expected another number.");
+  if (alpha == 0) fail(ErrorKind::invalid_argument, "celu", "alpha 0 given, expected another number.");
   return unary({celu_op, Domain::floating}, x, [alpha](const at::Tensor& t) { return at::celu(t, alpha); });
 }
 

@@ -31,7 +31,7 @@ std::pair<int64_t, int64_t> padding_of(const char* verb, const Padding& padding,
   const int64_t out = (size + stride - 1) / stride, total = std::max<int64_t>((out - 1) * stride + window - size, 0);
   if (padding.name() == "SAME") return {total / 2, total - total / 2};
   if (padding.name() == "SAME_LOWER") return {total - total / 2, total / 2};
-  fail(ErrorKind::bad_argument, verb, "padding \"{}\" given, expected SAME, SAME_LOWER, VALID or pairs.",
+  fail(ErrorKind::invalid_argument, verb, "padding \"{}\" given, expected SAME, SAME_LOWER, VALID or pairs.",
        padding.name());
 }
 

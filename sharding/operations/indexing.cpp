@@ -85,7 +85,7 @@ Array embedding(Operand table, const Array& ids, const ResultOptions& options, i
   check_integers("embedding", ids, "ids");
   materialized(table.array(), "embedding");
   if (vocab < 0 || (vocab && table.array().ndim() == 2 && vocab > table.array().shape(0)))
-    fail(ErrorKind::bad_argument, "embedding", "vocab {} of the table {}, expected 1 to {}, or 0 for all.", vocab,
+    fail(ErrorKind::invalid_argument, "embedding", "vocab {} of the table {}, expected 1 to {}, or 0 for all.", vocab,
          table.array().type_string(), table.array().shape(0));
   const auto look_up = [&](const Array& ids) {
     const Array* operands[] = {&table.array(), &ids};
@@ -241,7 +241,7 @@ const Operation one_hot_op{"one_hot", one_hot_rule, Linearity::nonlinear, Padded
 
 Array one_hot(Operand ids, int64_t classes, DType dtype) {
   check_integers("one_hot", ids.array(), "ids");
-  if (classes < 0) fail(ErrorKind::bad_argument, "one_hot", "{} classes given, expected 0 or more.", classes);
+  if (classes < 0) fail(ErrorKind::invalid_argument, "one_hot", "{} classes given, expected 0 or more.", classes);
   return run({.operation = one_hot_op, .attributes = {classes}, .out_dtype = dtype, .where = ids.where()},
              {&ids.array()}, [=](Locals t, const BlockContext&) {
                const at::Tensor columns = at::arange(classes, t[0].options().dtype(at::kLong));
@@ -394,7 +394,7 @@ Array scatter_set(Operand x, int64_t index, const Array& updates, int axis) {
 }
 
 Array bincount(Operand ids, int64_t length) {
-  if (length < 0) fail(ErrorKind::bad_argument, "bincount", "length {} given, expected 0 or more.", length);
+  if (length < 0) fail(ErrorKind::invalid_argument, "bincount", "length {} given, expected 0 or more.", length);
   const Array none = zeros({length}, int32);
   return added_rows("bincount", indices, {none, ids.where()}, ids.array(), ones({}, int32), 0);
 }

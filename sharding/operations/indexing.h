@@ -8,12 +8,12 @@
 namespace tessera {
 
 // For all functions: ids are integers of any shape and placement. Negative ids count from the end, as in numpy; ids
-// outside [-size, size) are an Error (bad_argument) that names the range. The dim that ids index may be sharded:
+// outside [-size, size) are an Error (invalid_argument) that names the range. The dim that ids index may be sharded:
 // nothing is gathered, each device serves the ids that fall into its block, and the result of a read is a pending sum.
 
 // table (vocab, embed), ids (...) of integers in [0, vocab), none below zero -> (..., embed). A table sharded over
 // vocab is not gathered: each device looks up the rows that it has, and the result is a pending sum. With `vocab` given
-// the rows from there on are padding, and an id of one is an Error (bad_argument) as well.
+// the rows from there on are padding, and an id of one is an Error (invalid_argument) as well.
 Array embedding(Operand table, const Array& ids, const ResultOptions& options = {}, int64_t vocab = 0);
 
 // jax.numpy.take: x with dim `axis` replaced by the dims of ids; without an axis, x is flattened first.
@@ -37,7 +37,7 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis = 
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis = 0);
 Array scatter_set(Operand x, int64_t index, const Array& updates, int axis = 0);
 
-// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (bad_argument): an id
+// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (invalid_argument): an id
 // outside, which JAX clips or drops.
 Array bincount(Operand ids, int64_t length);
 

@@ -35,7 +35,7 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
   const Array& a = x.array();
   Change change{materialized(a, "pad").type->shape};
   if (widths.size() != change.shape.size())
-    fail(ErrorKind::bad_argument, "pad", "{} widths for {}, expected one pair for each dim.", widths.size(),
+    fail(ErrorKind::invalid_argument, "pad", "{} widths for {}, expected one pair for each dim.", widths.size(),
          a.type_string());
   c10::DimVector reversed;
   for (size_t d = widths.size(); d-- > 0;) {
@@ -43,7 +43,7 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
     int64_t size = change.shape[d];
     if (before < 0 || after < 0 || __builtin_add_overflow(size, before, &size) ||
         __builtin_add_overflow(size, after, &size))
-      fail(ErrorKind::bad_argument, "pad",
+      fail(ErrorKind::invalid_argument, "pad",
            "widths {} and {} of dim {} of {}, expected 0 or more, and fewer than 2^63 places in all.", before, after, d,
            a.type_string());
     change.shape[d] = size;
@@ -71,7 +71,7 @@ Array flip(Operand x, Dims dims) {
   for (int d : dims) {
     turned.push_back(checked_dim("flip", a, d));
     if (change.touches(turned.back()))
-      fail(ErrorKind::bad_argument, "flip", "dim {} of {} given twice.", turned.back(), a.type_string());
+      fail(ErrorKind::invalid_argument, "flip", "dim {} of {} given twice.", turned.back(), a.type_string());
     change.touch(static_cast<int>(turned.back()));
   }
   if (!change.dims) return a;
@@ -118,9 +118,9 @@ Array tile(Operand x, Shape reps) {
   reps.insert(reps.begin(), shape.size() - reps.size(), 1);
   Change change{shape};
   for (size_t d = 0; d < reps.size(); ++d) {
-    if (reps[d] < 0) fail(ErrorKind::bad_argument, "tile", "reps {}, expected 0 or more each.", to_string(reps));
+    if (reps[d] < 0) fail(ErrorKind::invalid_argument, "tile", "reps {}, expected 0 or more each.", to_string(reps));
     if (__builtin_mul_overflow(shape[d], reps[d], &change.shape[d]))
-      fail(ErrorKind::bad_argument, "tile", "reps {} of {}, expected fewer than 2^63 places in all.", to_string(reps),
+      fail(ErrorKind::invalid_argument, "tile", "reps {} of {}, expected fewer than 2^63 places in all.", to_string(reps),
            a.type_string());
     if (reps[d] != 1) change.touch(static_cast<int>(d));
   }
@@ -158,10 +158,10 @@ Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
   const Array& a = x.array();
   materialized(a, "repeat");
   dim = checked_dim("repeat", a, dim);
-  if (repeats < 0) fail(ErrorKind::bad_argument, "repeat", "repeats {}, expected 0 or more.", repeats);
+  if (repeats < 0) fail(ErrorKind::invalid_argument, "repeat", "repeats {}, expected 0 or more.", repeats);
   if (repeats == 0) return placed_result(slice_in_dim(x, 0, 0, dim), options, "repeat", x.where());
   if (int64_t size; __builtin_mul_overflow(a.shape(dim), repeats, &size))
-    fail(ErrorKind::bad_argument, "repeat", "repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim,
+    fail(ErrorKind::invalid_argument, "repeat", "repeats {} of dim {} of {}, expected fewer than 2^63.", repeats, dim,
          a.type_string());
   const Array result = run({.operation = repeat_op, .attributes = {dim, repeats}, .where = x.where()}, {&a},
                            [=](Locals t, const BlockContext&) { return t[0].repeat_interleave(repeats, dim); });
@@ -229,7 +229,7 @@ void check_joinable(const std::vector<Array>& arrays, int dim) {
 }  // namespace
 
 Array concatenate(const std::vector<Array>& arrays, int dim, std::source_location where) {
-  if (arrays.empty()) fail(ErrorKind::bad_argument, "concatenate", "no arrays given, expected one or more.");
+  if (arrays.empty()) fail(ErrorKind::invalid_argument, "concatenate", "no arrays given, expected one or more.");
   DType dtype = materialized(arrays[0], "concatenate").type->dtype;
   for (const Array& x : arrays) dtype = promote(dtype, materialized(x, "concatenate").type->dtype);
   dim = checked_dim("concatenate", arrays[0], dim);
@@ -251,10 +251,10 @@ Array concatenate(const std::vector<Array>& arrays, int dim, std::source_locatio
 }
 
 Array stack(const std::vector<Array>& arrays, int dim, std::source_location where) {
-  if (arrays.empty()) fail(ErrorKind::bad_argument, "stack", "no arrays given, expected one or more.");
+  if (arrays.empty()) fail(ErrorKind::invalid_argument, "stack", "no arrays given, expected one or more.");
   const int n = static_cast<int>(materialized(arrays[0], "stack").type->shape.size()) + 1;
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, "stack", "dim {} of a stack of {}, expected {} to {}.", dim, arrays[0].type_string(),
+    fail(ErrorKind::invalid_argument, "stack", "dim {} of a stack of {}, expected {} to {}.", dim, arrays[0].type_string(),
          -n, n - 1);
   std::vector<Array> longer;
   for (const Array& x : arrays) {
@@ -319,7 +319,7 @@ std::vector<Array> split(Operand x, const std::vector<int64_t>& places, int dim)
   for (size_t i = 0; i <= places.size(); ++i) {
     const int64_t stop = i < places.size() ? places[i] : a.shape(dim);
     if (stop < start || stop > a.shape(dim))
-      fail(ErrorKind::bad_argument, "split", "places ({}) in dim {} of {}, expected them in order from 0 to {}.",
+      fail(ErrorKind::invalid_argument, "split", "places ({}) in dim {} of {}, expected them in order from 0 to {}.",
            fmt::join(places, ", "), dim, a.type_string(), a.shape(dim));
     sizes.push_back(stop - start);
     start = stop;

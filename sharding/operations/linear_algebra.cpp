@@ -31,7 +31,7 @@ Array matmul(Operand a, Operand b, const ResultOptions& options) {
 
 namespace {
 
-// The dims of one operand, counted from the front. Error (bad_argument): one twice.
+// The dims of one operand, counted from the front. Error (invalid_argument): one twice.
 Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const Dims& batch) {
   Dims dims = contract;
   dims.insert(dims.end(), batch.begin(), batch.end());
@@ -39,7 +39,7 @@ Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const 
   Dims sorted = dims;
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::bad_argument, verb, "a dim of {} given twice.", x.type_string());
+    fail(ErrorKind::invalid_argument, verb, "a dim of {} given twice.", x.type_string());
   return dims;
 }
 
@@ -56,7 +56,7 @@ std::string without(std::string letters, const std::string& others) {
 
 void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
   if (left.size() != right.size())
-    fail(ErrorKind::bad_argument, verb, "{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(),
+    fail(ErrorKind::invalid_argument, verb, "{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(),
          right.size(), b.type_string());
   for (size_t i = 0; i < left.size(); ++i)
     if (a.shape(left[i]) != b.shape(right[i]))
@@ -94,7 +94,7 @@ Array dot_general(Operand a, Operand b, const DotDims& dims, const ResultOptions
 Array tensordot(Operand a, Operand b, int dims, const ResultOptions& options) {
   const int last = static_cast<int>(materialized(a.array(), "tensordot").type->shape.size());
   if (dims < 0 || dims > std::min(last, b.array().ndim()))
-    fail(ErrorKind::bad_argument, "tensordot", "over {} dims of {} and {}.", dims, a.array().type_string(),
+    fail(ErrorKind::invalid_argument, "tensordot", "over {} dims of {} and {}.", dims, a.array().type_string(),
          b.array().type_string());
   DotDims pairs;
   for (int i = 0; i < dims; ++i) pairs.contract.first.push_back(last - dims + i), pairs.contract.second.push_back(i);

@@ -12,7 +12,7 @@ namespace tessera {
 
 // Different element types are promoted first; of booleans, a product is "and", a sum "or", as in JAX.
 // A dim that is summed away and sharded leaves a pending sum. `options` say where the result shall lie.
-// Errors of all: dims that do not fit (shape_mismatch), dims that an operand does not have (bad_argument).
+// Errors of all: dims that do not fit (shape_mismatch), dims that an operand does not have (invalid_argument).
 
 // numpy.matmul: (..., i, k) x (..., k, j) -> (..., i, j), leading dims broadcast; one-dim operands are vectors.
 Array matmul(Operand a, Operand b, const ResultOptions& options = {});
@@ -20,7 +20,7 @@ Array matmul(Operand a, Operand b, const ResultOptions& options = {});
 // numpy.einsum: einsum("bqhd,bkhd->bhqk", {q, k}). One letter for each dim, "..." for any number that broadcast; what
 // the result lacks is summed over; a letter twice in one operand takes its diagonal. Without "->",
 // the result has the letters that occur once, in alphabetical order. More than two operands are multiplied from left to
-// right. Error (bad_argument): an equation that is malformed, or for another number of operands.
+// right. Error (invalid_argument): an equation that is malformed, or for another number of operands.
 Array einsum(std::string_view equation, const std::vector<Array>& operands, const ResultOptions& options = {},
              std::source_location where = std::source_location::current());
 

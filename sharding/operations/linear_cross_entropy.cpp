@@ -301,12 +301,12 @@ void check(const Array& x, const Array& kernel, const Array& labels, const Linea
   const int64_t columns = kernel_shape[options.transposed ? 0 : 1];
   check_loss(verb, x, Shape(shape.begin(), shape.end() - 1), labels, columns, loss_options(options));
   if (options.vocab < 0 || options.vocab > columns)
-    fail(ErrorKind::bad_argument, verb, "vocab {} of the kernel {}, expected 1 to {}, or 0 for all.", options.vocab,
+    fail(ErrorKind::invalid_argument, verb, "vocab {} of the kernel {}, expected 1 to {}, or 0 for all.", options.vocab,
          kernel.type_string(), columns);
   if (options.chunk && *options.chunk < 1)
-    fail(ErrorKind::bad_argument, verb, "chunk {}, expected 1 or more.", *options.chunk);
+    fail(ErrorKind::invalid_argument, verb, "chunk {}, expected 1 or more.", *options.chunk);
   if (options.logit_softcap && !(*options.logit_softcap > 0 && std::isfinite(*options.logit_softcap)))
-    fail(ErrorKind::bad_argument, verb, "logit_softcap {}, expected a positive number.", *options.logit_softcap);
+    fail(ErrorKind::invalid_argument, verb, "logit_softcap {}, expected a positive number.", *options.logit_softcap);
 }
 
 Array whole_logits(const Operand& x, const Array& kernel, const LinearCrossEntropyOptions& options, DType wide) {

@@ -29,7 +29,7 @@ struct LinearCrossEntropyOptions {
 // over vocab stays where it is: each chunk takes two small all-reduces, (chunk) and (2, chunk), or (3, chunk) with
 // label smoothing. One sharded over embed is gathered, once. Inside a differentiable tape within another tape the
 // logits are made whole: second derivatives need them. Errors: those of cross_entropy; chunk < 1, a softcap that is not
-// positive, a vocab that the kernel has not (bad_argument); shapes that do not fit (shape_mismatch).
+// positive, a vocab that the kernel has not (invalid_argument); shapes that do not fit (shape_mismatch).
 Array linear_cross_entropy(Operand x, const Array& kernel, const Array& labels,
                            const LinearCrossEntropyOptions& options = {});
 

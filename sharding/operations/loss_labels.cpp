@@ -27,9 +27,9 @@ void check_loss(const char* verb, const Array& of, const Shape& positions, const
     fail(ErrorKind::shape_mismatch, verb, "weights {} for labels {}, expected the same shape.",
          options.weights.type_string(), labels.type_string());
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
-    fail(ErrorKind::bad_argument, verb, "label_smoothing {}, expected 0 to 1.", options.label_smoothing);
+    fail(ErrorKind::invalid_argument, verb, "label_smoothing {}, expected 0 to 1.", options.label_smoothing);
   if (!(options.z_loss >= 0 && std::isfinite(options.z_loss)))
-    fail(ErrorKind::bad_argument, verb, "z_loss {}, expected a finite number of 0 or more.", options.z_loss);
+    fail(ErrorKind::invalid_argument, verb, "z_loss {}, expected a finite number of 0 or more.", options.z_loss);
 }
 
 Array position_weights(const Array& labels, const CrossEntropyOptions& options, DType dtype) {

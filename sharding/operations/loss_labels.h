@@ -28,7 +28,7 @@ struct LabelColumns {
 };
 LabelColumns columns_in(const Labels& labels, int64_t offset, int64_t width, at::ScalarType type);
 
-// Error (bad_argument): a label outside [0, vocab) that is not the ignored one.
+// Error (invalid_argument): a label outside [0, vocab) that is not the ignored one.
 Labels read_labels(const char* verb, const at::Tensor& labels, int64_t vocab, std::optional<int64_t> ignore_label);
 
 }  // namespace tessera::detail

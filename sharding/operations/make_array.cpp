@@ -124,7 +124,7 @@ Stretch stretch_of(const Type* type, size_t d) {
   }
   const auto count = static_cast<int64_t>(blocks.size());
   if (*blocks.rbegin() - *blocks.begin() + 1 != count)
-    fail(ErrorKind::bad_argument, "make_array_from_process_local_data",
+    fail(ErrorKind::invalid_argument, "make_array_from_process_local_data",
          "the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by process, "
          "or use make_array_from_callback.",
          mesh->process, d, type->to_string());
@@ -144,7 +144,7 @@ Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local
   for (size_t d = 0; d < shape.size(); ++d) {
     const Stretch s = stretch_of(type, d);
     if (s.count < s.all && d < sharding.spec().entries().size() && sharding.spec().entries()[d].pads())
-      fail(ErrorKind::uneven, "make_array_from_process_local_data",
+      fail(ErrorKind::not_divisible, "make_array_from_process_local_data",
            "dim {} of {} may be padded, so that this process's {} rows do not say how many there are. Give the global "
            "shape.",
            d, sharding.spec().to_string(), local[d]);
@@ -168,7 +168,7 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
                                const std::function<Array(const IndexRanges&)>& make_block) {
   constexpr const char* verb = "make_array_from_callback";
   if (!sharding.spec().unreduced_axes().empty())
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "{} leaves a sum pending, and ranges do not say which part of it a device holds. Use make_array_from_shards.",
          sharding.spec().to_string());
   const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));
@@ -222,7 +222,7 @@ Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, 
   for (size_t i = 0; i < shards.size(); ++i) {
     tensors.push_back(reader.read(shards[i], places[i]));
     if (!same_bits(tensors[holders[i]], tensors[i]))
-      fail(ErrorKind::bad_argument, verb,
+      fail(ErrorKind::invalid_argument, verb,
            "devices {} and {} hold the same block {} of {} with other values. Give replicas alike.",
            sharding.mesh().devices()[places[holders[i]]], sharding.mesh().devices()[places[i]],
            ranges_text(reader.ranges(places[i])), reader.type()->to_string());

@@ -15,8 +15,8 @@ namespace tessera {
 //   make_array_from_callback({n, 4}, sharding, [&](const IndexRanges& block) { return rows(file, block[0]); });
 // A block is an array that is not placed; all are of one element type.
 // Errors: NamedSharding's; a block of another shape than its ranges say (shape_mismatch), blocks of several element
-// types (dtype_mismatch), an absent block (absent), a block that is placed on a mesh (device_mismatch), a spec that
-// leaves a sum pending (bad_argument), since ranges do not say which term of the sum a device is to hold.
+// types (dtype_mismatch), an absent block (missing_array), a block that is placed on a mesh (device_mismatch), a spec that
+// leaves a sum pending (invalid_argument), since ranges do not say which term of the sum a device is to hold.
 Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding,
                                const std::function<Array(const IndexRanges&)>& make_block);
 
@@ -24,7 +24,7 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
 // the rows that the blocks of its devices cover, in order. All processes call it; those that hold the same part give
 // the same values. `shape`, if given, is the global shape; a `local` of other sizes than this process's part is an
 // Error (shape_mismatch). A size 0 in `shape` is no wildcard: it must be 0 in `local` too. Errors: NamedSharding's; a
-// process whose rows are not contiguous (bad_argument).
+// process whose rows are not contiguous (invalid_argument).
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local);
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local, const Shape& shape);
 
@@ -37,7 +37,7 @@ IndexRanges process_local_part(const NamedSharding& sharding, const Shape& shape
 // alone. If the spec leaves a sum pending, a shard is its device's term of the sum.
 // Errors: not as many shards as devices, or one of another shape than its block (shape_mismatch), shards of several
 // element types (dtype_mismatch), a shard on another device (device_mismatch), replicas of a block that are not equal
-// bit by bit (bad_argument).
+// bit by bit (invalid_argument).
 Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, const std::vector<Array>& shards);
 
 }  // namespace tessera

@@ -28,7 +28,7 @@ const Operation scaled_rms_norm_op{"rms_norm", "... (d), (d) -> ... (d)", Linear
 
 void check_eps(const char* verb, double eps) {
   if (!(eps >= 0 && std::isfinite(eps)))
-    fail(ErrorKind::bad_argument, verb, "eps = {} given, expected a number of 0 or more.", eps);
+    fail(ErrorKind::invalid_argument, verb, "eps = {} given, expected a number of 0 or more.", eps);
 }
 
 bool are_in(DType dtype, std::initializer_list<const Array*> operands) {

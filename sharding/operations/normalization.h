@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// Error (bad_argument) of all: an eps below 0 or not finite.
+// Error (invalid_argument) of all: an eps below 0 or not finite.
 
 // (x - mean) / sqrt(var + eps) over the last dim, then * scale + bias, which have its size. Over a sharded dim x stays
 // where it is: two small all_reduces, and one in the backward pass; a sharded scale leaves the result sharded as it is.

@@ -51,16 +51,16 @@ struct Number {
 };
 
 // An operand that is an array or a number. Non-owning, as Operand is.
-class Term {
+class ArrayOrNumber {
  public:
   template <class T>
-  requires std::convertible_to<const T&, const Array&> Term(
+  requires std::convertible_to<const T&, const Array&> ArrayOrNumber(
       const T& x, std::source_location where = std::source_location::current())
       : array_(&static_cast<const Array&>(x)), where_(where) {}
-  Term(const Operand& x) : array_(&x.array()), where_(x.where()) {}
-  Term(const Number& x, std::source_location where = std::source_location::current()) : number_(x), where_(where) {}
+  ArrayOrNumber(const Operand& x) : array_(&x.array()), where_(x.where()) {}
+  ArrayOrNumber(const Number& x, std::source_location where = std::source_location::current()) : number_(x), where_(where) {}
   template <class T>
-  requires std::is_arithmetic_v<T> Term(T x, std::source_location where = std::source_location::current())
+  requires std::is_arithmetic_v<T> ArrayOrNumber(T x, std::source_location where = std::source_location::current())
       : number_(x), where_(where) {}
 
   bool is_number() const { return !array_; }

@@ -61,7 +61,7 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
     int64_t row = 0;
     for (int64_t g = 0; g < groups; ++g) {
       if (of[g] < 0 || of[g] > rows - row)
-        fail(ErrorKind::bad_argument, "ragged_dot",
+        fail(ErrorKind::invalid_argument, "ragged_dot",
              "size {} of group {} behind {} of {} rows, expected 0 or more, and no more than there are in all.", of[g],
              g, row, rows);
       for (const int64_t end = row + of[g]; row < end; ++row) found[g].push_back(b * rows + row);

@@ -18,7 +18,7 @@ struct Tiles {
 
 // Of the groups from `first` on that have one of `kernels` here. sizes (matrices, groups), of an accelerator: for each
 // of the matrices that lie one below the other, of so many rows each. A size below zero, or more rows than there are,
-// is an error (bad_argument) of the next read.
+// is an error (invalid_argument) of the next read.
 Tiles tiles_of(const at::Tensor& sizes, int64_t rows, int64_t first, int64_t kernels);
 
 // Of rows in the places of these tiles, each by its group's kernel. At any time there are copies of no more than all

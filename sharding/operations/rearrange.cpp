@@ -100,7 +100,7 @@ Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, StepPtr s
   ArrayPtr result = make_array(to, std::move(out));
   result->weight = std::all_of(operands.begin(), operands.end(), [](const ArrayPtr& a) { return a->weight; });
   for (const ArrayPtr& operand : operands)
-    if (!result->layout) result->layout = operand->layout;
+    if (!result->mesh_rules) result->mesh_rules = operand->mesh_rules;
   return Array(std::move(result));
 }
 

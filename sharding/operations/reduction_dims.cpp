@@ -18,7 +18,7 @@ Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, 
     for (int d = 0; d < x.ndim(); ++d) r.dims.push_back(d);
   std::sort(r.dims.begin(), r.dims.end());
   if (const auto twice = std::adjacent_find(r.dims.begin(), r.dims.end()); twice != r.dims.end())
-    fail(ErrorKind::bad_argument, verb, "dim {} of {} given twice.", *twice, x.type_string());
+    fail(ErrorKind::invalid_argument, verb, "dim {} of {} given twice.", *twice, x.type_string());
   check_attributes(verb, x, "dims to reduce", r.dims.size(), /*others=*/1);
   r.attributes = Attributes({keepdims}, r.dims);
   return r;
@@ -27,7 +27,7 @@ Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, 
 Reduction nonempty_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims) {
   Reduction r = checked_reduction(verb, x, dims, keepdims);
   if (elements_of(x, r) == 0)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "given {} over dims ({}), expected an element or more: the {} of nothing has no value.", x.type_string(),
          fmt::join(r.dims, ", "), verb);
   return r;

@@ -9,7 +9,7 @@ namespace tessera {
 
 // All reduce over the dims given, negative ones counted from the end, or over all of them: sum(x), sum(x, {1}),
 // sum(x, {0, -1}). With keepdims the reduced dims stay, of size one. The other dims stay sharded as they are; a
-// reduced dim that is sharded is never gathered. Errors (bad_argument): a dim that x lacks or that is given twice.
+// reduced dim that is sharded is never gathered. Errors (invalid_argument): a dim that x lacks or that is given twice.
 
 // Over a sharded dim the result is a pending sum: float32[4]{U:data}, summed when it is needed. Sums of integers and
 // booleans are int32 (int64 of int64), their means float32.
@@ -21,7 +21,7 @@ Array count_nonzero(Operand x, Dims dims = {}, bool keepdims = false);
 
 // Over sharded dims one all_reduce of the result. max and min are NaN if an element is; their gradient goes in equal
 // parts to all elements that are equal to the result. prod's gradient is right where elements are zero, too. Error
-// (bad_argument): max or min of nothing, which has no identity.
+// (invalid_argument): max or min of nothing, which has no identity.
 Array max(Operand x, Dims dims = {}, bool keepdims = false);
 Array min(Operand x, Dims dims = {}, bool keepdims = false);
 Array prod(Operand x, Dims dims = {}, bool keepdims = false);

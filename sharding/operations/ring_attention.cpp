@@ -15,7 +15,7 @@
 namespace tessera::detail {
 namespace {
 
-constexpr int64_t most_logits = 1 << 20;  // of one product, but for those of a few rows
+constexpr int64_t max_logits = 1 << 20;  // of one product, but for those of a few rows
 
 // ---- what is computed of a few queries and a chunk of keys
 
@@ -67,7 +67,7 @@ class Attention {
     std::vector<Rows> out;
     for (const Chunk& chunk : chunks) {
       const int64_t in_a_row = query.size(0) * query.size(2) * chunk.size;
-      const int64_t step = std::clamp<int64_t>(most_logits / std::max<int64_t>(in_a_row, 1), 16, chunk.size + 16);
+      const int64_t step = std::clamp<int64_t>(max_logits / std::max<int64_t>(in_a_row, 1), 16, chunk.size + 16);
       for (int64_t i = 0; i < chunk.size; i += step) {
         const Chunk some{chunk.first + i, std::min(step, chunk.size - i), chunk.row + i};
         out.push_back({some, group_rows(query, some).mul_(options_.scale), rows_of_ids(ids, some), {}, {}, {}});

@@ -43,13 +43,13 @@ constexpr int64_t max_positions = int64_t{1} << 53;
 
 void check_above_zero(const char* option, double value) {
   if (!(value > 0) || std::isinf(value))
-    fail(ErrorKind::bad_argument, "rotary_embedding", "{} {}, expected a finite one above 0.", option, value);
+    fail(ErrorKind::invalid_argument, "rotary_embedding", "{} {}, expected a finite one above 0.", option, value);
 }
 
 // One number for each frequency.
 void check_factors(const char* option, const std::vector<double>& factors, int64_t dims) {
   if (static_cast<int64_t>(factors.size()) != dims / 2)
-    fail(ErrorKind::bad_argument, "rotary_embedding", "scaling {} of {} numbers, expected dims / 2 = {}.", option,
+    fail(ErrorKind::invalid_argument, "rotary_embedding", "scaling {} of {} numbers, expected dims / 2 = {}.", option,
          factors.size(), dims / 2);
   for (const double factor : factors) check_above_zero(fmt::format("scaling {}", option).c_str(), factor);
 }
@@ -70,7 +70,7 @@ void check_scaling(const RotaryScaling& s, int64_t dims) {
   check_above_zero(is_llama3 ? "scaling low_frequency" : "scaling beta_slow", low);
   check_above_zero(is_llama3 ? "scaling high_frequency" : "scaling beta_fast", high);
   if (low >= high)
-    fail(ErrorKind::bad_argument, "rotary_embedding",
+    fail(ErrorKind::invalid_argument, "rotary_embedding",
          "scaling between {} and {}, expected a lower end and a higher one.", low, high);
 }
 
@@ -78,7 +78,7 @@ void check_positions(const Array& x, const RotaryOptions& options) {
   const Array& positions = options.positions;
   check_integers("rotary_embedding", positions, "positions");
   if (options.offset != 0)
-    fail(ErrorKind::bad_argument, "rotary_embedding", "an offset of {} beside positions, expected one of the two.",
+    fail(ErrorKind::invalid_argument, "rotary_embedding", "an offset of {} beside positions, expected one of the two.",
          options.offset);
   const Shape all = x.shape(), tokens(all.begin(), all.end() - 2);
   if (positions.shape() != tokens && positions.shape() != Shape{tokens.back()})
@@ -87,9 +87,9 @@ void check_positions(const Array& x, const RotaryOptions& options) {
 }
 
 void check_offset(const Array& x, int64_t offset) {
-  if (offset < 0) fail(ErrorKind::bad_argument, "rotary_embedding", "offset {}, expected 0 or more.", offset);
+  if (offset < 0) fail(ErrorKind::invalid_argument, "rotary_embedding", "offset {}, expected 0 or more.", offset);
   if (offset > max_positions - x.shape(-3))
-    fail(ErrorKind::bad_argument, "rotary_embedding", "offset {} of {}, expected positions up to 2^53.", offset,
+    fail(ErrorKind::invalid_argument, "rotary_embedding", "offset {} of {}, expected positions up to 2^53.", offset,
          x.type_string());
 }
 
@@ -100,7 +100,7 @@ void check(const Array& x, const RotaryOptions& options) {
          "given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.", x.type_string());
   check_above_zero("base", options.base);
   if (options.dims < 0 || options.dims > shape.back() || options.dims % 2)
-    fail(ErrorKind::bad_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.", options.dims,
+    fail(ErrorKind::invalid_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.", options.dims,
          x.type_string(), shape.back());
   check_scaling(options.scaling, options.dims ? options.dims : shape.back());
   if (options.positions.is_absent())

@@ -53,7 +53,7 @@ struct RotaryOptions {
 // (2021); the pairing of coordinates is that of GPT-NeoX, Llama in Hugging Face and Equinox.
 // Errors: x of other dims or with an odd head_dim, positions of another shape (shape_mismatch), positions that are not
 // integers (dtype_mismatch), an offset below 0 or beside positions, a base or a scaling that is not a positive number,
-// dims that are odd or more than the head has (bad_argument).
+// dims that are odd or more than the head has (invalid_argument).
 Array rotary_embedding(Operand x, const RotaryOptions& options = {});
 
 }  // namespace tessera

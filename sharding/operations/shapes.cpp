@@ -40,7 +40,7 @@ Shape inferred_shape(const Array& x, Shape shape) {
     else if (shape[d] == -1 && open < 0)
       open = static_cast<int>(d);
     else
-      fail(ErrorKind::bad_argument, "reshape", "{} to {}: a size may be -1 once.", x.type_string(), to_string(shape));
+      fail(ErrorKind::invalid_argument, "reshape", "{} to {}: a size may be -1 once.", x.type_string(), to_string(shape));
   }
   if (open >= 0 && known > 0 && x.size() % known == 0) shape[open] = x.size() / known, known = x.size();
   if (known != x.size() || (open >= 0 && shape[open] < 0))
@@ -197,7 +197,7 @@ Array transpose(Operand x, Dims order) {
   Dims sorted = order;
   std::sort(sorted.begin(), sorted.end());
   if (static_cast<int>(order.size()) != n || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::bad_argument, "transpose", "order ({}) for {}, expected every dim once.", fmt::join(order, ", "),
+    fail(ErrorKind::invalid_argument, "transpose", "order ({}) for {}, expected every dim once.", fmt::join(order, ", "),
          a.type_string());
   const std::vector<int64_t> permutation(order.begin(), order.end());
   check_attributes("transpose", a, "dims", permutation.size());
@@ -260,7 +260,7 @@ void check_distinct(const char* verb, const Array& x, const Attributes& dims) {
   for (int i = 0; i < dims.size(); ++i)
     for (int j = 0; j < i; ++j)
       if (dims[i] == dims[j])
-        fail(ErrorKind::bad_argument, verb, "dim {} of {} given twice.", dims[i], x.type_string());
+        fail(ErrorKind::invalid_argument, verb, "dim {} of {} given twice.", dims[i], x.type_string());
 }
 
 }  // namespace
@@ -293,7 +293,7 @@ Array expand_dims(Operand x, Dims dims) {
   Attributes attributes;
   for (int& d : dims) {
     if (d < -n || d >= n)
-      fail(ErrorKind::bad_argument, "expand_dims", "dim {} of a result with {} dims, expected {} to {}.", d, n, -n,
+      fail(ErrorKind::invalid_argument, "expand_dims", "dim {} of a result with {} dims, expected {} to {}.", d, n, -n,
            n - 1);
     if (d < 0) d += n;
     attributes.push_back(d);
@@ -377,7 +377,7 @@ Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options)
   const bool ascending = std::adjacent_find(dims.begin(), dims.end(), std::greater_equal<>()) == dims.end();
   if (static_cast<int>(dims.size()) != a.ndim() || !ascending ||
       (!dims.empty() && (dims.front() < 0 || dims.back() >= static_cast<int>(shape.size()))))
-    fail(ErrorKind::bad_argument, "broadcast_in_dim",
+    fail(ErrorKind::invalid_argument, "broadcast_in_dim",
          "dims ({}) for {} to {}, expected one ascending dim of the result for each.", fmt::join(dims, ", "),
          a.type_string(), to_string(shape));
   const auto local = [dims](Locals t, const BlockContext& block) {

@@ -73,14 +73,14 @@ Parts whole_parts(const Shape& shape) {
 int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) {
   const int64_t size = x.shape()[dim];
   if (index < -size || index >= size)
-    fail(ErrorKind::bad_argument, verb, "index {} of dim {} of {}, {}.", index, dim, x.type_string(),
+    fail(ErrorKind::invalid_argument, verb, "index {} of dim {} of {}, {}.", index, dim, x.type_string(),
          size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements");
   return index < 0 ? index + size : index;
 }
 
 void check_count(const char* verb, const Array& x, const Shape& given, const char* what) {
   if (given.size() != x.shape().size())
-    fail(ErrorKind::bad_argument, verb, "{} {} for {}, expected one for each dim.", what, to_string(given),
+    fail(ErrorKind::invalid_argument, verb, "{} {} for {}, expected one for each dim.", what, to_string(given),
          x.type_string());
 }
 
@@ -95,7 +95,7 @@ Array slice(Operand x, Shape start, Shape limit, Shape strides) {
   for (size_t d = 0; d < shape.size(); ++d) {
     const int64_t stride = strides.empty() ? 1 : strides[d];
     if (start[d] < 0 || start[d] > limit[d] || limit[d] > shape[d] || stride < 1)
-      fail(ErrorKind::bad_argument, "slice",
+      fail(ErrorKind::invalid_argument, "slice",
            "[{}, {}) by {} of dim {} of {}, expected 0 <= start <= limit <= {} and a stride from 1.", start[d],
            limit[d], stride, d, a.type_string(), shape[d]);
     const int64_t step = clamped_step(stride, shape[d]);
@@ -109,7 +109,7 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
   materialized(a, "slice_in_dim");
   dim = checked_dim("slice_in_dim", a, dim);
   if (start < 0 || stop > a.shape(dim) || start > stop)
-    fail(ErrorKind::bad_argument, "slice_in_dim", "[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start,
+    fail(ErrorKind::invalid_argument, "slice_in_dim", "[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start,
          stop, dim, a.type_string(), a.shape(dim));
   Parts parts = whole_parts(a.shape());
   parts[dim] = {start, stop - start, 1};
@@ -132,7 +132,7 @@ namespace {
 
 // numpy's reading of start:stop:step along a dim of this size.
 Part part_of_range(const Range& r, int64_t size) {
-  if (r.step == 0) fail(ErrorKind::bad_argument, "at", "a range with step 0, expected another.");
+  if (r.step == 0) fail(ErrorKind::invalid_argument, "at", "a range with step 0, expected another.");
   const int64_t low = r.step > 0 ? 0 : -1, high = r.step > 0 ? size : size - 1;
   const auto place = [&](const std::optional<int64_t>& p, int64_t otherwise) {
     return p ? std::clamp(*p < 0 ? *p + size : *p, low, high) : otherwise;
@@ -167,7 +167,7 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
     ellipses += e.kind == Kind::ellipsis;
   }
   if (named > x.ndim() || ellipses > 1)
-    fail(ErrorKind::bad_argument, "at", "{} entries and {} ellipses for {}, expected at most {} and 1.", named,
+    fail(ErrorKind::invalid_argument, "at", "{} entries and {} ellipses for {}, expected at most {} and 1.", named,
          ellipses, x.type_string(), x.ndim());
   ReadIndex read{.parts = whole_parts(x.shape()), .gone = {}, .fresh = {}, .ids_first = are_apart(entries)};
   int dim = 0, out = 0;
@@ -177,7 +177,7 @@ ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
     } else if (e.kind == Kind::ellipsis) {
       dim += x.ndim() - named, out += x.ndim() - named;
     } else if (e.kind == Kind::array) {
-      if (read.ids) fail(ErrorKind::bad_argument, "at", "two arrays of indices, expected one. Take them in turn.");
+      if (read.ids) fail(ErrorKind::invalid_argument, "at", "two arrays of indices, expected one. Take them in turn.");
       read.ids = e.ids, read.taken = out;
       ++dim, ++out;
     } else if (e.kind == Kind::range) {

@@ -111,7 +111,7 @@ TopK top_k(Operand x, int k) {
   const Type* type = materialized(a, "top_k").type;
   const int64_t size = a.shape()[checked_dim("top_k", a, -1)];
   if (k < 0 || k > size)
-    fail(ErrorKind::bad_argument, "top_k", "k = {} given for {}, expected 0 to {}.", k, a.type_string(), size);
+    fail(ErrorKind::invalid_argument, "top_k", "k = {} given for {}, expected 0 to {}.", k, a.type_string(), size);
   const bool is_cut = type->mesh && !type->is_padded(type->dims.size() - 1);
   const int64_t blocks = is_cut ? type->mesh->count(type->dims.back().axis_set()) : 1;
   const int64_t candidate = item_size(type->dtype) + item_size(int32);

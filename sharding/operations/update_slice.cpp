@@ -63,7 +63,7 @@ Array surrounded(const Operand& x, const Array& update, const Shape& start) {
   return pad({update, x.where()}, around);
 }
 
-// Errors (bad_argument, shape_mismatch, dtype_mismatch): the update is no box of x.
+// Errors (invalid_argument, shape_mismatch, dtype_mismatch): the update is no box of x.
 Change checked_change(const Array& a, const Array& update) {
   materialized(a, "dynamic_update_slice");
   if (materialized(update, "dynamic_update_slice").type->dtype != a.dtype())

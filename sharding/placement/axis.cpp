@@ -23,7 +23,7 @@ std::string AxisName::to_string() const {
 
 AxisName::AxisName(const char* logical) {
   if (!logical || !*logical)
-    fail(ErrorKind::bad_argument, "Axes", "an empty name given, expected one such as \"embed\", or none.");
+    fail(ErrorKind::invalid_argument, "Axes", "an empty name given, expected one such as \"embed\", or none.");
   name_ = logical;
 }
 

@@ -31,7 +31,7 @@ const Type* cut_further(const Type* type, const std::vector<std::string>& names)
 void check_axes(const char* verb, const char* option, const std::vector<std::string>& axes, const MeshImpl* mesh) {
   for (const std::string& name : axes) {
     if (std::count(axes.begin(), axes.end(), name) > 1)
-      fail(ErrorKind::bad_argument, verb, "{}: \"{}\" given twice, expected each axis once.", option, name);
+      fail(ErrorKind::invalid_argument, verb, "{}: \"{}\" given twice, expected each axis once.", option, name);
     if (mesh && mesh->find(name) < 0)
       fail(ErrorKind::unknown_axis, verb, "{}: \"{}\" given, expected an axis of the mesh ({}).", option, name,
            Mesh(mesh).to_string());

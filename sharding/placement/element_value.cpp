@@ -39,7 +39,7 @@ Bounds bounds_of(DType dtype) {
 
 void refuse_number(const char* verb, const std::string& number, DType dtype) {
   const Bounds b = bounds_of(dtype);
-  fail(ErrorKind::bad_argument, verb,
+  fail(ErrorKind::invalid_argument, verb,
        "the number {} given for {}, expected {} to {}. Use another, or convert with astype.", number, name_of(dtype),
        b.least, b.most);
 }
@@ -71,7 +71,7 @@ int64_t element_value(const char* verb, int64_t value, DType dtype) {
 double fill_value(const char* verb, double value, DType dtype) {
   const double element = element_value(verb, value, dtype);
   if (!is_floating(dtype) && dtype != boolean && element != value)
-    fail(ErrorKind::bad_argument, verb,
+    fail(ErrorKind::invalid_argument, verb,
          "the number {} given for {}, expected a whole number. Round it, or use a floating type.", value,
          name_of(dtype));
   return element;
@@ -81,7 +81,7 @@ void check_size(const char* verb, DType dtype, std::span<const int64_t> shape) {
   int64_t bytes = item_size(dtype);
   for (int64_t size : shape)
     if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes))
-      fail(ErrorKind::bad_argument, verb, "the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.",
+      fail(ErrorKind::invalid_argument, verb, "the shape {} given, expected sizes from 0 and fewer than 2^63 bytes.",
            to_string(Shape(shape.begin(), shape.end())));
 }
 

@@ -29,7 +29,7 @@ namespace tessera {
 namespace {
 
 const detail::MeshImpl& checked(const detail::MeshImpl* mesh) {
-  if (!mesh) fail(ErrorKind::bad_argument, "Mesh", "this is no mesh. Make one with make_mesh.");
+  if (!mesh) fail(ErrorKind::invalid_argument, "Mesh", "this is no mesh. Make one with make_mesh.");
   return *mesh;
 }
 
@@ -84,35 +84,35 @@ std::string Mesh::to_string() const {
 
 namespace {
 
-constexpr int64_t most_devices = 1 << 22;
+constexpr int64_t max_devices = 1 << 22;
 
 int64_t checked_size(const std::vector<MeshAxis>& axes) {
   if (axes.size() > detail::max_axes)
-    fail(ErrorKind::bad_argument, "make_mesh", "{} axes given, at most {} are possible. Join some of them to one.",
+    fail(ErrorKind::invalid_argument, "make_mesh", "{} axes given, at most {} are possible. Join some of them to one.",
          axes.size(), detail::max_axes);
   int64_t n = 1;
   std::set<std::string_view> seen;
   for (const MeshAxis& axis : axes) {
-    if (axis.name.empty()) fail(ErrorKind::bad_argument, "make_mesh", "a mesh axis has no name. Name every axis.");
+    if (axis.name.empty()) fail(ErrorKind::invalid_argument, "make_mesh", "a mesh axis has no name. Name every axis.");
     if (axis.name.find(',') != std::string::npos)
-      fail(ErrorKind::bad_argument, "make_mesh",
+      fail(ErrorKind::invalid_argument, "make_mesh",
            "mesh axis \"{}\" has a comma, which stands between axes. Choose another name.", axis.name);
     if (!seen.insert(axis.name).second)
       fail(ErrorKind::duplicate_axis, "make_mesh",
            "mesh axis \"{}\" is given twice. Every axis needs a name of its own.", axis.name);
-    if (axis.size < 1 || axis.size > most_devices)
-      fail(ErrorKind::bad_argument, "make_mesh", "mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name,
-           axis.size, most_devices);
+    if (axis.size < 1 || axis.size > max_devices)
+      fail(ErrorKind::invalid_argument, "make_mesh", "mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name,
+           axis.size, max_devices);
     n *= axis.size;
-    if (n > most_devices)
-      fail(ErrorKind::bad_argument, "make_mesh", "{} devices or more given, expected {} at most. Make an axis shorter.",
-           n, most_devices);
+    if (n > max_devices)
+      fail(ErrorKind::invalid_argument, "make_mesh", "{} devices or more given, expected {} at most. Make an axis shorter.",
+           n, max_devices);
   }
   return n;
 }
 
 // The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
-int64_t available_devices() { return detail::environment_number("TESSERA_CPU_DEVICES", "devices").value_or(most_devices); }
+int64_t available_devices() { return detail::environment_number("TESSERA_CPU_DEVICES", "devices").value_or(max_devices); }
 
 // The processes of this run, and how many device ids each has: process p those from p * each on.
 struct Owners {
@@ -123,7 +123,7 @@ struct Owners {
 
 Owners owners_of(int64_t wanted, bool are_named) {
   Owners owners{process_index(), process_count(), available_devices()};
-  if (owners.processes == 1 || owners.each < most_devices) return owners;
+  if (owners.processes == 1 || owners.each < max_devices) return owners;
   if (are_named && wanted % owners.processes) {
     owners.each = local_device_count();
     return owners;
@@ -247,7 +247,7 @@ std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<
   if (given.empty()) return detail::device_order(axes, detail::world().machines, owners.each);
   for (const MeshAxis& axis : axes)
     if (axis.neighbours == across)
-      fail(ErrorKind::bad_argument, "make_mesh",
+      fail(ErrorKind::invalid_argument, "make_mesh",
            "`devices` are given, and mesh axis \"{}\" is `across`: both say the order. Leave one of them out.",
            axis.name);
   return given;
@@ -255,7 +255,7 @@ std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<
 
 detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
   if (options.processes)
-    fail(ErrorKind::bad_argument, "make_mesh",
+    fail(ErrorKind::invalid_argument, "make_mesh",
          "processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
          "make the mesh abstract.",
          options.processes);
@@ -274,7 +274,7 @@ detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options
 
 detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& options) {
   if (!options.devices.empty() || options.private_replicas || !options.device.empty())
-    fail(ErrorKind::bad_argument, "make_mesh",
+    fail(ErrorKind::invalid_argument, "make_mesh",
          "an abstract mesh has no devices to number and no replicas. Leave `devices`, `device` and `private_replicas` "
          "out.");
   const int64_t n = checked_size(axes);
@@ -315,7 +315,7 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
 
 int64_t local_device_count() {
   const int64_t each = available_devices();
-  return each == most_devices ? 1 : each;
+  return each == max_devices ? 1 : each;
 }
 
 int64_t device_count() { return process_count() * local_device_count(); }
@@ -335,7 +335,7 @@ void check_typed_name(std::string_view name, std::string_view digits, std::strin
   const auto is_usual = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   if (std::all_of(name.begin(), name.end(), is_usual)) return;
   const bool has_mark = name.ends_with(":across");
-  fail(ErrorKind::bad_argument, "parse_mesh_axes",
+  fail(ErrorKind::invalid_argument, "parse_mesh_axes",
        "the axis \"{}\" in \"{}\", expected a name of letters, digits and underscores{}.", name, text,
        has_mark ? fmt::format("; the mark stands behind the size: {}={}:across", name.substr(0, name.find(':')), digits)
                 : "");
@@ -354,7 +354,7 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
     if (is_across && equals != std::string_view::npos) digits.remove_suffix(mark.size());
     const std::optional size = detail::parse_number<int64_t>(digits);
     if (equals == 0 || !size)
-      fail(ErrorKind::bad_argument, "parse_mesh_axes",
+      fail(ErrorKind::invalid_argument, "parse_mesh_axes",
            "\"{}\" in \"{}\", expected name=size or name=size:across, as in data=4,model=2.", item, text);
     check_typed_name(item.substr(0, equals), digits, text);
     axes.push_back({std::string(item.substr(0, equals)), *size, is_across ? across : Neighbours::near});

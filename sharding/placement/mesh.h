@@ -39,7 +39,7 @@ struct MeshOptions {
   bool private_replicas = false;
   // A mesh without hardware (JAX: AbstractMesh). The same programs run on it and cost no more than on one device:
   // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate; see
-  // forecast.h. Reading a value is an Error (bad_argument). Environment variables do not apply to it.
+  // forecast.h. Reading a value is an Error (invalid_argument). Environment variables do not apply to it.
   bool abstract = false;
   // Of an abstract mesh: how many processes its devices belong to, equally many neighbours to each, as on a mesh of
   // devices. A Forecast counts what a process holds to communicate with others. 0: each device has its own.
@@ -99,7 +99,7 @@ class Mesh {
 // processes and to divide the axis (several such axes share the machines, each with a factor above one):
 //   make_mesh({{"model", 4}, {"data", 8, across}})
 // On one machine, and on an abstract mesh, the mark changes nothing. Beside MeshOptions::devices it is an Error
-// (bad_argument), on machines that do not suit it another (device_mismatch).
+// (invalid_argument), on machines that do not suit it another (device_mismatch).
 //
 // With TESSERA_CPU_DEVICES=n in the environment every process has n devices (process p has the ids from p * n on), and
 // a larger mesh is an Error (device_mismatch); without it there are as many as the mesh needs, equally many per
@@ -155,7 +155,7 @@ int64_t device_count();
 int64_t local_device_count();
 
 // Reads "data=4,model=2", the command line's spelling of a mesh's axes; "model=2,data=4:across" is
-// {{"model", 2}, {"data", 4, across}}. Names are of letters, digits and underscores; else an Error (bad_argument).
+// {{"model", 2}, {"data", 4, across}}. Names are of letters, digits and underscores; else an Error (invalid_argument).
 std::vector<MeshAxis> parse_mesh_axes(std::string_view text);
 
 }  // namespace tessera

@@ -135,7 +135,7 @@ std::string mesh_text(Mesh mesh) {
 }  // namespace
 
 NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec) {
-  if (mesh.empty()) fail(ErrorKind::bad_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
+  if (mesh.empty()) fail(ErrorKind::invalid_argument, "NamedSharding", "no mesh given. Make one with make_mesh.");
   spelled_ = interned(mesh, spec);
   const bool has_more = !spec.entries().empty() && spec.entries().back().empty();
   impl_ = has_more ? interned(mesh, detail::without_trailing_nones(spec)) : spelled_;
@@ -245,7 +245,7 @@ NamedSharding sharding_of(const Type* type) {
     std::vector<std::string> axes;
     for (int a : dim) axes.push_back(type->mesh->axes[a].name);
     const bool pads = type->padded >> entries.size() & 1;
-    entries.push_back(SpecEntry(axes, pads ? uneven::pad : uneven::error));
+    entries.push_back(SpecEntry(axes, pads ? Uneven::pad : Uneven::error));
   }
   while (!entries.empty() && entries.back().empty()) entries.pop_back();
   PartitionSpec spec(std::move(entries));

@@ -36,7 +36,7 @@ class NamedSharding {
 
   // The shape of one device's block, of a padded dim the padding included. Errors, in this order: a spec that leaves a
   // dim open (unconstrained), one that is longer than the shape, trailing nones counted (rank_mismatch), a dim that its
-  // mesh axes do not divide and whose entry does not say uneven::pad (uneven).
+  // mesh axes do not divide and whose entry does not say Uneven::pad (not_divisible).
   Shape shard_shape(const Shape& shape) const;
 
   // The memory of one device's block.

@@ -21,10 +21,10 @@ inline constexpr Unconstrained unconstrained{};
 // What becomes of a dim that its mesh axes do not divide: an error, or blocks of equal size of which the last ones are
 // padded. A padded array keeps its size: no result, gradient or file ever sees the padding, only the devices' memory
 // does. Each device holds a block of ceil(size / devices), what lies beyond the end is zeros.
-enum class uneven : uint8_t { error, pad };
+enum class Uneven : uint8_t { error, pad };
 
 // One dim's entry: no mesh axis (none), one, several from major to minor, or left open (unconstrained). With
-// uneven::pad the axes need not divide the dim: P{{"model", uneven::pad}}, P{{{"data", "model"}, uneven::pad}}.
+// Uneven::pad the axes need not divide the dim: P{{"model", Uneven::pad}}, P{{{"data", "model"}, Uneven::pad}}.
 class SpecEntry {
  public:
   SpecEntry() = default;
@@ -35,11 +35,11 @@ class SpecEntry {
   SpecEntry(std::string axis) : axes_{std::move(axis)} {}
   SpecEntry(std::initializer_list<const char*> axes) : axes_(axes.begin(), axes.end()) {}
   SpecEntry(std::vector<std::string> axes) : axes_(std::move(axes)) {}
-  SpecEntry(const char* axis, tessera::uneven uneven) : axes_{axis}, pads_(uneven == tessera::uneven::pad) {}
-  SpecEntry(std::initializer_list<const char*> axes, tessera::uneven uneven)
-      : axes_(axes.begin(), axes.end()), pads_(uneven == tessera::uneven::pad) {}
-  SpecEntry(std::vector<std::string> axes, tessera::uneven uneven)
-      : axes_(std::move(axes)), pads_(uneven == tessera::uneven::pad) {}
+  SpecEntry(const char* axis, Uneven uneven) : axes_{axis}, pads_(uneven == Uneven::pad) {}
+  SpecEntry(std::initializer_list<const char*> axes, Uneven uneven)
+      : axes_(axes.begin(), axes.end()), pads_(uneven == Uneven::pad) {}
+  SpecEntry(std::vector<std::string> axes, Uneven uneven)
+      : axes_(std::move(axes)), pads_(uneven == Uneven::pad) {}
 
   const std::vector<std::string>& axes() const { return axes_; }
   bool pads() const { return pads_; }  // the axes need not divide the dim

@@ -3,7 +3,7 @@
 
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/named_sharding.h"
 #include "sharding/placement/partition_spec.h"
@@ -16,7 +16,7 @@ std::ostream& operator<<(std::ostream& out, const Axes& axes) { return out << ax
 std::ostream& operator<<(std::ostream& out, const Mesh& mesh) { return out << mesh.to_string(); }
 std::ostream& operator<<(std::ostream& out, const PartitionSpec& spec) { return out << spec.to_string(); }
 std::ostream& operator<<(std::ostream& out, const NamedSharding& sharding) { return out << sharding.to_string(); }
-std::ostream& operator<<(std::ostream& out, const Arrays& arrays) { return out << arrays.to_string(); }
+std::ostream& operator<<(std::ostream& out, const ParamPattern& arrays) { return out << arrays.to_string(); }
 std::ostream& operator<<(std::ostream& out, const Rule& rule) { return out << rule.to_string(); }
 std::ostream& operator<<(std::ostream& out, const Rules& rules) { return out << rules.to_string(); }
 
@@ -28,10 +28,10 @@ std::ostream& operator<<(std::ostream& out, const MeshAxis& axis) {
   return out << axis.name << '=' << axis.size << (axis.neighbours == across ? ":across" : "");
 }
 
-std::ostream& operator<<(std::ostream& out, const Layout& layout) {
-  out << layout.mesh() << "; rules " << layout.rules();
-  if (!(layout.activations() == layout)) out << "; rules of activations " << layout.activations().rules();
-  if (!(layout.optimizer_state() == layout)) out << "; rules of optimizer state " << layout.optimizer_state().rules();
+std::ostream& operator<<(std::ostream& out, const MeshRules& mesh_rules) {
+  out << mesh_rules.mesh() << "; rules " << mesh_rules.rules();
+  if (!(mesh_rules.activations() == mesh_rules)) out << "; rules of activations " << mesh_rules.activations().rules();
+  if (!(mesh_rules.optimizer_state() == mesh_rules)) out << "; rules of optimizer state " << mesh_rules.optimizer_state().rules();
   return out;
 }
 

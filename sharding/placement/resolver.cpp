@@ -28,19 +28,19 @@ thread_local std::vector<NamedDims>* current_survey = nullptr;
 class Resolver {
  public:
   Resolver(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-           std::string_view path, tessera::uneven uneven)
+           std::string_view path, Uneven uneven)
       : mesh_(mesh),
         rules_(rules),
         axes_(axes),
         shape_(shape),
         verb_(verb),
         path_(path),
-        all_pad_(uneven == tessera::uneven::pad),
+        all_pad_(uneven == Uneven::pad),
         entries_(axes.size()),
         settled_(axes.size()),
         indivisible_(axes.size(), nullptr) {}
 
-  Resolution resolve() {
+  RuleResolution resolve() {
     if (axes_.size() != shape_.size())
       fail_at(ErrorKind::rank_mismatch, fmt::format("{} names for an array of shape {}. Give one name to each dim.",
                                                     axes_.to_string(), tessera::to_string(shape_)));
@@ -92,7 +92,7 @@ class Resolver {
     return {.refusal = fmt::format("{} is not divisible by {}", shape_[d], n), .uneven = true};
   }
 
-  bool pads(const Rule& rule) const { return all_pad_ || rule.uneven == uneven::pad; }
+  bool pads(const Rule& rule) const { return all_pad_ || rule.uneven == Uneven::pad; }
 
   void take(size_t d, Fit fitted) {
     taken_.insert(fitted.axes.begin(), fitted.axes.end());
@@ -100,7 +100,7 @@ class Resolver {
   }
 
   void settle(size_t d, std::vector<std::string> mesh_axes, bool is_padded) {
-    entries_[d] = SpecEntry(std::move(mesh_axes), is_padded ? uneven::pad : uneven::error);
+    entries_[d] = SpecEntry(std::move(mesh_axes), is_padded ? Uneven::pad : Uneven::error);
     settled_[d] = true;
   }
 
@@ -205,7 +205,7 @@ class Resolver {
   [[noreturn]] void fail_too_long() const {
     fail_at(ErrorKind::rank_mismatch,
             fmt::format("the rule {} has more entries than the array of shape {} has dims. Add a rule for it: "
-                        "{{Arrays{{\"{}\"}}, replicated}}.",
+                        "{{ParamPattern{{\"{}\"}}, replicated}}.",
                         too_long_->to_string(), tessera::to_string(shape_), path_));
   }
 
@@ -222,7 +222,7 @@ class Resolver {
                     refused_arrays(), axes_[d].name()));
   }
 
-  // The rule for Arrays that would have placed this one: " The rule Arrays{} -> longest dim over 'data': ... ."
+  // The rule for Arrays that would have placed this one: " The rule ParamPattern{} -> longest dim over 'data': ... ."
   std::string refused_arrays() const {
     for (const auto& decision : result_.decisions)
       if (!decision.matched && !rules_[decision.number].is_by_name())
@@ -241,8 +241,8 @@ class Resolver {
       if (mesh_.has_axis(axis)) sizes.push_back(fmt::format("\"{}\" = {}", axis, mesh_.size(axis)));
     const std::string name = axes_[d].is_none() ? "" : fmt::format(" \"{}\"", axes_[d].name());
     fail_at(
-        ErrorKind::uneven,
-        fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change the dim{} or the mesh. With uneven::pad "
+        ErrorKind::not_divisible,
+        fmt::format("dim {}{} = {} is not divisible by mesh ax{} {}. Change the dim{} or the mesh. With Uneven::pad "
                     "the dim is padded.",
                     d, name, shape_[d], sizes.size() == 1 ? "is" : "es", fmt::join(sizes, " x "), rule));
   }
@@ -258,13 +258,13 @@ class Resolver {
   std::vector<const Rule*> indivisible_;
   const Rule* too_long_ = nullptr;
   std::set<std::string> taken_;
-  Resolution result_;
+  RuleResolution result_;
 };
 
 }  // namespace
 
-Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-                      std::string_view path, tessera::uneven uneven) {
+RuleResolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
+                      std::string_view path, Uneven uneven) {
   if (current_survey) current_survey->push_back({std::string(verb), std::string(path), axes, shape, !rules.empty()});
   return Resolver(mesh, rules, axes, shape, verb, path, uneven).resolve();
 }

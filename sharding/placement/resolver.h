@@ -5,26 +5,26 @@
 #include <vector>
 
 #include "sharding/diagnostics/scoped_value.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::detail {
 
-// Layout::resolve, on any list of rules. uneven::pad: each may pad.
-Resolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-                      std::string_view path, tessera::uneven uneven = tessera::uneven::error);
+// MeshRules::resolve, on any list of rules. Uneven::pad: each may pad.
+RuleResolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
+                      std::string_view path, Uneven uneven = Uneven::error);
 
 // "; "model" is the nearest", if a mesh axis is near to that name.
 std::string nearest_axis(const std::string& name, const Mesh& mesh);
 
-// All rules of a layout on another mesh; an axis that it lacks counts as size one.
-Layout on_other_mesh(const Layout& layout, const Mesh& mesh);
+// All rules of mesh rules on another mesh; an axis that it lacks counts as size one.
+MeshRules on_other_mesh(const MeshRules& mesh_rules, const Mesh& mesh);
 
 // An array that rules were asked to place.
 struct NamedDims {
-  std::string verb, path;  // of Layout::resolve
+  std::string verb, path;  // of MeshRules::resolve
   Axes axes;
   Shape shape;
-  bool had_rules = false;  // whether there were any, the layout's or its own
+  bool had_rules = false;  // whether there were any, the mesh rules' or its own
 };
 
 // While one lives, walk_rules notes on this thread what it is asked, and a name in no rule is whole in place of an

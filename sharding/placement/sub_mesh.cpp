@@ -44,10 +44,10 @@ Mesh sub_mesh(const Mesh& mesh, std::string_view axis, int64_t at) {
   const int64_t size = mesh.size(axis);
   const MeshImpl& whole = *mesh.impl();
   if (whole.parent)
-    fail(ErrorKind::bad_argument, "sub_mesh", "({}) is a sub-mesh itself, expected a whole mesh. Cut {} from ({}).",
+    fail(ErrorKind::invalid_argument, "sub_mesh", "({}) is a sub-mesh itself, expected a whole mesh. Cut {} from ({}).",
          mesh.to_string(), axis, Mesh(whole.parent).to_string());
   if (at < 0 || at >= size)
-    fail(ErrorKind::bad_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, axis, size - 1);
+    fail(ErrorKind::invalid_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, axis, size - 1);
   static std::mutex mutex;
   // never destroyed: see make_mesh
   static auto& meshes = *new std::map<std::tuple<const MeshImpl*, int, int64_t>, std::unique_ptr<MeshImpl>>;

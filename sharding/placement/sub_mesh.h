@@ -16,7 +16,7 @@ namespace tessera {
 // An operation on arrays of several sub-meshes along one axis, and of the mesh itself, runs on one sub-mesh: that of
 // its parameters, else the last; activations move there, with gradients, and of an array on the whole mesh each
 // sub-mesh has its part already. Errors: an axis that the mesh does not have (unknown_axis), a coordinate out of its
-// range, a mesh that is a sub-mesh already (bad_argument).
+// range, a mesh that is a sub-mesh already (invalid_argument).
 Mesh sub_mesh(const Mesh& mesh, std::string_view axis, int64_t at);
 
 // The mesh that a sub-mesh is cut from; any other mesh itself.

@@ -43,15 +43,15 @@ std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
   return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
 }
 
-// The dims that their axes do not divide. Error (uneven): one of them may not be padded.
+// The dims that their axes do not divide. Error (not_divisible): one of them may not be padded.
 uint64_t padded_dims(const TypeKey& key, const char* verb) {
   uint64_t padded = 0;
   for (size_t d = 0; d < key.dims.size(); ++d) {
     if (key.dims[d].empty() || key.shape[d] % key.mesh->count(key.dims[d].axis_set()) == 0) continue;
     padded |= uint64_t{1} << d;
     if (!(key.padded >> d & 1))
-      fail(ErrorKind::uneven, verb,
-           "dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim. With uneven::pad its "
+      fail(ErrorKind::not_divisible, verb,
+           "dim {} of {} = {} is not divisible by {}. Change the spec, the mesh or the dim. With Uneven::pad its "
            "blocks are padded.",
            d, to_string(key.shape), key.shape[d], axis_product(key.mesh, key.dims[d]));
   }

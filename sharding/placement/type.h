@@ -77,7 +77,7 @@ struct Type : TypeKey {
 };
 
 // The one Type of this key. Errors, which begin with `verb`: a dim that its axes do not divide and that may not be
-// padded (uneven).
+// padded (not_divisible).
 const Type* intern(TypeKey key, const char* verb = "sharding");
 
 const Type* uncommitted_type(DType dtype, Shape shape);

@@ -6,13 +6,13 @@
 namespace tessera::detail {
 
 void Attributes::refuse_more() {
-  fail(ErrorKind::bad_argument, "operation", "more attributes than an operation can have.");
+  fail(ErrorKind::invalid_argument, "operation", "more attributes than an operation can have.");
 }
 
 void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others) {
   const size_t most = Attributes::most - others;
   if (given > most)
-    fail(ErrorKind::bad_argument, verb, "{}: {} {}, expected at most {}.", x.type_string(), given, what, most);
+    fail(ErrorKind::invalid_argument, verb, "{}: {} {}, expected at most {}.", x.type_string(), given, what, most);
 }
 
 }  // namespace tessera::detail

@@ -74,7 +74,7 @@ class Numbers {
   std::vector<const Value*> values_;
 };
 
-// Error (bad_argument) if `given` values (`what` names them in the message) and `others` exceed Attributes::most.
+// Error (invalid_argument) if `given` values (`what` names them in the message) and `others` exceed Attributes::most.
 void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others = 0);
 
 }  // namespace tessera::detail

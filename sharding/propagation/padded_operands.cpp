@@ -30,7 +30,7 @@ void expand_over_padding(Prepared& call, const CallSite& site) {
     ArrayPtr read = make_array(with_dtype(plan.out[0], a.type->dtype), plan.slots,
                                expanded_over_padding(site.operation.name, given, plan.out[0], plan.slots));
     read->weight = a.weight;
-    read->layout = a.layout;
+    read->mesh_rules = a.mesh_rules;
     Owned& own = call.own();
     own.every_slot.resize(plan.runs);
     std::iota(own.every_slot.begin(), own.every_slot.end(), 0);
@@ -47,7 +47,7 @@ void read_padded(Prepared& call, const CallSite& site, int i) {
   if (fill == 0 && !is_recorded(a.local[0])) return;
   ArrayPtr read = make_array(a.type, a.slots, padded_operand(site.operation.name, a, fill, filled));
   read->weight = a.weight;
-  read->layout = a.layout;
+  read->mesh_rules = a.mesh_rules;
   call.array[i] = read.get();
   call.own().padded.push_back(std::move(read));
 }

@@ -20,7 +20,7 @@ const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types
 }
 
 void BlockContext::refuse(std::string_view factor) {
-  fail(ErrorKind::bad_argument, "BlockContext", "the rule has no factor \"{}\".", factor);
+  fail(ErrorKind::invalid_argument, "BlockContext", "the rule has no factor \"{}\".", factor);
 }
 
 bool adds_up_here(const Plan& plan) {

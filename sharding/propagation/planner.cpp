@@ -70,7 +70,7 @@ class Planner {
   void refuse_captured() const {
     for (const Type* type : problem_.operands)
       if (const AxisSet apart = (type->sharded | type->unreduced) & plan_.varying)
-        fail(ErrorKind::vma, problem_.operation.name,
+        fail(ErrorKind::varying_axis, problem_.operation.name,
              "{} lies apart over \"{}\", along which another operand varies: inside shard_map it cannot be captured. "
              "Pass it through in_specs.",
              type->to_string(), mesh()->names(apart));

@@ -22,7 +22,7 @@ class Parser {
     if (text_ == "*") return {.in = {}, .out = {}, .elementwise = true};
     const size_t arrow = text_.find("->");
     if (arrow == std::string_view::npos)
-      fail(ErrorKind::bad_argument, "define_operation",
+      fail(ErrorKind::invalid_argument, "define_operation",
            "{}: the rule \"{}\" has no ->. Write what becomes of the dims, as in \"i k, k j -> i j\", or \"*\".",
            operation_, text_);
     const std::string_view results = text_.substr(arrow + 2);
@@ -41,7 +41,7 @@ class Parser {
 
  private:
   [[noreturn]] void wrong(const std::string& why) const {
-    fail(ErrorKind::bad_argument, "define_operation", "{}: the rule \"{}\": {}.", operation_, text_, why);
+    fail(ErrorKind::invalid_argument, "define_operation", "{}: the rule \"{}\": {}.", operation_, text_, why);
   }
 
   static std::string_view trimmed(std::string_view term) {

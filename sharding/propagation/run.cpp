@@ -77,7 +77,7 @@ struct PlanKeyHash {
 using PlanMap = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
 
 struct Plans {
-  Memo<PlanMap, most_plans> all;
+  Memo<PlanMap, max_plans> all;
   // The plan that was found last for each remainder of the hash: most calls need not look further.
   std::array<const PlanMap::value_type*, 512> recent{};
 };
@@ -230,7 +230,7 @@ void check_types(const Prepared& call, const Operation& operation) {
   if (!stage) return;
   for (int i = 0; i < kind.operands; ++i)
     if (kind.types[i]->mesh) kind.types[i] = type_on(kind.types[i], stage);
-  call.layout = layout_on(call.layout, stage);
+  call.mesh_rules = mesh_rules_on(call.mesh_rules, stage);
 }
 
 // For errors of an accelerator: its kernels run later, and no error of theirs knows the operation.
@@ -270,7 +270,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   ArrayImpl* arrays[max_operands];
   const bool has_stages = note_operands(kind, arrays, site, operands);
   call.weight = kind.weights == (1u << n) - 1;
-  for (int i = 0; i < n && !call.layout; ++i) call.layout = arrays[i]->layout;
+  for (int i = 0; i < n && !call.mesh_rules; ++i) call.mesh_rules = arrays[i]->mesh_rules;
   if (has_stages) plan_on_one_stage(call, kind, arrays);
   call.plan = plan_for(site, kind, arrays);
   metered_stage() = stage_number(call.plan->mesh);
@@ -313,7 +313,7 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
   for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
   const std::string words = kernel, first = words.substr(0, words.find('\n'));
   const bool by_zero = first == "ZeroDivisionError";
-  fail(ErrorKind::bad_argument, operation, "given {}: {}", fmt::join(operands, ", "),
+  fail(ErrorKind::invalid_argument, operation, "given {}: {}", fmt::join(operands, ", "),
        by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first);
 }
 
@@ -334,7 +334,7 @@ ArrayPtr begin_result(const Prepared& call, int output) {
   result->type = call.plan->out[output];
   result->slots = call.plan->slots;
   result->weight = call.weight;
-  result->layout = call.layout;
+  result->mesh_rules = call.mesh_rules;
   return result;
 }
 

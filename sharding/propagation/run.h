@@ -53,14 +53,14 @@ struct Owned {
 
 // The operands of a call, converted to the types that its plan wants.
 struct Prepared {
-  const Plan* plan = nullptr;  // owned by the cache: see most_plans
+  const Plan* plan = nullptr;  // owned by the cache: see max_plans
   int operands = 0;
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
   bool borrows = false;  // some of them are gathered weights on loan (BorrowedGather)
   bool weight = true;
   bool in_turn = false;
-  const LayoutImpl* layout = nullptr;
+  const MeshRulesImpl* mesh_rules = nullptr;
   std::unique_ptr<Owned> owned;  // null if all operands are read as they are, and no one watches
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
@@ -73,7 +73,7 @@ struct Prepared {
 const Plan* plan_of(const CallSite& site, std::initializer_list<const Array*> operands);
 
 // Finds the plan in this thread's bounded cache, or makes it, and converts the operands. Errors: absent operands
-// (absent), shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
+// (missing_array), shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
 
 // begin_result makes a result without local tensors, which the caller adds. After that, if call.borrows, settle_loans
@@ -103,11 +103,11 @@ bool has_parameter_source(const Array& operand);
 
 // A thread's plan cache: its bound, its number of plans, and how to empty it. A full cache is set aside and kept until
 // the next one is full, so that the plans of calls in progress stay valid.
-constexpr size_t most_plans = 1 << 16;
+constexpr size_t max_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
 
-// Call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error (bad_argument) with
+// Call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error (invalid_argument) with
 // the operands' types and the first line of the kernel's message; any other exception is thrown again unchanged.
 [[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 

@@ -134,7 +134,7 @@ class Binder {
         if (rule_.factors.size() > known) rule_.factors[f].size = 1;
         dims.push_back(broadcast(f, type.shape[dims.size()]));
       }
-      most_dots_ = std::max(most_dots_, extra);
+      max_dots_ = std::max(max_dots_, extra);
     }
     return dims;
   }
@@ -179,7 +179,7 @@ class Binder {
     std::vector<DimFactors> dims;
     for (const RuleDim& dim : rule) {
       if (!dim.is_any) dims.push_back(numbers_of(dim));
-      for (int k = dim.is_any ? most_dots_ : 0; k > 0; --k)
+      for (int k = dim.is_any ? max_dots_ : 0; k > 0; --k)
         dims.push_back({number_of(factor(fmt::format("...{}", k)))});
     }
     return dims;
@@ -189,7 +189,7 @@ class Binder {
   const OperandTypes& operands_;
   std::map<std::string, int> numbers_;
   std::vector<SizedDim> sizes_;
-  int most_dots_ = 0;
+  int max_dots_ = 0;
   BoundRule rule_;
 };
 

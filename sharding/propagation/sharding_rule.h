@@ -24,7 +24,7 @@ enum class Linearity : uint8_t {
 };
 
 // What an operation makes of padding, the elements behind the end of a dim that its mesh axes do not divide
-// (uneven::pad). They are zeros between operations. An operation that takes them reads what is named here in their
+// (Uneven::pad). They are zeros between operations. An operation that takes them reads what is named here in their
 // place, the results' are zeros again after it, and no gradient comes back from them.
 enum class Padded : uint8_t {
   removed,       // not taken: the dim is made whole first, or cut by axes that divide it
@@ -81,7 +81,7 @@ struct ShardingRule {
 //   i=4          a size that the operands' shapes do not give
 //   1, ...       a dim of size one; any number of dims, broadcast
 //   *            as the whole rule: elementwise
-// Error (bad_argument, under the verb define_operation): a text that is no rule, or a size that follows from nothing.
+// Error (invalid_argument, under the verb define_operation): a text that is no rule, or a size that follows from nothing.
 ShardingRule parse_rule(std::string_view operation, std::string_view text);
 
 // ---- operations

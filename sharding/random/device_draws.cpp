@@ -137,9 +137,9 @@ BlockDraw block_draw(Law law, const Key& key, const Interval<float>& uniforms, c
       dims.emplace_back(extent, stride);
     stride *= global[d];
   }
-  if (dims.size() > BlockDraw::most_dims)
-    fail(ErrorKind::bad_argument, "random", "a block that is cut along {} dims, expected {} at most.", dims.size(),
-         BlockDraw::most_dims);
+  if (dims.size() > BlockDraw::max_dims)
+    fail(ErrorKind::invalid_argument, "random", "a block that is cut along {} dims, expected {} at most.", dims.size(),
+         BlockDraw::max_dims);
   for (; !dims.empty(); dims.pop_back(), ++draw.dims)
     std::tie(draw.extents[draw.dims], draw.strides[draw.dims]) = dims.back();
   return draw;

@@ -53,7 +53,7 @@ Array floating_recipe(const char* verb, Shape shape, DType dtype, Make make) {
 }
 
 void check_probability(const char* verb, const char* what, double p) {
-  if (!(p >= 0 && p <= 1)) fail(ErrorKind::bad_argument, verb, "{} {} given, expected 0 to 1.", what, p);
+  if (!(p >= 0 && p <= 1)) fail(ErrorKind::invalid_argument, verb, "{} {} given, expected 0 to 1.", what, p);
 }
 
 int64_t largest_of(DType dtype) {
@@ -71,7 +71,7 @@ Array normal(const Key& key, Shape shape, DType dtype) {
 
 Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
   if (!(lower < upper))
-    fail(ErrorKind::bad_argument, "truncated_normal",
+    fail(ErrorKind::invalid_argument, "truncated_normal",
          "the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper);
   return floating_recipe("truncated_normal", std::move(shape), dtype,
                          [&](DType drawn) { return truncated_normal_generator(key, drawn, lower, upper); });
@@ -99,7 +99,7 @@ Array bernoulli(const Key& key, double p, Shape shape) {
 Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType dtype) {
   const int64_t most = largest_of(dtype), least = dtype == uint8 ? 0 : -most - 1;
   if (minval >= maxval || minval < least || maxval - 1 > most)
-    fail(ErrorKind::bad_argument, "randint", "range [{}, {}) given, expected a non-empty one of {}.", minval, maxval,
+    fail(ErrorKind::invalid_argument, "randint", "range [{}, {}) given, expected a non-empty one of {}.", minval, maxval,
          name_of(dtype));
   const uint64_t span = static_cast<uint64_t>(maxval) - static_cast<uint64_t>(minval);
   return make_recipe({.generator = integer_generator(key, dtype, minval, span), .drawn = dtype}, std::move(shape),
@@ -137,7 +137,7 @@ Array categorical(const Key& key, Operand logits, int axis, const std::optional<
          to_string(wanted), x.type_string(), to_string(draws));
   check_size("categorical", x.dtype(), wanted);
   if (x.shape(dim) == 0)
-    fail(ErrorKind::bad_argument, "categorical", "{} has no categories along dim {}, expected one or more.",
+    fail(ErrorKind::invalid_argument, "categorical", "{} has no categories along dim {}, expected one or more.",
          x.type_string(), dim);
   Shape noise(wanted.begin(), wanted.end() - draws.size());
   noise.insert(noise.end(), x.shape().begin(), x.shape().end());
@@ -171,7 +171,7 @@ std::vector<int32_t> shuffled(Key key, int64_t n) {
 
 Array permutation(const Key& key, int64_t n) {
   if (n < 0 || n > std::numeric_limits<int32_t>::max())
-    fail(ErrorKind::bad_argument, "permutation", "n = {} given, expected 0 to 2^31 - 1.", n);
+    fail(ErrorKind::invalid_argument, "permutation", "n = {} given, expected 0 to 2^31 - 1.", n);
   return array<int32_t>(shuffled(key, n), {n});
 }
 

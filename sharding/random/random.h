@@ -31,7 +31,7 @@ Array gumbel(const Key& key, Shape shape, DType dtype = float32);
 Array bernoulli(const Key& key, double p, Shape shape);
 
 // jax.random.randint(key, shape, minval, maxval, dtype): integers in [minval, maxval), bit for bit. dtype is int32,
-// int64 (JAX's with x64 on) or uint8. Error (bad_argument): an empty range, or one that the type does not hold.
+// int64 (JAX's with x64 on) or uint8. Error (invalid_argument): an empty range, or one that the type does not hold.
 Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType dtype = int32);
 
 // jax.random.bits(key, shape, uint32) as int64 values, since there is no uint32.

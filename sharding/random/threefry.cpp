@@ -50,7 +50,7 @@ void check_block(const Shape& global, const IndexRanges& block) {
   if (inside) return;
   std::vector<std::string> ranges;
   for (const auto& [start, stop] : block) ranges.push_back(fmt::format("{}:{}", start, stop));
-  fail(ErrorKind::bad_argument, "random",
+  fail(ErrorKind::invalid_argument, "random",
        "the block [{}] does not lie inside the global shape {}. Give one range within each dim.",
        fmt::join(ranges, ", "), to_string(global));
 }
@@ -152,7 +152,7 @@ template <class T>
 void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
                              T* out) {
   if (!(lower < upper))
-    fail(ErrorKind::bad_argument, "random_truncated_normal",
+    fail(ErrorKind::invalid_argument, "random_truncated_normal",
          "the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper);
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const T a = static_cast<T>(lower), b = static_cast<T>(upper);

@@ -15,7 +15,7 @@
 // contraction into fused multiply-adds (but for erf of the two bounds of a truncated normal).
 //
 // T: uint32_t or uint64_t of bits; uint8_t, int32_t or int64_t of integers; float or double of the rest.
-// Errors (bad_argument): a block that does not lie inside the global shape.
+// Errors (invalid_argument): a block that does not lie inside the global shape.
 // Source: threefry2x32 with 20 rounds, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on the
 // 64-bit index as (high word, low word), which is JAX's layout (jax_threefry_partitionable). Tests compare with JAX.
 namespace tessera {
@@ -36,7 +36,7 @@ template <class T>
 void random_normal(const Key& key, const Shape& global, const IndexRanges& block, T* out);
 
 // A standard normal conditioned on lower < x < upper, not rescaled: jax.random.truncated_normal(key, lower, upper,
-// global) to 1e-5 for bounds within 4 of zero. Infinite bounds are allowed. Error (bad_argument) unless lower < upper.
+// global) to 1e-5 for bounds within 4 of zero. Infinite bounds are allowed. Error (invalid_argument) unless lower < upper.
 template <class T>
 void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
                              T* out);

@@ -85,7 +85,7 @@ enum class Law : uint8_t { bits, uniform, normal, exponential, gumbel, bernoulli
 
 // A block of float32 numbers of a law (of bits: int64; of bernoulli: booleans), as a GPU's kernel takes it.
 struct BlockDraw {
-  static constexpr int most_dims = 8;
+  static constexpr int max_dims = 8;
 
   Law law = Law::bits;
   uint8_t rounding = 0;  // of Rounding
@@ -95,7 +95,7 @@ struct BlockDraw {
   float chance = 1;                          // of bernoulli's
   int64_t start = 0, size = 0;               // the first element's global index; the number of elements
   int dims = 0;
-  int64_t extents[most_dims] = {}, strides[most_dims] = {};  // of the block; of the global array
+  int64_t extents[max_dims] = {}, strides[max_dims] = {};  // of the block; of the global array
 };
 
 TESSERA_ALWAYS_INLINE uint32_t bits_at(const BlockDraw& draw, int64_t i) {

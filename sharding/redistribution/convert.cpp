@@ -36,7 +36,7 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
   }
   ArrayPtr made = make_array(type, std::move(tensors));
   made->weight = true;
-  made->layout = a.layout;
+  made->mesh_rules = a.mesh_rules;
   a.detail().leaves.push_back(made);
   return made;
 }
@@ -62,7 +62,7 @@ ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Caus
 // The element type in which the gradient of `a` crosses the devices: of a copy of a parameter, the parameter's own.
 DType gradient_dtype(const ArrayImpl& a) {
   const TapeState* tape = current_tape();
-  return a.weight && tape && tape->options.reduction ? *tape->options.reduction : origin_of(a).type->dtype;
+  return a.weight && tape && tape->options.reduce_dtype ? *tape->options.reduce_dtype : origin_of(a).type->dtype;
 }
 
 std::shared_ptr<const Resharding> resharding_of(const ArrayImpl& a, const ArrayImpl& start, const Type* to,
@@ -94,7 +94,7 @@ std::optional<WeightGather> ordered_gather(const ArrayPtr& a, const ArrayPtr& st
 std::shared_ptr<BorrowedGather> borrowed_gather_of(const ArrayImpl& a, const std::optional<WeightGather>& ordered,
                                                    const std::shared_ptr<const Resharding>& resharding,
                                                    const Tensors& start) {
-  if (!is_weight_gather(a, *resharding) || !current_tape()->options.borrow_gathers) return nullptr;
+  if (!is_weight_gather(a, *resharding) || !current_tape()->options.reshard_after_forward) return nullptr;
   if (!ordered)
     return std::make_shared<BorrowedGather>(
         [resharding, start] { return resharding->forward(start, /*in_backward_pass=*/true); });
@@ -218,7 +218,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause
   if (borrowed) borrowed->begin(tensors, recorded);
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
-  made->layout = a.layout;
+  made->mesh_rules = a.mesh_rules;
   if (borrowed) made->detail().borrowed = borrowed;
   // A weight on loan is gathered for each use anew; one outside a tape keeps nothing, or inference with sharded weights
   // would end up with the whole model.

@@ -61,7 +61,7 @@ Tensors settled(Tensors blocks, const Type* to) {
 ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
   const Type* from = at_rest(a->type);
   if (from->varying)
-    fail(ErrorKind::vma, cause.operation,
+    fail(ErrorKind::varying_axis, cause.operation,
          "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, or use "
          "psum or all_gather.",
          from->to_string(), Mesh(to->mesh).to_string());
@@ -81,7 +81,7 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
       },
       [=](const Tensors& gradients) { return go(gradients, true); });
   ArrayPtr result = make_array(to, std::move(local));
-  result->layout = a->layout;
+  result->mesh_rules = a->mesh_rules;
   result->weight = a->weight;
   return result;
 }
@@ -155,7 +155,7 @@ NamedSharding filled(const Array& x, const NamedSharding& sharding) {
     if (type.mesh == sharding.mesh().impl() && d < type.dims.size())
       for (int a : type.dims[d])
         if (!taken.contains(type.mesh->axes[a].name)) axes.push_back(type.mesh->axes[a].name);
-    entries[d] = SpecEntry(axes, d < type.dims.size() && type.is_padded(d) ? uneven::pad : uneven::error);
+    entries[d] = SpecEntry(axes, d < type.dims.size() && type.is_padded(d) ? Uneven::pad : Uneven::error);
   }
   return NamedSharding(sharding.mesh(),
                        PartitionSpec(entries).unreduced(spec.unreduced_axes()).reduced(spec.reduced_axes()));
@@ -171,7 +171,7 @@ void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
 ArrayPtr same_value(const Array& x) {
   ArrayPtr copy = make_array(x.impl()->type, x.impl()->slots, materialized(x, "device_put").local);
   copy->weight = x.impl()->weight;
-  copy->layout = x.impl()->layout;
+  copy->mesh_rules = x.impl()->mesh_rules;
   return copy;
 }
 
@@ -190,18 +190,18 @@ Array device_put(const Array& x, int device, std::source_location where) {
   return device_put(x, NamedSharding(alone, {}), where);
 }
 
-Array device_put(const Array& x, const Axes& axes, const Layout& layout, std::source_location where) {
+Array device_put(const Array& x, const Axes& axes, const MeshRules& mesh_rules, std::source_location where) {
   check_present(x, "device_put");
-  const Resolution resolution = layout.activations().resolve(axes, x.shape(), "device_put");
-  Array placed = device_put(x, NamedSharding(layout.mesh(), resolution.spec), where);
-  placed.impl()->layout = layout.impl();
+  const RuleResolution resolution = mesh_rules.activations().resolve(axes, x.shape(), "device_put");
+  Array placed = device_put(x, NamedSharding(mesh_rules.mesh(), resolution.spec), where);
+  placed.impl()->mesh_rules = mesh_rules.impl();
   return placed;
 }
 
 Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path) {
   const PartitionSpec& spec = sharding.spec();
   if (!spec.unreduced_axes().empty() || !spec.reduced_axes().empty())
-    fail(ErrorKind::bad_argument, "place_parameter",
+    fail(ErrorKind::invalid_argument, "place_parameter",
          "{} given: a parameter is sharded or replicated; pending sums and reduced forms live inside a computation. "
          "Leave the sets out.",
          spec.to_string());
@@ -211,27 +211,27 @@ Array place_parameter(const Array& x, const NamedSharding& sharding, const std::
   return placed;
 }
 
-Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path) {
-  Array placed = place_parameter(x, NamedSharding(layout.mesh(), spec), path);
-  placed.impl()->layout = layout.impl();
+Array place_parameter(const Array& x, const MeshRules& mesh_rules, const PartitionSpec& spec, const std::string& path) {
+  Array placed = place_parameter(x, NamedSharding(mesh_rules.mesh(), spec), path);
+  placed.impl()->mesh_rules = mesh_rules.impl();
   return placed;
 }
 
 Array place_parameter_as(const Array& x, const Array& old) {
   if (!old.is_committed()) return x;
   Array placed = place_parameter(x, old.sharding(), old.path());
-  placed.impl()->layout = old.impl()->layout;
+  placed.impl()->mesh_rules = old.impl()->mesh_rules;
   return placed;
 }
 
-std::optional<Layout> layout_of(const Array& x) {
-  if (x.is_absent() || !x.impl()->layout) return std::nullopt;
-  return Layout(x.impl()->layout);
+std::optional<MeshRules> mesh_rules_of(const Array& x) {
+  if (x.is_absent() || !x.impl()->mesh_rules) return std::nullopt;
+  return MeshRules(x.impl()->mesh_rules);
 }
 
-Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec) {
-  Array placed = device_put(x, NamedSharding(layout.mesh(), spec));
-  placed.impl()->layout = layout.impl();
+Array place_batch(const Array& x, const MeshRules& mesh_rules, const PartitionSpec& spec) {
+  Array placed = device_put(x, NamedSharding(mesh_rules.mesh(), spec));
+  placed.impl()->mesh_rules = mesh_rules.impl();
   return placed;
 }
 
@@ -260,21 +260,21 @@ Array gather(const Array& x, std::source_location where) {
   return put(x, NamedSharding(Mesh(whole_of(x.impl()->type->mesh)), PartitionSpec{}), Reach::own_mesh, "gather", where);
 }
 
-Array finish_sum(const Array& x, std::source_location where) {
-  const Type* type = materialized(x, "finish_sum").type;
+Array reduce_partial_sum(const Array& x, std::source_location where) {
+  const Type* type = materialized(x, "reduce_partial_sum").type;
   if (!type->unreduced) return x;
   const Array finished(place(x, with_unreduced(type, 0),
-                             {.operation = "finish_sum", .where = where, .reason = asked_for(), .path = {}}));
+                             {.operation = "reduce_partial_sum", .where = where, .reason = asked_for(), .path = {}}));
   announce_move(*x.impl(), finished);
   return finished;
 }
 
 Array with_sharding_constraint(const Array& x, const Axes& axes, std::source_location where) {
   const ArrayImpl& a = materialized(x, "with_sharding_constraint");
-  if (!a.layout) return x;
-  const Layout layout(a.type->mesh ? layout_on(a.layout, a.type->mesh) : a.layout);
-  const Resolution resolution = layout.activations().resolve(axes, x.shape(), "with_sharding_constraint");
-  return with_sharding_constraint(x, NamedSharding(layout.mesh(), resolution.spec), where);
+  if (!a.mesh_rules) return x;
+  const MeshRules mesh_rules(a.type->mesh ? mesh_rules_on(a.mesh_rules, a.type->mesh) : a.mesh_rules);
+  const RuleResolution resolution = mesh_rules.activations().resolve(axes, x.shape(), "with_sharding_constraint");
+  return with_sharding_constraint(x, NamedSharding(mesh_rules.mesh(), resolution.spec), where);
 }
 
 }  // namespace tessera

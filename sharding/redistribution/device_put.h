@@ -7,34 +7,34 @@
 #include <string>
 
 #include "sharding/array/array.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera {
 
 // x placed as `sharding` says; differentiable. A recipe is carried out block by block: no device ever holds more than
 // its own. An array that is placed already moves, also to a mesh over other devices of this process.
 // Errors: as NamedSharding's; a dim left open (unconstrained), a spec longer than x has dims (rank_mismatch), a dim
-// that does not divide (uneven).
+// that does not divide (not_divisible).
 Array device_put(const Array& x, const NamedSharding& sharding,
                  std::source_location where = std::source_location::current());
 
 // x on one device alone, by its id: device_put(x, SingleDeviceSharding{device}).
 Array device_put(const Array& x, int device, std::source_location where = std::source_location::current());
 
-// The same by names: the layout's rules for activations turn `axes` into a spec. The result carries the layout.
-Array device_put(const Array& x, const Axes& axes, const Layout& layout,
+// The same by names: the mesh rules' rules for activations turn `axes` into a spec. The result carries the mesh rules.
+Array device_put(const Array& x, const Axes& axes, const MeshRules& mesh_rules,
                  std::source_location where = std::source_location::current());
 
 // x as a parameter of a model, as filter_shard makes it: a weight (it is moved where it disagrees with an activation),
-// with its path for ledgers and errors, and a layout that what is computed from it carries as well.
+// with its path for ledgers and errors, and mesh rules that what is computed from it carries as well.
 Array place_parameter(const Array& x, const NamedSharding& sharding, const std::string& path);
-Array place_parameter(const Array& x, const Layout& layout, const PartitionSpec& spec, const std::string& path);
-// x in the place of another parameter: with its placement, its path and its layout. x itself where the other has no
+Array place_parameter(const Array& x, const MeshRules& mesh_rules, const PartitionSpec& spec, const std::string& path);
+// x in the place of another parameter: with its placement, its path and its mesh rules. x itself where the other has no
 // placement.
 Array place_parameter_as(const Array& x, const Array& old);
 
-// x as a part of a batch: placed, and carrying the layout.
-Array place_batch(const Array& x, const Layout& layout, const PartitionSpec& spec);
+// x as a part of a batch: placed, and carrying the mesh rules.
+Array place_batch(const Array& x, const MeshRules& mesh_rules, const PartitionSpec& spec);
 
 // x placed as the sharding says, moved if it is not there yet; differentiable. Used in the middle of a computation to
 // pin the placement of an intermediate value. The mesh may be another one over the same devices in any order; over
@@ -67,14 +67,14 @@ Array gather(const Array& x, std::source_location where = std::source_location::
 
 // x with its pending sums (unreduced axes) finished where it lies: every dim keeps its mesh axes. Nothing pends in most
 // arrays, which come back as they are: operations finish what they cannot carry on.
-Array finish_sum(const Array& x, std::source_location where = std::source_location::current());
+Array reduce_partial_sum(const Array& x, std::source_location where = std::source_location::current());
 
-// By names, with the rules of the layout that x carries: with_sharding_constraint(x, {"batch", "seq", "embed"}). If x
-// carries none, since nothing that it was computed from was placed by a layout, x comes back as it is.
+// By names, with the rules of the mesh rules that x carries: with_sharding_constraint(x, {"batch", "seq", "embed"}). If x
+// carries none, since nothing that it was computed from was placed by mesh rules, x comes back as it is.
 Array with_sharding_constraint(const Array& x, const Axes& axes,
                                std::source_location where = std::source_location::current());
 
-// The layout that an array carries: the one that placed it or an array that it was computed from; empty without.
-std::optional<Layout> layout_of(const Array& x);
+// The mesh rules that an array carries: the one that placed it or an array that it was computed from; empty without.
+std::optional<MeshRules> mesh_rules_of(const Array& x);
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
 }
 
 bool is_small_sum(const at::Tensor& t) {
-  return t.numel() <= most_small_elements && t.is_floating_point() && t.itemsize() < 8;
+  return t.numel() <= max_small_elements && t.is_floating_point() && t.itemsize() < 8;
 }
 
 namespace {

@@ -34,7 +34,7 @@ struct Asked {
 };
 struct Program {
   explicit Program(const Asked& asked)
-      : where(asked.where), groups(asked.options.group), borrows(asked.options.borrow_gathers) {
+      : where(asked.where), groups(asked.options.gather_groups), borrows(asked.options.reshard_after_forward) {
     for (const ArrayPtr& p : asked.parameters) {
       types.push_back(p->type);
       paths.push_back(path_of(*p));
@@ -75,7 +75,7 @@ struct IsSameProgram {
                       [](const Text& x, const Text& y) { return are_same(x, y); });
   }
   bool operator()(const Asked& a, const Program& b) const {
-    if (!are_same(a.where, b.where) || a.options.group != b.groups || a.options.borrow_gathers != b.borrows)
+    if (!are_same(a.where, b.where) || a.options.gather_groups != b.groups || a.options.reshard_after_forward != b.borrows)
       return false;
     if (a.parameters.size() != b.types.size()) return false;
     for (size_t i = 0; i < b.types.size(); ++i)
@@ -85,9 +85,9 @@ struct IsSameProgram {
   bool operator()(const Program& a, const Asked& b) const { return (*this)(b, a); }
 };
 
-constexpr size_t most_programs = 64;
+constexpr size_t max_programs = 64;
 using Orders =
-    Memo<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram, IsSameProgram>, most_programs>;
+    Memo<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram, IsSameProgram>, max_programs>;
 
 Orders& orders() {
   thread_local Orders orders;
@@ -215,7 +215,7 @@ Tensors GatherSchedule::take() {
 // Where nothing goes between processes, nothing would be gained.
 void GatherSchedule::begin_ahead() {
   size_t from = begun_.back().end;
-  for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch; ++ahead) {
+  for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch_groups; ++ahead) {
     if (from == order_->gathers.size() || is_guarded()) return;
     const size_t end = order_->group_end[from];
     if (!crosses(from, end) || !begin(from, end, order_->gathers[from])) return;
@@ -277,7 +277,7 @@ void GatherSchedule::end_step() {
   if (follows_ && next_ == order_->gathers.size()) return;
   if (follows_) leave_order();
   ++learned;
-  known_->order = std::make_shared<const GatherOrder>(grouped(std::move(seen_), options_.group));
+  known_->order = std::make_shared<const GatherOrder>(grouped(std::move(seen_), options_.gather_groups));
 }
 
 FreshGatherOrders::FreshGatherOrders() : before_(std::make_shared<Orders>(std::exchange(orders(), {}))) {}

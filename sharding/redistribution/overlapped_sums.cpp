@@ -22,7 +22,7 @@ const Step* sum_of(const Resharding& way, Collective TableRow::*direction) {
 }
 
 // A guard is asked before anything moves, and a check sees what moved.
-bool may_begin(int64_t elements) { return elements > most_small_elements && !is_guarded() && !checks_finite(); }
+bool may_begin(int64_t elements) { return elements > max_small_elements && !is_guarded() && !checks_finite(); }
 
 Tensors awaited(const Step& step, const Resharding& way, std::vector<SumWork>& begun, bool back, int64_t bytes) {
   const auto said = [&] {

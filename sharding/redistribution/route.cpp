@@ -168,7 +168,7 @@ class RouteMaker {
   // What differs along an axis becomes equal by a collective that the program names, never by a placement.
   void refuse_leaving_varying() const {
     if (current_.varying != to_->varying || (to_->varying & (to_->sharded | to_->unreduced | to_->reduced)))
-      fail(ErrorKind::vma, "redistribute",
+      fail(ErrorKind::varying_axis, "redistribute",
            "{} differs along \"{}\" inside shard_map and cannot become {}. Use psum, all_gather or another collective.",
            intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying), to_->to_string());
   }

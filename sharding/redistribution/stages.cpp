@@ -34,10 +34,10 @@ const Type* type_on(const Type* type, const MeshImpl* mesh) {
   return intern(std::move(key));
 }
 
-const LayoutImpl* layout_on(const LayoutImpl* layout, const MeshImpl* mesh) {
-  if (!layout || Layout(layout).mesh().impl() == mesh) return layout;
-  thread_local Memo<std::map<std::pair<const LayoutImpl*, const MeshImpl*>, const LayoutImpl*>, 1024> known;
-  return known.get(std::pair(layout, mesh), [&] { return on_other_mesh(Layout(layout), Mesh(mesh)).impl(); }).second;
+const MeshRulesImpl* mesh_rules_on(const MeshRulesImpl* mesh_rules, const MeshImpl* mesh) {
+  if (!mesh_rules || MeshRules(mesh_rules).mesh().impl() == mesh) return mesh_rules;
+  thread_local Memo<std::map<std::pair<const MeshRulesImpl*, const MeshImpl*>, const MeshRulesImpl*>, 1024> known;
+  return known.get(std::pair(mesh_rules, mesh), [&] { return on_other_mesh(MeshRules(mesh_rules), Mesh(mesh)).impl(); }).second;
 }
 
 namespace {
@@ -100,7 +100,7 @@ std::vector<int> places_in_whole(const Type* part, const MeshImpl* whole, AxisSe
 ArrayPtr made_from(const ArrayImpl& a, const Type* type, Tensors local) {
   ArrayPtr made = make_array(type, std::move(local));
   made->weight = a.weight;
-  made->layout = layout_on(a.layout, type->mesh);
+  made->mesh_rules = mesh_rules_on(a.mesh_rules, type->mesh);
   if (a.details && a.details->path) made->detail().path = a.details->path;
   return made;
 }
@@ -148,7 +148,7 @@ Tensors carried(const Type* from, const Type* to, const Tensors& x, const Cause&
 void check_direction(const Type* from, const MeshImpl* stage, const Cause& cause) {
   const std::string& axis = stage->axes[stage->cut_axis].name;
   if (!goes_forward_only() || stage->cut_at > from->mesh->cut_at) return;
-  fail(ErrorKind::bad_argument, cause.operation,
+  fail(ErrorKind::invalid_argument, cause.operation,
        "{} would go back from {}[{}] to {}[{}], where a parameter lies. Under one_f_one_b activations go to later "
        "stages: leave a parameter of several stages on all, or use gpipe.",
        from->to_string(), axis, from->mesh->cut_at, axis, stage->cut_at);

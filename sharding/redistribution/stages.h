@@ -9,8 +9,8 @@ namespace tessera::detail {
 
 // `type` on a sub-mesh of its mesh, on the mesh that its own is cut from, or on another sub-mesh of that.
 const Type* type_on(const Type* type, const MeshImpl* mesh);
-// The same layout there; null stays null.
-const LayoutImpl* layout_on(const LayoutImpl* layout, const MeshImpl* mesh);
+// The same mesh rules there; null stays null.
+const MeshRulesImpl* mesh_rules_on(const MeshRulesImpl* mesh_rules, const MeshImpl* mesh);
 
 // The sub-mesh on which an operation on these arrays runs: of arrays on several stages the last one that has a
 // parameter, else the last; of arrays that all lie on the whole mesh, an activation among them, the first stage of the

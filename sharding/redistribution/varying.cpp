@@ -21,7 +21,7 @@ ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
     local.push_back(from->local[project(to->mesh, to->slots, i, from->slots)]);
   ArrayPtr made = make_array(to, std::move(local));
   made->weight = a->weight;
-  made->layout = a->layout;
+  made->mesh_rules = a->mesh_rules;
   if (a->details && a->details->path) made->detail().path = a->details->path;
   return made;
 }
@@ -89,7 +89,7 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
   };
   record_function("shard_map", a->local, local, share, add_up);
   ArrayPtr made = make_array(to, std::move(local));
-  made->layout = a->layout;
+  made->mesh_rules = a->mesh_rules;
   return made;
 }
 
@@ -97,7 +97,7 @@ const Type* placed_inside(const Type* to, const Type* from, const char* verb) {
   const ManualAxes& manual = manual_axes();
   if (!manual.mesh || to->mesh != manual.mesh) return to;
   if (const AxisSet named = (to->sharded | to->unreduced | to->reduced) & manual.axes)
-    fail(ErrorKind::vma, verb, "{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
+    fail(ErrorKind::varying_axis, verb, "{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
          from->to_string(), to->to_string(), manual.mesh->names(named));
   TypeKey key = *to;
   key.varying = from->varying;
@@ -112,7 +112,7 @@ ArrayPtr inside(const Array& x, const char* verb) {
          "{} lies on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
          Mesh(a.type->mesh).to_string(), Mesh(manual.mesh).to_string());
   if (const AxisSet apart = (a.type->sharded | a.type->unreduced) & manual.axes)
-    fail(ErrorKind::vma, verb, "{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
+    fail(ErrorKind::varying_axis, verb, "{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
          x.type_string(), manual.mesh->names(apart));
   if (a.type->mesh) return x.impl();
   return convert(*x.impl(), x.impl(), on_mesh(a.type, manual.mesh), {.operation = verb});

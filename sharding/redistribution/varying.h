@@ -18,11 +18,11 @@ ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause);
 ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause);
 
 // The type that a placement `to`, asked for inside shard_map, has there: a placement says nothing of the manual axes,
-// so the value varies along them as `from` does. Error (vma): a placement over a manual axis.
+// so the value varies along them as `from` does. Error (varying_axis): a placement over a manual axis.
 const Type* placed_inside(const Type* to, const Type* from, const char* verb);
 
 // `x` as an operand in the running body, on its mesh. Errors, which begin with `verb`: an array on another mesh
-// (device_mismatch); a captured array that is sharded or pending over manual axes, where it would have to vary (vma).
+// (device_mismatch); a captured array that is sharded or pending over manual axes, where it would have to vary (varying_axis).
 ArrayPtr inside(const Array& x, const char* verb);
 
 }  // namespace tessera::detail

@@ -49,7 +49,7 @@ int manual_axis(const char* verb, const std::string& name) {
 
 Along axes_of(const char* verb, const SpecEntry& entry) {
   if (entry.is_unconstrained())
-    fail(ErrorKind::bad_argument, verb, "unconstrained given, expected mesh axes. Name those to communicate along.");
+    fail(ErrorKind::invalid_argument, verb, "unconstrained given, expected mesh axes. Name those to communicate along.");
   Along result;
   AxisSet seen = 0;
   for (const std::string& name : entry.axes()) {
@@ -88,7 +88,7 @@ Array carried(const ArrayPtr& a, Resharding resharding) {
       [way](Tensors gradients) { return way->backward(std::move(gradients)); },
       [way](const Tensors& gradients) { return way->forward(gradients, /*in_backward_pass=*/true); });
   ArrayPtr made = make_array(way->to, std::move(tensors));
-  made->layout = a->layout;
+  made->mesh_rules = a->mesh_rules;
   return Array(std::move(made));
 }
 
@@ -105,7 +105,7 @@ Shape without_dim(Shape shape, int dim) {
 int checked_new_dim(const char* verb, const Array& x, int dim) {
   const int n = x.ndim() + 1;
   if (dim < -n || dim >= n)
-    fail(ErrorKind::bad_argument, verb, "a new dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1);
+    fail(ErrorKind::invalid_argument, verb, "a new dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1);
   return dim < 0 ? dim + n : dim;
 }
 
@@ -117,7 +117,7 @@ void check_parts(const char* verb, const Array& x, int dim, const SpecEntry& ent
          "dim {} of {} = {}, expected {}, the devices along {}. Use tiled to cut it into parts.", dim, x.type_string(),
          size, axes.n, fmt::join(entry.axes(), ","));
   if (size % axes.n)
-    fail(ErrorKind::uneven, verb, "dim {} of {} = {} is not divisible by {}, the devices along {}.", dim,
+    fail(ErrorKind::not_divisible, verb, "dim {} of {} = {} is not divisible by {}, the devices along {}.", dim,
          x.type_string(), size, axes.n, fmt::join(entry.axes(), ","));
 }
 
@@ -189,7 +189,7 @@ Array extremum(const char* verb, Collective collective, const Operand& x, const 
       verb, a->local, most, [shares](const Tensors& gradients) { return shares->backward(gradients); },
       [shares](const Tensors& gradients) { return shares->forward(gradients); });
   ArrayPtr made = make_array(to, std::move(most));
-  made->layout = a->layout;
+  made->mesh_rules = a->mesh_rules;
   return Array(std::move(made));
 }
 
@@ -279,7 +279,7 @@ Array ppermute(Operand x, const SpecEntry& entry, const std::vector<std::pair<in
   std::vector<bool> sends(axes.n);
   for (const auto& [from, to] : pairs) {
     if (from < 0 || to < 0 || from >= axes.n || to >= axes.n)
-      fail(ErrorKind::bad_argument, "ppermute", "the pair ({}, {}) for {}, expected numbers from 0 to {}.", from, to,
+      fail(ErrorKind::invalid_argument, "ppermute", "the pair ({}, {}) for {}, expected numbers from 0 to {}.", from, to,
            x.array().type_string(), axes.n - 1);
     if (senders[to] >= 0 || sends[from])
       fail(ErrorKind::duplicate_pair, "ppermute", "the pair ({}, {}) for {}: device {} {} already. Name each once.",
@@ -300,7 +300,7 @@ Array varying_along(const char* verb, const Operand& x, const SpecEntry& entry) 
   const Along axes = axes_of(verb, entry);
   const ArrayPtr a = inside(x.array(), verb);
   if (const AxisSet already = a->type->varying & axes.axes.axis_set())
-    fail(ErrorKind::vma, verb, "{} varies along \"{}\" already. Name the mesh axes along which it is equal.",
+    fail(ErrorKind::varying_axis, verb, "{} varies along \"{}\" already. Name the mesh axes along which it is equal.",
          x.array().type_string(), axes.mesh->names(already));
   return Array(varied(a, axes.axes.axis_set(), cause_of(verb, x)));
 }
@@ -311,7 +311,7 @@ Array pvary(Operand x, const SpecEntry& axes) { return varying_along("pvary", x,
 
 Array pcast(Operand x, const SpecEntry& axes, Vma to) {
   if (to == Vma::invarying)
-    fail(ErrorKind::vma, "pcast",
+    fail(ErrorKind::varying_axis, "pcast",
          "{} to invarying. A varying value becomes equal by psum, pmax or an invarying all_gather.",
          x.array().type_string());
   return varying_along("pcast", x, axes);

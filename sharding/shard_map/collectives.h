@@ -18,7 +18,7 @@ namespace tessera {
 //   psum(x, "x")    all_gather(x, {"x", "y"}, {.tiled = true})
 // An operand that does not vary along the axes is used as the same value on every device.
 // Errors of all: outside shard_map, or along an axis that is not in the mesh or not manual there (unknown_axis); an
-// axis twice (duplicate_axis); a captured array that lies apart over a manual axis (vma). All are differentiable, and
+// axis twice (duplicate_axis); a captured array that lies apart over a manual axis (varying_axis). All are differentiable, and
 // stand in the ledger with the line they are written on.
 
 // The sum, mean, maximum or minimum of the devices' values; invariant. The backward of psum is pvary, that of pmean is
@@ -51,7 +51,7 @@ struct AllGatherOptions {
 Array all_gather(Operand x, const SpecEntry& axes, const AllGatherOptions& options = {});
 
 // Each device gets its part of the sum, cut along dim scatter_dimension. Untiled, the size of that dim must be the
-// number of devices (size_mismatch), and the dim is removed; tiled, the dim is cut into that many parts (uneven).
+// number of devices (size_mismatch), and the dim is removed; tiled, the dim is cut into that many parts (not_divisible).
 // Backward: all_gather.
 struct PsumScatterOptions {
   int scatter_dimension = 0;
@@ -60,7 +60,7 @@ struct PsumScatterOptions {
 Array psum_scatter(Operand x, const SpecEntry& axes, const PsumScatterOptions& options = {});
 
 // `pairs` are (from, to), the devices' numbers along the axes; a device to which none sends gets zeros. Backward: the
-// reverse pairs. Errors: a number outside the axis (bad_argument), a device that sends or receives twice
+// reverse pairs. Errors: a number outside the axis (invalid_argument), a device that sends or receives twice
 // (duplicate_pair).
 Array ppermute(Operand x, const SpecEntry& axes, const std::vector<std::pair<int, int>>& pairs);
 
@@ -74,9 +74,9 @@ Array all_to_all(Operand x, const SpecEntry& axes, int split_axis, int concat_ax
                  const AllToAllOptions& options = {});
 
 // x, equal along these mesh axes, as a value that varies along them; nothing is communicated. Backward: psum. Error
-// (vma): x varies along one of them already.
+// (varying_axis): x varies along one of them already.
 Array pvary(Operand x, const SpecEntry& axes);
-// pvary under JAX's newer name. Error (vma): `to` invarying, since only a collective makes a varying value invariant.
+// pvary under JAX's newer name. Error (varying_axis): `to` invarying, since only a collective makes a varying value invariant.
 Array pcast(Operand x, const SpecEntry& axes, Vma to = Vma::varying);
 
 // A different key for every device along some mesh axes: jax.random.fold_in(key, axis_index(axes)). fold_in and split

@@ -32,7 +32,7 @@ std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>
 // term of a pending sum as such: P{}.unreduced({"model"}). `f` must not write to its arguments, and must depend on
 // nothing else: with shared replicas one call stands for all devices that hold the same blocks.
 // Errors: shard_map's; results whose number, shape or element type depend on the device (shape_mismatch); what LibTorch
-// throws (bad_argument).
+// throws (invalid_argument).
 template <class F>
 requires std::invocable < const F&, const std::vector<at::Tensor>
 & > auto local_map(F f, Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options = {},

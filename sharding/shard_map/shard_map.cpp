@@ -27,12 +27,12 @@ class SpecReader {
       fail(ErrorKind::rank_mismatch, "shard_map", "{}: {} names {} dims, the array has {}. Use a shorter spec.", what_,
            spec.to_string(), spec.entries().size(), ndim);
     if (!spec.reduced_axes().empty())
-      fail(ErrorKind::bad_argument, "shard_map", "{}: {} given; arrays become reduced by use alone. Leave it out.",
+      fail(ErrorKind::invalid_argument, "shard_map", "{}: {} given; arrays become reduced by use alone. Leave it out.",
            what_, spec.to_string());
     ReadSpec result;
     for (const SpecEntry& entry : spec.entries()) {
       if (entry.is_unconstrained())
-        fail(ErrorKind::bad_argument, "shard_map", "{}: unconstrained in {}, expected mesh axes or none.", what_,
+        fail(ErrorKind::invalid_argument, "shard_map", "{}: unconstrained in {}, expected mesh axes or none.", what_,
              spec.to_string());
       result.dims.emplace_back();
       for (const std::string& name : entry.axes())
@@ -102,7 +102,7 @@ DimAxes joined(DimAxes major, const DimAxes& minor) {
 void check_divides(const Type* type, const PartitionSpec& spec, const ReadSpec& read, const MeshImpl* mesh, size_t i) {
   for (size_t d = 0; d < read.dims.size(); ++d)
     if (const int n = mesh->count(read.dims[d].axis_set()); type->shape[d] % n)
-      fail(ErrorKind::uneven, "shard_map",
+      fail(ErrorKind::not_divisible, "shard_map",
            "argument {}, {}: dim {} = {} is not divisible by {}, the devices along \"{}\" of {}.", i, type->to_string(),
            d, type->shape[d], n, mesh->names(read.dims[d].axis_set()), spec.to_string());
 }
@@ -110,7 +110,7 @@ void check_divides(const Type* type, const PartitionSpec& spec, const ReadSpec& 
 const PartitionSpec& spec_of(const Specs& specs, size_t i, size_t n, const char* name, const char* of) {
   const PartitionSpec* spec = specs.of(i, n);
   if (!spec)
-    fail(ErrorKind::bad_argument, "shard_map", "{} {} for {} {}. Give one for each, or one for all.", specs.size(),
+    fail(ErrorKind::invalid_argument, "shard_map", "{} {} for {} {}. Give one for each, or one for all.", specs.size(),
          name, n, of);
   return *spec;
 }
@@ -120,7 +120,7 @@ const PartitionSpec& spec_of(const Specs& specs, size_t i, size_t n, const char*
 ShardMapCall::ShardMapCall(Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options,
                            std::source_location where)
     : mesh_(mesh), in_(std::move(in_specs)), out_(std::move(out_specs)), options_(std::move(options)), where_(where) {
-  if (mesh.empty()) fail(ErrorKind::bad_argument, "shard_map", "no mesh given. Make one with make_mesh.");
+  if (mesh.empty()) fail(ErrorKind::invalid_argument, "shard_map", "no mesh given. Make one with make_mesh.");
 }
 
 AxisSet ShardMapCall::manual() const {
@@ -167,7 +167,7 @@ ArrayPtr placed(const Array& x, const Type* to, const std::source_location& wher
 
 Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t i) const {
   if (x.is_absent())
-    fail(ErrorKind::absent, "shard_map",
+    fail(ErrorKind::missing_array, "shard_map",
          "argument {} is absent: it was never set, was moved away, or a filter took it out of its tree.", i);
   const AxisSet axes = manual();
   const Type* type = x.impl()->type;
@@ -178,7 +178,7 @@ Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t 
          Mesh(type->mesh).to_string(), mesh_.to_string());
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, type->shape.size());
   if (read.unreduced)
-    fail(ErrorKind::bad_argument, "shard_map", "{}: {} is for results. A pending sum is summed before it goes in.",
+    fail(ErrorKind::invalid_argument, "shard_map", "{}: {} is for results. A pending sum is summed before it goes in.",
          what, spec.to_string());
   check_divides(type, spec, read, mesh_.impl(), i);
   TypeKey key = argument_key(type, read, axes, mesh_.impl());
@@ -207,7 +207,7 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
   const AxisSet apart = read.sharded | read.unreduced;
   if (const AxisSet claimed = a->type->varying & axes & ~apart) {
     if (options_.check_vma)
-      fail(ErrorKind::vma, "shard_map",
+      fail(ErrorKind::varying_axis, "shard_map",
            "{}: {} claims that it is equal along \"{}\", where it varies. Name the axis in the spec, or use psum, pmax "
            "or an invarying all_gather; check_vma = false takes the first device's.",
            what, spec.to_string(), mesh_.impl()->names(claimed));

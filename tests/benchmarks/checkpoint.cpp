@@ -88,8 +88,8 @@ int main(int argc, char** argv) {
   fs::remove_all(folder);
   fs::create_directories(folder);
   const int64_t count = std::max<int64_t>(1, mib * (1 << 20) / (3 * matrix_bytes)), bytes = 3 * count * matrix_bytes;
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
-  auto model = nn::filter_shard(Model::init(Key(0), count), layout);
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
+  auto model = nn::filter_shard(Model::init(Key(0), count), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   const Model grads = model;
   optimizer.update(model, grads);
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
     const double empty = memory("VmRSS:");
     restored.push_back(seconds_of([&] {
       nn::restore(folder / "run", nn::named("model", other, "optimizer.state.0.mu", mu, "optimizer.state.0.nu", nu),
-                  {.layout = layout, .ignore_unused = true});
+                  {.mesh_rules = mesh_rules, .ignore_unused = true});
     }));
     restore_memory.push_back(memory("VmHWM:") - empty - static_cast<double>(bytes) / (1 << 20));
   }

@@ -87,12 +87,12 @@ double nanoseconds(int rounds, const std::function<void()>& call) {
 struct Subject {
   explicit Subject(int parameters)
       : unplaced(make_model(parameters)),
-        model(nn::filter_shard(unplaced, layout)),
+        model(nn::filter_shard(unplaced, mesh_rules)),
         grads(nn::tree_map([](const Array& x) { return x * 0.5; }, model)),
         optimizer(model, optim::adamw({.learning_rate = 1e-3})),
         blocks(make_blocks(parameters)) {}
 
-  Layout layout{make_mesh({{"data", 2}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
+  MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}), {{"embed", "data"}, {"hidden", "model"}}};
   Model unplaced, model, grads;
   optim::Optimizer<Model, decltype(optim::adamw({.learning_rate = 1e-3}))> optimizer;
   std::vector<at::Tensor> blocks;
@@ -116,8 +116,8 @@ int main() {
       {"tree_summary", [](Subject& s) { nn::tree_summary(s.model, {.depth = 2}); }},
       {"tree_equal, the same arrays", [](Subject& s) { nn::tree_equal(s.model, s.model); }},
       {"placement_table", [](Subject& s) { nn::placement_table(s.model).to_text(); }},
-      {"placement_table before placing", [](Subject& s) { nn::placement_table(s.unplaced, s.layout).to_text(); }},
-      {"filter_shard", [](Subject& s) { (void)nn::filter_shard(s.unplaced, s.layout); }},
+      {"placement_table before placing", [](Subject& s) { nn::placement_table(s.unplaced, s.mesh_rules).to_text(); }},
+      {"filter_shard", [](Subject& s) { (void)nn::filter_shard(s.unplaced, s.mesh_rules); }},
       {"value_and_grad, one parameter used", [](Subject& s) { nn::value_and_grad(sum_of_first)(s.model); }},
       {"value_and_grad, all used", [](Subject& s) { nn::value_and_grad(sum_of_all)(s.model); }},
       {"  the same in LibTorch alone", [](Subject& s) { raw_gradients(s.blocks); }},

@@ -88,15 +88,15 @@ int main(int argc, char** argv) {
   const int64_t depth = argument(1, 8), width = argument(2, 256), rows = argument(3, 1024), rounds = argument(4, 7);
   sleep_ms = argument(5, 0);
   const int64_t stages = process_count();
-  const Layout layout(make_mesh({{"pipe", stages}}),
+  const MeshRules mesh_rules(make_mesh({{"pipe", stages}}),
                       {{"layers", "pipe"}, {"embed", replicated}, {"hidden", replicated}, {"batch", replicated}});
-  const Model model = nn::filter_shard(Model::init(depth, width), layout);
+  const Model model = nn::filter_shard(Model::init(depth, width), mesh_rules);
   const std::vector<int64_t> numbers{2, 4, 8, 16};
-  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+  for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {
     std::map<int64_t, double> least;
     for (int64_t round = 0; round <= rounds; ++round)
       for (const int64_t n : numbers) {
-        const Array x = device_put(normal(Key(1), {n * rows, width}), NamedSharding(layout.mesh(), P{}));
+        const Array x = device_put(normal(Key(1), {n * rows, width}), NamedSharding(mesh_rules.mesh(), P{}));
         const double seconds = seconds_of(model, x, {.micro_batches = n, .schedule = schedule});
         if (round > 0) least[n] = least.contains(n) ? std::min(least[n], seconds) : seconds;
       }

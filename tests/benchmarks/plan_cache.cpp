@@ -44,7 +44,7 @@ int main() {
 
   // Every stop is a plan of its own: twice as many as the cache holds.
   tessera::detail::clear_plans();
-  const auto most = static_cast<int>(tessera::detail::most_plans);
+  const auto most = static_cast<int>(tessera::detail::max_plans);
   const Array x = on(make_mesh({{"data", 1}}), P{}, {2 * most});
   const auto cut = [&](int stop) { slice_in_dim(x, 0, stop + 1, 0); };
   std::printf("%d plans at most\n", most);
@@ -52,5 +52,5 @@ int main() {
   std::printf("%-44s %9.3f us\n", "  new plans into a full cache",
               microseconds(most / 2, [&](int i) { cut(most + i); }));
   std::printf("%-44s %9zu\n", "  plans held at the end", tessera::detail::plan_count());
-  return tessera::detail::plan_count() <= tessera::detail::most_plans ? 0 : 1;
+  return tessera::detail::plan_count() <= tessera::detail::max_plans ? 0 : 1;
 }

@@ -47,13 +47,13 @@ const std::vector<Size> sizes{
 
 struct Training {
   explicit Training(const Size& size)
-      : layout(make_mesh(size.mesh), examples::with_all_names({{"batch", "data"}})),
-        model(nn::filter_shard(examples::Gpt::init(Key(0), size.model), layout)),
+      : mesh_rules(make_mesh(size.mesh), examples::with_all_names({{"batch", "data"}})),
+        model(nn::filter_shard(examples::Gpt::init(Key(0), size.model), mesh_rules)),
         optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3}))) {
     data::TokenBatch rows;
     rows.inputs = randint(Key(1), {size.batch, size.model.seq}, 0, size.model.vocab);
     rows.targets = randint(Key(2), {size.batch, size.model.seq}, 0, size.model.vocab);
-    batch = data::from_process_local(rows, layout);
+    batch = data::from_process_local(rows, mesh_rules);
   }
   void step() {
     const auto [loss, grads] =
@@ -62,7 +62,7 @@ struct Training {
     last = loss.item<float>();
   }
 
-  Layout layout;
+  MeshRules mesh_rules;
   examples::Gpt model;
   decltype(optim::Optimizer(
       std::declval<const examples::Gpt&>(),

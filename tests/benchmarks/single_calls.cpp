@@ -27,7 +27,7 @@ Case call(const char* operation, std::vector<at::Tensor> inputs, std::function<A
 
 struct Binary {
   const char* operation;
-  Array (*ours)(Term, Term);
+  Array (*ours)(ArrayOrNumber, ArrayOrNumber);
   at::Tensor (*theirs)(const at::Tensor&, const at::Tensor&);
 };
 

@@ -28,7 +28,7 @@
 #include "data/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/transformations/captured.h"
+#include "nn/transformations/graphed_step.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/distributed/accelerator.h"
@@ -67,7 +67,7 @@ const std::vector<Strategy> strategies = {
     {"fsdp8", {{"data", 8}}, {{"batch", "data"}, {"embed", "data"}}},
     {"tp8", {{"model", 8}}, {{"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
     {"2x4", {{"data", 2}, {"model", 4}}, {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
-    {"zero1", {{"data", 8}}, {{"batch", "data"}}, {.shard = {"data"}}, {.shard_state = {"data"}}},
+    {"zero1", {{"data", 8}}, {{"batch", "data"}}, {.shard = {"data"}}, {.shard_state_over = {"data"}}},
 };
 
 constexpr PlainAdamw adamw{
@@ -128,8 +128,8 @@ auto transform() {
 class Ours {
  public:
   Ours(const Size& size, const Strategy& strategy, bool captured)
-      : layout_(make_mesh(strategy.mesh), examples::with_all_names(strategy.rules)),
-        model_(nn::filter_shard(Gpt::init(Key(0), size.model), layout_)),
+      : mesh_rules_(make_mesh(strategy.mesh), examples::with_all_names(strategy.rules)),
+        model_(nn::filter_shard(Gpt::init(Key(0), size.model), mesh_rules_)),
         gradients_(nn::value_and_grad(examples::next_token_loss<Gpt, TokenBatch>, strategy.gradients)),
         captured_(gradients_),
         is_captured_(captured),
@@ -156,13 +156,13 @@ class Ours {
     TokenBatch batch;
     batch.inputs = array(inputs, {size.batch, size.model.seq});
     batch.targets = array(targets, {size.batch, size.model.seq});
-    return data::from_process_local(batch, layout_);
+    return data::from_process_local(batch, mesh_rules_);
   }
 
-  Layout layout_;
+  MeshRules mesh_rules_;
   Gpt model_;
   decltype(nn::value_and_grad(examples::next_token_loss<Gpt, TokenBatch>)) gradients_;
-  nn::Captured<decltype(gradients_)> captured_;
+  nn::GraphedStep<decltype(gradients_)> captured_;
   bool is_captured_;
   optim::Optimizer<Gpt, decltype(transform())> optimizer_;
   std::vector<TokenBatch> batches_;

@@ -1,4 +1,4 @@
-// expect: tessera: a mesh and rules are one Layout: filter_shard(model, Layout(mesh, rules)).
+// expect: tessera: a mesh and rules are one MeshRules: filter_shard(model, MeshRules(mesh, rules)).
 #include "nn/placement.h"
 
 struct Line {

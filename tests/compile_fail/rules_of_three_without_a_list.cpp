@@ -1,6 +1,6 @@
 // expect: tessera: rules are a list, also of one: {{"batch", "data"}}.
 #include "sharding/placement.h"
 
-tessera::Layout place(tessera::Mesh mesh) {
+tessera::MeshRules place(tessera::Mesh mesh) {
   return {mesh, {"batch", "data"}, {"hidden", {"model", "data"}}, {"embed", tessera::replicated}};
 }

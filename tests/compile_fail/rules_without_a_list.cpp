@@ -1,4 +1,4 @@
 // expect: tessera: rules are a list, also of one: {{"batch", "data"}}.
 #include "sharding/placement.h"
 
-tessera::Layout place(tessera::Mesh mesh) { return {mesh, {"batch", "data"}}; }
+tessera::MeshRules place(tessera::Mesh mesh) { return {mesh, {"batch", "data"}}; }

@@ -59,17 +59,17 @@ std::pair<Array, Array> loss_of(const Classifier& model, const Batch& batch) {
 }
 
 int main() {
-  const Layout layout{
+  const MeshRules mesh_rules{
       make_mesh({{"data", 4}, {"model", 2}}),
       {{"batch", "data"}, {"hidden", "model"}, {"point", replicated}, {"embed", replicated}, {"arm", replicated}}};
 
   auto model =
-      nn::filter_shard(Classifier::init(Key(0), {"point", 2}, {"embed", 32}, {"hidden", 64}, {"arm", 2}), layout);
+      nn::filter_shard(Classifier::init(Key(0), {"point", 2}, {"embed", 32}, {"hidden", 64}, {"arm", 2}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 0.01}));
   std::cout << nn::placement_table(model) << '\n';
 
   const auto points = data::range(1000).map(point_of).shuffle(0).repeat();
-  auto loader = data::on_mesh(data::Loader(points, data::stack_as<Batch>, {.batch_size = 200}), layout);
+  auto loader = data::on_mesh(data::Loader(points, data::stack_as<Batch>, {.batch_size = 200}), mesh_rules);
   for (int step = 1; step <= 300; ++step) {
     const auto [result, grads] = nn::value_and_grad(loss_of)(model, *loader.next());
     optimizer.update(model, grads);

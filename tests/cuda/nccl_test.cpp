@@ -161,9 +161,9 @@ TEST_P(NcclOfFloats, PartsOfTheProgramActApart) {
 
 TEST_P(NcclOfFloats, RefusesWhatItCannotDo) {
   at::Tensor host = mine({5}), shorts = on_gpu(at::empty({5}, at::kShort));
-  expect_error(ErrorKind::bad_argument, "[ProcessGroup] a tensor is not contiguous in the memory of GPU ",
+  expect_error(ErrorKind::invalid_argument, "[ProcessGroup] a tensor is not contiguous in the memory of GPU ",
                [&] { gpus_->all_reduce(host, ReduceOp::sum, here("all_reduce"))->wait(); });
-  expect_error(ErrorKind::bad_argument, "[ProcessGroup] NCCL does not fold Short. Cast it first.",
+  expect_error(ErrorKind::invalid_argument, "[ProcessGroup] NCCL does not fold Short. Cast it first.",
                [&] { gpus_->all_reduce(shorts, ReduceOp::sum, here("all_reduce"))->wait(); });
 }
 
@@ -177,7 +177,7 @@ TEST(NcclEngine, IsTheEngineOfGpus) {
 
 TEST(NcclWithoutGpu, SaysThatThereIsNone) {
   if (visible_gpus() > 0) GTEST_SKIP() << "here are GPUs: " << visible_gpus();
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                fmt::format("[initialize] process {0} of {1} is number {0} on its machine, where it sees 0 GPUs (CUDA "
                            "says: ",
                            process_index(), process_count()),

@@ -86,7 +86,7 @@ class Waits : public ::testing::Test {
   // Of a step that knows what it will gather.
   Pass second_pass(int prefetch, Pace pace) const {
     detail::clear_gather_orders();
-    const GradientOptions options{.prefetch = prefetch};
+    const GradientOptions options{.prefetch_groups = prefetch};
     pass_of(options, Pace::in_time);
     return pass_of(options, pace);
   }

@@ -153,19 +153,19 @@ TEST(AnyStream, ErrorsComeInTheirPlaceAndCanBeTriedAgain) {
 
 TEST(AnyStream, RefusesWhatMakesNoSense) {
   const auto stream = range(9).filter(even);
-  expect_error(ErrorKind::bad_argument, {"[shuffle] a window of 0"}, [&] { stream.shuffle(0, 1); });
-  expect_error(ErrorKind::bad_argument, {"[limit] 0 records"}, [&] { stream.limit(0); });
-  expect_error(ErrorKind::bad_argument, {"[mix] 1 weights for 2"}, [&] { mix({1}, stream, stream); });
-  expect_error(ErrorKind::bad_argument, {"[mix] no datasets and no streams"},
+  expect_error(ErrorKind::invalid_argument, {"[shuffle] a window of 0"}, [&] { stream.shuffle(0, 1); });
+  expect_error(ErrorKind::invalid_argument, {"[limit] 0 records"}, [&] { stream.limit(0); });
+  expect_error(ErrorKind::invalid_argument, {"[mix] 1 weights for 2"}, [&] { mix({1}, stream, stream); });
+  expect_error(ErrorKind::invalid_argument, {"[mix] no datasets and no streams"},
                [] { mix({}, std::vector<AnyStream<int64_t>>()); });
   Loader loader(mix({1, 1}, stream, stream).limit(4), rows, {.batch_size = 2});
   for (const StreamMark& mark :
        {StreamMark{0, 1}, StreamMark{0, 0, 0, 0, {{0, 1}}}, StreamMark{0, 0, 0, 0, {{0, 1, 0, 0, {{0, 99}, {0, 1}}}}},
         StreamMark{0, -1, 0, 0, {{0, 1, 0, 0, {{}, {}}}}}, StreamMark{0, 0, 0, 0, {StreamMark::elsewhere()}}})
-    expect_error(ErrorKind::bad_argument, {"[restore] the state "}, [&] { loader.restore({2, mark}); });
+    expect_error(ErrorKind::invalid_argument, {"[restore] the state "}, [&] { loader.restore({2, mark}); });
   Loader shuffled(stream.shuffle(4, 1), rows, {.batch_size = 2});
   shuffled.restore({2, StreamMark{0, 0, 0, 5, {StreamMark{}}}});
-  expect_error(ErrorKind::bad_argument, {"[next] the loader's state goes on at"}, [&] { shuffled.next(); });
+  expect_error(ErrorKind::invalid_argument, {"[next] the loader's state goes on at"}, [&] { shuffled.next(); });
 }
 
 // ---- divided streams ------------------------------------------------------------------------------------------------
@@ -257,28 +257,28 @@ TEST(DividedStream, APlaceThatIsNotKnownIsReadAgain) {
 
 TEST(DividedStream, RefusesWhatProcessesCannotShare) {
   const auto as_is = [](const auto& part) { return part.filter(even); };
-  expect_error(ErrorKind::bad_argument, {"[divided] 0 parts"}, [&] { divided(0, range(9).repeat(), as_is); });
-  expect_error(ErrorKind::bad_argument, {"[divided] a dataset that ends"}, [&] { divided(2, range(9), as_is); });
-  expect_error(ErrorKind::bad_argument, {"[divided] a part that ends"},
+  expect_error(ErrorKind::invalid_argument, {"[divided] 0 parts"}, [&] { divided(0, range(9).repeat(), as_is); });
+  expect_error(ErrorKind::invalid_argument, {"[divided] a dataset that ends"}, [&] { divided(2, range(9), as_is); });
+  expect_error(ErrorKind::invalid_argument, {"[divided] a part that ends"},
                [&] { divided(2, range(9).repeat(), [](const auto& part) { return part.filter(even).limit(3); }); });
   const auto stream = divided(4, range(99).repeat(), as_is);
-  expect_error(ErrorKind::bad_argument, {"[Loader] a batch of 6 rows", "4 parts"},
+  expect_error(ErrorKind::invalid_argument, {"[Loader] a batch of 6 rows", "4 parts"},
                [&] { Loader(stream, rows, {.batch_size = 6}); });
-  expect_error(ErrorKind::bad_argument, {"[Loader] 3 shards of a stream in 4 parts"}, [&] {
+  expect_error(ErrorKind::invalid_argument, {"[Loader] 3 shards of a stream in 4 parts"}, [&] {
     Loader(stream, rows, {.batch_size = 12, .shard = {0, 3}});
   });
   Loader loader(stream, rows, {.batch_size = 4});
-  expect_error(ErrorKind::bad_argument, {"[restore] 3 records of a stream in 4 parts"}, [&] { loader.restore({3}); });
-  expect_error(ErrorKind::bad_argument, {"[restore] the state has the places of 2 streams, and here are 4"}, [&] {
+  expect_error(ErrorKind::invalid_argument, {"[restore] 3 records of a stream in 4 parts"}, [&] { loader.restore({3}); });
+  expect_error(ErrorKind::invalid_argument, {"[restore] the state has the places of 2 streams, and here are 4"}, [&] {
     loader.restore({4, StreamMark{0, 1, 0, 0, {{}, {}}}});
   });
   loader.next();
   const LoaderState state = loader.state();
   loader.next();
-  expect_error(ErrorKind::bad_argument, {"[joined_state] states of different places"}, [&] {
+  expect_error(ErrorKind::invalid_argument, {"[joined_state] states of different places"}, [&] {
     joined_state({state, loader.state()});
   });
-  expect_error(ErrorKind::bad_argument, {"[joined_state] no states"}, [] { joined_state({}); });
+  expect_error(ErrorKind::invalid_argument, {"[joined_state] no states"}, [] { joined_state({}); });
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST(Dataset, SlicesKeepTheRandomNumbersOfEachEpoch) {
   const auto numbers = range(20).random_map(3, [](int64_t, Philox& random) { return random.integer(1 << 30); });
   EXPECT_EQ(numbers.slice(5, 9).at(2, 1), numbers.at(2, 6));
   EXPECT_NE(numbers.slice(5, 9).at(2, 1), numbers.slice(5, 9).at(1, 1));
-  expect_error(ErrorKind::bad_argument, {"[slice]", "shuffled and mapped at random; slice first"},
+  expect_error(ErrorKind::invalid_argument, {"[slice]", "shuffled and mapped at random; slice first"},
                [&] { numbers.shuffle(1).slice(0, 3); });
   EXPECT_EQ(numbers.shuffle(1).repeat().slice(25, 30)[0], numbers.shuffle(1).at(1, 5));
 }
@@ -260,7 +260,7 @@ TEST(Split, TheLastRecordsAreForValidation) {
 }
 
 TEST(Dataset, IndicesBeyondTheLargestNumberAreErrors) {
-  constexpr auto bad = ErrorKind::bad_argument;
+  constexpr auto bad = ErrorKind::invalid_argument;
   constexpr int64_t last = endless - 1;
   const auto forever = range(3).repeat();
   EXPECT_EQ(forever[last], last % 3);
@@ -284,11 +284,11 @@ TEST(Dataset, ASliceOfNothingHasNoRecords) {
   EXPECT_EQ(range(5).slice(5, 5, 3).size(), 0);
   EXPECT_EQ(epoch_of(range(5).slice(2, 2).map([](int64_t x) { return x + 1; }).shuffle(1).window_shuffle(4, 1)),
             std::vector<int64_t>{});
-  expect_error(ErrorKind::bad_argument, {"[at]", "record 0"}, [] { range(5).slice(2, 2)[0]; });
+  expect_error(ErrorKind::invalid_argument, {"[at]", "record 0"}, [] { range(5).slice(2, 2)[0]; });
 }
 
 TEST(Dataset, MistakesAreErrorsThatNameBothNumbers) {
-  constexpr auto bad = ErrorKind::bad_argument;
+  constexpr auto bad = ErrorKind::invalid_argument;
   const auto ten = range(10);
   expect_error(bad, {"[at]", "record 10", "[0, 10)"}, [&] { ten[10]; });
   expect_error(bad, {"[at]", "record -1"}, [&] { ten[-1]; });

@@ -116,7 +116,7 @@ TEST_P(Compressed, RecordsAreThoseOfTheText) {
   folder.write("b.jsonl", "{\"text\": 3}\n");
   const auto all = json_lines<TextRecord>({folder.path()}, {.extensions = {".jsonl", ".jsonl" + end()}});
   ASSERT_EQ(all.size(), 3);
-  expect_error(ErrorKind::bad_file, {folder.path("b.jsonl") + ", line 1", "record.text: 3 given"}, [&] { all[2]; });
+  expect_error(ErrorKind::invalid_file, {folder.path("b.jsonl") + ", line 1", "record.text: 3 given"}, [&] { all[2]; });
   EXPECT_EQ(LineSource::open({folder.path()}).where(1), path + ", line 2");
   const auto whole = documents({path});
   EXPECT_EQ(whole[0].text, text(lines()));
@@ -138,7 +138,7 @@ TEST_P(Compressed, ZerosAfterAGzipMemberAreIgnored) {
   if (!is_zstd()) {
     EXPECT_EQ(text(padded), text(lines()));
   }
-  expect_error(ErrorKind::bad_file, {"[open] x" + end()}, [&] { text(padded + "\1"); });
+  expect_error(ErrorKind::invalid_file, {"[open] x" + end()}, [&] { text(padded + "\1"); });
 }
 
 TEST_P(Compressed, LinesMayCrossPiecesOfMemory) {
@@ -162,29 +162,29 @@ TEST_P(Compressed, FilesThatHoldTooMuchAreRefusedBeforeTheyAreInMemory) {
   const auto path = folder.write("bomb.txt" + end(), bomb);
   const std::initializer_list<std::string> words = {"[open] " + path, "hold more than", "raise max_decompressed_bytes"};
   const testing::MemoryLimit limit(size_t{150} << 20);
-  expect_error(ErrorKind::bad_file, words, [&] { LineSource::open({path}); });
-  expect_error(ErrorKind::bad_file, words, [&] { json_lines({path}); });
-  expect_error(ErrorKind::bad_file, words, [&] { documents({path})[0]; });
-  expect_error(ErrorKind::bad_file, words, [&] { ByteSource::open({path}, {.decompress = true}); });
+  expect_error(ErrorKind::invalid_file, words, [&] { LineSource::open({path}); });
+  expect_error(ErrorKind::invalid_file, words, [&] { json_lines({path}); });
+  expect_error(ErrorKind::invalid_file, words, [&] { documents({path})[0]; });
+  expect_error(ErrorKind::invalid_file, words, [&] { ByteSource::open({path}, {.decompress = true}); });
 }
 
 TEST_P(Compressed, TheLimitIsAnOptionForAllFilesTogether) {
   folder.write("a.txt" + end(), stored(std::string(600, 'a') + "\n"));
   folder.write("b.txt" + end(), stored(std::string(400, 'b')));
   EXPECT_EQ(LineSource::open({folder.path()}, {.max_decompressed_bytes = 1001}).size(), 2);
-  expect_error(ErrorKind::bad_file, {folder.path("b.txt" + end()), "hold more than 399"},
+  expect_error(ErrorKind::invalid_file, {folder.path("b.txt" + end()), "hold more than 399"},
                [&] { LineSource::open({folder.path()}, {.max_decompressed_bytes = 1000}); });
   EXPECT_EQ(documents({folder.path()}, {.max_decompressed_bytes = 601})[0].text.size(), 601u);
-  expect_error(ErrorKind::bad_file, "hold more than 600",
+  expect_error(ErrorKind::invalid_file, "hold more than 600",
                [&] { documents({folder.path()}, {.max_decompressed_bytes = 600})[0]; });
-  expect_error(ErrorKind::bad_argument, "max_decompressed_bytes -1",
+  expect_error(ErrorKind::invalid_argument, "max_decompressed_bytes -1",
                [&] { LineSource::open({folder.path()}, {.max_decompressed_bytes = -1}); });
 }
 
 TEST_P(Compressed, DamagedFilesAreErrorsThatNameThem) {
   const auto said_of = [&](const std::string& bytes) {
     const auto path = folder.write("bad.txt" + end(), bytes);
-    const std::string said = testing::error_of(ErrorKind::bad_file, [&] { LineSource::open({path}); });
+    const std::string said = testing::error_of(ErrorKind::invalid_file, [&] { LineSource::open({path}); });
     EXPECT_TRUE(said.starts_with("[open] " + path + ": ")) << said;
     return said;
   };
@@ -196,7 +196,7 @@ TEST_P(Compressed, DamagedFilesAreErrorsThatNameThem) {
   damaged[damaged.size() - (is_zstd() ? 1 : 6)] ^= 1;  // of the checksum
   EXPECT_NE(said_of(damaged).find(", or a damaged one"), std::string::npos);
   const auto path = folder.path("bad.txt" + end());
-  expect_error(ErrorKind::bad_file, path, [&] { documents({path})[0]; });
+  expect_error(ErrorKind::invalid_file, path, [&] { documents({path})[0]; });
 }
 
 TEST_P(Compressed, DamagedBytesAreErrorsOrText) {
@@ -210,7 +210,7 @@ TEST_P(Compressed, DamagedBytesAreErrorsOrText) {
       text(bytes);
       ++read;
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_file);
     }
   }
   EXPECT_LT(read, 2900);

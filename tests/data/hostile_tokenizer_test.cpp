@@ -49,13 +49,13 @@ class HostileTokenizer : public ::testing::Test {
     testing::skip_without("without ICU", [&] { Tokenizer::from_json(file_with(R"("decoder": null)")); });
   }
   static void expect_refused(const std::string& file, std::initializer_list<std::string> words) {
-    expect_error(ErrorKind::bad_file, words, [&] { Tokenizer::from_json(file); });
+    expect_error(ErrorKind::invalid_file, words, [&] { Tokenizer::from_json(file); });
   }
   // The file opens, and this text is refused.
   static void expect_text_refused(const std::string& file, const std::string& text,
                                   std::initializer_list<std::string> words) {
     const auto tokenizer = Tokenizer::from_json(file);
-    expect_error(ErrorKind::bad_file, words, [&] { tokenizer.encode(text); });
+    expect_error(ErrorKind::invalid_file, words, [&] { tokenizer.encode(text); });
   }
 };
 
@@ -110,7 +110,7 @@ TEST_F(HostileTokenizer, StepsThatLengthenATextAgainAndAgainAreRefused) {
   const std::string text(60, 'a');
   expect_text_refused(in_sequence("normalizer", "normalizers", grows), text, {"normalizers.", too_long});
   const auto decoding = Tokenizer::from_json(in_sequence("decoder", "decoders", grows));
-  expect_error(ErrorKind::bad_file, {"decoder.decoders.", too_long}, [&] { decoding.decode(Ids(60)); });
+  expect_error(ErrorKind::invalid_file, {"decoder.decoders.", too_long}, [&] { decoding.decode(Ids(60)); });
   const std::string bytes = R"({"type": "ByteLevel", "use_regex": false})";
   expect_text_refused(in_sequence("pre_tokenizer", "pretokenizers", repeated(bytes + ", ", 40) + bytes), text,
                       {"pre_tokenizer.pretokenizers.", too_long});
@@ -286,7 +286,7 @@ TEST_F(HostileTokenizer, TheLongestAddedTokenIsFound) {
 }
 
 TEST_F(HostileTokenizer, LongValuesAreCutInErrors) {
-  const auto said = testing::error_of(ErrorKind::bad_file, [] {
+  const auto said = testing::error_of(ErrorKind::invalid_file, [] {
     Tokenizer::from_json(file_with(R"("normalizer": {"type": ")" + std::string(megabyte, 'x') + "\"}"));
   });
   EXPECT_LT(said.size(), 1000u);

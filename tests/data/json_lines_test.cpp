@@ -74,7 +74,7 @@ TEST(JsonLines, FlagsMarksAndNumbersThatAreTooLarge) {
   const auto records = json_lines<Measured>({path});
   EXPECT_EQ(records[0].on, (std::vector<bool>{true, false}));
   EXPECT_EQ(records[0].x, 1e30f);
-  expect_error(ErrorKind::bad_file, {"line 2", "record.x: 1E39 given", "at most 3.40282e+38"}, [&] { records[1]; });
+  expect_error(ErrorKind::invalid_file, {"line 2", "record.x: 1E39 given", "at most 3.40282e+38"}, [&] { records[1]; });
 }
 
 TEST(JsonLines, EmptyLinesAtTheEndOfAFileAreIgnored) {
@@ -88,7 +88,7 @@ TEST(JsonLines, EmptyLinesAtTheEndOfAFileAreIgnored) {
   EXPECT_EQ(records[1].at("id").as_int64(), 2);
   EXPECT_EQ(records[2].as_int64(), 7);
   EXPECT_EQ(lines({folder.path()}).size(), 7);
-  expect_error(ErrorKind::bad_file, {"c.jsonl: no line in it"}, [&] { json_lines({folder.path("c.jsonl")}); });
+  expect_error(ErrorKind::invalid_file, {"c.jsonl: no line in it"}, [&] { json_lines({folder.path("c.jsonl")}); });
 }
 
 struct Text {
@@ -108,7 +108,7 @@ TEST(JsonLines, WrongItemsTakeNoMemory) {
   for (int i = 0; i < 500'000; ++i) line += ",0";
   const auto records = json_lines<HasLarge>({folder.write("a.jsonl", line + "]}\n")});
   const testing::MemoryLimit limit(150'000'000);  // as items the numbers would take 192 million bytes
-  expect_error(ErrorKind::bad_file, "record.items.0: 0 given, expected an object", [&] { records[0]; });
+  expect_error(ErrorKind::invalid_file, "record.items.0: 0 given, expected an object", [&] { records[0]; });
 }
 
 TEST(JsonLines, ErrorsNameLineAndField) {
@@ -141,7 +141,7 @@ TEST(JsonLines, ErrorsNameLineAndField) {
     const auto path = folder.write("bad.jsonl", start + "1}\n" + c.line + "\n");
     const auto examples = json_lines<Example>({path});
     EXPECT_EQ(examples[0].label, 1);
-    const std::string said = testing::error_of(ErrorKind::bad_file, [&] { examples[1]; });
+    const std::string said = testing::error_of(ErrorKind::invalid_file, [&] { examples[1]; });
     for (const auto& word : c.words) EXPECT_NE(said.find(word), std::string::npos) << said << "\n lacks " << word;
     EXPECT_NE(said.find("[json_lines] " + path + ", line 2"), std::string::npos) << said;
   }

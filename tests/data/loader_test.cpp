@@ -130,12 +130,12 @@ TEST(Loader, AThrowingRecordReachesTheConsumerAtItsPlaceAndCanBePassedOver) {
 
 TEST(Loader, KindsOfErrorsAreKeptAndCollateIsNamed) {
   const auto throwing = range(8).map([](int64_t x) -> int64_t {
-    if (x == 1) throw Error(ErrorKind::bad_file, "[read] book.txt: cut short");
+    if (x == 1) throw Error(ErrorKind::invalid_file, "[read] book.txt: cut short");
     if (x == 5) throw 5;
     return x;
   });
   Loader loader(throwing, as_rows, {.batch_size = 4});
-  expect_error(ErrorKind::bad_file, {"record 1 of epoch 0", "book.txt: cut short"}, [&] { loader.next(); });
+  expect_error(ErrorKind::invalid_file, {"record 1 of epoch 0", "book.txt: cut short"}, [&] { loader.next(); });
   loader.restore({4});
   expect_error(ErrorKind::other, {"record 5", "not a std::exception"}, [&] { loader.next(); });
   const auto refuse = [](const Batch&) -> Batch { throw std::invalid_argument("ragged"); };
@@ -207,7 +207,7 @@ TEST(Loader, ABatchIsAnyStruct) {
 }
 
 TEST(Loader, MistakesAreErrors) {
-  constexpr auto bad = ErrorKind::bad_argument;
+  constexpr auto bad = ErrorKind::invalid_argument;
   const auto make = [](LoaderOptions options) { return [=] { Loader(range(10), as_rows, options); }; };
   expect_error(bad, {"10 records for batches of 32"}, make({.batch_size = 32}));
   expect_error(bad, {"batches of 0"}, make({.batch_size = 0}));
@@ -321,10 +321,10 @@ TEST(Loader, ASlowRecordIsAnErrorAfterTheTimeoutAndCanBeWaitedFor) {
   EXPECT_EQ(loader.state().global_next_index, 4);
   go = true;
   EXPECT_EQ(next_in_the_end(), (Batch{4, 5, 6, 7}));
-  expect_error(ErrorKind::bad_argument, {"timeout without prefetch"}, [&] {
+  expect_error(ErrorKind::invalid_argument, {"timeout without prefetch"}, [&] {
     Loader(stuck, as_rows, {.batch_size = 4, .prefetch = 0, .timeout = std::chrono::milliseconds(30)});
   });
-  expect_error(ErrorKind::bad_argument, {"timeout of", "to a year"},
+  expect_error(ErrorKind::invalid_argument, {"timeout of", "to a year"},
                [&] { Loader(stuck, as_rows, {.batch_size = 4, .timeout = std::chrono::milliseconds::max()}); });
 }
 
@@ -352,12 +352,12 @@ TEST(LoaderState, IsJson) {
         R"({"global_next_index": 1, "next": 1})", R"({"global_next_index": 1, "stream": {"epoch": 1}})",
         R"({"global_next_index": 9223372036854775808})", R"({"global_next_index": 1, "dataset": 1})",
         R"({"global_next_index": 1, "stream": 1})"}) {
-    expect_error(ErrorKind::bad_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
+    expect_error(ErrorKind::invalid_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
   }
-  expect_error(ErrorKind::bad_file, {"\"version\" is no part of a loader state of this version"},
+  expect_error(ErrorKind::invalid_file, {"\"version\" is no part of a loader state of this version"},
                [] { LoaderState::from_json(R"({"global_next_index": 1, "version": 2})"); });
   for (const char* text : {"", "{", "\xef\xbb\xbf{}", R"({"global_next_index": 1, "global_next_index": 1})"})
-    expect_error(ErrorKind::bad_file, {"[from_json]", "line 1"}, [&] { LoaderState::from_json(text); });
+    expect_error(ErrorKind::invalid_file, {"[from_json]", "line 1"}, [&] { LoaderState::from_json(text); });
 }
 
 TEST(LoaderState, OfAnotherDatasetSaysWhatChanged) {
@@ -367,13 +367,13 @@ TEST(LoaderState, OfAnotherDatasetSaysWhatChanged) {
   same.restore(was.state());
   EXPECT_EQ(same.state().global_next_index, 8);
   Loader seed(range(100).shuffle(2).repeat(), as_rows, {.batch_size = 4});
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                {"[restore]", "had \"shuffle(feistel_v1 1)\", this one has \"shuffle(feistel_v1 2)\""},
                [&] { seed.restore(was.state()); });
   Loader data(range(101).shuffle(1).repeat(), as_rows, {.batch_size = 4});
-  expect_error(ErrorKind::bad_argument, {"\"range(100)\"", "\"range(101)\""}, [&] { data.restore(was.state()); });
+  expect_error(ErrorKind::invalid_argument, {"\"range(100)\"", "\"range(101)\""}, [&] { data.restore(was.state()); });
   Loader shorter(range(100).shuffle(1), as_rows, {.batch_size = 4});
-  expect_error(ErrorKind::bad_argument, {"\"repeat()\", this one has \"nothing more\""},
+  expect_error(ErrorKind::invalid_argument, {"\"repeat()\", this one has \"nothing more\""},
                [&] { shorter.restore(was.state()); });
   EXPECT_EQ(shorter.state().global_next_index, 0) << "an error leaves the loader where it was";
   LoaderState bare = was.state();

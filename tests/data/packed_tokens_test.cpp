@@ -32,7 +32,7 @@ TEST(PackedTokens, RefuseRowsThatMakeNoBatch) {
   expect_error(kind, {"[packed_tokens]", "no rows"}, [] { packed_tokens({}); });
   expect_error(kind, {"rows of 1 tokens"}, [&] { packed_tokens({row({1})}); });
   expect_error(kind, {"rows of different lengths"}, [&] { packed_tokens({row({1, 2}), row({1, 2, 3})}); });
-  expect_error(ErrorKind::bad_argument, {"token -1 is below 0"}, [&] { packed_tokens({row({1, -1})}); });
+  expect_error(ErrorKind::invalid_argument, {"token -1 is below 0"}, [&] { packed_tokens({row({1, -1})}); });
 }
 
 TEST(TokenEntropies, AreThoseOfPairsWithinDocuments) {

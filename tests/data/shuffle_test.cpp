@@ -112,14 +112,14 @@ TEST(GrainShuffle, IsABijectionWhereItIsNotRefused) {
     }
   }
   for (const int64_t size : {65537, 262145, 1048577}) {
-    expect_error(ErrorKind::bad_argument, {"[shuffle] grain_v1 of", "loses the last record"},
+    expect_error(ErrorKind::invalid_argument, {"[shuffle] grain_v1 of", "loses the last record"},
                  [&] { GrainPermutation(size, 0); });
   }
 }
 
 TEST(Shuffle, RefusesSizesOutsideItsRange) {
-  expect_error(ErrorKind::bad_argument, {"[shuffle]", "0 records", "1 to 2^62"}, [] { Permutation(0, 0); });
-  expect_error(ErrorKind::bad_argument, {"[shuffle]"}, [] { Permutation((int64_t{1} << 62) + 1, 0); });
+  expect_error(ErrorKind::invalid_argument, {"[shuffle]", "0 records", "1 to 2^62"}, [] { Permutation(0, 0); });
+  expect_error(ErrorKind::invalid_argument, {"[shuffle]"}, [] { Permutation((int64_t{1} << 62) + 1, 0); });
 }
 
 }  // namespace

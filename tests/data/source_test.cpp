@@ -136,32 +136,32 @@ TEST(ByteSource, OddPathsAreErrorsThatNameThem) {
   folder.write("nothing/empty.txt", "");
   fs::create_directories(folder.path("bare"));
   const auto missing = folder.path("no/such");
-  expect_error(ErrorKind::bad_file, {"[open]", missing, "No such file"}, [&] { ByteSource::open({missing}); });
-  expect_error(ErrorKind::bad_file, {folder.path("texts"), "no file ends in .h .cuh"}, [&] {
+  expect_error(ErrorKind::invalid_file, {"[open]", missing, "No such file"}, [&] { ByteSource::open({missing}); });
+  expect_error(ErrorKind::invalid_file, {folder.path("texts"), "no file ends in .h .cuh"}, [&] {
     ByteSource::open({folder.path("texts")}, {.extensions = {"h", "cuh"}});
   });
-  expect_error(ErrorKind::bad_file, {folder.path("bare"), "without any file"},
+  expect_error(ErrorKind::invalid_file, {folder.path("bare"), "without any file"},
                [&] { ByteSource::open({folder.path("bare")}); });
-  expect_error(ErrorKind::bad_file, {folder.path("nothing"), "no bytes in 1 file"},
+  expect_error(ErrorKind::invalid_file, {folder.path("nothing"), "no bytes in 1 file"},
                [&] { ByteSource::open({folder.path("nothing")}); });
-  expect_error(ErrorKind::bad_argument, {"no paths"}, [] { ByteSource::open({}); });
-  expect_error(ErrorKind::bad_argument, {"no bytes"}, [] { ByteSource::from_string(""); });
+  expect_error(ErrorKind::invalid_argument, {"no paths"}, [] { ByteSource::open({}); });
+  expect_error(ErrorKind::invalid_argument, {"no bytes"}, [] { ByteSource::from_string(""); });
 }
 
 TEST(ByteSource, OddEntriesOfAFolderAreErrorsUnlessFilteredOut) {
   const ScratchFolder folder;
   folder.write("a.txt", "a");
   fs::create_symlink(folder.path("gone"), folder.path("dangling"));
-  expect_error(ErrorKind::bad_file, {folder.path("dangling"), "leads nowhere"},
+  expect_error(ErrorKind::invalid_file, {folder.path("dangling"), "leads nowhere"},
                [&] { ByteSource::open({folder.path()}); });
   EXPECT_EQ(all(ByteSource::open({folder.path()}, {.extensions = {".txt"}})), "a");
   fs::remove(folder.path("dangling"));
   ASSERT_EQ(::mkfifo(folder.path("pipe").c_str(), 0600), 0);
-  expect_error(ErrorKind::bad_file, {folder.path("pipe"), "neither"}, [&] { ByteSource::open({folder.path()}); });
+  expect_error(ErrorKind::invalid_file, {folder.path("pipe"), "neither"}, [&] { ByteSource::open({folder.path()}); });
   fs::remove(folder.path("pipe"));
   fs::create_directories(folder.path("deep/er"));
   fs::create_directory_symlink(folder.path("deep"), folder.path("deep/er/loop"));
-  expect_error(ErrorKind::bad_file, {"loop", "no end"}, [&] { ByteSource::open({folder.path()}); });
+  expect_error(ErrorKind::invalid_file, {"loop", "no end"}, [&] { ByteSource::open({folder.path()}); });
 }
 
 TEST(ByteSource, UnreadableFilesAndFoldersAreErrors) {
@@ -170,7 +170,7 @@ TEST(ByteSource, UnreadableFilesAndFoldersAreErrors) {
   const auto file = folder.write("locked/a.txt", "a");
   for (const auto& path : {file, folder.path("locked")}) {
     fs::permissions(path, fs::perms::none);
-    expect_error(ErrorKind::bad_file, {path, "readable"}, [&] { ByteSource::open({path}); });
+    expect_error(ErrorKind::invalid_file, {path, "readable"}, [&] { ByteSource::open({path}); });
     fs::permissions(path, fs::perms::owner_all);
   }
 }
@@ -184,16 +184,16 @@ TEST(ByteSource, AFileThatChangesUnderneathIsAnError) {
   fs::resize_file(path, 1000);
   pause();
   for (int again = 0; again < 2; ++again) {
-    expect_error(ErrorKind::bad_file, {"[read]", path, "had 100000 bytes", "now has 1000"},
+    expect_error(ErrorKind::invalid_file, {"[read]", path, "had 100000 bytes", "now has 1000"},
                  [&] { read(source, 99'990, 10); });
-    expect_error(ErrorKind::bad_file, {path}, [&] { source.scan(0, 10, [](auto) {}); });
+    expect_error(ErrorKind::invalid_file, {path}, [&] { source.scan(0, 10, [](auto) {}); });
   }
   const auto other = folder.write("b", std::string(5000, 'b'));
   const auto written = ByteSource::open({other}, {.map_from = 1});
   pause();
   folder.write("b", std::string(5000, 'c'));
   pause();
-  expect_error(ErrorKind::bad_file, {other, "written to"}, [&] { read(written, 0, 1); });
+  expect_error(ErrorKind::invalid_file, {other, "written to"}, [&] { read(written, 0, 1); });
   const auto replaced = ByteSource::open({other}, {.map_from = 1});
   folder.write("new", "short");
   fs::rename(folder.path("new"), other);
@@ -206,7 +206,7 @@ TEST(ByteSource, AScanLooksAtAMappedFileAgainAndAgain) {
   const auto path = folder.write("a", std::string(3'000'000, 'a'));
   const auto source = ByteSource::open({path}, {.map_from = 1});
   int64_t seen = 0;
-  expect_error(ErrorKind::bad_file, {"[read]", path, "had 3000000 bytes", "now has 10"}, [&] {
+  expect_error(ErrorKind::invalid_file, {"[read]", path, "had 3000000 bytes", "now has 10"}, [&] {
     source.scan(0, 3'000'000, [&](std::span<const uint8_t> piece) {
       seen += static_cast<int64_t>(piece.size());
       fs::resize_file(path, 10);
@@ -241,7 +241,7 @@ TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
   EXPECT_EQ(windows(source, 3, 3)[1], (std::vector<uint16_t>{7, 1, 513})) << "across files";
   EXPECT_EQ(windows(TokenSource<uint32_t>::open({large}), 3)[0], longs);
   EXPECT_TRUE(windows(source, 3).describe().ends_with("as uint16 tokens | windows(3, 2)"));
-  expect_error(ErrorKind::bad_file, {"[open]", small, "7 bytes", "cut short"},
+  expect_error(ErrorKind::invalid_file, {"[open]", small, "7 bytes", "cut short"},
                [&] { fs::resize_file(small, 7), TokenSource<uint16_t>::open({small}); });
 }
 
@@ -252,18 +252,18 @@ TEST(ByteSource, ThatWasMovedSaysSo) {
                                         [&] { read(source, 0, 1); }, [&] { source.scan(0, 1, [](auto) {}); },
                                         [&] { source.where(0); },    [&] { source.describe(); }};
   for (const auto& use : uses)
-    expect_error(ErrorKind::bad_argument, {"[ByteSource] this source was moved into another; use that one"}, use);
+    expect_error(ErrorKind::invalid_argument, {"[ByteSource] this source was moved into another; use that one"}, use);
   EXPECT_EQ(all(heir), "abc");
 }
 
 TEST(ByteSource, ReadingPastTheEndIsAnError) {
   const auto source = ByteSource::from_string("abc");
-  expect_error(ErrorKind::bad_argument, {"[read] 2 bytes from 2 on, of a source of 3"}, [&] { read(source, 2, 2); });
-  expect_error(ErrorKind::bad_argument, {"1 bytes from -1 on"}, [&] { read(source, -1, 1); });
-  expect_error(ErrorKind::bad_argument, {"from 3 on"}, [&] { source.where(3); });
+  expect_error(ErrorKind::invalid_argument, {"[read] 2 bytes from 2 on, of a source of 3"}, [&] { read(source, 2, 2); });
+  expect_error(ErrorKind::invalid_argument, {"1 bytes from -1 on"}, [&] { read(source, -1, 1); });
+  expect_error(ErrorKind::invalid_argument, {"from 3 on"}, [&] { source.where(3); });
   const auto most = std::numeric_limits<int64_t>::max();
   for (const int64_t offset : {most, most - 1, -most})
-    expect_error(ErrorKind::bad_argument, {"2 bytes from " + std::to_string(offset)}, [&] { read(source, offset, 2); });
+    expect_error(ErrorKind::invalid_argument, {"2 bytes from " + std::to_string(offset)}, [&] { read(source, offset, 2); });
   EXPECT_EQ(read(source, 3, 0), "");
 }
 

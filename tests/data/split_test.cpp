@@ -48,7 +48,7 @@ TEST(Split, PartsAreDisjointAndWhole) {
 
 TEST(Split, RefusesShardsThatAreNone) {
   for (const ShardOptions& shard : {ShardOptions{-1, 2}, {2, 2}, {0, 0}})
-    expect_error(ErrorKind::bad_argument, {"[shard]", "expected 0 <= index < count"}, [&] { even_split(5, shard); });
+    expect_error(ErrorKind::invalid_argument, {"[shard]", "expected 0 <= index < count"}, [&] { even_split(5, shard); });
 }
 
 // numpy: np.random.Philox(key=[12345, 2], counter=[0, 0, 0, 7]).random_raw(5)
@@ -73,7 +73,7 @@ TEST(Philox, NumbersAreInTheirRanges) {
   EXPECT_NEAR(sum / 2000, 0, 0.1);
   EXPECT_NEAR(squares / 2000, 1, 0.15);
   for (const int face : faces) EXPECT_NEAR(face, 2000.0 / 6, 90);
-  expect_error(ErrorKind::bad_argument, {"[integer]", "0"}, [] { Philox(1, 1, 1).integer(0); });
+  expect_error(ErrorKind::invalid_argument, {"[integer]", "0"}, [] { Philox(1, 1, 1).integer(0); });
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(StackAs, TakesFieldsByName) {
 
 TEST(Stack, WhatIsAbsentInAllRecordsIsAbsent) {
   EXPECT_TRUE(stack(std::vector<Array>{Array(), Array()}).is_absent());
-  expect_error(ErrorKind::absent, {"[stack]", "absent in 1 of 2 records"}, [] {
+  expect_error(ErrorKind::missing_array, {"[stack]", "absent in 1 of 2 records"}, [] {
     stack(std::vector<Array>{zeros({2}), Array()});
   });
 }
@@ -223,12 +223,12 @@ TEST(SafetensorsRows, AreRecords) {
       safetensors_bytes(
           R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
           "abc"));
-  expect_error(ErrorKind::bad_file, {other, "\"y\" has 1 rows and \"x\" 2"}, [&] { safetensors_rows<Pair>(other); });
-  expect_error(ErrorKind::bad_file, {other, "no tensor \"digit\"; it has x, y"},
+  expect_error(ErrorKind::invalid_file, {other, "\"y\" has 1 rows and \"x\" 2"}, [&] { safetensors_rows<Pair>(other); });
+  expect_error(ErrorKind::invalid_file, {other, "no tensor \"digit\"; it has x, y"},
                [&] { safetensors_rows<DigitBatch>(other); });
   auto moved = safetensors_rows<Pair>(path);
   const auto heir = std::move(moved);
-  expect_error(ErrorKind::bad_argument, {"[safetensors_rows] this source was moved into another; use that one"},
+  expect_error(ErrorKind::invalid_argument, {"[safetensors_rows] this source was moved into another; use that one"},
                [&] { moved.size(); });
   EXPECT_EQ(heir.size(), 3);
 }
@@ -238,7 +238,7 @@ TEST(SafetensorsRows, OfAFileThatChangesUnderneathAreErrors) {
   const std::string header = R"({"x":{"dtype":"U8","shape":[2,10000],"data_offsets":[0,20000]},)"
                              R"("y":{"dtype":"U8","shape":[2],"data_offsets":[20000,20002]}})";
   const auto path = folder.write("a.safetensors", safetensors_bytes(header, std::string(20'002, 'a')));
-  constexpr auto kind = ErrorKind::bad_file;
+  constexpr auto kind = ErrorKind::invalid_file;
   {
     const auto pairs = safetensors_rows<Pair>(path);
     EXPECT_EQ(pairs[1].y.item<int>(), 'a');
@@ -259,7 +259,7 @@ TEST(TokenBatch, OfTwoAndFourBytes) {
   const std::vector<std::vector<uint16_t>> shorts = {{1, 65535, 3}};
   EXPECT_EQ(values<int32_t>(token_batch(shorts).targets), (std::vector<int32_t>{65535, 3}));
   const std::vector<std::vector<uint32_t>> longs = {{1, 4000000000}};
-  expect_error(ErrorKind::bad_argument, {"[token_batch]", "4000000000", "int32"}, [&] { token_batch(longs); });
+  expect_error(ErrorKind::invalid_argument, {"[token_batch]", "4000000000", "int32"}, [&] { token_batch(longs); });
 }
 
 }  // namespace

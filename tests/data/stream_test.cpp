@@ -52,7 +52,7 @@ TEST(Stream, Rebatches) {
   EXPECT_EQ(all(range(10).batch(3).rebatch(4)), (std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(all(range(6).filter(even).rebatch(2).map([](const Numbers& x) { return x[0] + x[1]; })), (Numbers{2}));
   for (const int64_t count : {int64_t{0}, endless})
-    expect_error(ErrorKind::bad_argument, {"[rebatch]", std::to_string(count)},
+    expect_error(ErrorKind::invalid_argument, {"[rebatch]", std::to_string(count)},
                  [&] { range(4).batch(2).rebatch(count); });
 }
 
@@ -102,11 +102,11 @@ TEST(Pack, LongDocumentsAreSplitOrErrors) {
   EXPECT_EQ(rows[2].tokens, (std::vector<int32_t>{2, 2, 2, 2}));
   EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{2, 0, 0, 0}));
   Loader loader(documents.pack({.length = 4}), data::rows, {.batch_size = 1});
-  expect_error(ErrorKind::bad_argument, {"[next] record 1 of epoch 0", "9 tokens for rows of 4", "split_long"},
+  expect_error(ErrorKind::invalid_argument, {"[next] record 1 of epoch 0", "9 tokens for rows of 4", "split_long"},
                [&] { loader.next(); });
-  expect_error(ErrorKind::bad_argument, {"[pack]", "0 tokens"}, [&] { documents.pack({}); });
-  expect_error(ErrorKind::bad_argument, {"[pack]", "2^31"}, [&] { documents.pack({.length = endless}); });
-  expect_error(ErrorKind::bad_argument, {"[pack]", "0 open"}, [&] { documents.pack({.length = 4, .open_rows = 0}); });
+  expect_error(ErrorKind::invalid_argument, {"[pack]", "0 tokens"}, [&] { documents.pack({}); });
+  expect_error(ErrorKind::invalid_argument, {"[pack]", "2^31"}, [&] { documents.pack({.length = endless}); });
+  expect_error(ErrorKind::invalid_argument, {"[pack]", "0 open"}, [&] { documents.pack({.length = 4, .open_rows = 0}); });
 }
 
 TEST(StreamLoader, DropsTheRemainderOfAnEpoch) {
@@ -145,11 +145,11 @@ TEST(StreamLoader, AStreamThatGivesNothingIsAnErrorNoHang) {
     for (const int threads : {1, 3}) {
       const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .threads = threads};
       Loader finite(range(50).filter(none), rows, options);
-      expect_error(ErrorKind::bad_argument, {"[next]", "0 records, fewer than one batch of 4"}, [&] { finite.next(); });
+      expect_error(ErrorKind::invalid_argument, {"[next]", "0 records, fewer than one batch of 4"}, [&] { finite.next(); });
       Loader few(range(5).filter(even), rows, options);
-      expect_error(ErrorKind::bad_argument, {"3 records, fewer than one batch of 4"}, [&] { few.next(); });
+      expect_error(ErrorKind::invalid_argument, {"3 records, fewer than one batch of 4"}, [&] { few.next(); });
       Loader forever(range(50).repeat().filter(none), rows, options);
-      expect_error(ErrorKind::bad_argument, {"10000 records", "gave nothing", "filter"}, [&] { forever.next(); });
+      expect_error(ErrorKind::invalid_argument, {"10000 records", "gave nothing", "filter"}, [&] { forever.next(); });
     }
   }
 }
@@ -181,7 +181,7 @@ TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
         Loader loader(thrice, rows, {.batch_size = 4, .prefetch = prefetch, .threads = threads});
         loader.next();
         for (int again = 0; again < 2; ++again) {
-          expect_error(ErrorKind::bad_argument, {c.words}, [&] {
+          expect_error(ErrorKind::invalid_argument, {c.words}, [&] {
             loader.restore({7, c.mark});
             loader.next();
           });
@@ -191,7 +191,7 @@ TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
       }
     }
   }
-  expect_error(ErrorKind::bad_argument, {"[restore]", "one endless epoch"}, [] {
+  expect_error(ErrorKind::invalid_argument, {"[restore]", "one endless epoch"}, [] {
     Loader(range(5).repeat().filter(even), rows, {.batch_size = 2}).restore({0, StreamMark{1, 0, 0, 0}});
   });
 }

@@ -35,7 +35,7 @@ TEST(Lines, EndWithNewlinesOrWithTheirFile) {
                    "\xef\xbb\xbf"
                    "b"}));
   EXPECT_EQ(all(LineSource::from_string("\xef\xbb\xbf\n")), (Lines{""}));
-  expect_error(ErrorKind::bad_file, {"marked", "no line"}, [] { LineSource::from_string("\xef\xbb\xbf", "marked"); });
+  expect_error(ErrorKind::invalid_file, {"marked", "no line"}, [] { LineSource::from_string("\xef\xbb\xbf", "marked"); });
   const std::string huge(3'000'000, 'x');
   EXPECT_EQ(all(LineSource::from_string(huge + "\n" + huge)), (Lines{huge, huge}));
   const ScratchFolder folder;
@@ -46,7 +46,7 @@ TEST(Lines, EndWithNewlinesOrWithTheirFile) {
   EXPECT_EQ(all(source), (Lines{"a", "b", "c", "", "d"}));
   EXPECT_EQ(source.where(1), folder.path("1") + ", line 2");
   EXPECT_EQ(source.where(4), folder.path("3") + ", line 3");
-  expect_error(ErrorKind::bad_argument, {"[read]", "line 5", "[0, 5)"}, [&] { source[5]; });
+  expect_error(ErrorKind::invalid_argument, {"[read]", "line 5", "[0, 5)"}, [&] { source[5]; });
   EXPECT_EQ(lines({folder.path()}).map([](const std::string& s) { return s.size(); }).batch(2)[1],
             (std::vector<size_t>{1, 0}));
 }
@@ -60,7 +60,7 @@ TEST(Lines, EmptyEndsOfFilesAreLeftOut) {
   EXPECT_EQ(all(source), (std::vector<std::string>{"a", "", "b", "c", "", "d"}));
   EXPECT_EQ(source.where(2), folder.path("1") + ", line 3");
   EXPECT_EQ(source.where(5), folder.path("3") + ", line 3");
-  expect_error(ErrorKind::bad_file, "no line", [] { LineSource::from_string("\n\r\n").without_empty_ends(); });
+  expect_error(ErrorKind::invalid_file, "no line", [] { LineSource::from_string("\n\r\n").without_empty_ends(); });
 }
 
 TEST(Lines, AnIndexTakesLittleMemoryForEmptyLines) {
@@ -99,13 +99,13 @@ TEST(Utf8, TextThatIsNoneIsAnErrorThatNamesItsPlace) {
   const auto path = folder.write("odd.txt", "fine\nb\xe9te\n");
   const auto checked = LineSource::open({path});
   EXPECT_EQ(checked[0], "fine");
-  expect_error(ErrorKind::bad_file, {"[read]", path + ", line 2", "byte 1 (0xe9)", "UTF-8", "check_utf8"},
+  expect_error(ErrorKind::invalid_file, {"[read]", path + ", line 2", "byte 1 (0xe9)", "UTF-8", "check_utf8"},
                [&] { checked[1]; });
   EXPECT_EQ(LineSource::open({path}, {.check_utf8 = false})[1], "b\xe9te");
-  expect_error(ErrorKind::bad_file, {path, "byte 6"}, [&] { documents({path})[0]; });
+  expect_error(ErrorKind::invalid_file, {path, "byte 6"}, [&] { documents({path})[0]; });
   Loader loader(lines({path}), rows, {.batch_size = 1});
   loader.next();
-  expect_error(ErrorKind::bad_file, {"[next] record 1 of epoch 0", "line 2"}, [&] { loader.next(); });
+  expect_error(ErrorKind::invalid_file, {"[next] record 1 of epoch 0", "line 2"}, [&] { loader.next(); });
 }
 
 TEST(Documents, AreReadWhenAskedFor) {
@@ -118,10 +118,10 @@ TEST(Documents, AreReadWhenAskedFor) {
   EXPECT_EQ(texts[0].text, "one");
   EXPECT_EQ(texts[1].path, path);
   folder.write("c.txt", "changed");
-  expect_error(ErrorKind::bad_file, {path, "had 5 bytes", "now has 7"}, [&] { texts[1]; });
+  expect_error(ErrorKind::invalid_file, {path, "had 5 bytes", "now has 7"}, [&] { texts[1]; });
   std::filesystem::remove(path);
-  expect_error(ErrorKind::bad_file, {path, "No such file"}, [&] { texts[1]; });
-  expect_error(ErrorKind::bad_argument, {"file 2"}, [&] { DocumentSource::open({folder.path()})[2]; });
+  expect_error(ErrorKind::invalid_file, {path, "No such file"}, [&] { texts[1]; });
+  expect_error(ErrorKind::invalid_argument, {"file 2"}, [&] { DocumentSource::open({folder.path()})[2]; });
 }
 
 TEST(TextSources, ThatWereMovedSaySo) {
@@ -139,7 +139,7 @@ TEST(TextSources, ThatWereMovedSaySo) {
                                                                 {"DocumentSource", [&] { documents[0]; }},
                                                                 {"DocumentSource", [&] { documents.describe(); }}};
   for (const auto& [name, use] : uses)
-    expect_error(ErrorKind::bad_argument,
+    expect_error(ErrorKind::invalid_argument,
                  {"[" + std::string(name) + "] this source was moved into another; use that one"}, use);
   EXPECT_EQ(heir[1], "two");
   EXPECT_EQ(heirs[0].text, "one");

@@ -36,12 +36,12 @@ TEST(ShardOf, CountsDistinctBlocks) {
   EXPECT_EQ(shards(mesh, (P{none, "data"}), each), Shards(8, {0, 1}));
   EXPECT_EQ(shards(mesh, P{}, each), Shards(8, {0, 1}));
   EXPECT_EQ(shard_of(mesh, P{"data"}), (ShardOptions{0, 1})) << "one process has all rows";
-  EXPECT_EQ(ShardByProcess(Layout(mesh, {{"batch", "data"}})), (ShardOptions{0, 1}));
+  EXPECT_EQ(ShardByProcess(MeshRules(mesh, {{"batch", "data"}})), (ShardOptions{0, 1}));
 }
 
 TEST(ShardOf, RefusesRowsThatAreNoRun) {
   const Mesh mesh = make_mesh({{"data", 4}});
-  constexpr auto bad = ErrorKind::bad_argument;
+  constexpr auto bad = ErrorKind::invalid_argument;
   expect_error(bad, {"[shard_of]", "process 0", "no run of neighbours"}, [&] {
     shard_of(mesh, P{"data"}, 0, {0, 1, 0, 1});
   });
@@ -51,21 +51,21 @@ TEST(ShardOf, RefusesRowsThatAreNoRun) {
 }
 
 TEST(OnMesh, BatchesComePlaced) {
-  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}), {{"batch", "data"}, {"seq", replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}), {{"batch", "data"}, {"seq", replicated}}};
   const auto tokens = windows(ByteSource::from_string("abcdefghijklmnopq"), 3).shuffle(1).repeat();
-  const LoaderOptions options{.batch_size = 4, .shard = ShardByProcess(layout), .prefetch = 3, .threads = 2};
+  const LoaderOptions options{.batch_size = 4, .shard = ShardByProcess(mesh_rules), .prefetch = 3, .threads = 2};
   Loader hosts(tokens, token_batch, options);
-  Loader loader = on_mesh(Loader(tokens, token_batch, options), layout);
+  Loader loader = on_mesh(Loader(tokens, token_batch, options), mesh_rules);
   for (int step = 0; step < 10; ++step) {
     const TokenBatch batch = *loader.next(), host = *hosts.next();
     EXPECT_EQ(batch.inputs.value.type_string(), "int32[4@data,2]");
     EXPECT_EQ(batch.inputs.value.to_host<int32_t>(), host.inputs.value.to_host<int32_t>());
     EXPECT_EQ(loader.state(), hosts.state());
   }
-  Loader numbers = on_mesh(Loader(range(8), stack, {.batch_size = 4}), NamedSharding(layout.mesh(), P{"data"}));
+  Loader numbers = on_mesh(Loader(range(8), stack, {.batch_size = 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   EXPECT_EQ(numbers.next()->type_string(), "int64[4@data]");
-  Loader odd = on_mesh(Loader(tokens, token_batch, {.batch_size = 3}), layout);
-  expect_error(ErrorKind::uneven, {"inputs", "batch"}, [&] { odd.next(); });
+  Loader odd = on_mesh(Loader(tokens, token_batch, {.batch_size = 3}), mesh_rules);
+  expect_error(ErrorKind::not_divisible, {"inputs", "batch"}, [&] { odd.next(); });
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST(DamagedTokenFiles, AreReadRightlyOrErrors) {
         for (const int32_t token : documents[d]) joined.push_back(token);
       EXPECT_EQ(joined, all);
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_file) << error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_file) << error.what();
     }
     std::filesystem::remove(folder.path("x.idx"));
   }

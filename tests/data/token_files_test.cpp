@@ -129,7 +129,7 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
   };
   for (const auto& [bytes, kind] : cases) {
     const std::string path = folder.write("a.bin", bytes);
-    expect_error(ErrorKind::bad_file, {"[open] " + path + ": this is " + kind, "expected uint16 tokens"},
+    expect_error(ErrorKind::invalid_file, {"[open] " + path + ": this is " + kind, "expected uint16 tokens"},
                  [&] { TokenFiles::open({path}); });
     if (bytes.size() % 2 == 0) {
       EXPECT_EQ(TokenFiles::open({path}, {.format = TokenFormat::headerless}).size() * 2, std::ssize(bytes));
@@ -177,11 +177,11 @@ TEST(TokenFiles, AreReadAcrossFilesAndNameTheirPlaces) {
     EXPECT_EQ(files.where(20004), folder.path("c.bin") + ", token 1");
     EXPECT_EQ(windows(files, 3, 1)[2], (Ids{3, 0, 7}));
     EXPECT_TRUE(files.describe().ends_with(" as llm.c tokens"));
-    expect_error(ErrorKind::bad_argument, {"[read] 2 tokens from 20004"}, [&] {
+    expect_error(ErrorKind::invalid_argument, {"[read] 2 tokens from 20004"}, [&] {
       Ids two(2);
       files.read(20004, two);
     });
-    expect_error(ErrorKind::bad_argument, {"[read]"}, [&] { files.where(20005); });
+    expect_error(ErrorKind::invalid_argument, {"[read]"}, [&] { files.where(20005); });
   }
 }
 
@@ -194,7 +194,7 @@ TEST(TokenFiles, FillBatchesAndRows) {
   const auto packed = token_documents(files, {.end_of_text = 0}).pack({.length = 5, .open_rows = 1});
   EXPECT_EQ(packed.begin()->tokens, (Ids{4, 5, 0, 6, 0}));
   EXPECT_EQ(packed.begin()->segment_ids, (Ids{1, 1, 1, 2, 2}));
-  expect_error(ErrorKind::bad_argument, {"[token_batch]", "token -2 is below 0"}, [] {
+  expect_error(ErrorKind::invalid_argument, {"[token_batch]", "token -2 is below 0"}, [] {
     token_batch(std::vector<Ids>{{1, -2}});
   });
 }
@@ -209,18 +209,18 @@ TEST(TokenDocuments, EndOrBeginWithASeparator) {
   EXPECT_EQ(documents_of(token_documents(files, {.begin_of_text = 9})),
             (std::vector<Ids>{{9, 4, 5}, {9}, {9, 6, 7}, {9, 8}}));
   EXPECT_EQ(documents_of(token_documents(files, {.begin_of_text = 4})).size(), 2u);
-  expect_error(ErrorKind::bad_file, {"[token_documents]", "the separator 3 is nowhere in 9 tokens"},
+  expect_error(ErrorKind::invalid_file, {"[token_documents]", "the separator 3 is nowhere in 9 tokens"},
                [&] { token_documents(files, {.end_of_text = 3}); });
-  expect_error(ErrorKind::bad_argument, {"[token_documents]", "give end_of_text or begin_of_text"},
+  expect_error(ErrorKind::invalid_argument, {"[token_documents]", "give end_of_text or begin_of_text"},
                [&] { token_documents(files); });
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                {"[token_documents] end_of_text 9 and begin_of_text 4 given, expected one of them"},
                [&] { token_documents(files, {.end_of_text = 9, .begin_of_text = 4}); });
-  expect_error(ErrorKind::bad_argument, {"[read] document 5, expected one of [0, 5)"},
+  expect_error(ErrorKind::invalid_argument, {"[read] document 5, expected one of [0, 5)"},
                [&] { TokenDocuments(files, {.end_of_text = 9})[5]; });
   folder.write("m.bin", six_tokens);
   folder.write("m.idx", Index().bytes());
-  expect_error(ErrorKind::bad_argument, {"say themselves where documents end"},
+  expect_error(ErrorKind::invalid_argument, {"say themselves where documents end"},
                [&] { token_documents(TokenFiles::open({folder.path("m")}), {.end_of_text = 9}); });
 }
 
@@ -235,7 +235,7 @@ TEST(TokenDocuments, MayBeEmptyWhereAnIndexSaysSo) {
   index.documents = {0};
   index.sizes = {}, index.pointers = {};
   folder.write("m.idx", index.bytes());
-  expect_error(ErrorKind::bad_file, {"says 0 tokens"}, [&] { TokenFiles::open({folder.path("m")}); });
+  expect_error(ErrorKind::invalid_file, {"says 0 tokens"}, [&] { TokenFiles::open({folder.path("m")}); });
 }
 
 TEST(TokenFiles, IdsBeyondTheVocabularyAreErrorsThatNameThem) {
@@ -248,7 +248,7 @@ TEST(TokenFiles, IdsBeyondTheVocabularyAreErrorsThatNameThem) {
   Ids some(5000);
   files.read(0, some);
   EXPECT_EQ(some[0], 299);
-  expect_error(ErrorKind::bad_file, {"[read] " + path + ", token 8500: id 300, expected one of 0 to 299"},
+  expect_error(ErrorKind::invalid_file, {"[read] " + path + ", token 8500: id 300, expected one of 0 to 299"},
                [&] { files.read(4000, some); });
   const struct {
     const char* type;
@@ -262,12 +262,12 @@ TEST(TokenFiles, IdsBeyondTheVocabularyAreErrorsThatNameThem) {
              {"<u8", bytes_of<uint64_t>(~uint64_t{0}), "18446744073709551615"}};
   for (const auto& c : odd) {
     const auto file = TokenFiles::open({folder.write("odd.npy", npy(dict(c.type, "(1,)"), c.bytes))});
-    expect_error(ErrorKind::bad_file,
+    expect_error(ErrorKind::invalid_file,
                  {"odd.npy, token 0: id " + std::string(c.id) + ", expected one of 0 to 2147483647"},
                  [&] { all(file); });
   }
   for (const int64_t size : {int64_t{-1}, (int64_t{1} << 31) + 1})
-    expect_error(ErrorKind::bad_argument, {"[open] a vocabulary of"},
+    expect_error(ErrorKind::invalid_argument, {"[open] a vocabulary of"},
                  [&] { TokenFiles::open({path}, {.vocab_size = size}); });
 }
 
@@ -312,7 +312,7 @@ TEST(TokenFiles, DamagedHeadersAreErrorsThatNameTheFile) {
   for (const auto& c : cases) {
     const auto path = folder.write(c.name, c.bytes);
     const std::string said =
-        testing::error_of(ErrorKind::bad_file, [&] { TokenFiles::open({path}, {.format = c.format}); });
+        testing::error_of(ErrorKind::invalid_file, [&] { TokenFiles::open({path}, {.format = c.format}); });
     EXPECT_TRUE(said.starts_with("[open] " + path + ": ")) << said;
     EXPECT_NE(said.find(c.words), std::string::npos) << said << "\n lacks " << c.words;
   }
@@ -353,23 +353,23 @@ TEST(TokenFiles, DamagedIndicesAreErrorsThatNameTheFile) {
   const auto tokens = folder.write("m.bin", six_tokens);
   for (const auto& c : cases) {
     const auto index = folder.write("m.idx", c.bytes);
-    const std::string said = testing::error_of(ErrorKind::bad_file, [&] { TokenFiles::open({tokens}); });
+    const std::string said = testing::error_of(ErrorKind::invalid_file, [&] { TokenFiles::open({tokens}); });
     EXPECT_TRUE(said.starts_with("[open] " + index + ": ")) << said;
     EXPECT_NE(said.find(c.words), std::string::npos) << said << "\n lacks " << c.words;
   }
   folder.write("m.idx", Index().bytes());
   folder.write("m.bin", six_tokens + "x");
-  expect_error(ErrorKind::bad_file, {"[open] " + tokens, "13 bytes, and", "says 6 tokens of 2 bytes"},
+  expect_error(ErrorKind::invalid_file, {"[open] " + tokens, "13 bytes, and", "says 6 tokens of 2 bytes"},
                [&] { TokenFiles::open({tokens}); });
   std::filesystem::remove(tokens);
-  expect_error(ErrorKind::bad_file, {tokens, "No such file"}, [&] { TokenFiles::open({folder.path("m.idx")}); });
+  expect_error(ErrorKind::invalid_file, {tokens, "No such file"}, [&] { TokenFiles::open({folder.path("m.idx")}); });
 }
 
 TEST(TokenFiles, OfTwoFormatsAreOneSetOfNeither) {
   const ScratchFolder folder;
   folder.write("a.bin", bytes_of<uint16_t>({1, 2}));
   const auto second = folder.write("b.npy", npy(dict("<u2", "(1,)"), bytes_of<uint16_t>(5)));
-  expect_error(ErrorKind::bad_file, {"[open] " + second, "a npy file, and those before it are headerless"},
+  expect_error(ErrorKind::invalid_file, {"[open] " + second, "a npy file, and those before it are headerless"},
                [&] { TokenFiles::open({folder.path()}); });
 }
 
@@ -377,10 +377,10 @@ TEST(TokenFiles, ThatWereMovedSaySo) {
   const ScratchFolder folder;
   auto files = TokenFiles::open({folder.write("a.bin", "ab")});
   const auto heir = std::move(files);
-  expect_error(ErrorKind::bad_argument, {"[TokenFiles] this source was moved into another"}, [&] { files.size(); });
+  expect_error(ErrorKind::invalid_argument, {"[TokenFiles] this source was moved into another"}, [&] { files.size(); });
   auto documents = TokenDocuments(heir, {.end_of_text = 'a' + 256 * 'b'});
   const auto heirs = std::move(documents);
-  expect_error(ErrorKind::bad_argument, {"[TokenDocuments] this source was moved"}, [&] { documents.size(); });
+  expect_error(ErrorKind::invalid_argument, {"[TokenDocuments] this source was moved"}, [&] { documents.size(); });
 }
 
 TEST(TokenFiles, OfNumpyAreReadAlike) {

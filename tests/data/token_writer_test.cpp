@@ -72,9 +72,9 @@ TEST(TokenWriter, RefusesOtherIdsAndPlaces) {
   const ScratchFolder folder;
   TokenWriter writer(folder.path("a"), 10);
   for (const int32_t id : {-1, 10})
-    expect_error(ErrorKind::bad_argument, {"[TokenWriter] " + folder.path("a") + ": id " + std::to_string(id)},
+    expect_error(ErrorKind::invalid_argument, {"[TokenWriter] " + folder.path("a") + ": id " + std::to_string(id)},
                  [&] { writer.add(Ids{id}); });
-  expect_error(ErrorKind::bad_file, {"[TokenWriter] " + folder.path("none/a.bin.partial")},
+  expect_error(ErrorKind::invalid_file, {"[TokenWriter] " + folder.path("none/a.bin.partial")},
                [&] { TokenWriter(folder.path("none/a"), 10); });
 }
 

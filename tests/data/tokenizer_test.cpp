@@ -53,7 +53,7 @@ class TokenizerTest : public ::testing::Test {
     try {
       Tokenizer::open(folder.path("bad.json"));
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_file);
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_file);
       said = error.what();
     }
     EXPECT_TRUE(said.starts_with("[Tokenizer] " + folder.path("bad.json"))) << said;
@@ -129,7 +129,7 @@ TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
   EXPECT_EQ(found("(?=(2{3})+(?!2))", "1222222").size(), 2u);
   EXPECT_EQ(found("a*", "baa"), (Pieces{"", "aa"}));
   EXPECT_EQ(found(R"(\x{61}+\p{L}{1,2}+)", "aabc"), (Pieces{"aabc"}));
-  expect_error(ErrorKind::bad_file, {"test: the regular expression has {2,3}+"}, [&] { found("a{2,3}+", "a"); });
+  expect_error(ErrorKind::invalid_file, {"test: the regular expression has {2,3}+"}, [&] { found("a{2,3}+", "a"); });
   EXPECT_EQ(found(R"(\\w\s)", "\\w\u00a0w"), (Pieces{"\\w\u00a0"}));
 }
 
@@ -157,7 +157,7 @@ TEST_F(TokenizerTest, ReadsGpt2sTwoFiles) {
   const auto tokenizer = Tokenizer::open(folder.path("two"));
   EXPECT_EQ(tokenizer.encode("ab a<|endoftext|>").ids, (Ids{256, 32, 97, 257}));
   const auto expect_other = [&](std::initializer_list<std::string> words) {
-    expect_error(ErrorKind::bad_file, words, [&] { Tokenizer::open(folder.path("two")); });
+    expect_error(ErrorKind::invalid_file, words, [&] { Tokenizer::open(folder.path("two")); });
   };
   folder.write("two/tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": false})");
   Tokenizer::open(folder.path("two"));
@@ -175,7 +175,7 @@ TEST_F(TokenizerTest, ReadsGpt2sTwoFiles) {
   Tokenizer::open(folder.path("two"));
   folder.write("two/added_tokens.json", R"({"<s>": 257})");
   expect_other({"added_tokens.json: only a tokenizer.json may have added tokens"});
-  expect_error(ErrorKind::bad_file, {"[Tokenizer]", "has neither tokenizer.json nor vocab.json with merges.txt"},
+  expect_error(ErrorKind::invalid_file, {"[Tokenizer]", "has neither tokenizer.json nor vocab.json with merges.txt"},
                [&] { Tokenizer::open(folder.path()); });
 }
 
@@ -201,14 +201,14 @@ TEST_F(TokenizerTest, RefusesIdsThatContradictEachOther) {
 
 TEST_F(TokenizerTest, RefusesWhatItCannotDo) {
   const auto tokenizer = Tokenizer::open(folder.path("small"));
-  expect_error(ErrorKind::bad_argument, {"[Tokenizer.encode]", "\"d\" is not in the vocabulary"},
+  expect_error(ErrorKind::invalid_argument, {"[Tokenizer.encode]", "\"d\" is not in the vocabulary"},
                [&] { tokenizer.encode("abd"); });
-  expect_error(ErrorKind::bad_argument, {"[Tokenizer.encode]", "the byte at 1 is not UTF-8"},
+  expect_error(ErrorKind::invalid_argument, {"[Tokenizer.encode]", "the byte at 1 is not UTF-8"},
                [&] { tokenizer.encode("a\xff"); });
   for (const int32_t id : {-1, 6, 9})
-    expect_error(ErrorKind::bad_argument, {"[Tokenizer.decode] id " + std::to_string(id) + " given"},
+    expect_error(ErrorKind::invalid_argument, {"[Tokenizer.decode] id " + std::to_string(id) + " given"},
                  [&] { tokenizer.decode(Ids{id}); });
-  expect_error(ErrorKind::bad_file, {"[Tokenizer]", "nowhere"}, [&] { Tokenizer::open(folder.path("nowhere")); });
+  expect_error(ErrorKind::invalid_file, {"[Tokenizer]", "nowhere"}, [&] { Tokenizer::open(folder.path("nowhere")); });
 }
 
 TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {

@@ -76,18 +76,18 @@ TEST_F(TokenizerTrainerTest, OrderOfTheTextsDoesNotMatter) {
 
 TEST_F(TokenizerTrainerTest, RefusesWhatCannotBeTrained) {
   const auto refused = [](const TokenizerTrainerOptions& options, const std::string& words) {
-    expect_error(ErrorKind::bad_argument, {"[train_tokenizer] " + words}, [&] { TokenizerTrainer{options}; });
+    expect_error(ErrorKind::invalid_argument, {"[train_tokenizer] " + words}, [&] { TokenizerTrainer{options}; });
   };
   refused({.vocab_size = 256, .special_tokens = {"<s>"}}, "a vocabulary of 256, expected 257");
   refused({.vocab_size = int64_t{1} << 31}, "a vocabulary of 2147483648");
   refused({.special_tokens = {"<s>", "<s>"}}, "a special token is empty or given twice");
   refused({.special_tokens = {""}}, "a special token is empty");
   refused({.min_frequency = -1}, "min_frequency -1");
-  expect_error(ErrorKind::bad_file, {"the regular expression (( cannot be read"},
+  expect_error(ErrorKind::invalid_file, {"the regular expression (( cannot be read"},
                [] { TokenizerTrainer({.pattern = "(("}); });
-  expect_error(ErrorKind::bad_argument, {"the byte at 1 of a text is not UTF-8"},
+  expect_error(ErrorKind::invalid_argument, {"the byte at 1 of a text is not UTF-8"},
                [] { train_tokenizer(Texts{"a\xff"}, {}); });
-  expect_error(ErrorKind::bad_argument, {"no text was given"}, [] { train_tokenizer(Texts{"", ""}, {}); });
+  expect_error(ErrorKind::invalid_argument, {"no text was given"}, [] { train_tokenizer(Texts{"", ""}, {}); });
 }
 
 }  // namespace

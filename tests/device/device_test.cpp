@@ -54,13 +54,13 @@ TEST(Device, ThatLibTorchDoesNotHave) {
                "[make_mesh] device \"pretended:3\": number 3 is wanted, this process sees 1.",
                [] { make_mesh(grid, {.device = "pretended:3"}); });
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[make_mesh] device \"gpu\" given, which is no device of LibTorch's. Give \"cpu\", \"cuda\" or \"cuda:0\".",
       [] { make_mesh(grid, {.device = "gpu"}); });
   expect_error(ErrorKind::device_mismatch,
                "[make_mesh] device \"meta\": holds no values. Make an abstract mesh: {.abstract = true}.",
                [] { make_mesh(grid, {.device = "meta"}); });
-  expect_error(ErrorKind::bad_argument, "an abstract mesh has no devices to number and no replicas.",
+  expect_error(ErrorKind::invalid_argument, "an abstract mesh has no devices to number and no replicas.",
                [] { make_mesh(grid, {.abstract = true, .device = there}); });
 }
 
@@ -168,13 +168,13 @@ struct Trained {
 };
 
 Trained trained(Mesh mesh, int steps, bool borrow = true) {
-  const Layout layout(mesh, {{"in", "data"}, {"out", "model"}, {"vocab", replicated}, {"batch", "data"}});
-  Trained result{nn::filter_shard(Toy::init(1), layout), {}};
+  const MeshRules mesh_rules(mesh, {{"in", "data"}, {"out", "model"}, {"vocab", replicated}, {"batch", "data"}});
+  Trained result{nn::filter_shard(Toy::init(1), mesh_rules), {}};
   optim::Optimizer optimizer(result.model,
                              optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 0.02})));
   for (int step = 0; step < steps; ++step) {
-    const Array ids = device_put(randint(Key(static_cast<uint32_t>(step)), {8}, 0, 24), {"batch"}, layout);
-    auto [loss, grads] = nn::value_and_grad(loss_of, {.borrow_gathers = borrow})(result.model, ids);
+    const Array ids = device_put(randint(Key(static_cast<uint32_t>(step)), {8}, 0, 24), {"batch"}, mesh_rules);
+    auto [loss, grads] = nn::value_and_grad(loss_of, {.reshard_after_forward = borrow})(result.model, ids);
     result.losses.push_back(loss.template item<float>());
     optimizer.update(result.model, grads);
   }

@@ -75,8 +75,8 @@ Array ids(uint32_t seed) {
 }
 
 Counts ours(int64_t layers, const std::vector<MeshAxis>& axes, const Rules& rules) {
-  const Layout layout(make_mesh(axes, {.device = there}), examples::with_all_names(rules));
-  auto model = nn::filter_shard(examples::Gpt::init(Key(0), config(layers)), layout);
+  const MeshRules mesh_rules(make_mesh(axes, {.device = there}), examples::with_all_names(rules));
+  auto model = nn::filter_shard(examples::Gpt::init(Key(0), config(layers)), mesh_rules);
   optim::Optimizer optimizer(model, optim::chain(optim::clip_by_global_norm(adamw.max_norm),
                                                  optim::adamw({.learning_rate = adamw.learning_rate,
                                                                .b1 = adamw.b1,
@@ -85,8 +85,8 @@ Counts ours(int64_t layers, const std::vector<MeshAxis>& axes, const Rules& rule
                                                                .weight_decay = adamw.weight_decay,
                                                                .mask = optim::matrices_only})));
   Tokens tokens;
-  tokens.inputs = device_put(ids(1), {"batch", none}, layout);
-  tokens.targets = device_put(ids(2), {"batch", none}, layout);
+  tokens.inputs = device_put(ids(1), {"batch", none}, mesh_rules);
+  tokens.targets = device_put(ids(2), {"batch", none}, mesh_rules);
   return counted([&] {
     auto [loss, grads] = nn::value_and_grad(examples::next_token_loss<examples::Gpt, Tokens>)(model, tokens);
     optimizer.update(model, std::move(grads));

@@ -49,19 +49,19 @@ void train(int64_t first, int64_t last) {
 
 void weights() {
   const examples::GptConfig config{.vocab = 32, .embed = 8, .heads = 2, .layers = 1, .seq = 4, .mlp = 16};
-  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
                       examples::with_all_names({{"mlp", "model"}, {"embed", "data"}})};
-  const auto trained = nn::filter_shard(Gpt::init(Key(0), config), layout);
+  const auto trained = nn::filter_shard(Gpt::init(Key(0), config), mesh_rules);
   nn::save("runs/8", 1, nn::named_state("model", trained));
 
   auto model = Gpt::init(Key(0), config);
-  nn::restore("runs/8", nn::named_state("model", model), {.layout = layout, .ignore_unused = true});
+  nn::restore("runs/8", nn::named_state("model", model), {.mesh_rules = mesh_rules, .ignore_unused = true});
 
   auto net = nn::inference_mode(trained);
   nn::restore("runs/8", nn::named("model", net), {.ignore_unused = true});
 
   nn::save_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model));
-  nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), layout);
+  nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), mesh_rules);
 }
 
 int main() {

@@ -19,12 +19,12 @@ void write_books() {
 
 void text(uint64_t seed) {
   // TokenBatch names its dims batch and seq.
-  const Layout layout{make_mesh({{"data", 8}}), {{"batch", "data"}, {"seq", replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"data", 8}}), {{"batch", "data"}, {"seq", replicated}}};
 
   const auto source = data::ByteSource::open({"books"}, {.extensions = {".txt"}});
   const auto tokens = data::windows(source, 257).shuffle(seed).repeat();
   data::Loader loader = data::on_mesh(
-      data::Loader(tokens, data::token_batch, {.batch_size = 32, .shard = data::ShardByProcess(layout)}), layout);
+      data::Loader(tokens, data::token_batch, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
   for (const data::TokenBatch& batch : loader) {  // int32[32@data,256], placed ahead of use
     std::cout << batch.inputs.value.type_string() << '\n';
     if (loader.state().global_next_index >= 96) break;

@@ -30,9 +30,9 @@ Array sum_of(const nn::Linear& model, const Array& x) { return sum(model(x)); }
 
 const nn::Linear linear = nn::Linear::init(Key(0), {"embed", 6}, {"hidden", 4});
 
-void divided(const Mesh& m) { (void)nn::filter_shard(linear, Layout{m, {{"embed", "data"}, {"hidden", replicated}}}); }
+void divided(const Mesh& m) { (void)nn::filter_shard(linear, MeshRules{m, {{"embed", "data"}, {"hidden", replicated}}}); }
 
-void unknown_logical_axis(const Mesh& mesh) { (void)nn::filter_shard(linear, Layout{mesh, {{"embed", replicated}}}); }
+void unknown_logical_axis(const Mesh& mesh) { (void)nn::filter_shard(linear, MeshRules{mesh, {{"embed", replicated}}}); }
 
 void unknown_mesh_axis(const Mesh& mesh) { NamedSharding(mesh, P{"modle"}); }
 
@@ -46,7 +46,7 @@ struct Named {
   nn::Param w;
 };
 
-void too_many_names(const Mesh& m) { (void)nn::filter_shard(Named{{ones({8}), {"embed", "hidden"}}}, Layout{m, {}}); }
+void too_many_names(const Mesh& m) { (void)nn::filter_shard(Named{{ones({8}), {"embed", "hidden"}}}, MeshRules{m, {}}); }
 
 void unconstrained_dim(const Mesh& mesh) { device_put(ones({8, 8}), NamedSharding(mesh, P{"data", unconstrained})); }
 
@@ -84,7 +84,7 @@ void no_gradient(const Mesh&) {
   nn::value_and_grad([](const nn::Linear&, const Array& x) { return sum(x); })(linear, ones({2, 6}));
 }
 
-void bad_file(const Mesh&) {
+void invalid_file(const Mesh&) {
   nn::Linear model = linear;
   nn::restore("runs/none", nn::named_state("model", model));
 }
@@ -108,7 +108,7 @@ void moved(const Mesh&) {
   loader.next();
 }
 
-void bad_argument(const Mesh&) { nn::Dropout{.rate = 1.5}(ones({2}), Key(0)); }
+void invalid_argument(const Mesh&) { nn::Dropout{.rate = 1.5}(ones({2}), Key(0)); }
 
 void vma(const Mesh& mesh) {
   shard_map([](const Array& block) { return sum(block); }, mesh, P{"data"}, P{})(ones({8}));
@@ -137,21 +137,21 @@ void forbidden(const Mesh& mesh) {
 void not_finite(const Mesh& mesh) {
   const Array rows = device_put(reshape(7 - arange(8), {8, 1}) * ones({1, 4}), NamedSharding(mesh, P{"data"}));
   const auto normalized = [](const Array& x) { return sum(x / sqrt(sum(x * x, {1}, true))); };
-  const FiniteCheckScope check;
+  const DetectNonFinite check;
   const StepScope step(12);
   nn::value_and_grad(normalized)(rows);
 }
 
 void not_finite_backward(const Mesh&) {
-  const FiniteCheckScope check;
+  const DetectNonFinite check;
   nn::value_and_grad([](const Array& x) { return sum(sqrt(x)); })(arange(0.0, 4.0));
 }
 
 void not_finite_parameter(const Mesh& mesh) {
   nn::Linear model = linear;
   model.kernel.value = model.kernel.value / 0;
-  model = nn::filter_shard(model, Layout{mesh, {{"embed", replicated}, {"hidden", "model"}}});
-  const FiniteCheckScope check;
+  model = nn::filter_shard(model, MeshRules{mesh, {{"embed", replicated}, {"hidden", "model"}}});
+  const DetectNonFinite check;
   model(ones({2, 6}));
 }
 
@@ -237,12 +237,12 @@ int main() {
   show("device_mismatch", gradient_elsewhere, mesh);
   show("absent", absent, mesh);
   show("no_gradient", no_gradient, mesh);
-  show("bad_file", bad_file, mesh);
-  show("bad_file", not_utf8, mesh);
-  show("bad_argument", bad_argument, mesh);
-  show("bad_argument", no_gradients, mesh);
-  show("bad_argument", empty_schedule, mesh);
-  show("bad_argument", moved, mesh);
+  show("invalid_file", invalid_file, mesh);
+  show("invalid_file", not_utf8, mesh);
+  show("invalid_argument", invalid_argument, mesh);
+  show("invalid_argument", no_gradients, mesh);
+  show("invalid_argument", empty_schedule, mesh);
+  show("invalid_argument", moved, mesh);
   show("vma", vma, mesh);
   show("size_mismatch", size_mismatch, mesh);
   show("duplicate_pair", duplicate_pair, mesh);

@@ -48,9 +48,9 @@ void decode(const nn::MultiheadAttention& attention, const Array& text, const Ar
 }
 
 void experts(const Key& key) {
-  const Layout layout{make_mesh({{"data", 4}}), {{"batch", "data"}, {"experts", "data"}, {Arrays{}, replicated}}};
-  const auto moe = nn::filter_shard(nn::MoeMlp::init(key, {"embed", 8}, {"hidden", 16}, {"experts", 4}), layout);
-  const Array x = device_put(normal(key, {4, 8, 8}), NamedSharding(layout.mesh(), P{"data"}));
+  const MeshRules mesh_rules{make_mesh({{"data", 4}}), {{"batch", "data"}, {"experts", "data"}, {ParamPattern{}, replicated}}};
+  const auto moe = nn::filter_shard(nn::MoeMlp::init(key, {"embed", 8}, {"hidden", 16}, {"experts", 4}), mesh_rules);
+  const Array x = device_put(normal(key, {4, 8, 8}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const CommLedger ledger;
   const nn::MoeResult answer = moe(x);  // out, balance_loss, dropped, choices, probabilities
   std::cout << ledger.table();

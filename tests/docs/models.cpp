@@ -23,13 +23,13 @@ namespace shown {
 
 void from_a_folder() {
   const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
-  const Layout layout{mesh, nn::decoder_rules(mesh)};
-  auto model = nn::from_hugging_face("Llama-3.2-1B", layout, {.dtype = bfloat16});
+  const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
+  auto model = nn::from_hugging_face("Llama-3.2-1B", mesh_rules, {.dtype = bfloat16});
   std::cout << nn::placement_table(model);
 }
 
 void from_nothing(const Mesh& mesh) {
-  const Layout layout{mesh, nn::decoder_rules(mesh)};
+  const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
   const nn::DecoderConfig config{.family = nn::DecoderFamily::qwen3,
                                  .vocab = 32000,
                                  .embed = 512,
@@ -38,13 +38,13 @@ void from_nothing(const Mesh& mesh) {
                                  .kv_heads = 2,
                                  .head_dim = 64,
                                  .mlp = 1408};
-  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config), layout);
+  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config), mesh_rules);
 }
 
-void documents(nn::CausalLm& model, const Layout& layout, data::Dataset<std::vector<int32_t>> documents) {
+void documents(nn::CausalLm& model, const MeshRules& mesh_rules, data::Dataset<std::vector<int32_t>> documents) {
   const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
   auto loader = data::on_mesh(
-      data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(layout)}), layout);
+      data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
 
   const auto loss = [](const nn::CausalLm& model, const data::PackedTokens& batch) {
     return model.loss(batch.inputs, batch.targets, batch.weights,
@@ -79,7 +79,7 @@ void text(const nn::CausalLm& model) {
 
 int main() {
   const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
-  const nn::CausalLm model = nn::filter_shard(nn::CausalLm::init(Key(0), {}), Layout{mesh, nn::decoder_rules(mesh)});
+  const nn::CausalLm model = nn::filter_shard(nn::CausalLm::init(Key(0), {}), MeshRules{mesh, nn::decoder_rules(mesh)});
   const std::string table = nn::placement_table(model).to_text();
   std::fwrite(table.data(), 1, table.size(), stdout);
 }

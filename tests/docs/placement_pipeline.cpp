@@ -19,14 +19,14 @@ WeightedSum loss_of(const nn::Llama& model, const Batch& batch) { return model.l
 int main() {
   const Mesh mesh = make_mesh({{"pipe", 2}, {"data", 4}});
   const Rules rules{{"layers", "pipe"}, {"batch", "data"}};
-  const Layout layout{mesh, nn::decoder_rules(mesh, rules)};  // what has no rule is whole
+  const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh, rules)};  // what has no rule is whole
   const nn::DecoderConfig config{
       .vocab = 64, .embed = 32, .layers = 2, .heads = 8, .kv_heads = 8, .head_dim = 4, .mlp = 64};
-  auto model = nn::filter_shard(nn::Llama::init(Key(0), config), layout);
+  auto model = nn::filter_shard(nn::Llama::init(Key(0), config), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   Batch batch;
   batch.ids = randint(Key(1), {8, 16}, 0, 64), batch.labels = randint(Key(2), {8, 16}, 0, 64);
-  batch = nn::filter_shard(batch, layout);
+  batch = nn::filter_shard(batch, mesh_rules);
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
     const auto [loss, grads] = nn::pipeline(loss_of, {.micro_batches = 2})(model, batch);

@@ -20,14 +20,14 @@ int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   const Rules rules{{"batch", "data"},  {"embed", "data"},     {"vocab", "model"},
                     {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}};
-  const Layout layout{mesh, nn::decoder_rules(mesh, rules)};  // what has no rule is whole
+  const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh, rules)};  // what has no rule is whole
   const nn::DecoderConfig config{
       .vocab = 64, .embed = 32, .layers = 1, .heads = 8, .kv_heads = 8, .head_dim = 4, .mlp = 64};
-  auto model = nn::filter_shard(nn::Llama::init(Key(0), config), layout);
+  auto model = nn::filter_shard(nn::Llama::init(Key(0), config), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   Batch batch;
   batch.ids = randint(Key(1), {8, 16}, 0, 64), batch.labels = randint(Key(2), {8, 16}, 0, 64);
-  batch = nn::filter_shard(batch, layout);
+  batch = nn::filter_shard(batch, mesh_rules);
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
     const auto [loss, grads] = nn::value_and_grad(loss_of)(model, batch);

@@ -22,7 +22,7 @@ struct Placement {
   const char* name;
   std::vector<MeshAxis> mesh;
   Rules rules;
-  std::vector<std::string> shard_state = {};
+  std::vector<std::string> shard_state_over = {};
   ContextParallelism context = ContextParallelism::automatic;
   int64_t micro_batches = 1;
 };
@@ -33,7 +33,7 @@ const Placement placements[] = {
     {.name = "hsdp",
      .mesh = {{"replica", 2}, {"data", 4}},
      .rules = {{"batch", {"replica", "data"}}, {"embed", "data"}}},
-    {.name = "zero1", .mesh = {{"data", 8}}, .rules = {{"batch", "data"}}, .shard_state = {"data"}},
+    {.name = "zero1", .mesh = {{"data", 8}}, .rules = {{"batch", "data"}}, .shard_state_over = {"data"}},
     {.name = "tensor",
      .mesh = {{"model", 8}},
      .rules = {{"vocab", "model"}, {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}}},
@@ -93,14 +93,14 @@ WeightedSum loss_of(const nn::CausalLm& model, const Batch& batch) { return mode
 // The second step is shown: it knows what the first one gathered.
 void train(const Placement& p) {
   const Mesh mesh = make_mesh(p.mesh);
-  const Layout layout{mesh, nn::decoder_rules(mesh, p.rules)};  // every other name is whole
-  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config_for(p)), layout);
+  const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh, p.rules)};  // every other name is whole
+  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config_for(p)), mesh_rules);
   const auto set_context = [&](auto& decoder) { decoder.layers[0].attn.context_parallelism = p.context; };
   std::visit(set_context, model.decoder);
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state = p.shard_state});
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = p.shard_state_over});
   Batch batch;
   batch.ids = randint(Key(1), {8, 16}, 0, 64), batch.labels = randint(Key(2), {8, 16}, 0, 64);
-  batch = nn::filter_shard(batch, layout);
+  batch = nn::filter_shard(batch, mesh_rules);
   const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
   std::cout << "\n---- " << p.name << ": mesh " << mesh.to_string() << '\n';
   show(batch, nn::leaves(model));
@@ -108,7 +108,7 @@ void train(const Placement& p) {
     const CommLedger ledger;
     const auto [loss, grads] = p.micro_batches > 1
                                    ? nn::pipeline(loss_of, {.micro_batches = p.micro_batches})(model, batch)
-                                   : nn::value_and_grad(loss_of, {.shard = p.shard_state})(model, batch);
+                                   : nn::value_and_grad(loss_of, {.shard_gradients_over = p.shard_state_over})(model, batch);
     optimizer.update(model, grads);
     if (step == 1) std::cout << "bytes on each device: " << table.bytes_per_device() << '\n' << ledger.table();
   }

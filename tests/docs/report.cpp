@@ -18,12 +18,12 @@ using namespace tessera;
 Array mean_square(const nn::Mlp& model, const Array& x) { return mean(square(model(x))); }
 
 int main() {
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
-  auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
-  const Array x = device_put(normal(Key(1), {64, 512}), {"batch", "embed"}, layout);
+  auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
+  const Array x = device_put(normal(Key(1), {64, 512}), {"batch", "embed"}, mesh_rules);
 
-  const nn::ActivationTable trace = nn::trace(mean_square, model, x);
+  const nn::ActivationTable trace = nn::activation_summary(mean_square, model, x);
   std::cout << trace << nn::tree_summary(model, trace, {.depth = 1});
   const Array hidden = nn::capture(model, "up", x).at("up")[0];
   std::cout << "hidden: " << hidden.type_string() << '\n';
@@ -44,7 +44,7 @@ int main() {
   CommLedger ledger;
   nn::value_and_grad(mean_square)(model, x);
 
-  nn::Report report{.title = "Two layers", .facts = {{"mesh", layout.mesh().to_string()}}};
+  nn::Report report{.title = "Two layers", .facts = {{"mesh", mesh_rules.mesh().to_string()}}};
   report.placement = nn::placement_table(model);
   report.collectives = ledger.records();
   report.activations = trace;

@@ -37,25 +37,25 @@ struct Decoder {
 };
 
 void place() {
-  const Layout layout{make_mesh({{"data", 4}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
-  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), layout);
+  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
 }
 
 void tables(const Mesh& mesh) {
-  const Layout layout{mesh,
+  const MeshRules mesh_rules{mesh,
                       {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}},
                       {.activations = {{"embed", replicated}}, .optimizer_state = {{"norm", "data"}}}};
-  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 16}, {"hidden", 32}), layout);
+  auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 16}, {"hidden", 32}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
-  optimizer = nn::filter_shard(optimizer, layout.optimizer_state());
+  optimizer = nn::filter_shard(optimizer, mesh_rules.optimizer_state());
 }
 
 void refused() {
   Deep model{.layers = {}};
   for (const Key& key : split(Key(0), 3)) model.layers.push_back({Mlp::init(key, {"embed", 4}, {"hidden", 3072})});
   try {
-    (void)nn::filter_shard(model, Layout{make_mesh({{"model", 5}}), {{"hidden", "model"}, {"embed", replicated}}});
+    (void)nn::filter_shard(model, MeshRules{make_mesh({{"model", 5}}), {{"hidden", "model"}, {"embed", replicated}}});
   } catch (const Error& error) {
     std::cout << error.what() << "\n\n";
   }
@@ -76,8 +76,8 @@ void explained(const Mesh& mesh) {
 }
 
 void padded() {
-  const Layout layout{make_mesh({{"model", 8}}), {{"vocab", "model", uneven::pad}, {"embed", replicated}}};
-  auto embedding = nn::filter_shard(nn::Embedding::init(Key(0), {"vocab", 50257}, {"embed", 768}), layout);
+  const MeshRules mesh_rules{make_mesh({{"model", 8}}), {{"vocab", "model", Uneven::pad}, {"embed", replicated}}};
+  auto embedding = nn::filter_shard(nn::Embedding::init(Key(0), {"vocab", 50257}, {"embed", 768}), mesh_rules);
   std::cout << nn::placement_table(embedding);
 }
 
@@ -86,7 +86,7 @@ struct Bare {
 };
 
 void bare(const Mesh& mesh) {
-  std::cout << nn::explain(Bare{zeros({8, 6}), zeros({8, 6})}, {mesh, {{Arrays{"a"}, longest_dim("data")}}});
+  std::cout << nn::explain(Bare{zeros({8, 6}), zeros({8, 6})}, {mesh, {{ParamPattern{"a"}, longest_dim("data")}}});
 }
 
 int main() {

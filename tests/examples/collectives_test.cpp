@@ -26,10 +26,10 @@ constexpr int64_t parameters = 134912;  // of the whole model
 // How a step is computed on a layout.
 struct Mode {
   bool private_replicas = false;
-  bool borrow_gathers = true;
+  bool reshard_after_forward = true;
   bool zero1 = false;  // gradients pending, the optimizer's state over "data"
   bool remat = false;
-  GatherGroups group = GatherGroups::by_parameter;
+  GatherGroups gather_groups = GatherGroups::by_parameter;
 };
 
 // {kind, mesh axes, backward} -> {count, bytes}
@@ -57,21 +57,21 @@ void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
 
 // The collectives of one step, the second: value_and_grad and the update.
 std::vector<CommRecord> records_of_step(const Strategy& s, const Mode& mode) {
-  const Layout layout(make_mesh(s.mesh, {.private_replicas = mode.private_replicas}),
+  const MeshRules mesh_rules(make_mesh(s.mesh, {.private_replicas = mode.private_replicas}),
                       examples::with_all_names(s.rules));
-  auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), layout);
+  auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), mesh_rules);
   model.remat = mode.remat;
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
-                       {.shard_state = mode.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
+                       {.shard_state_over = mode.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
   const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) {
     return examples::next_token_loss(m, b);
   };
   const auto step = [&] {
     CommLedger ledger;
     const auto [loss, grads] = nn::value_and_grad(
-        loss_fn, {.borrow_gathers = mode.borrow_gathers, .group = mode.group, .reduce = !mode.zero1})(
-        model, data::from_process_local(examples::counted_rows(batch, seq), layout));
+        loss_fn, {.reshard_after_forward = mode.reshard_after_forward, .gather_groups = mode.gather_groups, .reduce = !mode.zero1})(
+        model, data::from_process_local(examples::counted_rows(batch, seq), mesh_rules));
     optimizer.update(model, grads);
     return ledger.records();
   };
@@ -159,10 +159,10 @@ class Collectives : public ::testing::TestWithParam<Strategy> {};
 TEST_P(Collectives, OfOneStepAreExactlyThese) {
   const Strategy& s = GetParam();
   for (const bool private_replicas : {false, true}) {
-    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .borrow_gathers = false})), s.expected);
+    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .reshard_after_forward = false})), s.expected);
     const Summary borrowed = with(s.expected, s.second_gathers);
     EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas})), borrowed);
-    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .group = GatherGroups::by_block})),
+    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .gather_groups = GatherGroups::by_block})),
               in_blocks(borrowed));
   }
 }
@@ -174,7 +174,7 @@ TEST_P(Collectives, MoveNoMoreBytesThanJax) {
   int64_t theirs = 0, ours = 0;
   if (jax)
     for (const auto& [kind, row] : jax->at("collectives").as_object()) theirs += row.at("bytes").to_number<int64_t>();
-  for (const CommRecord& r : records_of_step(s, {.borrow_gathers = false})) ours += r.bytes;
+  for (const CommRecord& r : records_of_step(s, {.reshard_after_forward = false})) ours += r.bytes;
   // JAX's program gives the loss and the norm with the step, but its collectives count the norm's scalars in buckets.
   EXPECT_LE(ours, theirs);
 }

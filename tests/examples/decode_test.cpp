@@ -28,10 +28,10 @@ nn::Llama llama(int64_t kv_heads = 2) {
       {.vocab = vocab, .embed = 32, .kv_heads = kv_heads, .head_dim = 8, .mlp = 48, .eps = 1e-5, .tied = true}));
 }
 
-Array text(const Layout& layout) {
+Array text(const MeshRules& mesh_rules) {
   std::vector<int32_t> ids(batch * seq);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * i * 5 + i * 11 + 3) % vocab);
-  return device_put(array<int32_t>(ids, {batch, seq}), {"batch", none}, layout);
+  return device_put(array<int32_t>(ids, {batch, seq}), {"batch", none}, mesh_rules);
 }
 
 double largest_difference(const Array& a, const Array& b) {
@@ -42,8 +42,8 @@ double largest_difference(const Array& a, const Array& b) {
   return most;
 }
 
-Layout layout_of(std::vector<MeshAxis> axes, bool private_replicas = false) {
-  return Layout(make_mesh(std::move(axes), {.private_replicas = private_replicas}),
+MeshRules mesh_rules_of(std::vector<MeshAxis> axes, bool private_replicas = false) {
+  return MeshRules(make_mesh(std::move(axes), {.private_replicas = private_replicas}),
                 with_all_names({{"batch", "data"},
                                 {"embed", "data"},
                                 {"heads", "model"},
@@ -55,15 +55,15 @@ Layout layout_of(std::vector<MeshAxis> axes, bool private_replicas = false) {
 
 // In parts of these sizes.
 template <class Model>
-void expect_same_in_parts(const Model& model, const Layout& layout, const std::vector<int64_t>& parts) {
-  const Model placed = nn::filter_shard(model, layout);
-  const Array ids = text(layout), at_once = placed(ids);
+void expect_same_in_parts(const Model& model, const MeshRules& mesh_rules, const std::vector<int64_t>& parts) {
+  const Model placed = nn::filter_shard(model, mesh_rules);
+  const Array ids = text(mesh_rules), at_once = placed(ids);
   nn::DecoderCache cache;
   for (const int64_t n : parts) {
     const int64_t start = cache.length();
     const Array logits = placed.decode(slice_in_dim(ids, start, start + n, 1), cache);
     EXPECT_LT(largest_difference(logits, slice_in_dim(at_once, start, start + n, 1)), 1e-5)
-        << "positions " << start << " to " << start + n << " on " << layout.mesh().to_string();
+        << "positions " << start << " to " << start + n << " on " << mesh_rules.mesh().to_string();
     EXPECT_EQ(cache.length(), start + n);
   }
   EXPECT_EQ(cache.length(), seq);
@@ -74,9 +74,9 @@ const std::vector<int64_t> one_by_one(seq, 1), a_prompt_first{7, 1, 1, 1, 1, 1},
 template <class Model>
 void expect_same_everywhere(const Model& model) {
   for (const auto& parts : {one_by_one, a_prompt_first, in_parts})
-    for (const Layout& layout : {layout_of({{"data", 1}}), layout_of({{"data", 2}, {"model", 4}}),
-                                 layout_of({{"data", 2}, {"model", 4}}, true)})
-      expect_same_in_parts(model, layout, parts);
+    for (const MeshRules& mesh_rules : {mesh_rules_of({{"data", 1}}), mesh_rules_of({{"data", 2}, {"model", 4}}),
+                                 mesh_rules_of({{"data", 2}, {"model", 4}}, true)})
+      expect_same_in_parts(model, mesh_rules, parts);
 }
 
 TEST(Decode, GptInPartsIsGptAtOnce) { expect_same_everywhere(gpt()); }
@@ -85,10 +85,10 @@ TEST(Decode, LlamaOfOneKvHeadInPartsIsItselfAtOnce) { expect_same_everywhere(lla
 TEST(Decode, LlamaOfAsManyKvHeadsInPartsIsItselfAtOnce) { expect_same_everywhere(llama(4)); }
 
 TEST(Decode, TheCacheLiesAsTheHeadsDo) {
-  const Layout layout = layout_of({{"data", 2}, {"model", 2}});
-  const nn::Llama placed = nn::filter_shard(llama(), layout);
+  const MeshRules mesh_rules = mesh_rules_of({{"data", 2}, {"model", 2}});
+  const nn::Llama placed = nn::filter_shard(llama(), mesh_rules);
   nn::DecoderCache cache;
-  const Array ids = text(layout);
+  const Array ids = text(mesh_rules);
   placed.decode(slice_in_dim(ids, 0, 5, 1), cache);
   CommLedger ledger;
   placed.decode(slice_in_dim(ids, 5, 6, 1), cache);

@@ -99,7 +99,7 @@ TEST(EventFile, ADamagedByteIsFound) {
 TEST(EventFile, AFolderThatCannotBeMadeIsAnError) {
   ScratchFolder folder;
   folder.write("taken", "a file");
-  tessera::testing::expect_error(ErrorKind::bad_file, "[metrics] " + folder.path("taken/runs"),
+  tessera::testing::expect_error(ErrorKind::invalid_file, "[metrics] " + folder.path("taken/runs"),
                                  [&] { EventFile(folder.path("taken/runs")); });
 }
 

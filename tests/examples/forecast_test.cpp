@@ -29,7 +29,7 @@ struct Strategy {
   const char* name;
   std::vector<MeshAxis> mesh;
   Rules rules;
-  bool zero1 = false, remat = false, borrow_gathers = true;
+  bool zero1 = false, remat = false, reshard_after_forward = true;
   int64_t micro_batches = 1;
 };
 
@@ -49,7 +49,7 @@ const std::vector<Strategy> strategies = {
      {{"batch", "data"}, {"embed", "data"}},
      /*zero1=*/false,
      /*remat=*/false,
-     /*borrow_gathers=*/false},
+     /*reshard_after_forward=*/false},
     {"tp", {{"model", 2}}, tensor},
     {"sequence_parallel", {{"model", 2}}, with(tensor, {{"stream_seq", "model"}})},
     {"two_axes", {{"data", 2}, {"model", 2}}, with(tensor, {{"batch", "data"}})},
@@ -61,7 +61,7 @@ const std::vector<Strategy> strategies = {
      {{"batch", "data"}, {"embed", "data"}},
      /*zero1=*/false,
      /*remat=*/false,
-     /*borrow_gathers=*/true,
+     /*reshard_after_forward=*/true,
      /*micro_batches=*/2},
 };
 
@@ -71,14 +71,14 @@ data::TokenBatch tokens() { return empty_rows(batch, seq); }
 
 template <class Model>
 void train_step(Model model, const Strategy& s, const Mesh& mesh) {
-  const Layout layout(mesh, with_all_names(s.rules));
-  model = nn::filter_shard(model, layout);
+  const MeshRules mesh_rules(mesh, with_all_names(s.rules));
+  model = nn::filter_shard(model, mesh_rules);
   model.remat = s.remat;
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
-                       {.shard_state = s.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
-  const data::TokenBatch ids = data::from_process_local(tokens(), layout);
-  const GradientOptions options{.borrow_gathers = s.borrow_gathers, .reduce = !s.zero1};
+                       {.shard_state_over = s.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
+  const data::TokenBatch ids = data::from_process_local(tokens(), mesh_rules);
+  const GradientOptions options{.reshard_after_forward = s.reshard_after_forward, .reduce = !s.zero1};
   const auto loss_fn = next_token_loss<Model, data::TokenBatch>;
   const auto [loss, grads] = s.micro_batches > 1
                                  ? nn::accumulate_gradients(loss_fn, s.micro_batches, options)(model, ids)
@@ -124,7 +124,7 @@ TEST_P(ForecastOfTransformer, HasTheLedgerOfTheRealStepRecordByRecord) {
 }
 
 // Where each of n devices has its own replicas, a forecast for one is an n-th of what all take together, up to the
-// scratch space of kernels. (Between processes tests/benchmarks/layouts compares.)
+// scratch space of kernels. (Between processes tests/benchmarks/strategies compares.)
 TEST_P(ForecastOfTransformer, HasThePeakOfOneDevice) {
   const Strategy& s = GetParam();
   with_both_models([&](const auto& model) {

@@ -49,9 +49,9 @@ auto make_optimizer(const Model& model) {
 
 // Of a model and its optimizer: by the rules, before anything is placed; on a mesh without hardware; on devices.
 template <class Model>
-void expect_one_table(const std::string& name, const Model& recipe, const Layout& layout) {
+void expect_one_table(const std::string& name, const Model& recipe, const MeshRules& mesh_rules) {
   SCOPED_TRACE(name);
-  const auto placed_on = [&](const Layout& l) {
+  const auto placed_on = [&](const MeshRules& l) {
     const Model model = nn::filter_shard(recipe, l);
     const auto optimizer = make_optimizer(model);
     return nn::placement_table(nn::named("model", model, "optimizer", optimizer));
@@ -59,15 +59,15 @@ void expect_one_table(const std::string& name, const Model& recipe, const Layout
   const auto before = [&] {
     const tessera::testing::Allocations memory;
     const auto optimizer = make_optimizer(recipe);
-    const auto table = nn::placement_table(nn::named("model", recipe, "optimizer", optimizer), layout);
+    const auto table = nn::placement_table(nn::named("model", recipe, "optimizer", optimizer), mesh_rules);
     EXPECT_EQ(memory.largest(), 0) << "nothing is allocated";
     return table;
   }();
-  const Layout abstract(make_mesh(layout.mesh().axes(), {.abstract = true}), layout.rules());
+  const MeshRules abstract(make_mesh(mesh_rules.mesh().axes(), {.abstract = true}), mesh_rules.rules());
   const auto diff = [&](const PlacementTable& after) { return nn::diff_placement(before, after).to_text(); };
   EXPECT_EQ(diff(placed_on(abstract)), "");
-  EXPECT_EQ(diff(placed_on(layout)), "");
-  EXPECT_EQ(before.to_text(), placed_on(layout).to_text());
+  EXPECT_EQ(diff(placed_on(mesh_rules)), "");
+  EXPECT_EQ(before.to_text(), placed_on(mesh_rules).to_text());
   expect_golden(name, before);
 }
 
@@ -81,9 +81,9 @@ TEST(Golden, Quickstart) {
 TEST(Golden, SpmdStrategies) {
   const auto model = nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048});
   expect_one_table("spmd_tensor_parallel", model,
-                   {make_mesh({{"model", 8}}), {{Arrays{"**.kernel"}, P{none, "model"}}, {Arrays{}, replicated}}});
+                   {make_mesh({{"model", 8}}), {{ParamPattern{"**.kernel"}, P{none, "model"}}, {ParamPattern{}, replicated}}});
   expect_one_table("spmd_fully_sharded", model,
-                   {make_mesh({{"fsdp", 8}}), {{Arrays{.min_size = 1025}, P{"fsdp"}}, {Arrays{}, replicated}}});
+                   {make_mesh({{"fsdp", 8}}), {{ParamPattern{.min_size = 1025}, P{"fsdp"}}, {ParamPattern{}, replicated}}});
   expect_one_table("fsdp", model, nn::fsdp(make_mesh({{"data", 8}}), "data"));
 }
 
@@ -119,13 +119,13 @@ TEST(Golden, TrainTransformer) {
 // A decoder of 70 billion parameters on 512 devices, model and optimizer: tests/benchmarks/placement_70b.cpp times it.
 TEST(Golden, SeventyBillionParametersInOneScreen) {
   const auto llama = nn::Llama::init(Key(0), llama_70b());
-  const Layout layout(
+  const MeshRules mesh_rules(
       make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
       with_all_names(
           {{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}, {"embed", "batch"}}));
   const tessera::testing::Allocations memory;
   const auto optimizer = make_optimizer(llama);
-  const auto table = nn::placement_table(nn::named("model", llama, "optimizer", optimizer), layout);
+  const auto table = nn::placement_table(nn::named("model", llama, "optimizer", optimizer), mesh_rules);
   EXPECT_EQ(table.rows().size(), 3u * (80 * 9 + 2));
   EXPECT_EQ(table.elements("model"), 69'503'033'344);
   const std::string text = table.to_text({.width = 100, .fold = true});

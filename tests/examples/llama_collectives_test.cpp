@@ -14,14 +14,14 @@ namespace {
 
 // Of one device, each weight gathered once.
 int64_t bytes_of_step(const TransformerFile& file, const Json& strategy, bool private_replicas) {
-  const Layout layout(mesh_of(strategy.at("mesh"), private_replicas), rules_of(strategy.at("rules")));
-  auto model = nn::filter_shard(nn::Llama::init(Key(0), llama_config(file.config())), layout);
+  const MeshRules mesh_rules(mesh_of(strategy.at("mesh"), private_replicas), rules_of(strategy.at("rules")));
+  auto model = nn::filter_shard(nn::Llama::init(Key(0), llama_config(file.config())), mesh_rules);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
-  const TokenBatch batch = data::from_process_local(file.batch(0), layout);
+  const TokenBatch batch = data::from_process_local(file.batch(0), mesh_rules);
   const auto loss_fn = examples::next_token_loss<nn::Llama, TokenBatch>;
   CommLedger ledger;
-  const auto [loss, grads] = nn::value_and_grad(loss_fn, {.borrow_gathers = false})(model, batch);
+  const auto [loss, grads] = nn::value_and_grad(loss_fn, {.reshard_after_forward = false})(model, batch);
   optimizer.update(model, grads);
   int64_t bytes = 0;
   for (const CommRecord& r : ledger.records()) bytes += r.bytes;
@@ -37,11 +37,11 @@ int64_t bytes_of_jax(const Json& strategy) {
 TEST(CollectivesOfLlama, MoveNoMoreBytesThanJax) {
   for (const char* name : {"transformer_llama.json", "transformer_llama_more.json"}) {
     const TransformerFile file = TransformerFile::open(std::string(TESSERA_REFERENCE_DIR "/") + name);
-    for (const auto& [layout, strategy] : file.layouts.at("strategies").as_object()) {
+    for (const auto& [mesh_rules, strategy] : file.layouts.at("strategies").as_object()) {
       const int64_t ours = bytes_of_step(file, strategy, false);
-      EXPECT_LE(ours, bytes_of_jax(strategy)) << name << ' ' << layout;
-      EXPECT_GT(ours, 0) << name << ' ' << layout;
-      EXPECT_EQ(bytes_of_step(file, strategy, true), ours) << name << ' ' << layout << ", private replicas";
+      EXPECT_LE(ours, bytes_of_jax(strategy)) << name << ' ' << mesh_rules;
+      EXPECT_GT(ours, 0) << name << ' ' << mesh_rules;
+      EXPECT_EQ(bytes_of_step(file, strategy, true), ours) << name << ' ' << mesh_rules << ", private replicas";
     }
   }
 }

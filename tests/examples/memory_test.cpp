@@ -44,11 +44,11 @@ const Size sizes[] = {
 };
 
 struct Mode {
-  bool fully_sharded = true, borrow_gathers = true, remat = false, private_replicas = false;
-  GatherGroups group = GatherGroups::by_parameter;
+  bool fully_sharded = true, reshard_after_forward = true, remat = false, private_replicas = false;
+  GatherGroups gather_groups = GatherGroups::by_parameter;
 };
 
-Layout layout_of(const Mode& mode) {
+MeshRules mesh_rules_of(const Mode& mode) {
   Rules rules{{"batch", "data"}};
   if (mode.fully_sharded) rules.push_back({"embed", "data"});
   return {make_mesh({{"data", devices}}, {.private_replicas = mode.private_replicas}), with_all_names(rules)};
@@ -77,14 +77,14 @@ struct Measured {
 };
 
 Measured measure(const Size& size, const Mode& mode) {
-  const Layout layout = layout_of(mode);
+  const MeshRules mesh_rules = mesh_rules_of(mode);
   const Allocations memory;
-  Gpt model = nn::filter_shard(Gpt::init(Key(0), size.config), layout);
+  Gpt model = nn::filter_shard(Gpt::init(Key(0), size.config), mesh_rules);
   model.remat = mode.remat;
   optim::Optimizer optimizer(model,
                              optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
   const data::TokenBatch batch =
-      data::from_process_local(counted_rows(size.batch, size.config.seq, size.config.vocab), layout);
+      data::from_process_local(counted_rows(size.batch, size.config.seq, size.config.vocab), mesh_rules);
   Measured result{.before = memory.live()};
   const auto note = [&](std::vector<int64_t>& list) { list.push_back(memory.live() - result.before); };
   const Constrain constrain = [&](const Array& x) {
@@ -94,7 +94,7 @@ Measured measure(const Size& size, const Mode& mode) {
   const auto loss_fn = [&](const Gpt& m, const data::TokenBatch& b) {
     return cross_entropy(m(b.inputs, constrain), b.targets);
   };
-  const auto value_and_grad = nn::value_and_grad(loss_fn, {.borrow_gathers = mode.borrow_gathers, .group = mode.group});
+  const auto value_and_grad = nn::value_and_grad(loss_fn, {.reshard_after_forward = mode.reshard_after_forward, .gather_groups = mode.gather_groups});
   value_and_grad(model, batch);  // from which the next step knows what it gathers
   result.forward.clear(), result.backward.clear();
   const auto [loss, grads] = value_and_grad(model, batch);
@@ -137,7 +137,7 @@ TEST_P(Memory, NoGatheredWeightOutlivesItsUse) {
       EXPECT_LE(owned.forward[i], dp.forward[i] + size.smallest_matrix() / 2) << "private replicas, at point " << i;
   }
   // Without loans every weight that was used is there.
-  const Measured dp = measure(size, {.fully_sharded = false}), kept = measure(size, {.borrow_gathers = false});
+  const Measured dp = measure(size, {.fully_sharded = false}), kept = measure(size, {.reshard_after_forward = false});
   for (int i = 1; i <= 2 * size.config.layers; ++i)
     EXPECT_GE(kept.forward[i], dp.forward[i] + i / 2 * 12 * size.smallest_matrix()) << "at point " << i;
 }
@@ -149,12 +149,12 @@ TEST_P(Memory, ThePeakIsTheTableTwoGatheredGroupsAndActivations) {
   const int64_t activations = activations_of(size);
   for (const GatherGroups group : {GatherGroups::by_parameter, GatherGroups::by_block})
     for (const bool private_replicas : {false, true}) {
-      const Measured fsdp = measure(size, {.private_replicas = private_replicas, .group = group});
+      const Measured fsdp = measure(size, {.private_replicas = private_replicas, .gather_groups = group});
       const int64_t largest = group == GatherGroups::by_block ? size.block() : size.largest_weight();
       const int64_t bound = fsdp.table + 2 * (private_replicas ? devices : 1) * largest + activations;
       EXPECT_LE(fsdp.peak, bound) << "table " << fsdp.table << ", activations " << activations;
       if (group == GatherGroups::by_parameter) {
-        EXPECT_GT(measure(size, {.borrow_gathers = false, .private_replicas = private_replicas, .group = group}).peak,
+        EXPECT_GT(measure(size, {.reshard_after_forward = false, .private_replicas = private_replicas, .gather_groups = group}).peak,
                   bound);
       }
       // Clipped gradients are gradients once more, in the update; nothing of the step is left but what the table says.
@@ -171,7 +171,7 @@ TEST_P(Memory, WithRematThePeakHasTheActivationsOfOneBlock) {
   const Measured fsdp = measure(size, {.remat = true});
   const int64_t bound = fsdp.table + 2 * size.largest_weight() + activations_of(one_block) + inputs;
   EXPECT_LE(fsdp.peak, bound);
-  EXPECT_GT(measure(size, {.borrow_gathers = false, .remat = true}).peak, fsdp.peak);
+  EXPECT_GT(measure(size, {.reshard_after_forward = false, .remat = true}).peak, fsdp.peak);
   EXPECT_TRUE(size.activation() < size.largest_weight() || measure(size, {}).peak > bound);
 }
 

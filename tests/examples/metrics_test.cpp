@@ -59,7 +59,7 @@ TEST(Metrics, OfAnEarlierRunThatAreNoRowsAreAnError) {
   for (const char* row : {"[1]", "{\"step\":\"x\"}", "{\"step\":1,\"loss\":null}", "{}"}) {
     ScratchFolder folder;
     std::ofstream(folder.path("m.jsonl")) << row << '\n';
-    testing::expect_error(ErrorKind::bad_file, "[metrics] " + folder.path("m.jsonl"),
+    testing::expect_error(ErrorKind::invalid_file, "[metrics] " + folder.path("m.jsonl"),
                           [&] { Metrics({folder.path("m.jsonl")}, curve, {}, 5); });
   }
 }
@@ -89,7 +89,7 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
   ScratchFolder folder;
   fs::create_directory(folder.path("a folder"));
   const auto error_of = [](const std::function<void()>& act) {
-    return tessera::testing::error_of(ErrorKind::bad_file, act);
+    return tessera::testing::error_of(ErrorKind::invalid_file, act);
   };
   const std::string nowhere = folder.path("nowhere/file"), there = folder.path("a folder");
   EXPECT_EQ(error_of([&] { Metrics({.json_lines = nowhere}, curve); }),

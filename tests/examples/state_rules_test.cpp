@@ -23,12 +23,12 @@ struct Trained {
   nn::PlacementTable model, optimizer, foreseen;
 };
 
-Trained train(const Layout& layout) {
-  auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 16}, {"hidden", 32}), layout);
+Trained train(const MeshRules& mesh_rules) {
+  auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 16}, {"hidden", 32}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-2}));
-  const nn::PlacementTable foreseen = nn::placement_table(optimizer, layout.optimizer_state());
-  optimizer = nn::filter_shard(optimizer, layout.optimizer_state());
-  const Array x = device_put(normal(Key(1), {8, 16}), Axes{"batch", "embed"}, layout);
+  const nn::PlacementTable foreseen = nn::placement_table(optimizer, mesh_rules.optimizer_state());
+  optimizer = nn::filter_shard(optimizer, mesh_rules.optimizer_state());
+  const Array x = device_put(normal(Key(1), {8, 16}), Axes{"batch", "embed"}, mesh_rules);
   std::vector<float> losses;
   for (int step = 0; step < 4; ++step) {
     const auto [loss, grads] = nn::value_and_grad(mse)(model, x);

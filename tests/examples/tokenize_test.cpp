@@ -117,7 +117,7 @@ TEST_F(Tokenize, RefusesAFolderThatAnotherRunWrites) {
   job.shard_documents = 100;
   int refused = 0;
   const auto expect_locked = [&](const TokenizeProgress&) {
-    testing::expect_error(ErrorKind::bad_file, {"[tokenize] " + job.out + ": another run"},
+    testing::expect_error(ErrorKind::invalid_file, {"[tokenize] " + job.out + ": another run"},
                           [&] { tokenize_files(job); });
     ++refused;
   };
@@ -233,7 +233,7 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   tokenize_files(chosen);
   using testing::expect_error;
   const auto refused = [&](const TokenizeOptions& other) {
-    expect_error(ErrorKind::bad_file, {"[tokenize] " + folder.path("out"), "the tokens there were made from 1 files"},
+    expect_error(ErrorKind::invalid_file, {"[tokenize] " + folder.path("out"), "the tokens there were made from 1 files"},
                  [&] { tokenize_files(other); });
   };
   auto other = chosen;
@@ -253,16 +253,16 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   folder.write("tokenizer.json", small);
   const std::string made = folder.read("out/tokenize.json");
   folder.write("out/tokenize.json", "{}");
-  expect_error(ErrorKind::bad_file, {"made from nothing"}, [&] { tokenize_files(chosen); });
+  expect_error(ErrorKind::invalid_file, {"made from nothing"}, [&] { tokenize_files(chosen); });
   std::string state = made;
   state.replace(state.find("\"tokens\":"), 9, "\"tokens\":4611686018427387904,\"was\":");
   folder.write("out/tokenize.json", state);
-  expect_error(ErrorKind::bad_file, {"has no number \"tokens\""}, [&] { tokenize_files(chosen); });
+  expect_error(ErrorKind::invalid_file, {"has no number \"tokens\""}, [&] { tokenize_files(chosen); });
   std::filesystem::remove(folder.path("out/tokenize.json"));
-  expect_error(ErrorKind::bad_file, {folder.path("out") + ": has tokens-00000.", "no tokenize.json"},
+  expect_error(ErrorKind::invalid_file, {folder.path("out") + ": has tokens-00000.", "no tokenize.json"},
                [&] { tokenize_files(chosen); });
   chosen.out = folder.path("other"), chosen.end_of_text = "nothing";
-  expect_error(ErrorKind::bad_argument, {"[tokenize] \"nothing\" is no token of"}, [&] { tokenize_files(chosen); });
+  expect_error(ErrorKind::invalid_argument, {"[tokenize] \"nothing\" is no token of"}, [&] { tokenize_files(chosen); });
 }
 
 // Also after it had finished; what was damaged is made again, whatever happened to it.
@@ -303,14 +303,14 @@ TEST_F(Tokenize, RefusesAPlaceThatIsAFileOrAmongTheTexts) {
   folder.write("texts/deep/a.txt", "ab");
   folder.write("b.txt", "ab");
   const auto refused = [&](const std::string& out, const std::string& file, const std::string& words) {
-    testing::expect_error(ErrorKind::bad_argument, {"[tokenize] " + folder.path(out) + words},
+    testing::expect_error(ErrorKind::invalid_argument, {"[tokenize] " + folder.path(out) + words},
                           [&] { tokenize_files(options(out, {file})); });
   };
   refused("texts", "texts", ": lies in " + folder.path("texts"));
   refused("texts/new/tokens", "texts/", ": lies in ");
   refused("texts/deep/../tokens", "texts", ": lies in ");
   refused("b.txt", "texts", ": a file, expected a folder, or a name for one.");
-  testing::expect_error(ErrorKind::bad_file, {"[tokenize] " + folder.path("b.txt/tokens") + ": Not a directory."},
+  testing::expect_error(ErrorKind::invalid_file, {"[tokenize] " + folder.path("b.txt/tokens") + ": Not a directory."},
                         [&] { tokenize_files(options("b.txt/tokens", {"texts"})); });
   EXPECT_EQ(folder.read("b.txt"), "ab");
   EXPECT_TRUE(tokenize_files(options("texts_of_tokens", {"texts"})).is_finished) << "beside it";
@@ -320,10 +320,10 @@ TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndMendedTextIsAnother) {
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": 7}     \n");
   auto chosen = options("out", {"a.jsonl"});
   chosen.shard_documents = 1;
-  testing::expect_error(ErrorKind::bad_file, {folder.path("a.jsonl") + ", line 2", "record.text: 7 given"},
+  testing::expect_error(ErrorKind::invalid_file, {folder.path("a.jsonl") + ", line 2", "record.text: 7 given"},
                         [&] { tokenize_files(chosen); });
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"abab\"}\n");
-  testing::expect_error(ErrorKind::bad_file, {"the tokens there were made from 1 files of 32 bytes ("},
+  testing::expect_error(ErrorKind::invalid_file, {"the tokens there were made from 1 files of 32 bytes ("},
                         [&] { tokenize_files(chosen); });
   chosen.out = folder.path("mended");
   EXPECT_TRUE(tokenize_files(chosen).is_finished);

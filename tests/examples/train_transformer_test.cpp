@@ -368,13 +368,13 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--mesh data=2,data=2", "mesh axis \"data\" is given twice", 1);
   expect_error("--mesh data=2 --rules embed=data+data", "data", 1);
   expect_error("--strategy auto --devices 4 --memory 1KB",
-               "no layout fits in 1,000 bytes on each of 4 devices: the smallest found,", 1);
+               "no strategy fits in 1,000 bytes on each of 4 devices: the smallest found,", 1);
   expect_error("--strategy fsdp --embed 36 --heads 4", "= 36 is not divisible by mesh axis \"data\" = 8", 1);
   expect_error("--micro-batches 3 --mesh data=2", "4 rows on each of 2 devices are not divisible by 3 micro-batches",
                1);
   expect_error("--strategy pp", "layers: 1 elements for mesh axis \"pipe\" = 2, expected at least one for each stage",
                1);
-  expect_error("--shard-state data+data", "shard_state: \"data\" given twice", 1);
+  expect_error("--shard-state data+data", "shard_state_over: \"data\" given twice", 1);
   expect_error("--warmup 10", "warmup", 1);
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
   expect_error("--svg " + folder_.path("nowhere/loss.svg"), "it cannot be written to", 1);
@@ -410,7 +410,7 @@ TEST_F(TrainTransformer, AStepThatFailsIsKeptAndRunsAgainAlone) {
   const std::pair<std::string, std::string> cases[] = {
       {"--strategy zero1", "[embedding] embed: transformer.h:"},
       {"--strategy auto --devices 2", "[embedding] embed: transformer.h:"},
-      {"--precision bfloat16 --micro-batches 2", "[astype] embed.tokens: chosen_layout.h:"}};
+      {"--precision bfloat16 --micro-batches 2", "[astype] embed.tokens: chosen_strategy.h:"}};
   for (const auto& [placement, operation] : cases) {
     const std::string kept = folder_.path("kept " + placement), keep = " --keep-failed-step '" + kept + "'";
     const std::string flags = placement + " --lr 1e38 --warmup 0 --steps 20" + keep;

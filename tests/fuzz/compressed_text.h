@@ -22,7 +22,7 @@ inline void read_compressed(const std::string& name, std::string_view bytes) {
     }
     if (begin != text.size()) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file) std::abort();
+    if (error.kind() != ErrorKind::invalid_file) std::abort();
   }
 }
 

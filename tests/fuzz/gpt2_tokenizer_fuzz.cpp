@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const std::string text = "ab abc caf\xc3\xa9\n 12";
     if (tokenizer.decode(tokenizer.encode(text).ids) != text) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file) std::abort();
+    if (error.kind() != ErrorKind::invalid_file) std::abort();
   }
   return 0;
 }

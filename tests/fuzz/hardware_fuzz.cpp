@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         nn::to_json(nn::load_hardware(fuzz::scratch_file("input.json", fuzz::text_of(data, size))));
     if (nn::to_json(nn::load_hardware(fuzz::scratch_file("written.json", written))) != written) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file && error.kind() != ErrorKind::bad_argument) std::abort();
+    if (error.kind() != ErrorKind::invalid_file && error.kind() != ErrorKind::invalid_argument) std::abort();
   }
   return 0;
 }

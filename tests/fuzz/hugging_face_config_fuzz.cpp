@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     nn::check(config);
     for (int64_t i = 0; i < config.layers; ++i) config.window(i);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file) std::abort();
+    if (error.kind() != ErrorKind::invalid_file) std::abort();
     return 0;
   }
   try {
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto read = nn::config_from_hugging_face(written, "written");
     if (nn::config_to_hugging_face(read, float32) != written) std::abort();
   } catch (const Error& error) {  // an option that transformers cannot express
-    if (error.kind() != ErrorKind::bad_argument) std::abort();
+    if (error.kind() != ErrorKind::invalid_argument) std::abort();
   }
   return 0;
 }

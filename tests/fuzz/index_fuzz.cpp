@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (file.empty() || file == ".." || file.find('/') != file.npos) std::abort();
     if (nn::SafetensorsIndex::from_json(index.to_json(), "written").files != index.files) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file) std::abort();
+    if (error.kind() != ErrorKind::invalid_file) std::abort();
   }
   return 0;
 }

@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   try {
     lines = data::LineSource::from_string(std::string(fuzz::text_of(bytes, size)), "input");
   } catch (const Error& error) {  // a byte order mark alone has no line
-    if (error.kind() != ErrorKind::bad_file || size > 3) std::abort();
+    if (error.kind() != ErrorKind::invalid_file || size > 3) std::abort();
     return 0;
   }
   const data::detail::JsonRecords<Record> records{*lines};
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       for (const Part& part : record.parts) items += part.bytes.size();
       if (items > (*lines)[i].size()) std::abort();
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::bad_file) std::abort();
+      if (error.kind() != ErrorKind::invalid_file) std::abort();
     }
   }
   return 0;

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (launch.index < 0 || launch.index >= launch.count) std::abort();
     if (launch.count > 1 && (launch.host.empty() || launch.port < 1 || launch.port > 65535)) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_argument) std::abort();
+    if (error.kind() != ErrorKind::invalid_argument) std::abort();
   }
   return 0;
 }

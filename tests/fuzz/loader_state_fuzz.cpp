@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const auto state = data::LoaderState::from_json(fuzz::text_of(bytes, size));
     if (data::LoaderState::from_json(state.to_json()) != state || state.global_next_index < 0) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file) std::abort();
+    if (error.kind() != ErrorKind::invalid_file) std::abort();
   }
   return 0;
 }

@@ -14,7 +14,7 @@ void read(std::string_view text) {
     const std::string written = Text::from_json(text, "input").to_json();
     if (Text::from_json(written, "written").to_json() != written) std::abort();
   } catch (const tessera::Error& error) {
-    if (error.kind() != tessera::ErrorKind::bad_file) std::abort();
+    if (error.kind() != tessera::ErrorKind::invalid_file) std::abort();
   }
 }
 

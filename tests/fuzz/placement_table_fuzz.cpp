@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string written = nn::parse_placement_table(fuzz::text_of(data, size)).to_json();
     if (nn::parse_placement_table(written).to_json() != written) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file) std::abort();
+    if (error.kind() != ErrorKind::invalid_file) std::abort();
   }
   return 0;
 }

@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (bytes > static_cast<int64_t>(size)) std::abort();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_file || !std::string_view(error.what()).starts_with("[safetensors] "))
+    if (error.kind() != ErrorKind::invalid_file || !std::string_view(error.what()).starts_with("[safetensors] "))
       std::abort();
   }
   return 0;

@@ -14,7 +14,7 @@ void read(std::string_view text, tessera::nn::ScalarKind kind) {
     copy.set_json(scalar.to_json());
     if (copy.to_json() != scalar.to_json()) std::abort();
   } catch (const tessera::Error& error) {
-    if (error.kind() != tessera::ErrorKind::bad_file) std::abort();
+    if (error.kind() != tessera::ErrorKind::invalid_file) std::abort();
   }
 }
 

@@ -25,7 +25,7 @@ void read(const std::string& path, tessera::data::TokenFormat format, size_t siz
       for (const int32_t token : documents[i]) joined.push_back(token);
     if (joined != tokens) std::abort();
   } catch (const tessera::Error& error) {
-    if (error.kind() != tessera::ErrorKind::bad_file) std::abort();
+    if (error.kind() != tessera::ErrorKind::invalid_file) std::abort();
   }
 }
 

@@ -23,7 +23,7 @@ using namespace testing;
 
 const Rules fsdp{{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}, {"heads", "model"}, {"vocab", "model"}};
 
-Layout layout() { return Layout(make_mesh({{"data", 4}, {"model", 2}}), fsdp); }
+MeshRules mesh_rules() { return MeshRules(make_mesh({{"data", 4}, {"model", 2}}), fsdp); }
 
 std::string file_of(const std::source_location& where) {
   const std::string file = where.file_name();
@@ -75,7 +75,7 @@ struct Batch {
 Batch batch() {
   std::vector<int32_t> values(8 * 4);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 5 % 8);
-  const Array ids = place_batch(array<int32_t>(values, {8, 4}), layout(), P{"data"});
+  const Array ids = place_batch(array<int32_t>(values, {8, 4}), mesh_rules(), P{"data"});
   return {ids, ids};
 }
 
@@ -91,7 +91,7 @@ void expect_users_lines(const CommLedger& ledger, bool backward, uint32_t call, 
 }
 
 TEST(Caller, OfAModelsLayersAreTheModelsLines) {
-  const Network model = filter_shard(Network::init(), layout());
+  const Network model = filter_shard(Network::init(), mesh_rules());
   const Batch b = batch();
   CommLedger ledger;
   loss_of(model, b);
@@ -99,7 +99,7 @@ TEST(Caller, OfAModelsLayersAreTheModelsLines) {
 }
 
 TEST(Caller, OfGradientsTheForwardLinesAndTheCallOfValueAndGrad) {
-  const Network model = filter_shard(Network::init(), layout());
+  const Network model = filter_shard(Network::init(), mesh_rules());
   const Batch b = batch();
   CommLedger ledger;
   const uint32_t call = __LINE__ + 1;
@@ -117,7 +117,7 @@ TEST(Caller, OfGradientsTheForwardLinesAndTheCallOfValueAndGrad) {
 }
 
 TEST(Caller, OfRematTheCallInBothRuns) {
-  const Layout place = layout();
+  const MeshRules place = mesh_rules();
   const Mlp mlp = filter_shard(Mlp::init(Key(0), {"embed", 16}, {"hidden", 16}), place);
   const Array x = place_batch(ones({8, 16}), place, P{"data"});
   CommLedger ledger;
@@ -138,7 +138,7 @@ TEST(Caller, OfRematTheCallInBothRuns) {
 }
 
 TEST(Caller, OfMicroBatchesTheCall) {
-  const Network model = filter_shard(Network::init(), layout());
+  const Network model = filter_shard(Network::init(), mesh_rules());
   const Batch b = batch();
   CommLedger ledger;
   const uint32_t call = __LINE__ + 1;
@@ -148,16 +148,16 @@ TEST(Caller, OfMicroBatchesTheCall) {
 }
 
 TEST(Caller, AnArrayThatMovesIsPutDownToFilterShard) {
-  const Network model = filter_shard(Network::init(), layout());
+  const Network model = filter_shard(Network::init(), mesh_rules());
   CommLedger ledger;
   const uint32_t call = __LINE__ + 1;
-  const Network whole = filter_shard(model, NamedSharding(layout().mesh(), P{}));
+  const Network whole = filter_shard(model, NamedSharding(mesh_rules().mesh(), P{}));
   EXPECT_GE(ledger.count("all_gather"), 1);
   EXPECT_EQ(lines_of(ledger, false), std::set<uint32_t>{call});
 }
 
 TEST(Caller, WeightsAreNamedByTheirPaths) {
-  const Network model = filter_shard(Network::init(), layout());
+  const Network model = filter_shard(Network::init(), mesh_rules());
   CommLedger ledger;
   loss_of(model, batch());
   std::set<std::string> paths;

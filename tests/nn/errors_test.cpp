@@ -30,12 +30,12 @@ struct Model {
   std::vector<Layer> layers{3};
 };
 
-Layout layout_of(const Rules& rules) { return Layout(make_mesh({{"data", 2}, {"model", 3}}), rules); }
+MeshRules mesh_rules_of(const Rules& rules) { return MeshRules(make_mesh({{"data", 2}, {"model", 3}}), rules); }
 const Rules& fitting() {
   static const Rules rules{{"batch", "data"}, {"embed", "data"}, {"hidden", replicated}};
   return rules;
 }
-Model placed() { return filter_shard(Model(), layout_of(fitting())); }
+Model placed() { return filter_shard(Model(), mesh_rules_of(fitting())); }
 Array loss_of(const Model& model, const Array& x) { return mean(square(model.layers[2].mlp(x))); }
 
 struct Row {
@@ -55,40 +55,40 @@ void change(Model& model, const std::function<void(Model&)>& how) {
 std::vector<Row> rows() {
   return {
       {"filter_shard", ErrorKind::unknown_axis, "layers.0.mlp.up.kernel",
-       CALL((void)filter_shard(Model(), layout_of({{"embed", "data"}})))},
-      {"filter_shard", ErrorKind::uneven, "layers.0.mlp.up.kernel",
-       CALL((void)filter_shard(Model(), layout_of({{"embed", "data"}, {"hidden", "model"}})))},
+       CALL((void)filter_shard(Model(), mesh_rules_of({{"embed", "data"}})))},
+      {"filter_shard", ErrorKind::not_divisible, "layers.0.mlp.up.kernel",
+       CALL((void)filter_shard(Model(), mesh_rules_of({{"embed", "data"}, {"hidden", "model"}})))},
       {"filter_shard", ErrorKind::rank_mismatch, "layers.1.mlp.down.bias",
        [] {
          Model model;
          model.layers[1].mlp.down.bias->axes = {"embed", "hidden"};
-         (void)filter_shard(model, layout_of(fitting()));
+         (void)filter_shard(model, mesh_rules_of(fitting()));
        }},
-      {"filter_shard", ErrorKind::bad_argument, "layers.1.mlp.up.kernel",
+      {"filter_shard", ErrorKind::invalid_argument, "layers.1.mlp.up.kernel",
        [] {
          Model model;
          model.layers[1].mlp.up.kernel = model.layers[0].mlp.up.kernel;
-         (void)filter_shard(model, layout_of(fitting()));
+         (void)filter_shard(model, mesh_rules_of(fitting()));
        }},
-      {"filter_shard", ErrorKind::uneven, "layers.0.mlp.up.kernel",
+      {"filter_shard", ErrorKind::not_divisible, "layers.0.mlp.up.kernel",
        CALL((void)filter_shard(Model(), NamedSharding(make_mesh({{"model", 3}}), P{"model"})))},
-      {"filter_shard", ErrorKind::uneven, "layers.0.mlp.up.kernel",
+      {"filter_shard", ErrorKind::not_divisible, "layers.0.mlp.up.kernel",
        [] {
          (void)filter_shard(Model(), [](const std::string&, const Array& x) {
            return NamedSharding(make_mesh({{"model", 3}}), x.ndim() == 2 ? P{"model"} : P{});
          });
        }},
       {"placement_table", ErrorKind::unknown_axis, "layers.0.mlp.up.kernel",
-       CALL(placement_table(Model(), layout_of({{"embed", "data"}})))},
-      {"value_and_grad", ErrorKind::bad_argument, "layers.2.mlp.down.bias",
+       CALL(placement_table(Model(), mesh_rules_of({{"embed", "data"}})))},
+      {"value_and_grad", ErrorKind::invalid_argument, "layers.2.mlp.down.bias",
        [] {
          Model model;
          model.layers[2].mlp.down.bias = model.layers[0].mlp.down.bias;
          value_and_grad(loss_of)(model, ones({8, 4}));
        }},
-      {"value_and_grad", ErrorKind::bad_argument, "layers.0.mlp.up.kernel",
+      {"value_and_grad", ErrorKind::invalid_argument, "layers.0.mlp.up.kernel",
        CALL(value_and_grad(loss_of, by_path("layer.**"))(Model(), ones({8, 4})))},
-      {"value_and_grad", ErrorKind::bad_argument, "layers.1.mlp.up.kernel",
+      {"value_and_grad", ErrorKind::invalid_argument, "layers.1.mlp.up.kernel",
        [] {
          Model model;
          change(model, [](Model& m) { m.layers[1].mlp.up.kernel.value = ones({4, 8}); });
@@ -103,7 +103,7 @@ std::vector<Row> rows() {
          Model model;
          change(model, [](Model& m) { m.layers[1].mean.value = ones({4}, bfloat16); });
        }},
-      {"remat", ErrorKind::bad_argument, "layers.1.mlp.up.kernel",
+      {"remat", ErrorKind::invalid_argument, "layers.1.mlp.up.kernel",
        [] {
          Model model;
          const auto assigns = [](Model& m, const Array& x) {
@@ -112,7 +112,7 @@ std::vector<Row> rows() {
          };
          remat(assigns)(model, ones({8, 4}));
        }},
-      {"accumulate_gradients", ErrorKind::uneven, "x",
+      {"accumulate_gradients", ErrorKind::not_divisible, "x",
        [] {
          struct Batch {
            NamedArray x{"batch"};
@@ -120,24 +120,24 @@ std::vector<Row> rows() {
          batch.x = ones({8, 4});
          accumulate_gradients([](const Model& m, const Batch& b) { return loss_of(m, b.x); }, 3)(Model(), batch);
        }},
-      {"combine", ErrorKind::bad_argument, "layers.2.mlp.up.kernel",
+      {"combine", ErrorKind::invalid_argument, "layers.2.mlp.up.kernel",
        [] {
          Model model;
          model.layers.pop_back();
          combine(Model(), model);
        }},
-      {"tree_map", ErrorKind::bad_argument, "layers.2.mlp.down.bias",
+      {"tree_map", ErrorKind::invalid_argument, "layers.2.mlp.down.bias",
        [] {
          Model model;
          model.layers[2].mlp.down.bias.reset();
          tree_map([](const Array& x, const Array& y) { return x + y; }, Model(), model);
        }},
-      {"tree_map", ErrorKind::absent, "layers.0.mean",
+      {"tree_map", ErrorKind::missing_array, "layers.0.mean",
        [] { tree_map([](const Array& x, const Array& y) { return x + y; }, Model(), filter(Model(), !is_buffer)); }},
-      {"tree_at", ErrorKind::bad_argument, "layers.1.mlp.up.kernel",
+      {"tree_at", ErrorKind::invalid_argument, "layers.1.mlp.up.kernel",
        CALL(tree_at("layers.1.mlp.up.kernal", Model(), ones({4, 8})))},
-      {"tree_at", ErrorKind::bad_argument, "layers.1.mlp", CALL(tree_at("layers.1.mlp", Model(), ones({4, 8})))},
-      {"update", ErrorKind::bad_argument, "layers.1.mean",
+      {"tree_at", ErrorKind::invalid_argument, "layers.1.mlp", CALL(tree_at("layers.1.mlp", Model(), ones({4, 8})))},
+      {"update", ErrorKind::invalid_argument, "layers.1.mean",
        [] {
          Model model;
          update(model, state(filter(model, !by_path("layers.1.mean"))));
@@ -155,12 +155,12 @@ std::vector<Row> rows() {
          const ModuleScope scope(model.layers[1]);
          model.layers[1].mlp(ones({8, 3}));
        }},
-      {"Linear", ErrorKind::absent, "layers.1.mlp.up: its parameter (embed, hidden) is absent",
+      {"Linear", ErrorKind::missing_array, "layers.1.mlp.up: its parameter (embed, hidden) is absent",
        CALL(filter(placed(), !by_path("**.kernel")).layers[1].mlp(ones({8, 4})))},
-      {"tree_at", ErrorKind::bad_argument, "layers.0.lost: the tree has no such path. Near it are ",
+      {"tree_at", ErrorKind::invalid_argument, "layers.0.lost: the tree has no such path. Near it are ",
        CALL(tree_at("layers.0.lost", Model(), ones({4, 8})))},
-      {"tree_at", ErrorKind::bad_argument, "the tree: it is a Model", CALL(tree_at("", Model(), ones({4, 8})))},
-      {"update", ErrorKind::bad_argument, "up.kernel: not in the tree, which has no such arrays",
+      {"tree_at", ErrorKind::invalid_argument, "the tree: it is a Model", CALL(tree_at("", Model(), ones({4, 8})))},
+      {"update", ErrorKind::invalid_argument, "up.kernel: not in the tree, which has no such arrays",
        [] {
          Model empty{.layers = {}};
          update(empty, State{{"up.kernel", ones({2})}});

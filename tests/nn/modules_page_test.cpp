@@ -110,8 +110,8 @@ TEST(ModulesPage, TreesAndFilters) {
 }
 
 TEST(ModulesPage, AParamOfOnesOwn) {
-  const Layout layout{make_mesh({{"model", 2}}), {{"hidden", "model"}}};
-  const Scale scale = nn::filter_shard(Scale::init({"hidden", 4}), layout);
+  const MeshRules mesh_rules{make_mesh({{"model", 2}}), {{"hidden", "model"}}};
+  const Scale scale = nn::filter_shard(Scale::init({"hidden", 4}), mesh_rules);
   EXPECT_EQ(nn::testing::paths_of(nn::leaves(scale)), std::vector<std::string>{"w"});
   EXPECT_EQ(scale.w.value.sharding().spec().to_string(), "P('model')");
   const Array x = normal(Key(3), {8, 4});

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "nn/tree/tree.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "tests/sharding/expect_error.h"
 
 namespace tessera::nn::testing {
@@ -68,7 +68,7 @@ void expect_trees_near(const Tree& got, const Tree& expected, double tolerance, 
 
 struct Strategy {
   std::string name;
-  Layout layout;
+  MeshRules mesh_rules;
 };
 
 // A mesh of one, data, tensor and fully sharded data parallelism, a 2-D mesh, and one with an axis that nothing uses;
@@ -88,7 +88,7 @@ inline std::vector<Strategy> strategies() {
     const MeshOptions options{.private_replicas = private_replicas};
     const std::string how = private_replicas ? ", private replicas" : "";
     const auto add = [&](const std::string& name, std::vector<MeshAxis> axes, const Rules& rules) {
-      all.push_back({name + how, Layout(make_mesh(std::move(axes), options), rules)});
+      all.push_back({name + how, MeshRules(make_mesh(std::move(axes), options), rules)});
     };
     add("one", {{"data", 1}, {"model", 1}}, both);
     add("dp", {{"data", 4}}, dp);

@@ -40,7 +40,7 @@ TEST(Caller, OfAnUpdateIsTheUpdatesLine) {
       SCOPED_TRACE(std::string(sharded ? "sharded state" : "state beside") + (fused ? ", fused" : ""));
       const auto grads = nn::value_and_grad(loss_of, {.reduce = false})(linear, x).second;
       OptimizerOptions options;
-      if (sharded) options.shard_state = {"data"};
+      if (sharded) options.shard_state_over = {"data"};
       CommLedger ledger;
       uint32_t line = 0;
       if (fused) {

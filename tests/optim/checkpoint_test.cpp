@@ -17,7 +17,7 @@ namespace {
 
 const std::vector<MeshAxis> meshes[] = {{{"data", 1}}, {{"data", 8}}, {{"data", 2}, {"model", 4}}, {{"model", 8}}};
 
-Layout layout_of(const std::vector<MeshAxis>& mesh) {
+MeshRules mesh_rules_of(const std::vector<MeshAxis>& mesh) {
   return {
       make_mesh(mesh), {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}, {.missing_axes = MissingAxes::ok}};
 }
@@ -29,13 +29,13 @@ auto clipped_adamw() {
 }
 
 struct Training {
-  explicit Training(const Layout& layout, uint64_t seed = 1)
-      : layout(layout),
-        model(nn::filter_shard(nn::Mlp::init(Key(seed), {"embed", 16}, {"hidden", 64}), layout)),
+  explicit Training(const MeshRules& mesh_rules, uint64_t seed = 1)
+      : mesh_rules(mesh_rules),
+        model(nn::filter_shard(nn::Mlp::init(Key(seed), {"embed", 16}, {"hidden", 64}), mesh_rules)),
         optimizer(model, clipped_adamw()) {}
 
   double step() {
-    const Array x = device_put(normal(Key(optimizer.count()), {8, 16}), {"batch", none}, layout);
+    const Array x = device_put(normal(Key(optimizer.count()), {8, 16}), {"batch", none}, mesh_rules);
     const auto [loss, grads] = nn::value_and_grad([](const nn::Mlp& m, const Array& x) {
       const Array y = m(x) - x;
       return mean(y * y);
@@ -45,21 +45,21 @@ struct Training {
   }
   auto state() { return nn::named_state("model", model, "optimizer", optimizer); }
 
-  Layout layout;
+  MeshRules mesh_rules;
   nn::Mlp model;
   Optimizer<nn::Mlp, decltype(clipped_adamw())> optimizer;
 };
 
 TEST(OptimizerCheckpoint, GoesOnOnEveryMeshAsIfItHadNeverStopped) {
   const data::ScratchFolder folder;
-  Training whole(layout_of(meshes[0]));
+  Training whole(mesh_rules_of(meshes[0]));
   std::vector<double> losses;
   for (int i = 0; i < 8; ++i) {
     losses.push_back(whole.step());
     if (i == 3) nn::save(folder.path(), 4, whole.state());
   }
   for (const auto& mesh : meshes) {
-    Training other(layout_of(mesh), 7);
+    Training other(mesh_rules_of(mesh), 7);
     EXPECT_EQ(nn::restore(folder.path(), other.state()).step, 4);
     EXPECT_EQ(other.optimizer.count(), 4);
     for (int i = 4; i < 8; ++i) EXPECT_NEAR(other.step(), losses[i], 1e-6) << "step " << i;
@@ -71,14 +71,14 @@ TEST(OptimizerCheckpoint, GoesOnOnEveryMeshAsIfItHadNeverStopped) {
 TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
   for (const auto& mesh : meshes) {
     const data::ScratchFolder folder;
-    Training run(layout_of(mesh));
+    Training run(mesh_rules_of(mesh));
     run.step();
     nn::save(folder.path("still"), 1, run.state());
     nn::Checkpointer checkpoints(folder.path("moving"));
     checkpoints.save(1, run.state());
     for (int i = 0; i < 3; ++i) run.step();
     checkpoints.wait();
-    Training a(layout_of(mesh), 5), b(layout_of(mesh), 6);
+    Training a(mesh_rules_of(mesh), 5), b(mesh_rules_of(mesh), 6);
     nn::restore(folder.path("still"), a.state());
     nn::restore(folder.path("moving"), b.state());
     for (int i = 0; i < 2; ++i) EXPECT_EQ(a.step(), b.step());
@@ -88,12 +88,12 @@ TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
 // What accumulate adds up without reducing it is a pending sum.
 TEST(OptimizerCheckpoint, GoesOnBetweenTheUpdatesThatAccumulateAddsUp) {
   for (const auto& mesh : meshes) {
-    const Layout layout = layout_of(mesh);
+    const MeshRules mesh_rules = mesh_rules_of(mesh);
     const auto make = [&](uint64_t seed) {
-      return nn::filter_shard(nn::Mlp::init(Key(seed), {"embed", 16}, {"hidden", 64}), layout);
+      return nn::filter_shard(nn::Mlp::init(Key(seed), {"embed", 16}, {"hidden", 64}), mesh_rules);
     };
     const auto step = [&](nn::Mlp& model, auto& optimizer) {
-      const Array x = device_put(normal(Key(optimizer.count()), {8, 16}), {"batch", none}, layout);
+      const Array x = device_put(normal(Key(optimizer.count()), {8, 16}), {"batch", none}, mesh_rules);
       const auto loss = [](const nn::Mlp& m, const Array& x) { return mean(square(m(x) - x)); };
       const auto [value, grads] = nn::value_and_grad(loss, {.reduce = false})(model, x);
       optimizer.update(model, grads);

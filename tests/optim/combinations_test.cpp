@@ -15,7 +15,7 @@ using MeshAxes = std::vector<std::string>;
 
 // ---- the placements
 
-// What one placement asks of a layout, along the mesh axes that it is given.
+// What one placement asks of mesh rules, along the mesh axes that it is given.
 struct Placement {
   const char* name;
   std::vector<const char*> over_all = {};   // the logical axes that lie over all its mesh axes,
@@ -40,7 +40,7 @@ const Placement placements[] = {
 // The rules and options of several placements together.
 struct Plan {
   std::map<std::string, MeshAxes> rules;
-  MeshAxes shard_state;
+  MeshAxes shard_state_over;
   ContextParallelism context = ContextParallelism::automatic;
   bool has_stages = false;
 
@@ -48,11 +48,11 @@ struct Plan {
     const auto append = [&](MeshAxes& to, const MeshAxes& more) { to.insert(to.end(), more.begin(), more.end()); };
     for (const char* name : p.over_all) append(rules[name], axes);
     for (const char* name : p.over_last) append(rules[name], {axes.back()});
-    if (p.shards_state) append(shard_state, axes);
+    if (p.shards_state) append(shard_state_over, axes);
     if (p.by_ring) context = ContextParallelism::ring;
     has_stages |= p.on_stages;
   }
-  Layout layout() const {
+  MeshRules mesh_rules() const {
     Rules table;
     for (const auto& [name, axes] : rules) table.push_back({name, axes});
     for (const char* name : {"batch", "seq", "embed", "heads", "mlp", "vocab", "experts", "norm"})
@@ -123,13 +123,13 @@ Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(mod
 
 // The losses of three steps; of layers on stages in two micro-batches.
 std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = {}) {
-  Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state = plan.shard_state});
-  const nn::PipelineOptions schedule{.micro_batches = 2, .schedule = nn::Schedule::one_f_one_b};
+  Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state_over = plan.shard_state_over});
+  const nn::PipelineOptions schedule{.micro_batches = 2, .schedule = nn::PipelineSchedule::one_f_one_b};
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) {
     const auto [loss, grads] = plan.has_stages
-                                   ? nn::pipeline(loss_of, schedule, {.shard = plan.shard_state})(model, batch)
-                                   : nn::value_and_grad(loss_of, {.shard = plan.shard_state})(model, batch);
+                                   ? nn::pipeline(loss_of, schedule, {.shard_gradients_over = plan.shard_state_over})(model, batch)
+                                   : nn::value_and_grad(loss_of, {.shard_gradients_over = plan.shard_state_over})(model, batch);
     optimizer.update(model, grads);
     losses.push_back(loss.item<double>());
   }
@@ -137,8 +137,8 @@ std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = 
 }
 
 std::vector<double> trained(const Plan& plan) {
-  const Layout layout = plan.layout();
-  return trained(nn::filter_shard(Model::init(plan.context), layout), nn::filter_shard(Batch::init(), layout), plan);
+  const MeshRules mesh_rules = plan.mesh_rules();
+  return trained(nn::filter_shard(Model::init(plan.context), mesh_rules), nn::filter_shard(Batch::init(), mesh_rules), plan);
 }
 
 // The first lies along one mesh axis, the second along two, but for layers, which lie on stages along one.

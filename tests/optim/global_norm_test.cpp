@@ -17,8 +17,8 @@ double expected_norm(const Toy& toy) {
 
 TEST(GlobalNorm, CountsEveryElementOnceAndCommunicatesOneNumber) {
   const double expected = expected_norm(Toy::init(0));
-  on_all_meshes([&](const Case& c, const Layout& layout) {
-    const Toy toy = nn::filter_shard(Toy::init(0), layout);
+  on_all_meshes([&](const Case& c, const MeshRules& mesh_rules) {
+    const Toy toy = nn::filter_shard(Toy::init(0), mesh_rules);
     CommLedger ledger;
     const Array norm = global_norm(toy);
     EXPECT_NEAR(norm.item<float>(), expected, 1e-5);
@@ -73,7 +73,7 @@ TEST(GlobalNorm, OfGradientsGivenAwayIsAnError) {
   Toy model = Toy::init(3), grads = Toy::init(4);
   auto optimizer = Optimizer(model, sgd({.learning_rate = 0.1}));
   optimizer.update(model, std::move(grads));
-  EXPECT_EQ(error_of(ErrorKind::absent, [&] { global_norm(grads); }),
+  EXPECT_EQ(error_of(ErrorKind::missing_array, [&] { global_norm(grads); }),
             "[global_norm] every array is absent: a filter took them out, or the tree was given away with std::move, "
             "as to optimizer.update(model, std::move(grads)). Take the norm before.");
 }

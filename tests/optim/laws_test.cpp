@@ -69,9 +69,9 @@ Tree params_of(const Toy& toy, DType dtype = float32) {
       {"bias", astype(toy.bias, dtype)}, {"kernel", astype(toy.kernel, dtype)}, {"table", astype(toy.table, dtype)}};
 }
 
-Tree placed(Tree tree, const Layout& layout) {
+Tree placed(Tree tree, const MeshRules& mesh_rules) {
   const std::map<std::string, Axes> axes = {{"bias", {"out"}}, {"kernel", {"in", "out"}}, {"table", {"vocab", "in"}}};
-  for (auto& [name, x] : tree) x = device_put(x, axes.at(name), layout);
+  for (auto& [name, x] : tree) x = device_put(x, axes.at(name), mesh_rules);
   return tree;
 }
 
@@ -123,8 +123,8 @@ TEST(Laws, ShardedEqualsUnsharded) {
     const Trial alone = run(transform, unplaced);
     for (const Case& c : meshes()) {
       SCOPED_TRACE(c.name);
-      const Layout layout = layout_of(c, false);
-      const Trial sharded = run(transform, [&](Tree t) { return placed(std::move(t), layout); });
+      const MeshRules mesh_rules = mesh_rules_of(c, false);
+      const Trial sharded = run(transform, [&](Tree t) { return placed(std::move(t), mesh_rules); });
       for (const auto& [name, p] : alone.params) expect_near(sharded.params.at(name), host(p), 2e-5, name);
     }
   });
@@ -147,8 +147,8 @@ void expect_by_rule(const Array& state, const Array& parameter, const std::strin
 }
 
 // Four updates on the mesh: the state's types before and after.
-void expect_kept_by_rule(const AnyTransform& transform, const Layout& layout) {
-  const auto place = [&](Tree t) { return placed(std::move(t), layout); };
+void expect_kept_by_rule(const AnyTransform& transform, const MeshRules& mesh_rules) {
+  const auto place = [&](Tree t) { return placed(std::move(t), mesh_rules); };
   Trial before = run(transform, place, float32, 0), after = run(transform, place, float32, 4);
   const nn::Leaves a = before.state.leaves(before.state.value), b = after.state.leaves(after.state.value);
   ASSERT_EQ(a.size(), b.size());
@@ -168,15 +168,15 @@ TEST(Laws, StateLiesByRuleAndKeepsItsTypes) {
   for_all([](const AnyTransform& transform) {
     for (const Case& c : meshes()) {
       SCOPED_TRACE(c.name);
-      expect_kept_by_rule(transform, layout_of(c, false));
+      expect_kept_by_rule(transform, mesh_rules_of(c, false));
     }
   });
 }
 
 TEST(Laws, AMeshWithoutDevicesIsAsGood) {
   const Case c = cases()[4];
-  const Layout layout{make_mesh(c.axes, {.abstract = true}), c.rules};
-  for_all([&](const AnyTransform& transform) { expect_kept_by_rule(transform, layout); });
+  const MeshRules mesh_rules{make_mesh(c.axes, {.abstract = true}), c.rules};
+  for_all([&](const AnyTransform& transform) { expect_kept_by_rule(transform, mesh_rules); });
 }
 
 TEST(Laws, ArraysOfNoDimAndOfNoElement) {
@@ -197,8 +197,8 @@ TEST(Laws, ArraysOfNoDimAndOfNoElement) {
 // Written to the host and read back, at the places that a fresh state has.
 TEST(Laws, ARestoredStateContinues) {
   const Case c = cases()[4];
-  const Layout layout = layout_of(c, false);
-  const auto place = [&](Tree t) { return placed(std::move(t), layout); };
+  const MeshRules mesh_rules = mesh_rules_of(c, false);
+  const auto place = [&](Tree t) { return placed(std::move(t), mesh_rules); };
   for_all([&](const AnyTransform& transform) {
     Trial now = run(transform, place, float32, 2);
     AnyTransform::State restored = now.state;

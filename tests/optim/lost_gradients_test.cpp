@@ -14,7 +14,7 @@ TEST(LostGradients, AllAbsentAreRefused) {
   Model model{ones({3}), ones({2})};
   const auto expect_refused = [&](const auto& transform) {
     Optimizer optimizer(model, transform);
-    EXPECT_EQ(error_of(ErrorKind::bad_argument,
+    EXPECT_EQ(error_of(ErrorKind::invalid_argument,
                        [&] {
                          optimizer.update(model, {Array(), Array()});
                        }),
@@ -40,7 +40,7 @@ TEST(LostGradients, OfAnotherMeshNameBoth) {
   EXPECT_EQ(error_of(ErrorKind::device_mismatch, [&] { optimizer.update(model, {on(three)}); }),
             "[Optimizer.update] 0: the gradient lies on " + three.to_string() + ", the parameter on " +
                 five.to_string() +
-                ". Move the gradients with nn::filter_shard(grads, layout), or take them of the model that lies "
+                ". Move the gradients with nn::filter_shard(grads, mesh_rules), or take them of the model that lies "
                 "there.");
   expect_near(model[0], std::vector<float>(15, 1), 0);
 }
@@ -49,7 +49,7 @@ TEST(LostGradients, AnOptimizerThatWasMovedSaysSo) {
   Model model{ones({3})};
   Optimizer optimizer(model, sgd({.learning_rate = 0.1}));
   Optimizer heir = std::move(optimizer);
-  EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.update(model, {ones({3})}); }),
+  EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { optimizer.update(model, {ones({3})}); }),
             "[Optimizer.update] this optimizer was moved into another; use that one.");
   heir.update(model, {ones({3})});
   expect_near(model[0], {0.9f, 0.9f, 0.9f}, 1e-6);
@@ -79,13 +79,13 @@ TEST(LostGradients, ParametersMayLieOnTwoMeshes) {
 TEST(LostGradients, AScheduleThatIsAnEmptyFunctionSaysSo) {
   Model model{ones({3})};
   Optimizer optimizer(model, adam({.learning_rate = std::function<double(int64_t)>()}));
-  const std::string message = error_of(ErrorKind::bad_argument, [&] { optimizer.update(model, {ones({3})}); });
+  const std::string message = error_of(ErrorKind::invalid_argument, [&] { optimizer.update(model, {ones({3})}); });
   EXPECT_NE(message.find("an empty function given, expected a number or a schedule."), std::string::npos) << message;
   expect_near(model[0], {1, 1, 1}, 0);
 }
 
 TEST(LostGradients, NumbersThatMeanNothingAreRefused) {
-  const auto refused = [](const std::function<void()>& f) { return error_of(ErrorKind::bad_argument, f); };
+  const auto refused = [](const std::function<void()>& f) { return error_of(ErrorKind::invalid_argument, f); };
   EXPECT_EQ(refused([] { reduce_on_plateau({.patience = -1}); }),
             "[reduce_on_plateau] patience: -1 given, expected at least 1.");
   EXPECT_EQ(refused([] { reduce_on_plateau({.cooldown = -1}); }),

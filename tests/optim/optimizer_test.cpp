@@ -29,8 +29,8 @@ Array loss_of(const Toy& model, const Array& x) {
 TEST(Optimizer, FusedEqualsPure) {
   expect_equal_to_pure(clipped_adamw(), Toy::init(1));
   expect_equal_to_pure(adam({.learning_rate = 0.1}), Toy::init(1));
-  on_all_meshes([](const Case&, const Layout& layout) {
-    const Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    const Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     expect_equal_to_pure(clipped_adamw(), model);
     expect_equal_to_pure(sgd({.learning_rate = 0.1}), model);
     expect_equal_to_pure(sgd({.learning_rate = 0.1, .momentum = 0.9}), model);
@@ -40,8 +40,8 @@ TEST(Optimizer, FusedEqualsPure) {
 }
 
 TEST(Optimizer, ChainsWithoutAFusedTailArePure) {
-  on_all_meshes([](const Case&, const Layout& layout) {
-    const Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    const Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     expect_equal_to_pure(lion({.learning_rate = 0.1}), model);
     expect_equal_to_pure(nadamw({.learning_rate = 0.1}), model);
     expect_equal_to_pure(chain(adam({.learning_rate = 0.1}), scale(0.5)), model);
@@ -54,8 +54,8 @@ TEST(Optimizer, AllMeshesGiveTheSameModel) {
   Toy alone = Toy::init(1);
   Optimizer reference(alone, clipped_adamw());
   for (uint32_t step = 0; step < 5; ++step) reference.update(alone, gradients_for(alone, step));
-  on_all_meshes([&](const Case&, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([&](const Case&, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     Optimizer optimizer(model, clipped_adamw());
     for (uint32_t step = 0; step < 5; ++step) optimizer.update(model, gradients_for(model, step));
     expect_tree_near(model, alone, 1e-6);
@@ -63,9 +63,9 @@ TEST(Optimizer, AllMeshesGiveTheSameModel) {
 }
 
 TEST(Optimizer, EveryReplicaIsUpdated) {
-  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}, {.private_replicas = true}),
+  const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}, {.private_replicas = true}),
                       {{"in", "model"}, {"out", replicated}, {"vocab", replicated}}};
-  Toy model = nn::filter_shard(Toy::init(1), layout);
+  Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
   Optimizer optimizer(model, clipped_adamw());
   optimizer.update(model, gradients_for(model, 2));
   for (const nn::Leaf& leaf : nn::named("model", model, "optimizer", optimizer)) {
@@ -77,8 +77,8 @@ TEST(Optimizer, EveryReplicaIsUpdated) {
 }
 
 TEST(Optimizer, StateLiesWhereItsParameterLies) {
-  on_all_meshes([](const Case&, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     Optimizer optimizer(model, clipped_adamw());
     const auto check = [&] {
       const nn::Leaves p = nn::leaves(model);
@@ -109,17 +109,17 @@ TEST(Optimizer, IsATreeWithGoodPaths) {
   EXPECT_EQ(all[5].path, "optimizer.state.1.nu.table");
   EXPECT_TRUE(all[0].value->is_recipe());
   const Case c = cases()[4];
-  const auto placed = nn::filter_shard(optimizer, layout_of(c, false));
-  const Toy placed_model = nn::filter_shard(model, layout_of(c, false));
+  const auto placed = nn::filter_shard(optimizer, mesh_rules_of(c, false));
+  const Toy placed_model = nn::filter_shard(model, mesh_rules_of(c, false));
   EXPECT_EQ(std::get<1>(placed.state()).nu.table.value.sharding(), placed_model.table.value.sharding());
 }
 
 TEST(Optimizer, MadeBeforeTheModelWasPlaced) {
   const Toy plain = Toy::init(1);
   Optimizer optimizer(plain, clipped_adamw());
-  on_all_meshes([&](const Case&, const Layout& layout) {
+  on_all_meshes([&](const Case&, const MeshRules& mesh_rules) {
     auto late = optimizer;
-    Toy model = nn::filter_shard(plain, layout), expected = model;
+    Toy model = nn::filter_shard(plain, mesh_rules), expected = model;
     Optimizer early(expected, clipped_adamw());
     const Toy grads = gradients_for(model, 2);
     late.update(model, grads);
@@ -130,8 +130,8 @@ TEST(Optimizer, MadeBeforeTheModelWasPlaced) {
 }
 
 TEST(Optimizer, KeepsPathLayoutPlacementAndMemory) {
-  on_all_meshes([](const Case& c, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case& c, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     for (const bool fused : {true, false}) {
       const auto train = [&](const auto& tx) {
         Optimizer optimizer(model, tx);
@@ -139,7 +139,7 @@ TEST(Optimizer, KeepsPathLayoutPlacementAndMemory) {
         const auto* type = model.table.value.impl()->type;
         std::vector<void*> before;
         for (const at::Tensor& t : model.table.value.impl()->local) before.push_back(t.data_ptr());
-        const Array x = device_put(normal(Key(3), {8, 8}), NamedSharding(layout.mesh(), P{"data"}));
+        const Array x = device_put(normal(Key(3), {8, 8}), NamedSharding(mesh_rules.mesh(), P{"data"}));
         for (int step = 0; step < 3; ++step) {
           auto [loss, grads] = nn::value_and_grad(loss_of)(model, x);
           optimizer.update(model, grads);
@@ -148,7 +148,7 @@ TEST(Optimizer, KeepsPathLayoutPlacementAndMemory) {
         EXPECT_EQ(table.path(), "table");
         EXPECT_EQ(table.sharding(), placed);
         EXPECT_EQ(table.impl()->type, type);
-        EXPECT_EQ(table.impl()->layout, layout.impl());
+        EXPECT_EQ(table.impl()->mesh_rules, mesh_rules.impl());
         EXPECT_TRUE(table.impl()->weight);
         for (size_t i = 0; fused && i < before.size(); ++i) EXPECT_EQ(local(table, i).data_ptr(), before[i]) << c.name;
       };
@@ -158,8 +158,8 @@ TEST(Optimizer, KeepsPathLayoutPlacementAndMemory) {
 }
 
 TEST(Optimizer, ACopyOfTheModelStaysWhatItWas) {
-  on_all_meshes([](const Case&, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     Optimizer optimizer(model, clipped_adamw());
     optimizer.update(model, gradients_for(model, 2));
     const auto best = model;
@@ -260,11 +260,11 @@ TEST(Optimizer, IntegersAndAbsentGradientsAreSkipped) {
 }
 
 TEST(Optimizer, UnderAFiniteCheckWhatWouldNotBeFiniteIsNotUpdated) {
-  on_all_meshes([](const Case&, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     const Toy before = model;
     Optimizer optimizer(model, adamw({.learning_rate = 1e39}));
-    const FiniteCheckScope scope;
+    const DetectNonFinite scope;
     tessera::testing::expect_error(
         ErrorKind::not_finite,
         {"[Optimizer.update] kernel: optimizer_test.cpp:", "the updated parameter float", "Nothing was updated."},
@@ -302,8 +302,8 @@ TEST(Optimizer, TellsRateNormAndCount) {
 }
 
 TEST(Optimizer, CommunicatesOneNumberAtMost) {
-  on_all_meshes([](const Case& c, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case& c, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     Optimizer optimizer(model, clipped_adamw());
     const Toy grads = gradients_for(model, 2);
     CommLedger ledger;
@@ -357,7 +357,7 @@ TEST(Optimizer, TellsOfTheLastUpdateThatWasDone) {
   Optimizer optimizer(model, sgd({.learning_rate = [](int64_t n) { return n == 0 ? 0.1 : 1e38; }}));
   EXPECT_EQ(optimizer.grad_norm("no such part"), std::nullopt);
   optimizer.update(model, grads);
-  const FiniteCheckScope scope;
+  const DetectNonFinite scope;
   tessera::testing::expect_error(ErrorKind::not_finite, {"Nothing was updated."},
                                  [&] { optimizer.update(model, {full({2}, 10)}); });
   EXPECT_EQ(optimizer.count(), 1);

@@ -23,8 +23,8 @@ auto injected() {
 const void* memory_of(const Array& x) { return x.is_recipe() ? nullptr : x.impl()->local[0].data_ptr(); }
 
 TEST(Parts, InPlaceEqualPure) {
-  on_all_meshes([](const Case&, const Layout& layout) {
-    const Toy model = nn::filter_shard(Toy::init(1), layout);
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    const Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     expect_equal_to_pure(two_groups(), model);
     expect_equal_to_pure(selective_transform(adam({.learning_rate = 0.1}), matrices_only), model);
     expect_equal_to_pure(partition(by_dims, "matrix", lion({.learning_rate = 0.1}), "vector", two_groups()), model);
@@ -83,9 +83,9 @@ TEST(Parts, TellTheirRatesAndNorms) {
   wrong.bias.value = full_like(wrong.bias.value, NAN);
   optimizer.update(model, wrong);
   EXPECT_TRUE(std::isnan(*optimizer.grad_norm()));
-  EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.learning_rate(); }),
+  EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { optimizer.learning_rate(); }),
             "[learning_rate] \"\" given, expected the label of a part that has one (\"matrix\", \"vector\").");
-  EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.grad_norm("matrix"); }),
+  EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { optimizer.grad_norm("matrix"); }),
             "[grad_norm] \"matrix\" given, expected the label of a part that has one (\"vector\").");
   Optimizer accumulated(model, accumulate(adam({.learning_rate = 0.3}), 2));
   for (int i = 0; i < 2; ++i) accumulated.update(model, grads);

@@ -78,17 +78,17 @@ inline std::vector<Case> cases() {
   };
 }
 
-inline Layout layout_of(const Case& c, bool private_replicas) {
+inline MeshRules mesh_rules_of(const Case& c, bool private_replicas) {
   return {make_mesh(c.axes, {.private_replicas = private_replicas}), c.rules};
 }
 
-// Runs f(case, layout) on all meshes, with shared and with private replicas.
+// Runs f(case, mesh_rules) on all meshes, with shared and with private replicas.
 template <class F>
 void on_all_meshes(F f) {
   for (const Case& c : cases())
     for (const bool private_replicas : {false, true}) {
       SCOPED_TRACE(c.name + (private_replicas ? ", private" : ", shared"));
-      f(c, layout_of(c, private_replicas));
+      f(c, mesh_rules_of(c, private_replicas));
     }
 }
 

@@ -116,8 +116,8 @@ TEST(Transform, ErrorsNameTheParameter) {
       "[apply_updates] w: the update is float32[2,3], the parameter float32[2,2]. Both must come from the same model.");
   error_of(ErrorKind::shape_mismatch, [&] { add_decayed_weights(0.1).update(other, {}, params); });
   error_of(ErrorKind::shape_mismatch, [&] { scale_by_adam().update(other, scale_by_adam().init(params), params); });
-  error_of(ErrorKind::bad_argument, [&] { apply_updates(params, Tree{{"b", ones({2})}}); });
-  error_of(ErrorKind::bad_argument, [&] { apply_updates(params, Tree{{"b", ones({2})}, {"v", ones({2, 2})}}); });
+  error_of(ErrorKind::invalid_argument, [&] { apply_updates(params, Tree{{"b", ones({2})}}); });
+  error_of(ErrorKind::invalid_argument, [&] { apply_updates(params, Tree{{"b", ones({2})}, {"v", ones({2, 2})}}); });
 }
 
 TEST(Schedule, WarmupCosineWithoutWarmup) {
@@ -132,11 +132,11 @@ TEST(Schedule, NumbersAndFunctionsAreSchedules) {
 }
 
 TEST(Schedule, WrongStepsAreErrors) {
-  error_of(ErrorKind::bad_argument,
+  error_of(ErrorKind::invalid_argument,
            [] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = 10, .decay_steps = 10}); });
-  error_of(ErrorKind::bad_argument,
+  error_of(ErrorKind::invalid_argument,
            [] { warmup_cosine_decay_schedule({.peak_value = 1, .warmup_steps = -1, .decay_steps = 10}); });
-  error_of(ErrorKind::bad_argument, [] { warmup_cosine_decay_schedule({.warmup_steps = 1, .decay_steps = 10}); });
+  error_of(ErrorKind::invalid_argument, [] { warmup_cosine_decay_schedule({.warmup_steps = 1, .decay_steps = 10}); });
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ struct Gpt {
   }
 };
 
-Layout layout_of(const std::vector<MeshAxis>& mesh) {
+MeshRules mesh_rules_of(const std::vector<MeshAxis>& mesh) {
   return {make_mesh(mesh),
-          {{"vocab", "model", uneven::pad}, {"hidden", "model", uneven::pad}, {"batch", "data"}, {"embed", replicated}},
+          {{"vocab", "model", Uneven::pad}, {"hidden", "model", Uneven::pad}, {"batch", "data"}, {"embed", replicated}},
           {.missing_axes = MissingAxes::ok}};
 }
 
@@ -52,13 +52,13 @@ auto clipped_adamw() { return chain(clip_by_global_norm(0.5), adamw({.learning_r
 
 struct Training {
   Training(const std::vector<MeshAxis>& mesh, int64_t vocab, uint64_t seed = 1)
-      : layout(layout_of(mesh)),
+      : mesh_rules(mesh_rules_of(mesh)),
         vocab(vocab),
-        model(nn::filter_shard(Gpt::init(Key(seed), {"vocab", vocab}, {"embed", 8}, {"hidden", 13}), layout)),
+        model(nn::filter_shard(Gpt::init(Key(seed), {"vocab", vocab}, {"embed", 8}, {"hidden", 13}), mesh_rules)),
         optimizer(model, clipped_adamw()) {}
 
   double step() {
-    const Array ids = device_put(randint(Key(optimizer.count()), {4, 6}, 0, vocab), {"batch", none}, layout);
+    const Array ids = device_put(randint(Key(optimizer.count()), {4, 6}, 0, vocab), {"batch", none}, mesh_rules);
     const auto [loss, grads] = nn::value_and_grad([](const Gpt& m, const Array& ids) {
       return cross_entropy(m(ids), ids, {.label_smoothing = 0.1});
     })(model, ids);
@@ -67,7 +67,7 @@ struct Training {
   }
   auto state() { return nn::named_state("model", model, "optimizer", optimizer); }
 
-  Layout layout;
+  MeshRules mesh_rules;
   int64_t vocab;
   Gpt model;
   Optimizer<Gpt, decltype(clipped_adamw())> optimizer;
@@ -169,17 +169,17 @@ auto pair_of(Call call) {
 
 // Three losses, then the parameters and their moving average.
 std::vector<Array> trained(const std::vector<MeshAxis>& mesh, const Way& way) {
-  const Layout layout{make_mesh(mesh),
+  const MeshRules mesh_rules{make_mesh(mesh),
                       {{"vocab", "model"}, {"hidden", "model"}, {"batch", "data"}, {"embed", replicated}},
-                      {.missing_axes = MissingAxes::ok, .uneven = uneven::pad}};
+                      {.missing_axes = MissingAxes::ok, .uneven = Uneven::pad}};
   Gpt whole = nn::cast(Gpt::init(Key(1), {"vocab", 13}, {"embed", 8}, {"hidden", 7}), float64);
   whole.mlp.up = nn::with_lora(Key(2), whole.mlp.up, {.rank = 2});
-  Gpt model = nn::filter_shard(whole, layout);
+  Gpt model = nn::filter_shard(whole, mesh_rules);
   Optimizer optimizer(model, chain(clip_by_global_norm(0.5), adamw({.learning_rate = 0.01}), params_ema(0.9)));
   std::vector<Array> all;
   for (uint64_t step = 0; step < 3; ++step) {
     const auto [loss, grads] =
-        way.gradients(model, device_put(randint(Key(step), {6, 5}, 0, 13), {"batch", none}, layout));
+        way.gradients(model, device_put(randint(Key(step), {6, 5}, 0, 13), {"batch", none}, mesh_rules));
     all.push_back(loss);
     optimizer.update(model, grads);
   }

@@ -21,7 +21,7 @@ namespace {
 using Tree = std::map<std::string, Array>;
 
 Tree some_params() { return {{"b", array<float>({1, -2})}, {"w", array<float>({1, 2, 3, 4}, {2, 2})}}; }
-std::string message(const std::function<void()>& f) { return error_of(ErrorKind::bad_argument, f); }
+std::string message(const std::function<void()>& f) { return error_of(ErrorKind::invalid_argument, f); }
 
 template <class Tx>
 Tree after(const Tx& tx, int steps, Tree params = some_params()) {
@@ -122,11 +122,11 @@ TEST(Accumulate, AStateOfAnotherModelIsRefused) {
 
 // Data parallel: nothing moves until the boundary, where all gradients are reduced once.
 TEST(Accumulate, PendingGradientsAreReducedAtTheBoundary) {
-  const Layout layout{make_mesh({{"data", 4}}), {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
-  Toy model = nn::filter_shard(Toy::init(1), layout), plain = model;
+  const MeshRules mesh_rules{make_mesh({{"data", 4}}), {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
+  Toy model = nn::filter_shard(Toy::init(1), mesh_rules), plain = model;
   const auto tx = sgd({.learning_rate = 0.1});
   Optimizer optimizer(model, accumulate(tx, 2)), reference(plain, accumulate(tx, 2));
-  const NamedSharding rows(layout.mesh(), P{"data"});
+  const NamedSharding rows(mesh_rules.mesh(), P{"data"});
   CommLedger ledger;
   for (uint32_t step = 0; step < 2; ++step) {
     const Array x = device_put(normal(Key(step), {8, 8}), rows);
@@ -159,8 +159,8 @@ TEST(ApplyIfFinite, SkipsAndThenGivesIn) {
 }
 
 TEST(ApplyIfFinite, OneShardWithANanStopsAll) {
-  on_all_meshes([](const Case&, const Layout& layout) {
-    Toy model = nn::filter_shard(Toy::init(1), layout), before = model, grads = model;
+  on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
+    Toy model = nn::filter_shard(Toy::init(1), mesh_rules), before = model, grads = model;
     std::vector<float> values(8 * 16, 1);
     values.back() = INFINITY;
     grads.kernel.value = device_put(array<float>(values, {8, 16}), model.kernel.value.sharding());
@@ -385,12 +385,12 @@ TEST(ApplyIfFinite, CountsOfTheModelAreNotTheOptimizers) {
 
 // The state is the optimizer's own, though two parameters have one gradient.
 TEST(Accumulate, OneGradientForTwoParametersIsHeldTwice) {
-  const Layout layout{make_mesh({{"data", 2}}), {{"in", replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"data", 2}}), {{"in", replicated}}};
   std::vector<nn::Param> params{{ones({2}), {"in"}}, {zeros({2}), {"in"}}};
   const Array g = ones({2});
   Optimizer optimizer(params, accumulate(sgd({.learning_rate = 1}), 2));
   optimizer.update(params, {{g, {"in"}}, {g, {"in"}}});
-  EXPECT_NO_THROW(nn::filter_shard(optimizer, layout));
+  EXPECT_NO_THROW(nn::filter_shard(optimizer, mesh_rules));
 }
 
 }  // namespace

@@ -77,16 +77,16 @@ const std::vector<Mistake>& mistakes() {
        ErrorKind::shape_mismatch, "w: the gradient is float32[4,5], the parameter float32[4,4]." + same},
       {"a gradient that broadcasts", [](Tree&, Tree& g) { g["w"] = placed(ones({})); }, ErrorKind::shape_mismatch,
        "w: the gradient is float32[], the parameter float32[4,4]." + same},
-      {"a gradient too few", [](Tree&, Tree& g) { g.erase("w"); }, ErrorKind::bad_argument,
+      {"a gradient too few", [](Tree&, Tree& g) { g.erase("w"); }, ErrorKind::invalid_argument,
        "the gradient has 2 arrays, the model 3." + same},
-      {"a gradient too many", [](Tree&, Tree& g) { g["x"] = g["w"]; }, ErrorKind::bad_argument,
+      {"a gradient too many", [](Tree&, Tree& g) { g["x"] = g["w"]; }, ErrorKind::invalid_argument,
        "the gradient has 4 arrays, the model 3." + same},
       {"a gradient of another name",
        [](Tree&, Tree& g) {
          g["a"] = g["b"];
          g.erase("b");
        },
-       ErrorKind::bad_argument, "b: the gradient has the array a in its place." + same},
+       ErrorKind::invalid_argument, "b: the gradient has the array a in its place." + same},
       {"a gradient of another element type", [](Tree&, Tree& g) { g["t"] = astype(g["t"], bfloat16); },
        ErrorKind::dtype_mismatch,
        "t: the gradient is bfloat16[4,2], the parameter float32[4,2]. Both must have the same floating element type; "
@@ -98,22 +98,22 @@ const std::vector<Mistake>& mistakes() {
        ErrorKind::device_mismatch,
        "t: the gradient lies on data=4, the parameter on data=2. Move the gradients with nn::filter_shard(grads, "
        "layout), or take them of the model that lies there."},
-      {"a gradient of what is absent", [](Tree& m, Tree&) { m["t"] = {}; }, ErrorKind::absent,
+      {"a gradient of what is absent", [](Tree& m, Tree&) { m["t"] = {}; }, ErrorKind::missing_array,
        "t: the gradient is float32[4,2], the parameter is absent."},
-      {"a model that grew", [](Tree& m, Tree& g) { m["x"] = g["x"] = placed(ones({2})); }, ErrorKind::bad_argument,
+      {"a model that grew", [](Tree& m, Tree& g) { m["x"] = g["x"] = placed(ones({2})); }, ErrorKind::invalid_argument,
        "the model has 4 arrays, the one that this optimizer was made for 3. Make a new optimizer."},
       {"a model that doubled",
        [](Tree& m, Tree& g) {
          for (const char* name : {"x", "y", "z"}) m[name] = placed(ones({2})), g[name] = placed(ones({2}));
        },
-       ErrorKind::bad_argument,
+       ErrorKind::invalid_argument,
        "the model has 6 arrays, the one that this optimizer was made for 3. Make a new optimizer."},
       {"a model that shrank",
        [](Tree& m, Tree& g) {
          m.erase("b");
          g.erase("b");
        },
-       ErrorKind::bad_argument,
+       ErrorKind::invalid_argument,
        "t: the model that this optimizer was made for has b in its place. Make a new optimizer."},
       {"a parameter of another shape", [](Tree& m, Tree& g) { m["b"] = placed(ones({3})), g["b"] = placed(ones({3})); },
        ErrorKind::shape_mismatch,
@@ -214,11 +214,11 @@ TEST(WrongUse, TwoParametersThatBecameOneAreNamed) {
   std::vector<Array> params{ones({2}) * 1.0, ones({2}) * 2.0};
   Optimizer optimizer(params, adam({.learning_rate = 0.1}));
   params[1] = params[0];
-  const std::string words = error_of(ErrorKind::bad_argument, [&] {
+  const std::string words = error_of(ErrorKind::invalid_argument, [&] {
     optimizer.update(params, {ones({2}), ones({2})});
   });
   EXPECT_TRUE(words.starts_with("[Optimizer.update] ")) << words;
-  error_of(ErrorKind::bad_argument, [&] { Optimizer(params, adam({.learning_rate = 1})); });
+  error_of(ErrorKind::invalid_argument, [&] { Optimizer(params, adam({.learning_rate = 1})); });
   EXPECT_EQ(host(params[0]), (std::vector<float>{1, 1}));
 }
 
@@ -228,7 +228,7 @@ TEST(WrongUse, AScheduleThatIsNoNumberInOnePartChangesNone) {
   Optimizer optimizer(params, two_groups([](int64_t count) { return count == 2 ? NAN : 0.1; }));
   for (int i = 0; i < 2; ++i) optimizer.update(params, gradients_of(params));
   const auto before = values_of(params), state = values_of(optimizer);
-  EXPECT_EQ(error_of(ErrorKind::bad_argument, [&] { optimizer.update(params, gradients_of(params)); }),
+  EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { optimizer.update(params, gradients_of(params)); }),
             "[scale_by_learning_rate] learning_rate: the schedule is nan at count 2, expected a number. Nothing was "
             "updated.");
   EXPECT_EQ(values_of(params), before);
@@ -302,7 +302,7 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
        "[scale_by_ademamix] b3: 7 given, expected 0 <= b3 < 1."},
       {[] { adopt({.learning_rate = 0.1, .clip_value = -1.0}); },
        "[adopt] clip_value: -1 given, expected clip_value >= 0."}};
-  for (const Setting& setting : settings) EXPECT_EQ(error_of(ErrorKind::bad_argument, setting.make), setting.message);
+  for (const Setting& setting : settings) EXPECT_EQ(error_of(ErrorKind::invalid_argument, setting.make), setting.message);
 }
 
 TEST(WrongUse, PureUpdatesRefuseStatesOfAnotherModel) {
@@ -310,7 +310,7 @@ TEST(WrongUse, PureUpdatesRefuseStatesOfAnotherModel) {
       wide{ones({2}), ones({1})};
   const auto tx = scale_by_adam();
   EXPECT_EQ(
-      error_of(ErrorKind::bad_argument, [&] { tx.update(four, tx.init(two), four); }),
+      error_of(ErrorKind::invalid_argument, [&] { tx.update(four, tx.init(two), four); }),
       "[scale_by_adam] the state has 4 arrays, the model 4, expected 2 times as many. Both must come from the same "
       "model.");
   EXPECT_EQ(
@@ -428,7 +428,7 @@ TEST(Swapped, GradientsInTheModelsPlaceAreRefused) {
   };
   auto [loss, grads] = nn::value_and_grad(loss_of)(params);
   const auto before = values_of(grads);
-  testing::expect_error(ErrorKind::bad_argument,
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[Optimizer.update] b: a gradient is given where the model belongs, expected "
                         "update(model, grads), the model first.",
                         [&, &gradients = grads] { optimizer.update(gradients, params); });

@@ -141,7 +141,7 @@ TEST(ManyProcesses, AFiniteCheckNamesTheProcessThatFindsSomething) {
   at::Tensor values = at::ones({4 * process_count(), 2});
   values[5][1] = 0;
   const Array x = placed(values, line_of_processes(), P{"a"});
-  const FiniteCheckScope scope;
+  const DetectNonFinite scope;
   const auto expect_in_one = [](const std::initializer_list<std::string>& words, const std::function<void()>& call) {
     process_index() == 1 ? expect_error(ErrorKind::not_finite, words, call) : call();
   };

@@ -48,14 +48,14 @@ class ProcessCheckpoints : public ::testing::Test {
   // What one process would save of the values, on no mesh; others may read it afterwards.
   std::map<std::string, std::string> files_of_one() {
     if (process_index() == 0) {
-      Checkpointer checkpoints(folder_ / "one", {.most_file_bytes = 1 << 20, .processes = {.count = 1}});
+      Checkpointer checkpoints(folder_ / "one", {.max_file_bytes = 1 << 20, .processes = {.count = 1}});
       checkpoints.save(12, named_state_of(model_, optimizer_), {.extra = {{"loader", R"({"next": 3})"}}});
     }
     folder_.wait_for_all();
     return files_of(folder_ / "one");
   }
 
-  static Layout layout_on(const Mesh& mesh, bool cut) {
+  static MeshRules mesh_rules_on(const Mesh& mesh, bool cut) {
     const std::vector<std::string> embed = cut ? std::vector<std::string>{"a"} : std::vector<std::string>();
     return {mesh,
             {{"embed", embed}, {"embed", replicated}, {"hidden", "b"}, {"vocab", replicated}, {"norm", replicated}},
@@ -93,25 +93,25 @@ TEST_F(ProcessCheckpoints, BytesAreThoseOfOneProcessAndComeBackOnEveryWay) {
   int number = 0;
   on_every_way([&](Mesh mesh, Mesh) {
     for (const bool cut : {false, true}) {
-      const Layout layout = layout_on(mesh, cut);
-      Saved model = filter_shard(model_, layout);
+      const MeshRules mesh_rules = mesh_rules_on(mesh, cut);
+      Saved model = filter_shard(model_, mesh_rules);
       SavedState optimizer = optimizer_;
-      optimizer.mu = filter_shard(optimizer_.mu, layout);
+      optimizer.mu = filter_shard(optimizer_.mu, mesh_rules);
       const fs::path to = folder_ / std::to_string(number++);
       {
-        Checkpointer checkpoints(to, {.most_file_bytes = 1 << 20, .most_pending_bytes = process_index() * 100'000});
+        Checkpointer checkpoints(to, {.max_file_bytes = 1 << 20, .max_pending_bytes = process_index() * 100'000});
         checkpoints.save(12, named_state_of(model, optimizer), {.extra = {{"loader", R"({"next": 3})"}}});
       }
       EXPECT_TRUE(files_of(to) == expected);
 
-      Saved other = filter_shard(Saved::init(Key(8)), layout), recipes = Saved::init(Key(9));
-      SavedState state{.count = 0, .mu = filter_shard(Saved::init(Key(7)), layout), .key = {}};
+      Saved other = filter_shard(Saved::init(Key(8)), mesh_rules), recipes = Saved::init(Key(9));
+      SavedState state{.count = 0, .mu = filter_shard(Saved::init(Key(7)), mesh_rules), .key = {}};
       EXPECT_EQ(restore(folder_ / "one", named_state_of(other, state)).step, 12);
       expect_values(leaves(other), leaves(model_));
       expect_values(leaves(state.mu), leaves(optimizer_.mu));
       EXPECT_EQ(state.count, 41);
       EXPECT_EQ(other.kernel.value.type_string(), model.kernel.value.type_string());
-      restore(to, named_state("model", recipes), {.layout = layout, .ignore_unused = true});
+      restore(to, named_state("model", recipes), {.mesh_rules = mesh_rules, .ignore_unused = true});
       expect_values(leaves(recipes), leaves(model_));
       folder_.wait_for_all();
     }
@@ -133,8 +133,8 @@ struct Llama {
   }
 };
 
-void save_llama(const fs::path& folder, Llama& model, int64_t most_file_bytes = 600) {
-  save_hugging_face(folder, HuggingFaceLayout::llama, leaves(model), most_file_bytes);
+void save_llama(const fs::path& folder, Llama& model, int64_t max_file_bytes = 600) {
+  save_hugging_face(folder, HuggingFaceLayout::llama, leaves(model), max_file_bytes);
 }
 
 TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
@@ -145,11 +145,11 @@ TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
   EXPECT_EQ(expected.size(), 3u) << "two files and an index";
   int number = 0;
   on_every_way([&](Mesh mesh, Mesh) {
-    Llama placed = filter_shard(model, layout_on(mesh, true)), other = Llama::init(Key(2));
+    Llama placed = filter_shard(model, mesh_rules_on(mesh, true)), other = Llama::init(Key(2));
     const fs::path to = folder_ / std::to_string(number++);
     save_llama(to, placed);
     EXPECT_TRUE(files_of(to) == expected);
-    Llama loaded = filter_shard(other, layout_on(mesh, true));
+    Llama loaded = filter_shard(other, mesh_rules_on(mesh, true));
     load_hugging_face(to, HuggingFaceLayout::llama, leaves(loaded));
     expect_values(leaves(loaded), leaves(model));
     folder_.wait_for_all();
@@ -158,7 +158,7 @@ TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
 
 TEST_F(ProcessCheckpoints, TwoAreSavedAtOnceWhileTheProgramComputes) {
   const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
-  Saved model = filter_shard(model_, layout_on(mesh, true));
+  Saved model = filter_shard(model_, mesh_rules_on(mesh, true));
   Checkpointer first(folder_ / "first"), second(folder_ / "second", {.keep = {.latest = 1}});
   for (int64_t step = 1; step <= 3; ++step) {
     first.save(step, named_state("model", model));
@@ -186,7 +186,7 @@ class OddOne : public ProcessCheckpoints {
 
   // Each process restores from `path` and says `words`, and nothing is changed.
   void expect_refused(const fs::path& path, const std::string& words) {
-    Saved model = filter_shard(Saved::init(Key(5)), layout_on(make_mesh({{"a", process_count()}}), true));
+    Saved model = filter_shard(Saved::init(Key(5)), mesh_rules_on(make_mesh({{"a", process_count()}}), true));
     model.rate = 7;
     const Array kernel = model.kernel.value;
     const std::string error = error_of([&] { restore(path, named_state("model", model)); });
@@ -196,7 +196,7 @@ class OddOne : public ProcessCheckpoints {
 
   // Two checkpoints of other values, the same for all.
   void save_two() {
-    Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
+    Saved model = filter_shard(model_, mesh_rules_on(make_mesh({{"a", process_count()}}), true));
     Checkpointer checkpoints(folder_ / "run");
     for (const int64_t step : {1, 2}) {
       model.rate = static_cast<double>(step);
@@ -261,7 +261,7 @@ TEST_F(OddOne, ThatMayNotWriteToTheFolderFailsAllAtTheStart) {
 }
 
 TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
-  Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
+  Saved model = filter_shard(model_, mesh_rules_on(make_mesh({{"a", process_count()}}), true));
   Checkpointer checkpoints(folder_ / "run");
   const std::string error = error_of([&] { checkpoints.save(is_odd_one() ? -1 : 1, named_state("model", model)); });
   EXPECT_NE(error.find(is_odd_one() ? "step -1 given" : "another process could not save its part"), std::string::npos)
@@ -288,7 +288,7 @@ TEST_F(OddOne, WhoseMetricsAreNoNumbersFailsAllAlsoWithPendingSums) {
 }
 
 TEST_F(OddOne, WithAnotherModelIsFoundBeforeHuggingFacesFilesAreWritten) {
-  Llama model = filter_shard(Llama::init(Key(1)), layout_on(make_mesh({{"a", process_count()}}), true));
+  Llama model = filter_shard(Llama::init(Key(1)), mesh_rules_on(make_mesh({{"a", process_count()}}), true));
   const std::string error = error_of([&] { save_llama(folder_ / "theirs", model, is_odd_one() ? 1 << 20 : 600); });
   EXPECT_NE(error.find(": process 0 has 3 tensors in 2 files, mark "), std::string::npos) << error;
   EXPECT_NE(error.find(", process 1 has 3 tensors in 1 files, mark "), std::string::npos) << error;
@@ -296,7 +296,7 @@ TEST_F(OddOne, WithAnotherModelIsFoundBeforeHuggingFacesFilesAreWritten) {
 }
 
 TEST_F(OddOne, ThatCannotWriteHuggingFacesFilesFailsAll) {
-  Llama model = filter_shard(Llama::init(Key(1)), layout_on(make_mesh({{"a", process_count()}}), true));
+  Llama model = filter_shard(Llama::init(Key(1)), mesh_rules_on(make_mesh({{"a", process_count()}}), true));
   if (process_index() == 0) overwrite(folder_ / "file", "in the way");
   folder_.wait_for_all();
   const std::string error = error_of([&] { save_llama(folder_ / "file/theirs", model); });
@@ -337,7 +337,7 @@ TEST_F(OddOne, WhoseArraysAreOnNoMeshIsFound) {
 // A model of which the others write their parts.
 TEST_F(OddOne, WithoutTheConfigOfItsModelFailsAll) {
   const Mesh mesh = make_mesh({{"model", process_count()}});
-  const CausalLm model = filter_shard(CausalLm::init(Key(0), {}), Layout{mesh, decoder_rules(mesh)});
+  const CausalLm model = filter_shard(CausalLm::init(Key(0), {}), MeshRules{mesh, decoder_rules(mesh)});
   const std::optional<fs::path> from = is_odd_one() ? std::optional(folder_ / "nowhere") : std::nullopt;
   const std::string error = error_of([&] { save_hugging_face(folder_ / "theirs", model, from); });
   EXPECT_NE(error.find(is_odd_one() ? "nowhere/config.json" : "another process could not save its part"),
@@ -348,7 +348,7 @@ TEST_F(OddOne, WithoutTheConfigOfItsModelFailsAll) {
 }
 
 TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {
-  Saved model = filter_shard(model_, layout_on(make_mesh({{"a", process_count()}}), true));
+  Saved model = filter_shard(model_, mesh_rules_on(make_mesh({{"a", process_count()}}), true));
   const fs::path mine = folder_ / std::to_string(process_index());
   const std::string error =
       error_of([&] { Checkpointer(mine, {.processes = {.count = 1}}).save(1, named_state("model", model)); });

@@ -41,7 +41,7 @@ struct Failure {
 struct Training {
   int64_t width;
   bool is_sharded;  // else ZeRO-1
-  int prefetch = 1;
+  int prefetch_groups = 1;
 };
 
 void fail_now() { throw std::runtime_error("stop"); }
@@ -59,12 +59,12 @@ Array loss_of(const Net& net, const Array& x, const std::optional<Failure>& fail
 
 Net trained(const Training& how, const std::optional<Failure>& failure) {
   const Rules sharded{{"embed", "data"}, {"hidden", replicated}}, whole{{"embed", replicated}, {"hidden", replicated}};
-  const Layout layout{make_mesh({{"data", process_count()}}), how.is_sharded ? sharded : whole};
-  Net net = nn::filter_shard(Net::init(how.width), layout);
+  const MeshRules mesh_rules{make_mesh({{"data", process_count()}}), how.is_sharded ? sharded : whole};
+  Net net = nn::filter_shard(Net::init(how.width), mesh_rules);
   const std::vector<std::string> cut = how.is_sharded ? std::vector<std::string>{} : std::vector<std::string>{"data"};
-  auto optimizer = optim::Optimizer(net, optim::adamw({.learning_rate = 1e-3}), {.shard_state = cut});
-  const Array x = device_put(normal(Key(9), {16, how.width}), NamedSharding(layout.mesh(), P{"data"}));
-  const GradientOptions options{.prefetch = how.prefetch, .shard = cut};
+  auto optimizer = optim::Optimizer(net, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = cut});
+  const Array x = device_put(normal(Key(9), {16, how.width}), NamedSharding(mesh_rules.mesh(), P{"data"}));
+  const GradientOptions options{.prefetch_groups = how.prefetch_groups, .shard_gradients_over = cut};
   for (int step = 0; step < 4; ++step) {
     Array last;  // of the failed step, whose graph lives on with it
     const auto fails = [&](const Net& n, const Array& rows) { return loss_of(n, rows, failure, last); };
@@ -101,7 +101,7 @@ void expect_no_trace(const Training& how) {
 TEST(FailedSteps, LeaveNoTraceWhereWeightsAreGathered) {
   for (const int prefetch : {0, 1, 2, 100}) {
     SCOPED_TRACE(fmt::format("{} ahead", prefetch));
-    expect_no_trace({.width = 48, .is_sharded = true, .prefetch = prefetch});
+    expect_no_trace({.width = 48, .is_sharded = true, .prefetch_groups = prefetch});
   }
 }
 
@@ -112,14 +112,14 @@ TEST(FailedSteps, LeaveNoTraceWhereNewParametersAreOnTheirWay) {
 
 TEST(FailedSteps, OfABadBatchAreFollowedByTheNext) {
   const Mesh mesh = make_mesh({{"data", process_count()}});
-  const Net net = nn::filter_shard(Net::init(48), Layout{mesh, {{"embed", "data"}, {"hidden", replicated}}});
+  const Net net = nn::filter_shard(Net::init(48), MeshRules{mesh, {{"embed", "data"}, {"hidden", replicated}}});
   const auto loss = [](const Net& n, const Array& x) {
     Array last;
     return loss_of(n, concatenate({x, x}, 1), {}, last);
   };
   const auto step = [&](int64_t width) {
     const Array x = device_put(normal(Key(9), {16, width}), NamedSharding(mesh, P{"data"}));
-    auto [value, grads] = nn::value_and_grad(loss, {.prefetch = 2})(net, x);
+    auto [value, grads] = nn::value_and_grad(loss, {.prefetch_groups = 2})(net, x);
     return *nn::leaves(grads).front().value;
   };
   step(24);

@@ -108,7 +108,7 @@ struct TrainingCase {
   int prefetch = 1;
   int timeout = 30;
   friend std::ostream& operator<<(std::ostream& out, const TrainingCase& c) {
-    return out << c.moment << ' ' << c.kind << ' ' << c.victim << ' ' << c.prefetch;
+    return out << c.moment << ' ' << c.kind << ' ' << c.victim << ' ' << c.prefetch_groups;
   }
 };
 
@@ -116,7 +116,7 @@ class HarmInTraining : public ::testing::TestWithParam<TrainingCase> {};
 
 Outcome run_training(const TrainingCase& c) {
   const std::string victim = program_of("TESSERA_TRAINING_VICTIM", TESSERA_TRAINING_VICTIM);
-  return run_three(fmt::format("{} {} {} {} {}", victim, c.moment, c.kind, c.victim, c.prefetch), c.timeout);
+  return run_three(fmt::format("{} {} {} {} {}", victim, c.moment, c.kind, c.victim, c.prefetch_groups), c.timeout);
 }
 
 // "after 2.6 s, 0 begun, 2 lost", as both survivors say, who have asked for all parameters. On accelerators a thread
@@ -157,7 +157,7 @@ std::vector<TrainingCase> training_harms() {
 }
 
 const auto training_name = [](const auto& c) {
-  return fmt::format("{}_{}_{}_{}_ahead", c.param.moment, c.param.kind, c.param.victim, c.param.prefetch);
+  return fmt::format("{}_{}_{}_{}_ahead", c.param.moment, c.param.kind, c.param.victim, c.param.prefetch_groups);
 };
 
 INSTANTIATE_TEST_SUITE_P(All, HarmInTraining, ::testing::ValuesIn(training_harms()), training_name);

@@ -68,14 +68,14 @@ TEST(GathersAcrossProcesses, GiveTheSameInGroupsAndAhead) {
     const Mesh mesh = make_mesh({{"data", each * process_count()}});
     const std::vector<Array> weights = weights_of(mesh);
     detail::clear_gather_orders();
-    const Pass alone = pass_of(weights, mesh, {.group = GatherGroups::by_parameter, .prefetch = 0});
+    const Pass alone = pass_of(weights, mesh, {.gather_groups = GatherGroups::by_parameter, .prefetch_groups = 0});
     EXPECT_EQ(alone.all_gathers, 4 * layers - 1) << "the first weight is not read in the backward pass";
     EXPECT_EQ(alone.reduce_scatters, 2 * layers);
     for (const GatherGroups group : {GatherGroups::by_block, GatherGroups::by_parameter})
       for (const int prefetch : {0, 1, 2, 100}) {
         SCOPED_TRACE(fmt::format("{} devices a process, {}, {} ahead", each,
                                  group == GatherGroups::by_block ? "by block" : "by parameter", prefetch));
-        const GradientOptions options{.group = group, .prefetch = prefetch};
+        const GradientOptions options{.gather_groups = group, .prefetch_groups = prefetch};
         const bool rounds = group == GatherGroups::by_block && mesh.size("data") > 2;
         for (int step = 0; step < 3; ++step) expect_same(pass_of(weights, mesh, options), alone, rounds ? 1e-6 : 0);
       }
@@ -99,7 +99,7 @@ TEST(GathersAcrossProcesses, OfOneBlockMayBeCutInOtherOrders) {
     return tape.gradients(sum(y * y));
   };
   detail::clear_gather_orders();
-  const std::vector<Array> alone = gradients_of({.group = GatherGroups::by_parameter, .prefetch = 0});
+  const std::vector<Array> alone = gradients_of({.gather_groups = GatherGroups::by_parameter, .prefetch_groups = 0});
   for (int step = 0; step < 3; ++step) {
     const std::vector<Array> together = gradients_of({});
     for (size_t i = 0; i < alone.size(); ++i) EXPECT_LE(difference(whole(together[i]), whole(alone[i])), 1e-5) << i;
@@ -112,7 +112,7 @@ TEST(GathersAcrossProcesses, BeginAsManyBlocksAheadAsAskedFor) {
   const bool crosses = process_count() > 1;
   for (const int prefetch : {0, 1, 2}) {
     detail::clear_gather_orders();
-    const GradientOptions options{.prefetch = prefetch};
+    const GradientOptions options{.prefetch_groups = prefetch};
     pass_of(weights, mesh, options);
     const Pass second = pass_of(weights, mesh, options);
     EXPECT_EQ(second.all_gathers, crosses ? 2 * layers : 0);
@@ -129,9 +129,9 @@ TEST(GathersAcrossProcesses, AreBegunAheadByTheLedgersClockToo) {
   const std::vector<Array> weights = weights_of(mesh);
   for (const int prefetch : {0, 1}) {
     detail::clear_gather_orders();
-    pass_of(weights, mesh, {.prefetch = prefetch});
+    pass_of(weights, mesh, {.prefetch_groups = prefetch});
     CommLedger ledger;
-    const Tape tape(weights, {.prefetch = prefetch});
+    const Tape tape(weights, {.prefetch_groups = prefetch});
     Array y = device_put(normal(Key(99), {rows, width}), NamedSharding(mesh, P{"data"}));
     for (int64_t i = 0; i < layers; ++i) {
       y = tanh(matmul(matmul(y, tape.shadows()[2 * i]), tape.shadows()[2 * i + 1]));
@@ -184,7 +184,7 @@ HybridPass hybrid_pass(const std::vector<Array>& weights, Mesh mesh, bool again 
 }
 
 HybridPass hybrid_pass_at_the_end(const std::vector<Array>& weights, Mesh mesh, bool again = false) {
-  const CommBudget budget(int64_t{1} << 40, {.throws = true});
+  const CommBudget budget(int64_t{1} << 40, {.throw_on_exceed = true});
   return hybrid_pass(weights, mesh, again);
 }
 
@@ -235,7 +235,7 @@ TEST_F(HybridAcrossProcesses, AWeightThatIsAlsoUsedAsItLiesIsSummedAtTheEnd) {
 TEST(GathersAcrossProcesses, OfAStepThatFailsAreForgotten) {
   const Mesh mesh = make_mesh({{"data", process_count()}});
   const std::vector<Array> weights = weights_of(mesh);
-  const GradientOptions options{.prefetch = 2};
+  const GradientOptions options{.prefetch_groups = 2};
   const Pass expected = pass_of(weights, mesh, options);
   EXPECT_THROW(pass_of(weights, mesh, options, /*fails=*/true), std::runtime_error);
   expect_same(pass_of(weights, mesh, options), expected);

@@ -61,7 +61,7 @@ Pass pass_of(const std::vector<Array>& weights, Mesh mesh, const GradientOptions
 
 // What may be prevented is asked for before anything moves, and moves at the end.
 Pass pass_at_the_end(const std::vector<Array>& weights, Mesh mesh, const GradientOptions& options = {}) {
-  const CommBudget guard(int64_t{1} << 40, {.throws = true});
+  const CommBudget guard(int64_t{1} << 40, {.throw_on_exceed = true});
   return pass_of(weights, mesh, options);
 }
 
@@ -92,7 +92,7 @@ TEST(GradientsAcrossProcesses, BeginInTheBackwardPassAndHaveTheBitsOfTheEnd) {
 TEST(GradientsAcrossProcesses, CrossInAnotherElementType) {
   const Mesh mesh = make_mesh({{"data", process_count()}});
   const std::vector<Array> weights = parameters(mesh);
-  const GradientOptions options{.reduction = float64};
+  const GradientOptions options{.reduce_dtype = float64};
   const Pass early = pass_of(weights, mesh, options);
   EXPECT_GE(early.begun, 3);
   expect_same(early, pass_at_the_end(weights, mesh, options));

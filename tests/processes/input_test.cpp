@@ -21,7 +21,7 @@ const std::string text = [] {
 
 auto tokens(uint64_t seed = 5) { return windows(ByteSource::from_string(text), 17).shuffle(seed); }
 LoaderOptions by(const ShardOptions& shard, int threads = 2) {
-  return {.batch_size = 24, .shard = shard, .prefetch = 3, .threads = threads};
+  return {.batch_size = 24, .shard = shard, .prefetch_groups = 3, .threads = threads};
 }
 
 // Rows along each axis, along both where a process has neighbours, along none; the other dim cut where an axis is left.
@@ -35,12 +35,12 @@ std::vector<Rules> rules_of(const Mesh& mesh) {
   return all;
 }
 
-void on_every_layout(const std::function<void(const Layout&)>& test) {
+void on_all_mesh_rules(const std::function<void(const MeshRules&)>& test) {
   on_every_way([&](Mesh mesh, Mesh) {
     for (const Rules& rules : rules_of(mesh)) {
-      const Layout layout(mesh, rules);
-      SCOPED_TRACE(ShardByProcess(layout).count);
-      test(layout);
+      const MeshRules mesh_rules(mesh, rules);
+      SCOPED_TRACE(ShardByProcess(mesh_rules).count);
+      test(mesh_rules);
     }
   });
 }
@@ -54,13 +54,13 @@ void expect_same(const std::optional<TokenBatch>& global, const std::optional<To
 
 // One process that never stops, and all of these; each then goes on from where the other stood.
 template <class Records>
-void expect_one_process(const Records& records, const Layout& layout) {
+void expect_one_process(const Records& records, const MeshRules& mesh_rules) {
   Loader alone(records, token_batch, by({}));
-  Loader here = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout);
+  Loader here = on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules);
   for (int step = 0; step < 7; ++step) expect_same(here.next(), alone.next());
   EXPECT_EQ(here.state(), alone.state());
   const auto state = LoaderState::from_json(here.state().to_json());
-  Loader other = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout), 1)), layout);
+  Loader other = on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules), 1)), mesh_rules);
   other.restore(state);
   Loader back(records, token_batch, by({}));
   back.restore(state);
@@ -72,9 +72,9 @@ void expect_one_process(const Records& records, const Layout& layout) {
 }
 
 TEST(Input, GlobalBatchesAreThoseOfOneProcess) {
-  on_every_layout([](const Layout& layout) {
-    expect_one_process(tokens().repeat(), layout);
-    expect_one_process(tokens().repeat().filter([](const auto& window) { return window[0] % 3 != 0; }), layout);
+  on_all_mesh_rules([](const MeshRules& mesh_rules) {
+    expect_one_process(tokens().repeat(), mesh_rules);
+    expect_one_process(tokens().repeat().filter([](const auto& window) { return window[0] % 3 != 0; }), mesh_rules);
   });
 }
 
@@ -83,11 +83,11 @@ TEST(Input, ADividedStreamHasOneState) {
   const auto records = divided(8, tokens().repeat(), [](const auto& part) {
     return part.filter([](const auto& window) { return window[0] % 3 != 0; });
   });
-  on_every_layout([&](const Layout& layout) { expect_one_process(records, layout); });
+  on_all_mesh_rules([&](const MeshRules& mesh_rules) { expect_one_process(records, mesh_rules); });
 }
 
 TEST(Input, AllMakeTheSameSteps) {
-  on_every_layout([](const Layout& layout) {
+  on_all_mesh_rules([](const MeshRules& mesh_rules) {
     const auto steps = [&](auto loader) {
       std::vector<int> count;
       for (int epoch = 0; epoch < 2; ++epoch) {
@@ -96,21 +96,21 @@ TEST(Input, AllMakeTheSameSteps) {
       }
       return count;
     };
-    const ShardByProcess shard(layout);
+    const ShardByProcess shard(mesh_rules);
     const auto odd = tokens().filter([](const auto& window) { return window[0] % 2 == 1; });
-    EXPECT_EQ(steps(on_mesh(Loader(tokens(), token_batch, by(shard)), layout)),
+    EXPECT_EQ(steps(on_mesh(Loader(tokens(), token_batch, by(shard)), mesh_rules)),
               steps(Loader(tokens(), token_batch, by({}))));
-    EXPECT_EQ(steps(on_mesh(Loader(odd, token_batch, by(shard)), layout)), steps(Loader(odd, token_batch, by({}))));
-    const auto padded = on_mesh(Loader(tokens(), masked(token_batch), by(shard)), layout).batches_per_epoch();
+    EXPECT_EQ(steps(on_mesh(Loader(odd, token_batch, by(shard)), mesh_rules)), steps(Loader(odd, token_batch, by({}))));
+    const auto padded = on_mesh(Loader(tokens(), masked(token_batch), by(shard)), mesh_rules).batches_per_epoch();
     EXPECT_EQ(padded, (tokens().size() + 23) / 24);
   });
 }
 
 TEST(Input, OneArrayLiesAsItsShardingSays) {
   const auto records = range(100).repeat().map([](int64_t x) { return std::vector<int64_t>(16, x); });
-  on_every_layout([&](const Layout& layout) {
-    const NamedSharding sharding(layout.mesh(), layout.activations().resolve({"batch", "seq"}, {24, 16}, "", "").spec);
-    Loader here = on_mesh(Loader(records, stack, by(ShardByProcess(layout))), sharding);
+  on_all_mesh_rules([&](const MeshRules& mesh_rules) {
+    const NamedSharding sharding(mesh_rules.mesh(), mesh_rules.activations().resolve({"batch", "seq"}, {24, 16}, "", "").spec);
+    Loader here = on_mesh(Loader(records, stack, by(ShardByProcess(mesh_rules))), sharding);
     Loader alone(records, stack, by({}));
     for (int step = 0; step < 3; ++step) {
       const Array batch = *here.next();
@@ -123,20 +123,20 @@ TEST(Input, OneArrayLiesAsItsShardingSays) {
 // ---- processes that read what they should not
 
 // Half of the processes have the rows, and the other half has them again.
-Layout two_replicas() {
+MeshRules two_replicas() {
   return {make_mesh({{"model", 2}, {"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}}};
 }
 int last() { return process_count() - 1; }
 int its_replica() { return last() - process_count() / 2; }
 
 TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
-  const Layout layout = two_replicas();
+  const MeshRules mesh_rules = two_replicas();
   const auto loader_of = [&](uint8_t added, const OnMeshOptions& options = {}) {
     const auto records = tokens().map([added](std::vector<uint8_t> window) {
       window[0] += added;
       return window;
     });
-    return on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout, options);
+    return on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules, options);
   };
   const uint8_t added = process_index() == last() ? 1 : 0;
   auto wrong = loader_of(added);
@@ -162,20 +162,20 @@ TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
 }
 
 TEST(Input, ShardsOfOtherDatasetsAreAnErrorOnAll) {
-  const Layout layout(make_mesh({{"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}});
+  const MeshRules mesh_rules(make_mesh({{"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}});
   const std::string words = fmt::format("[on_mesh] process 0 has one of {} shards of ", process_count());
   const auto records = tokens(process_index() == last() ? 6 : 5);
   const auto on_mesh_of = [&](const OnMeshOptions& options) {
-    return on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout, options).next();
+    return on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules, options).next();
   };
   expect_error(ErrorKind::inconsistent, words, [&] { on_mesh_of({}); });
   EXPECT_TRUE(on_mesh_of({.check_replicas = false}).has_value());
 }
 
 TEST(Input, AnEpochThatEndsOnOneProcessIsAnErrorOnAll) {
-  const Layout layout(make_mesh({{"model", process_count()}}), {{"batch", replicated}, {"seq", replicated}});
+  const MeshRules mesh_rules(make_mesh({{"model", process_count()}}), {{"batch", replicated}, {"seq", replicated}});
   const auto records = tokens().slice(0, process_index() == last() ? 48 : 72);
-  auto loader = on_mesh(Loader(records, token_batch, by(ShardByProcess(layout))), layout);
+  auto loader = on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules);
   for (int step = 0; step < 2; ++step) EXPECT_TRUE(loader.next().has_value());
   expect_error(ErrorKind::inconsistent,
                fmt::format("[next] process 0 has the batch at record 48, process {} has the end of an epoch before "
@@ -185,10 +185,10 @@ TEST(Input, AnEpochThatEndsOnOneProcessIsAnErrorOnAll) {
 }
 
 TEST(Input, WhatIsReadByHandIsCheckedByHand) {
-  const Layout layout = two_replicas();
+  const MeshRules mesh_rules = two_replicas();
   const auto check = [&](uint64_t seed) {
-    const TokenBatch local = *Loader(tokens(seed), token_batch, by(ShardByProcess(layout))).next();
-    check_replicas(local, from_process_local(local, layout), layout.mesh());
+    const TokenBatch local = *Loader(tokens(seed), token_batch, by(ShardByProcess(mesh_rules))).next();
+    check_replicas(local, from_process_local(local, mesh_rules), mesh_rules.mesh());
   };
   check(5);
   expect_error(
@@ -200,8 +200,8 @@ TEST(Input, WhatIsReadByHandIsCheckedByHand) {
 }
 
 TEST(Input, ProcessesThatGiveOtherNumbersOfRowsAreFound) {
-  const Layout layout = two_replicas();
-  TokenBatch local = *Loader(tokens(), token_batch, by(ShardByProcess(layout))).next();
+  const MeshRules mesh_rules = two_replicas();
+  TokenBatch local = *Loader(tokens(), token_batch, by(ShardByProcess(mesh_rules))).next();
   const int64_t rows = process_index() == last() ? 8 : 12;
   local.inputs = local.inputs.value.at(tessera::range(0, rows));
   local.targets = local.targets.value.at(tessera::range(0, rows));
@@ -209,7 +209,7 @@ TEST(Input, ProcessesThatGiveOtherNumbersOfRowsAreFound) {
                fmt::format("[from_process_local] process 0 has the batch inputs int32[12,16], targets int32[12,16], "
                            "process {} has the batch inputs int32[8,16], targets int32[8,16].",
                            last()),
-               [&] { from_process_local(local, layout); });
+               [&] { from_process_local(local, mesh_rules); });
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
        "Start the program with its launcher, or unset both."},
   };
   for (const auto& [variables, message] : cases)
-    EXPECT_EQ(testing::error_of(ErrorKind::bad_argument, [&, &v = variables] { read(v); }), message);
+    EXPECT_EQ(testing::error_of(ErrorKind::invalid_argument, [&, &v = variables] { read(v); }), message);
 }
 
 }  // namespace

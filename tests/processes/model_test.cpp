@@ -1,4 +1,4 @@
-// A whole model across processes, on every layout: the same parameters, the same step, the same ledger as without any.
+// A whole model across processes, on every mesh rules: the same parameters, the same step, the same ledger as without any.
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -53,17 +53,17 @@ bool has_a_place(const Strategy& s) {
   return devices % process_count() == 0;
 }
 
-Layout layout_of(const Strategy& s, bool abstract) {
-  return Layout(make_mesh(s.mesh, {.abstract = abstract}), examples::with_all_names(s.rules));
+MeshRules mesh_rules_of(const Strategy& s, bool abstract) {
+  return MeshRules(make_mesh(s.mesh, {.abstract = abstract}), examples::with_all_names(s.rules));
 }
 
 TokenBatch tokens() { return examples::counted_rows(8, 32); }
 
-TokenBatch placed_tokens(const Layout& layout) {
+TokenBatch placed_tokens(const MeshRules& mesh_rules) {
   TokenBatch all = tokens();
   for (const nn::Leaf& leaf : nn::leaves(all))
-    *leaf.value = place_batch(*leaf.value, layout,
-                              layout.activations().resolve(*leaf.axes, leaf.value->shape(), "test", leaf.path).spec);
+    *leaf.value = place_batch(*leaf.value, mesh_rules,
+                              mesh_rules.activations().resolve(*leaf.axes, leaf.value->shape(), "test", leaf.path).spec);
   return all;
 }
 
@@ -75,10 +75,10 @@ struct Step {
 Step step_of(Gpt model, const TokenBatch& batch, bool zero1, int prefetch = 1) {
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
-                       {.shard_state = zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
+                       {.shard_state_over = zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
   const auto loss_fn = [](const Gpt& m, const TokenBatch& b) { return examples::next_token_loss(m, b); };
   const std::vector<std::string> cut = zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{};
-  auto [loss, grads] = nn::value_and_grad(loss_fn, {.prefetch = prefetch, .shard = cut})(model, batch);
+  auto [loss, grads] = nn::value_and_grad(loss_fn, {.prefetch_groups = prefetch, .shard_gradients_over = cut})(model, batch);
   optimizer.update(model, grads);
   return {loss, grads, model};
 }
@@ -95,12 +95,12 @@ TEST(ManyProcesses, AModelOnEveryLayoutIsTheModelOfOneProcess) {
   for (const Strategy& s : strategies) {
     if (!has_a_place(s)) continue;
     SCOPED_TRACE(s.name);
-    Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), layout_of(s, false));
+    Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), mesh_rules_of(s, false));
     expect_near(model, alone, 0);
-    const Step step = step_of(model, placed_tokens(layout_of(s, false)), s.zero1);
+    const Step step = step_of(model, placed_tokens(mesh_rules_of(s, false)), s.zero1);
     EXPECT_NEAR(step.loss.item<double>(), expected.loss.item<double>(), 1e-5);
     expect_near(step.gradients, expected.gradients, 1e-6);
-    const Step second = step_of(model, placed_tokens(layout_of(s, false)), s.zero1);  // gathers ahead
+    const Step second = step_of(model, placed_tokens(mesh_rules_of(s, false)), s.zero1);  // gathers ahead
     expect_near(second.gradients, expected.gradients, 1e-6);
     expect_near(step.after, expected.after, 1e-4);  // Adam's first step is the gradient's sign, of noise too
   }
@@ -108,18 +108,18 @@ TEST(ManyProcesses, AModelOnEveryLayoutIsTheModelOfOneProcess) {
 
 // New parameters of ZeRO-1 are on their way when update returns: whatever comes first waits for them.
 TEST(ManyProcesses, NewParametersAreThereWhenTheyAreUsed) {
-  const Layout layout{make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}})};
+  const MeshRules mesh_rules{make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}})};
   const auto updated = [&](int updates, const std::vector<std::string>& state) {
-    Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), layout);
-    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state = state});
+    Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), mesh_rules);
+    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = state});
     const auto loss_fn = [](const Gpt& m, const TokenBatch& b) { return examples::next_token_loss(m, b); };
-    auto [loss, grads] = nn::value_and_grad(loss_fn, {.shard = state})(model, placed_tokens(layout));
+    auto [loss, grads] = nn::value_and_grad(loss_fn, {.shard = state})(model, placed_tokens(mesh_rules));
     for (int i = 0; i < updates; ++i) optimizer.update(model, grads);
     return model;
   };
   for (const int updates : {1, 2}) {
     const Gpt expected = updated(updates, {}), given = updated(updates, {"data"});
-    const Gpt copy = given, moved = nn::filter_shard(given, layout);
+    const Gpt copy = given, moved = nn::filter_shard(given, mesh_rules);
     EXPECT_GT(nn::placement_table(given).bytes(), 0);
     expect_near(moved, expected, 1e-6);
     expect_near(copy, expected, 1e-6);
@@ -132,27 +132,27 @@ TEST(ManyProcesses, AStepsLedgerIsThatOfOneProcess) {
   for (const Strategy& s : strategies) {
     if (!has_a_place(s)) continue;
     SCOPED_TRACE(s.name);
-    const auto ledger_on = [&](const Layout& layout) {
-      const Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), layout);
+    const auto ledger_on = [&](const MeshRules& mesh_rules) {
+      const Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), mesh_rules);
       tessera::detail::clear_gather_orders();
       CommLedger ledger;
-      for (int step = 0; step < 2; ++step) step_of(model, placed_tokens(layout), s.zero1, /*prefetch=*/0);
+      for (int step = 0; step < 2; ++step) step_of(model, placed_tokens(mesh_rules), s.zero1, /*prefetch=*/0);
       return ledger_text(ledger);
     };
-    const std::string across = ledger_on(layout_of(s, false));
+    const std::string across = ledger_on(mesh_rules_of(s, false));
     EXPECT_FALSE(across.empty());
-    EXPECT_EQ(across, ledger_on(layout_of(s, true)));
+    EXPECT_EQ(across, ledger_on(mesh_rules_of(s, true)));
   }
 }
 
-// A mesh and a layout are one process's own until something is placed by them.
+// A mesh and mesh rules are one process's own until something is placed by them.
 TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
   const int p = process_count(), me = process_index();
   std::string devices = "0";
   for (int i = 1; i < p; ++i) devices += fmt::format(", {}", i);
   const char* checked = detail::checks ? " with TESSERA_CHECK=1" : "";
   const auto place = [](const Mesh& mesh, const Rules& rules) {
-    (void)nn::filter_shard(Gpt::init(Key(0), {}), Layout(mesh, examples::with_all_names(rules)));
+    (void)nn::filter_shard(Gpt::init(Key(0), {}), MeshRules(mesh, examples::with_all_names(rules)));
   };
   expect_error(ErrorKind::inconsistent,
                fmt::format("[filter_shard] process 0 has the mesh (x0={0}) over the devices {1}{2}, process 1 has the "
@@ -207,17 +207,17 @@ TEST(ManyProcesses, ShareTheCoresOfTheirMachine) {
 }
 
 TEST(ManyProcesses, AllPlaceTheSameModel) {
-  const Layout layout(make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}}));
+  const MeshRules mesh_rules(make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}}));
   const int64_t mlp = process_index() == 1 ? 128 : 256;
   expect_error(
       ErrorKind::inconsistent,
       "[filter_shard] process 0 has layers.0.mlp.up.kernel: float32[64,256] as P(None, None), process 1 has "
       "layers.0.mlp.up.kernel: float32[64,128] as P(None, None). All processes must run the same program with the same "
       "arguments.",
-      [&] { (void)nn::filter_shard(Gpt::init(Key(0), {.mlp = mlp}), layout); });
+      [&] { (void)nn::filter_shard(Gpt::init(Key(0), {.mlp = mlp}), mesh_rules); });
   const int64_t layers = process_index() == 1 ? 1 : 2;
   expect_error(ErrorKind::inconsistent, "[filter_shard] process 0 has layers.1.",
-               [&] { (void)nn::filter_shard(Gpt::init(Key(0), {.layers = layers}), layout); });
+               [&] { (void)nn::filter_shard(Gpt::init(Key(0), {.layers = layers}), mesh_rules); });
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(SumsBesideProducts, OfAStepThatFailsAreForgotten) {
 TEST(SumsBesideProducts, AreNoneWhereAGuardIsOpenOrAProcessHasSeveralDevices) {
   const Mesh mesh = meshes()[0], virtual_devices = make_mesh({{"data", 2}, {"model", process_count()}});
   {
-    const CommBudget budget(int64_t{1} << 40, {.throws = true});
+    const CommBudget budget(int64_t{1} << 40, {.throw_on_exceed = true});
     EXPECT_EQ(pass_of(weights_of(mesh), mesh, true).begun, 0);
   }
   const std::vector<Array> weights = weights_of(virtual_devices);

@@ -39,8 +39,8 @@ void die_when_there(const std::filesystem::path& path) {
 }
 
 void save_two(const std::filesystem::path& folder, int victim, const char* when) {
-  const Layout layout(make_mesh({{"data", 2 * process_count()}}), {{"embed", "data"}, {"hidden", replicated}});
-  Model model = nn::filter_shard(Model::init(Key(1)), layout);
+  const MeshRules mesh_rules(make_mesh({{"data", 2 * process_count()}}), {{"embed", "data"}, {"hidden", replicated}});
+  Model model = nn::filter_shard(Model::init(Key(1)), mesh_rules);
   nn::Checkpointer checkpoints(folder);
   checkpoints.save(1, nn::named_state("model", model));
   checkpoints.wait();

@@ -74,16 +74,16 @@ const std::vector<Rules> rules{
 Array batch_of(int step) { return normal(Key(100 + step), {16, 8}); }
 
 // The losses and norms of a few steps; nothing where they cannot be read.
-std::vector<double> curve_of(Model model, const std::optional<Layout>& layout) {
-  if (layout) model = nn::filter_shard(model, *layout);
+std::vector<double> curve_of(Model model, const std::optional<MeshRules>& mesh_rules) {
+  if (mesh_rules) model = nn::filter_shard(model, *mesh_rules);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 1e-2})));
   std::vector<double> values;
   for (int i = 0; i < 3; ++i) {
-    const Array x = layout ? device_put(batch_of(i), {"batch", none}, *layout) : batch_of(i);
+    const Array x = mesh_rules ? device_put(batch_of(i), {"batch", none}, *mesh_rules) : batch_of(i);
     const auto [loss, gradients] = nn::value_and_grad(loss_of)(model, x);
     const Array norm = optim::global_norm(gradients);
-    if (!layout || is_member()) values.push_back(loss.item<double>()), values.push_back(norm.item<double>());
+    if (!mesh_rules || is_member()) values.push_back(loss.item<double>()), values.push_back(norm.item<double>());
     optimizer.update(model, gradients);
   }
   return values;
@@ -93,7 +93,7 @@ TEST_F(SomeProcesses, TrainAsOneDeviceDoes) {
   const std::vector<double> expected = curve_of(Model::init(Key(0)), std::nullopt);
   for (const Rules& table : rules)
     for (const bool private_replicas : {false, true}) {
-      const std::vector<double> given = curve_of(Model::init(Key(0)), Layout(mesh_of_members(private_replicas), table));
+      const std::vector<double> given = curve_of(Model::init(Key(0)), MeshRules(mesh_of_members(private_replicas), table));
       ASSERT_EQ(given.size(), is_member() ? expected.size() : 0U);
       for (size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(given[i], expected[i], 1e-5) << i;
     }
@@ -103,7 +103,7 @@ TEST_F(SomeProcesses, TrainAsOneDeviceDoes) {
 TEST_F(SomeProcesses, AreSeveralSideBySide) {
   std::vector<int> first, last = devices_of_members();
   for (const int id : last) first.push_back(id - 2 * first_member());
-  const Layout here(make_mesh(grid(), {.devices = first}), rules[0]), there(mesh_of_members(), rules[1]);
+  const MeshRules here(make_mesh(grid(), {.devices = first}), rules[0]), there(mesh_of_members(), rules[1]);
   const Model a = nn::filter_shard(Model::init(Key(0)), here), b = nn::filter_shard(Model::init(Key(0)), there);
   const Array x = device_put(batch_of(0), {"batch", none}, here), y = device_put(batch_of(0), {"batch", none}, there);
   const Array loss = nn::value_and_grad(loss_of)(a, x).first, other = nn::value_and_grad(loss_of)(b, y).first;
@@ -131,7 +131,7 @@ TEST_F(SomeProcesses, KnowWhoHasWhat) {
     EXPECT_NEAR(total.item<double>(), sum(batch_of(0)).item<double>(), 1e-4);
     return;
   }
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                fmt::format("[to_host] float32[] lies on the mesh ({}), whose devices are those of {}. Reading does not "
                            "communicate: read it there.",
                            mesh.to_string(), words_of_members()),
@@ -142,9 +142,9 @@ TEST_F(SomeProcesses, KnowWhoHasWhat) {
 }
 
 TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
-  const auto said_of = [](const Layout& layout) {
-    const Model model = nn::filter_shard(Model::init(Key(0)), layout);
-    const Array x = device_put(batch_of(0), {"batch", none}, layout);
+  const auto said_of = [](const MeshRules& mesh_rules) {
+    const Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
+    const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
     nn::value_and_grad(loss_of)(model, x);  // a step gathers in the order of the one before
     const CommLedger ledger;
     nn::value_and_grad(loss_of)(model, x);
@@ -155,15 +155,15 @@ TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
     return lines;
   };
   for (const Rules& table : rules)
-    EXPECT_EQ(said_of(Layout(mesh_of_members(), table)), said_of(Layout(make_mesh(grid(), {.abstract = true}), table)));
+    EXPECT_EQ(said_of(MeshRules(mesh_of_members(), table)), said_of(MeshRules(make_mesh(grid(), {.abstract = true}), table)));
 }
 
 // Stages of such a mesh.
 TEST_F(SomeProcesses, HavePipelines) {
-  const Layout layout(make_mesh({{"pipe", 2}, {"data", process_count() / 2}}, {.devices = devices_of_members()}),
+  const MeshRules mesh_rules(make_mesh({{"pipe", 2}, {"data", process_count() / 2}}, {.devices = devices_of_members()}),
                       {{"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}});
-  const Model model = nn::filter_shard(Model::init(Key(0)), layout);
-  const Array x = device_put(batch_of(0), {"batch", none}, layout);
+  const Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
+  const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
   const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 4})(model, x);
   if (is_member()) {
     EXPECT_NEAR(loss.item<double>(), loss_of(Model::init(Key(0)), batch_of(0)).item<double>(), 1e-5);
@@ -208,11 +208,11 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
 
 // Clipping goes on without values; they are told where they are.
 TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
-  const Layout layout(mesh_of_members(), rules[0]);
-  Model model = nn::filter_shard(Model::init(Key(0)), layout);
+  const MeshRules mesh_rules(mesh_of_members(), rules[0]);
+  Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::scale_by_learning_rate(0.125)));
-  const Array x = device_put(batch_of(0), {"batch", none}, layout);
+  const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
   optimizer.update(model, nn::value_and_grad(loss_of)(model, x).second);
   EXPECT_EQ(optimizer.learning_rate(), 0.125);
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_norms_" + std::to_string(::getppid()));
@@ -220,10 +220,10 @@ TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
   if (is_member()) {
     EXPECT_GT(*optimizer.grad_norm(), 0);
   } else {
-    expect_error(ErrorKind::bad_argument,
+    expect_error(ErrorKind::invalid_argument,
                  fmt::format("[grad_norm] the model lies on the mesh ({}), whose devices are those of {}. Reading does "
                              "not communicate: read it there.",
-                             layout.mesh().to_string(), words_of_members()),
+                             mesh_rules.mesh().to_string(), words_of_members()),
                  [&] { optimizer.grad_norm(); });
   }
   nn::restore(folder, nn::named_state("model", model, "optimizer", optimizer));
@@ -233,19 +233,19 @@ TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
 
 // A process without the gradients' values would count an update that the others leave out.
 TEST_F(SomeProcesses, AloneDecideWhetherAnUpdateIsFinite) {
-  const Layout layout(mesh_of_members(), rules[0]);
-  Model model = nn::filter_shard(Model::init(Key(0)), layout);
+  const MeshRules mesh_rules(mesh_of_members(), rules[0]);
+  Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::apply_if_finite(optim::adam({.learning_rate = 0.125}), 3));
-  const Array x = device_put(batch_of(0), {"batch", none}, layout);
+  const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
   const Model gradients = nn::value_and_grad(loss_of)(model, x / 0.0).second;
   const auto update = [&] { optimizer.update(model, gradients); };
   if (is_member()) {
     update();
     EXPECT_EQ(optimizer.state().total_notfinite, 1);
   } else {
-    expect_error(ErrorKind::bad_argument,
+    expect_error(ErrorKind::invalid_argument,
                  fmt::format("[apply_if_finite] the model is on the mesh ({}), whose devices are those of {}.",
-                             layout.mesh().to_string(), words_of_members()),
+                             mesh_rules.mesh().to_string(), words_of_members()),
                  update);
     EXPECT_EQ(optimizer.count(), 0);
   }
@@ -280,20 +280,20 @@ TEST_F(SomeProcesses, AreSavedAndRestored) {
   nn::save(folder / "plain", 1, nn::named_state("model", plain));
   for (size_t i = 0; i < rules.size(); ++i) {
     const auto there = folder / std::to_string(i);
-    const Layout layout(mesh_of_members(), rules[i]);
-    Model placed = nn::filter_shard(plain, layout);
+    const MeshRules mesh_rules(mesh_of_members(), rules[i]);
+    Model placed = nn::filter_shard(plain, mesh_rules);
     nn::save(there, 1, nn::named_state("model", placed));
     EXPECT_EQ(read_all(there), read_all(folder / "plain"));
-    Model restored = nn::filter_shard(Model::init(Key(7)), layout);
+    Model restored = nn::filter_shard(Model::init(Key(7)), mesh_rules);
     nn::restore(there, nn::named_state("model", restored));
-    const Array loss = gather(loss_of(restored, device_put(batch_of(0), {"batch", none}, layout)));
+    const Array loss = gather(loss_of(restored, device_put(batch_of(0), {"batch", none}, mesh_rules)));
     const double expected = loss_of(plain, batch_of(0)).item<double>();
     if (is_member()) {
       EXPECT_NEAR(loss.item<double>(), expected, 1e-5);
     }
     Model everywhere = Model::init(Key(7));
-    const Layout wide(make_mesh({{"data", process_count()}, {"model", 2}}), rules[i]);
-    nn::restore(there, nn::named_state("model", everywhere), {.layout = wide});
+    const MeshRules wide(make_mesh({{"data", process_count()}, {"model", 2}}), rules[i]);
+    nn::restore(there, nn::named_state("model", everywhere), {.mesh_rules = wide});
     const Array there_too = gather(loss_of(everywhere, device_put(batch_of(0), {"batch", none}, wide)));
     EXPECT_NEAR(there_too.item<double>(), expected, 1e-5);
   }

@@ -102,9 +102,9 @@ inline int64_t devices_of(const Strategy& s) {
   return n;
 }
 
-inline Batch placed(const Batch& batch, const Layout& layout) {
+inline Batch placed(const Batch& batch, const MeshRules& mesh_rules) {
   Batch there = batch;
-  for (NamedArray* x : {&there.ids, &there.labels}) *x = device_put(x->value, x->axes, layout);
+  for (NamedArray* x : {&there.ids, &there.labels}) *x = device_put(x->value, x->axes, mesh_rules);
   return there;
 }
 
@@ -115,14 +115,14 @@ struct Curve {
 };
 
 template <class Tree, class Step>
-Curve curve_of(Tree model, const std::optional<Layout>& layout, const Step& step,
+Curve curve_of(Tree model, const std::optional<MeshRules>& mesh_rules, const Step& step,
                const optim::OptimizerOptions& options = {}) {
-  if (layout) model = nn::filter_shard(model, *layout);
+  if (mesh_rules) model = nn::filter_shard(model, *mesh_rules);
   auto optimizer = optim::Optimizer(
       model, optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 1e-2})), options);
   Curve curve;
   for (int i = 0; i < steps; ++i) {
-    const Batch batch = layout ? placed(make_batch(i), *layout) : make_batch(i);
+    const Batch batch = mesh_rules ? placed(make_batch(i), *mesh_rules) : make_batch(i);
     auto [loss, gradients] = step(model, batch);
     curve.losses.push_back(loss.template item<double>());
     curve.norms.push_back(optim::global_norm(gradients).template item<double>());

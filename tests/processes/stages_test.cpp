@@ -30,7 +30,7 @@ TEST(Stages, TrainAsOneDeviceDoes) {
   for (const Strategy& s : strategies) {
     if (devices_of(s) % process_count()) continue;
     SCOPED_TRACE(s.name);
-    expect_same(curve_of(model, Layout(make_mesh(s.mesh), s.rules), step), expected);
+    expect_same(curve_of(model, MeshRules(make_mesh(s.mesh), s.rules), step), expected);
   }
 }
 
@@ -39,32 +39,32 @@ TEST(Stages, TrainInMicroBatchesByEachSchedule) {
   const auto step = [](const Model& m, const Batch& b) { return nn::value_and_grad(loss_of)(m, b); };
   const Curve expected = curve_of(model, std::nullopt, step);
   for (const Strategy& s : strategies)
-    for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+    for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {
       if (devices_of(s) % process_count()) continue;
       SCOPED_TRACE(std::string(s.name) + " " + std::string(name_of(schedule)));
       const auto pipelined = [&](const Model& m, const Batch& b) {
         return nn::pipeline(loss_of, {.micro_batches = 4, .schedule = schedule})(m, b);
       };
-      expect_same(curve_of(model, Layout(make_mesh(s.mesh), s.rules), pipelined), expected);
+      expect_same(curve_of(model, MeshRules(make_mesh(s.mesh), s.rules), pipelined), expected);
     }
 }
 
 TEST(Stages, SayWhoCutsTheBatch) {
-  const Layout layout(make_mesh(strategy("pipe4").mesh), pipe);
-  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
-  expect_error(ErrorKind::uneven,
+  const MeshRules mesh_rules(make_mesh(strategy("pipe4").mesh), pipe);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
+  expect_error(ErrorKind::not_divisible,
                "[pipeline] ids: 16 rows on each of 1 devices are not divisible by 3 micro-batches. Change one of them.",
-               [&] { nn::pipeline(loss_of, {.micro_batches = 3})(model, placed(make_batch(0), layout)); });
-  expect_error(ErrorKind::uneven, "are not divisible by 1099511627776 micro-batches", [&] {
-    nn::pipeline(loss_of, {.micro_batches = int64_t{1} << 40})(model, placed(make_batch(0), layout));
+               [&] { nn::pipeline(loss_of, {.micro_batches = 3})(model, placed(make_batch(0), mesh_rules)); });
+  expect_error(ErrorKind::not_divisible, "are not divisible by 1099511627776 micro-batches", [&] {
+    nn::pipeline(loss_of, {.micro_batches = int64_t{1} << 40})(model, placed(make_batch(0), mesh_rules));
   });
-  expect_error(ErrorKind::bad_argument, "[pipeline] 0 micro-batches given, expected 1 or more.",
+  expect_error(ErrorKind::invalid_argument, "[pipeline] 0 micro-batches given, expected 1 or more.",
                [] { nn::pipeline(loss_of, {.micro_batches = 0}); });
 }
 
 TEST(Stages, SayWhatWasNeverPlaced) {
-  const Layout layout(make_mesh(strategy("pipe4").mesh), pipe);
-  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  const MeshRules mesh_rules(make_mesh(strategy("pipe4").mesh), pipe);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   const CommLedger ledger;
   nn::pipeline(loss_of, {.micro_batches = 2})(model, make_batch(0));
   ASSERT_EQ(ledger.unplaced().size(), 2u);
@@ -78,13 +78,13 @@ std::string words_of(const std::vector<nn::detail::ScheduledPass>& passes) {
 }
 
 TEST(Stages, TakeTheirPassesInTheOrderOfTheSchedule) {
-  const auto passes = [](nn::Schedule schedule, int64_t stage, int64_t n) {
+  const auto passes = [](nn::PipelineSchedule schedule, int64_t stage, int64_t n) {
     return words_of(nn::detail::passes_of({.micro_batches = n, .schedule = schedule}, stage, 3));
   };
-  EXPECT_EQ(passes(nn::Schedule::gpipe, 0, 3), " F0 F1 F2 B0 B1 B2");
-  EXPECT_EQ(passes(nn::Schedule::one_f_one_b, 0, 5), " F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
-  EXPECT_EQ(passes(nn::Schedule::one_f_one_b, 1, 4), " F0 F1 B0 F2 B1 F3 B2 B3");
-  EXPECT_EQ(passes(nn::Schedule::one_f_one_b, 2, 3), " F0 B0 F1 B1 F2 B2");
+  EXPECT_EQ(passes(nn::PipelineSchedule::gpipe, 0, 3), " F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(passes(nn::PipelineSchedule::one_f_one_b, 0, 5), " F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
+  EXPECT_EQ(passes(nn::PipelineSchedule::one_f_one_b, 1, 4), " F0 F1 B0 F2 B1 F3 B2 B3");
+  EXPECT_EQ(passes(nn::PipelineSchedule::one_f_one_b, 2, 3), " F0 B0 F1 B1 F2 B2");
 }
 
 TEST(Stages, AreMeshesOfTheirOwn) {
@@ -94,30 +94,30 @@ TEST(Stages, AreMeshesOfTheirOwn) {
   EXPECT_EQ(stage.devices(), (std::vector<int>{mesh.devices()[3], mesh.devices()[7]}));
   EXPECT_EQ(stage.size("pipe"), 1);
   EXPECT_EQ(stage.to_string(), "data=2, pipe[3]");
-  expect_error(ErrorKind::bad_argument, "[sub_mesh] coordinate 4 given, mesh axis \"pipe\" has 0 to 3.",
+  expect_error(ErrorKind::invalid_argument, "[sub_mesh] coordinate 4 given, mesh axis \"pipe\" has 0 to 3.",
                [&] { sub_mesh(mesh, "pipe", 4); });
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[sub_mesh] (data=2, pipe[3]) is a sub-mesh itself, expected a whole mesh. Cut data from (data=2, pipe=4).",
       [&] { sub_mesh(stage, "data", 0); });
-  expect_error(ErrorKind::uneven,
+  expect_error(ErrorKind::not_divisible,
                "[filter_shard] layers: 3 elements for mesh axis \"pipe\" = 4, expected at least one for each stage. "
                "Change the rule or the mesh.",
-               [&] { (void)nn::filter_shard(Model::init(Key(0), 3), Layout(mesh, pipe_data)); });
+               [&] { (void)nn::filter_shard(Model::init(Key(0), 3), MeshRules(mesh, pipe_data)); });
 }
 
 TEST(Stages, LieAlongOneAxis) {
   Rules both = pipe_data;
   both[0] = {"layers", {"pipe", "data"}};
-  const Layout layout(make_mesh({{"data", 2}, {"pipe", 4}}), both);
+  const MeshRules mesh_rules(make_mesh({{"data", 2}, {"pipe", 4}}), both);
   const Model model = Model::init(Key(0), depth);
   const std::string words =
       "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are dealt out. "
       "Give the others to the names of dims.";
-  expect_error(ErrorKind::bad_argument, "[filter_shard] " + words, [&] { (void)nn::filter_shard(model, layout); });
-  expect_error(ErrorKind::bad_argument, "[placement_table] " + words, [&] { nn::placement_table(model, layout); });
-  expect_error(ErrorKind::bad_argument, "[explain] " + words, [&] { nn::explain(model, layout); });
-  const Layout one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
+  expect_error(ErrorKind::invalid_argument, "[filter_shard] " + words, [&] { (void)nn::filter_shard(model, mesh_rules); });
+  expect_error(ErrorKind::invalid_argument, "[placement_table] " + words, [&] { nn::placement_table(model, mesh_rules); });
+  expect_error(ErrorKind::invalid_argument, "[explain] " + words, [&] { nn::explain(model, mesh_rules); });
+  const MeshRules one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
   EXPECT_EQ(nn::placement_table(model, one).rows()[1].stage, "pipe[0]");
 }
 
@@ -139,10 +139,10 @@ TEST(Stages, TrainWithRematCastsWeightsAndAux) {
     for (const char* name : {"pipe2_fsdp4", "pipe4_data2_model2"}) {
       SCOPED_TRACE(name);
       const Strategy& s = strategy(name);
-      expect_same(curve_of(model, Layout(make_mesh(s.mesh), s.rules), step), expected, tolerance);
+      expect_same(curve_of(model, MeshRules(make_mesh(s.mesh), s.rules), step), expected, tolerance);
     }
   };
-  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b}) {
+  for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {
     const nn::PipelineOptions options{.micro_batches = 2, .schedule = schedule};
     compare([&](const Model& m, const Batch& b) { return nn::pipeline(rematted, options)(m, b); }, 1e-10);
     compare([&](const Model& m, const Batch& b) { return nn::pipeline(in_float, options)(m, b); }, 1e-5);
@@ -188,17 +188,17 @@ Array loss_with_statistics(ModelWithStatistics& model, const Batch& batch) {
 // From one micro-batch to the next, as accumulate_gradients does on the same mesh without stages.
 TEST(Stages, KeepRunningStatistics) {
   const auto statistics_of = [](const Strategy& s, const Rules& rules, const auto& step) {
-    const Layout layout(make_mesh(s.mesh), rules);
-    auto model = nn::filter_shard(ModelWithStatistics::init(Key(0)), layout);
+    const MeshRules mesh_rules(make_mesh(s.mesh), rules);
+    auto model = nn::filter_shard(ModelWithStatistics::init(Key(0)), mesh_rules);
     std::vector<double> values;
     for (int i = 0; i < 2; ++i)
-      values.push_back(step(model, placed(make_batch(i), layout)).first.template item<double>());
+      values.push_back(step(model, placed(make_batch(i), mesh_rules)).first.template item<double>());
     for (const BlockWithStatistics& block : model.layers)
       for (const Array& x : {block.norm.mean.value, block.norm.variance.value})
         for (const double value : gather(astype(x, float64)).to_host<double>()) values.push_back(value);
     return values;
   };
-  for (const nn::Schedule schedule : {nn::Schedule::gpipe, nn::Schedule::one_f_one_b})
+  for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b})
     for (const char* name : {"pipe4", "pipe2_data2", "pipe2_data2_model2"}) {
       SCOPED_TRACE(name);
       const Strategy& s = strategy(name);
@@ -217,23 +217,23 @@ TEST(Stages, KeepTheStateOfTheOptimizerCut) {
   const Model model = Model::init(Key(0), depth);
   const auto step = [](const std::vector<std::string>& axes) {
     return [axes](const Model& m, const Batch& b) {
-      return nn::pipeline(loss_of, {.micro_batches = 2}, {.shard = axes})(m, b);
+      return nn::pipeline(loss_of, {.micro_batches = 2}, {.shard_gradients_over = axes})(m, b);
     };
   };
   const Curve expected = curve_of(model, std::nullopt, step({}));
   for (const char* name : {"pipe4_data2", "pipe2_data2_model2"}) {
     SCOPED_TRACE(name);
-    const Layout layout(make_mesh(strategy(name).mesh), strategy(name).rules);
-    const Curve curve = curve_of(model, layout, step({"data"}), {.shard_state = {"data"}});
+    const MeshRules mesh_rules(make_mesh(strategy(name).mesh), strategy(name).rules);
+    const Curve curve = curve_of(model, mesh_rules, step({"data"}), {.shard_state_over = {"data"}});
     for (int i = 0; i < steps; ++i) EXPECT_NEAR(curve.losses[i], expected.losses[i], 1e-10);
   }
 }
 
 template <class Step>
 std::string communication_of(const Strategy& s, const Step& step) {
-  const Layout layout(make_mesh(s.mesh), s.rules);
-  const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
-  const Batch batch = placed(make_batch(0), layout);
+  const MeshRules mesh_rules(make_mesh(s.mesh), s.rules);
+  const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
+  const Batch batch = placed(make_batch(0), mesh_rules);
   const CommLedger ledger;
   step(model, batch);
   return said_of(ledger);
@@ -269,11 +269,11 @@ TEST(Stages, AreForecastWithoutHardware) {
   const Strategy& s = strategy("pipe4_data2");
   const auto step = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.micro_batches = 4})(m, b); };
   const std::string expected = communication_of(s, step);
-  const Layout layout(make_mesh(s.mesh, {.abstract = true}), s.rules);
-  Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  const MeshRules mesh_rules(make_mesh(s.mesh, {.abstract = true}), s.rules);
+  Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::adam({.learning_rate = 1e-2})));
-  const Batch batch = placed(make_batch(0), layout);
+  const Batch batch = placed(make_batch(0), mesh_rules);
   const CommLedger ledger;
   const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 4})(model, batch);
   EXPECT_EQ(said_of(ledger), expected);
@@ -282,12 +282,12 @@ TEST(Stages, AreForecastWithoutHardware) {
 
 // A device has its stage alone, and of the activations those of the micro-batches that its schedule keeps.
 TEST(Stages, AreForecastByTheFullestStage) {
-  const auto forecast_of = [](const Strategy& s, std::optional<nn::Schedule> schedule) {
-    const Layout layout(make_mesh(s.mesh, {.abstract = true}), s.rules);
+  const auto forecast_of = [](const Strategy& s, std::optional<nn::PipelineSchedule> schedule) {
+    const MeshRules mesh_rules(make_mesh(s.mesh, {.abstract = true}), s.rules);
     Forecast forecast;
-    const Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+    const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
     EXPECT_EQ(forecast.live_bytes(), nn::placement_table(model).bytes_per_device());
-    const Batch batch = placed(make_batch(0), layout);
+    const Batch batch = placed(make_batch(0), mesh_rules);
     if (schedule)
       nn::pipeline(loss_of, {.micro_batches = 8, .schedule = *schedule})(model, batch);
     else
@@ -296,8 +296,8 @@ TEST(Stages, AreForecastByTheFullestStage) {
   };
   const Rules whole_rules{{"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}, {"batch", replicated}};
   const auto [all_flops, all_bytes, no_bubble] = forecast_of({"whole", {{"data", 1}}, whole_rules}, std::nullopt);
-  const auto [flops, bytes, bubble] = forecast_of(strategy("pipe4"), nn::Schedule::gpipe);
-  const auto [same_flops, fewer_bytes, same_bubble] = forecast_of(strategy("pipe4"), nn::Schedule::one_f_one_b);
+  const auto [flops, bytes, bubble] = forecast_of(strategy("pipe4"), nn::PipelineSchedule::gpipe);
+  const auto [same_flops, fewer_bytes, same_bubble] = forecast_of(strategy("pipe4"), nn::PipelineSchedule::one_f_one_b);
   EXPECT_DOUBLE_EQ(bubble + no_bubble, 3.0 / 11);
   EXPECT_EQ(std::pair(same_flops, same_bubble), std::pair(flops, bubble));
   EXPECT_LT(flops, 0.5 * all_flops);  // the last stage: a layer of four, and the head
@@ -307,9 +307,9 @@ TEST(Stages, AreForecastByTheFullestStage) {
 
 // The first stage has an embedding and one layer, and so has each other; bytes are those of one device.
 TEST(Stages, HaveTheirBytesInThePlacementTable) {
-  const Layout layout(make_mesh(strategy("pipe4_data2").mesh), pipe_data);
-  const Model plain = Model::init(Key(0), depth), model = nn::filter_shard(plain, layout);
-  for (const nn::PlacementTable& table : {nn::placement_table(plain, layout), nn::placement_table(model)}) {
+  const MeshRules mesh_rules(make_mesh(strategy("pipe4_data2").mesh), pipe_data);
+  const Model plain = Model::init(Key(0), depth), model = nn::filter_shard(plain, mesh_rules);
+  for (const nn::PlacementTable& table : {nn::placement_table(plain, mesh_rules), nn::placement_table(model)}) {
     EXPECT_EQ(table.bytes_per_device(), (112 + 296) * 8);
     EXPECT_EQ(table.bytes_per_device("layers"), 296 * 8);
     EXPECT_EQ(table.rows()[1].stage, "pipe[0]");
@@ -324,30 +324,30 @@ TEST(Stages, HaveTheirBytesInThePlacementTable) {
 
 TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_stages_" + std::to_string(::getppid()));
-  const auto step = [](Model& m, auto& optimizer, const Layout& layout, int i) {
-    const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 2})(m, placed(make_batch(i), layout));
+  const auto step = [](Model& m, auto& optimizer, const MeshRules& mesh_rules, int i) {
+    const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 2})(m, placed(make_batch(i), mesh_rules));
     optimizer.update(m, gradients);
     return loss.template item<double>();
   };
   const Strategy &from = strategy("pipe4"), &to = strategy("pipe4_data2"), &flat = strategy("pipe2_fsdp4");
-  const Layout layout(make_mesh(from.mesh), from.rules);
-  Model model = nn::filter_shard(Model::init(Key(0), depth), layout);
+  const MeshRules mesh_rules(make_mesh(from.mesh), from.rules);
+  Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-2}));
-  step(model, optimizer, layout, 0);
+  step(model, optimizer, mesh_rules, 0);
   nn::save(folder, 1, nn::named_state("model", model, "optimizer", optimizer));
-  const double expected = step(model, optimizer, layout, 1);
+  const double expected = step(model, optimizer, mesh_rules, 1);
   for (const Strategy* s : {&from, &to, &flat}) {
     SCOPED_TRACE(s->name);
-    const Layout other(make_mesh(s->mesh), s->rules);
+    const MeshRules other(make_mesh(s->mesh), s->rules);
     Model restored = nn::filter_shard(Model::init(Key(7), depth), other);
     auto state = optim::Optimizer(restored, optim::adamw({.learning_rate = 1e-2}));
     nn::restore(folder, nn::named_state("model", restored, "optimizer", state));
     EXPECT_NEAR(step(restored, state, other, 1), expected, 1e-10);
   }
   for (const Strategy* s : {&to, &flat}) {  // recipes, placed as they are read
-    const Layout other(make_mesh(s->mesh), s->rules);
+    const MeshRules other(make_mesh(s->mesh), s->rules);
     Model restored = Model::init(Key(7), depth);
-    nn::restore(folder, nn::named_state("model", restored), {.layout = other, .ignore_unused = true});
+    nn::restore(folder, nn::named_state("model", restored), {.mesh_rules = other, .ignore_unused = true});
     const Array loss = nn::value_and_grad(loss_of)(restored, placed(make_batch(1), other)).first;
     EXPECT_NEAR(loss.item<double>(), expected, 1e-10);
   }

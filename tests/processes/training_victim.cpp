@@ -69,12 +69,12 @@ class Fate {
 
 void train(const Plan& plan, Fate& fate, Net& model, Clock::time_point& begin) {
   const Rules sharded{{"embed", "data"}, {"hidden", replicated}}, whole{{"embed", replicated}, {"hidden", replicated}};
-  const Layout layout{make_mesh({{"data", process_count()}}), plan.is_sharded() ? sharded : whole};
-  model = nn::filter_shard(Net::init(Key(0)), layout);
+  const MeshRules mesh_rules{make_mesh({{"data", process_count()}}), plan.is_sharded() ? sharded : whole};
+  model = nn::filter_shard(Net::init(Key(0)), mesh_rules);
   const std::vector<std::string> cut =
       plan.is_sharded() ? std::vector<std::string>{} : std::vector<std::string>{"data"};
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state = cut});
-  const Array x = with_sharding_constraint(normal(Key(1), {12, 384}), NamedSharding(layout.mesh(), P{"data"}));
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = cut});
+  const Array x = with_sharding_constraint(normal(Key(1), {12, 384}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const auto loss_of = [&](const Net& net, const Array& rows) {
     Array y = rows;
     for (size_t i = 0; i < net.layers.size(); ++i) {
@@ -89,7 +89,7 @@ void train(const Plan& plan, Fate& fate, Net& model, Clock::time_point& begin) {
   for (int step = 0; step < plan.steps; ++step) {
     begin = Clock::now();
     fate.begin_step(step);
-    const auto [loss, grads] = nn::value_and_grad(loss_of, {.prefetch = plan.prefetch, .shard = cut})(model, x);
+    const auto [loss, grads] = nn::value_and_grad(loss_of, {.prefetch_groups = plan.prefetch_groups, .shard_gradients_over = cut})(model, x);
     optimizer.update(model, grads);
     fate.come_to("update");
   }

@@ -138,7 +138,7 @@ class Drawer {
     std::vector<SpecEntry> entries;
     for (size_t d = 0; d < shape.size(); ++d) {
       if (!pads && shape[d] % grid.count(dims[d])) dims[d].clear();
-      entries.emplace_back(dims[d], shape[d] % grid.count(dims[d]) ? uneven::pad : uneven::error);
+      entries.emplace_back(dims[d], shape[d] % grid.count(dims[d]) ? Uneven::pad : Uneven::error);
     }
     return PartitionSpec(std::move(entries)).unreduced(unreduced).reduced(reduced);
   }
@@ -518,20 +518,20 @@ class Drawer {
     for (int i = below(3); i > 0 && n > 1; --i) program_.body.results.push_back(below(n - 1));
     for (size_t i = 0; i < program_.body.results.size(); ++i) program_.weights.push_back(random_() % 1000);
     GradientOptions& options = program_.options;
-    if (chance(0.25)) options.borrow_gathers = false;
-    if (chance(0.25)) options.group = GatherGroups::by_parameter;
-    if (chance(0.25)) options.prefetch = 2 * below(2);
+    if (chance(0.25)) options.reshard_after_forward = false;
+    if (chance(0.25)) options.gather_groups = GatherGroups::by_parameter;
+    if (chance(0.25)) options.prefetch_groups = 2 * below(2);
     if (chance(0.15)) options.overlap_sums = true;
     if (chance(0.2) && program_.outer != Outer::train) options.reduce = false;
-    if (chance(0.2)) options.shard = some_axes(2);
-    if (chance(0.1)) options.reduction = float64;
+    if (chance(0.2)) options.shard_gradients_over = some_axes(2);
+    if (chance(0.1)) options.reduce_dtype = float64;
     if (program_.outer == Outer::value_and_grad && chance(0.3)) program_.steps = 3;
     if (program_.outer == Outer::train) {
       program_.steps = 3;
       program_.tolerance = std::max(program_.tolerance, 1e-6);
       program_.optimizer = below(2);
-      if (chance(0.6)) program_.shard_state = some_axes(2);
-      options.shard = chance(0.5) ? program_.shard_state : std::vector<std::string>();
+      if (chance(0.6)) program_.shard_state_over = some_axes(2);
+      options.shard_gradients_over = chance(0.5) ? program_.shard_state_over : std::vector<std::string>();
       // Several processes would have to agree when a folder may be deleted, and not every order of axes suits them.
       if (chance(0.5) && process_count() == 1) {
         program_.restored_axes = program_.axes;

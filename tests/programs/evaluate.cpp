@@ -184,7 +184,7 @@ class Run {
     if (noise == Noise::kinks) context_.touch = [](const Array& x) { return touched(x, Noise::kinks); };
     if (where != Where::unplaced) context_.mesh = program.mesh(where == Where::abstract_mesh);
     options_ = program.options;
-    if (where == Where::unplaced) options_.shard.clear();
+    if (where == Where::unplaced) options_.shard_gradients_over.clear();
     if (observe)
       context_.observe = [observe](const Node& node, const std::vector<Lanes<Array>>& operands, const auto& around) {
         std::vector<Array> arrays;
@@ -319,8 +319,8 @@ class Run {
       const Array& g = gradient.layers[leaf.layer].w[next[leaf.layer]++].value;
       if (g.is_absent()) continue;
       outcome_.types.push_back(g.type_string());
-      if (has_data()) kept = whole(finish_sum(g)).clone();
-      if (leaf.spec && context_.mesh && options_.reduce && options_.shard.empty() && program_.outer != Outer::train)
+      if (has_data()) kept = whole(reduce_partial_sum(g)).clone();
+      if (leaf.spec && context_.mesh && options_.reduce && options_.shard_gradients_over.empty() && program_.outer != Outer::train)
         check_type(g, leaf);
     }
   }
@@ -336,8 +336,8 @@ class Run {
   template <class Transform>
   void train_with(const Transform& transform) {
     const auto made = [&] {
-      const optim::OptimizerOptions options{.shard_state =
-                                                context_.mesh ? program_.shard_state : std::vector<std::string>()};
+      const optim::OptimizerOptions options{.shard_state_over =
+                                                context_.mesh ? program_.shard_state_over : std::vector<std::string>()};
       return optim::Optimizer(model_, transform, options);
     };
     const Scratch folder;

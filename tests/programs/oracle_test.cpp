@@ -50,7 +50,7 @@ bool is_partial(const Array& x) { return x.is_committed() && !x.sharding().spec(
 TEST(ProgramsOracle, FindsAValueThatIsWrongOnPaddedDimensions) {
   const int sine = case_of("sin");
   const Program program =
-      program_of({parameter({5}, P{{"a", uneven::pad}})}, {{.kind = Kind::call, .operands = {0}, .which = sine}});
+      program_of({parameter({5}, P{{"a", Uneven::pad}})}, {{.kind = Kind::call, .operands = {0}, .which = sine}});
   EXPECT_EQ(check(program), "");
   const Planted fault(sine, [](const auto& x) { return is_padded(x[0]) ? sin(x[0]) * (1 + 1e-6) : sin(x[0]); });
   EXPECT_NE(check(program).find("mesh: value"), std::string::npos);

@@ -22,7 +22,7 @@ std::string text_of(const PartitionSpec& spec) {
   for (const SpecEntry& entry : spec.entries()) {
     if (!text.empty()) text += ", ";
     text += entry.axes().empty() ? "none"
-            : entry.pads()       ? fmt::format("{{{}, uneven::pad}}", quoted(entry.axes()))
+            : entry.pads()       ? fmt::format("{{{}, Uneven::pad}}", quoted(entry.axes()))
                                  : quoted(entry.axes());
   }
   text = "P{" + text + "}";
@@ -140,13 +140,13 @@ class Printer {
 
 std::string text_of(const GradientOptions& options) {
   std::vector<std::string> fields;
-  if (!options.borrow_gathers) fields.push_back(".borrow_gathers = false");
-  if (options.group != GatherGroups::by_block) fields.push_back(".group = GatherGroups::by_parameter");
-  if (options.prefetch != 1) fields.push_back(fmt::format(".prefetch = {}", options.prefetch));
+  if (!options.reshard_after_forward) fields.push_back(".reshard_after_forward = false");
+  if (options.gather_groups != GatherGroups::by_block) fields.push_back(".gather_groups = GatherGroups::by_parameter");
+  if (options.prefetch_groups != 1) fields.push_back(fmt::format(".prefetch = {}", options.prefetch_groups));
   if (options.overlap_sums) fields.push_back(".overlap_sums = true");
   if (!options.reduce) fields.push_back(".reduce = false");
-  if (!options.shard.empty()) fields.push_back(".shard = " + quoted(options.shard));
-  if (options.reduction) fields.push_back(".reduction = float64");
+  if (!options.shard_gradients_over.empty()) fields.push_back(".shard = " + quoted(options.shard_gradients_over));
+  if (options.reduce_dtype) fields.push_back(".reduce_dtype = float64");
   return fmt::format("{{{}}}", fmt::join(fields, ", "));
 }
 
@@ -248,7 +248,7 @@ std::vector<Program> smaller(const Program& program) {
     if (program.leaves[l].role == Leaf::parameter) with([&](Program& p) { p.leaves[l].role = Leaf::input; });
   }
   if (text_of(program.options) != "{}") with([](Program& p) { p.options = {}; });
-  if (!program.options.shard.empty()) with([](Program& p) { p.options.shard = {}; });
+  if (!program.options.shard_gradients_over.empty()) with([](Program& p) { p.options.shard_gradients_over = {}; });
   if (!program.options.reduce) with([](Program& p) { p.options.reduce = true; });
   if (program.steps > 1) with([](Program& p) { p.steps = 1; });
   if (program.outer != Outer::value_and_grad && program.micro_batches == 1)

@@ -82,7 +82,7 @@ struct Program {
   int micro_batches = 1, steps = 1;
   GradientOptions options;
   int optimizer = 0;                     // of `train`: which chain
-  std::vector<std::string> shard_state;  // of `train`
+  std::vector<std::string> shard_state_over;  // of `train`
   std::vector<MeshAxis> restored_axes;   // of `train`: the mesh of the last step, after a checkpoint; empty: the same
   double tolerance = 1e-9;
   bool special = false;  // some leaf has inf or NaN: compared with the program without a mesh only

@@ -76,7 +76,7 @@ inline void show(Mesh mesh, const std::vector<Leaf>& leaves, const std::function
   for (const Layer& layer : gradient.layers)
     for (const nn::Param& w : layer.w) {
       std::printf("%s", w.value.type_string().c_str());
-      for (const double g : finish_sum(w.value).to_host<double>()) std::printf(" %.12g", g);
+      for (const double g : reduce_partial_sum(w.value).to_host<double>()) std::printf(" %.12g", g);
       std::printf("\n");
     }
 }

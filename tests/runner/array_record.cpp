@@ -14,12 +14,12 @@ namespace json = boost::json;
 
 std::string_view word_of(ErrorKind kind) {
   static const std::map<ErrorKind, std::string_view> words{
-      {ErrorKind::uneven, "uneven"},
+      {ErrorKind::not_divisible, "uneven"},
       {ErrorKind::duplicate_axis, "duplicate_axis"},
       {ErrorKind::unknown_axis, "unknown_axis"},
       {ErrorKind::rank_mismatch, "rank_mismatch"},
       {ErrorKind::unconstrained, "unconstrained"},
-      {ErrorKind::vma, "vma"},
+      {ErrorKind::varying_axis, "vma"},
       {ErrorKind::size_mismatch, "size_mismatch"},
       {ErrorKind::duplicate_pair, "duplicate_pair"},
   };
@@ -32,7 +32,7 @@ DType jax_dtype_of(const Json& name) {
   if (text == "float64") return float32;
   if (text == "int64") return int32;
   const auto dtype = dtype_of(text);
-  if (!dtype) fail(ErrorKind::bad_file, "reference_runner", fmt::format("an element type {}.", text));
+  if (!dtype) fail(ErrorKind::invalid_file, "reference_runner", fmt::format("an element type {}.", text));
   return *dtype;
 }
 

@@ -46,7 +46,7 @@ Array array_of(const Ids& ids, int64_t rows) {
 }
 
 // The two rows again and again, so that each device has one: their mean and its gradient stay what they are.
-Array batch_of(const Expected& expected, int64_t devices, const Layout& layout) {
+Array batch_of(const Expected& expected, int64_t devices, const MeshRules& mesh_rules) {
   const auto rows = expected.as<std::vector<Ids>>("ids");
   const int64_t all = std::max<int64_t>(devices, 2);
   Ids ids;
@@ -56,7 +56,7 @@ Array batch_of(const Expected& expected, int64_t devices, const Layout& layout) 
   }
   Rows batch;
   batch.ids = array_of(ids, all);
-  return nn::filter_shard(batch, layout).ids;
+  return nn::filter_shard(batch, mesh_rules).ids;
 }
 
 // The last position has no label: what it is given weighs nothing.
@@ -149,9 +149,9 @@ void run_hugging_face(const fs::path& folder, Report& report) {
   for (const auto& [name, axes] : meshes) {
     const std::string where = folder.string() + ", " + name + ": ";
     const Mesh mesh = make_mesh(axes);
-    const Layout layout{mesh, nn::decoder_rules(mesh)};
-    const nn::CausalLm model = nn::from_hugging_face(folder, layout);
-    const Array ids = batch_of(expected, mesh.size(), layout);
+    const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
+    const nn::CausalLm model = nn::from_hugging_face(folder, mesh_rules);
+    const Array ids = batch_of(expected, mesh.size(), mesh_rules);
     check_logits(model, ids, expected, where, report);
     check_step(model, ids, expected, where, report);
     check_greedy(model, expected, where, report);

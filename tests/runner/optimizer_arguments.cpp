@@ -16,18 +16,18 @@ const Json* Arguments::find(const char* name) {
 
 const Json& Arguments::at(const char* name) {
   const Json* found = find(name);
-  if (!found) fail(ErrorKind::bad_file, this->name(), fmt::format("no {} given.", name));
+  if (!found) fail(ErrorKind::invalid_file, this->name(), fmt::format("no {} given.", name));
   return *found;
 }
 
 void Arguments::finish() const {
   for (const auto& entry : all_)
     if (!asked_.contains(std::string(entry.key())))
-      fail(ErrorKind::bad_file, name(), fmt::format("{}: no argument of this name.", std::string(entry.key())));
+      fail(ErrorKind::invalid_file, name(), fmt::format("{}: no argument of this name.", std::string(entry.key())));
 }
 
 void unknown_name(const std::string& name) {
-  fail(ErrorKind::bad_file, "reference_runner", fmt::format("{}: no transform or schedule of this name.", name));
+  fail(ErrorKind::invalid_file, "reference_runner", fmt::format("{}: no transform or schedule of this name.", name));
 }
 
 // "ndim>1", true or false for all, or true and false by name.
@@ -40,7 +40,7 @@ void Arguments::read(const Json& given, optim::Mask& value) {
   } else if (given.as_string() == "ndim>1") {
     value = optim::matrices_only;
   } else {
-    fail(ErrorKind::bad_file, "mask", fmt::format("{} given, expected ndim>1.", std::string(given.as_string())));
+    fail(ErrorKind::invalid_file, "mask", fmt::format("{} given, expected ndim>1.", std::string(given.as_string())));
   }
 }
 

@@ -20,7 +20,7 @@ optim::Schedule schedule_of(const Json& expression);
 
 class Arguments {
  public:
-  // Error (bad_file) for an argument that nobody asked for, when `finish` is called.
+  // Error (invalid_file) for an argument that nobody asked for, when `finish` is called.
   explicit Arguments(const boost::json::object& all) : all_(all) {}
   void finish() const;
 
@@ -86,7 +86,7 @@ class Arguments {
   std::set<std::string> asked_ = {"name"};
 };
 
-// The entry of a table that fits the expression's name, called with its arguments. Error (bad_file): none does.
+// The entry of a table that fits the expression's name, called with its arguments. Error (invalid_file): none does.
 template <class Result>
 using Builders = std::map<std::string, std::function<Result(Arguments&)>>;
 

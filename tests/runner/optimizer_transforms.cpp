@@ -28,7 +28,7 @@ AnyTransform partitioned(Arguments& a) {
     case 3:
       return optim::partition(label_of, t[0].first, t[0].second, t[1].first, t[1].second, t[2].first, t[2].second);
     default:
-      fail(ErrorKind::bad_file, "partition", "expected one to three transforms.");
+      fail(ErrorKind::invalid_file, "partition", "expected one to three transforms.");
   }
 }
 

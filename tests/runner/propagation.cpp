@@ -61,8 +61,8 @@ std::optional<int> Call::optional_dim(const char* name) const {
   return has(name) ? std::optional(dim(name)) : std::nullopt;
 }
 
-Term Call::term(const char* name, std::source_location where) const {
-  return json(name).is_double() ? Term(number(name), where) : Term(integer(name), where);
+ArrayOrNumber Call::term(const char* name, std::source_location where) const {
+  return json(name).is_double() ? ArrayOrNumber(number(name), where) : ArrayOrNumber(integer(name), where);
 }
 
 std::optional<PartitionSpec> Call::out() const {
@@ -155,7 +155,7 @@ class Case {
       call(inputs_);
       run.wrong.push_back(fmt::format("an error of kind {}, got a result", kind));
     } catch (const Error& error) {
-      run.expect(kind != "uneven" || error.kind() == ErrorKind::uneven,
+      run.expect(kind != "uneven" || error.kind() == ErrorKind::not_divisible,
                  fmt::format("an error of kind {}, got {}", kind, error.what()));
     }
     return run;
@@ -175,7 +175,7 @@ class Case {
   Results call(const std::vector<Array>& inputs) const {
     const auto found = propagation_operations().find(std::string(json_.at("op").as_string()));
     if (found == propagation_operations().end())
-      fail(ErrorKind::bad_file, "reference_runner",
+      fail(ErrorKind::invalid_file, "reference_runner",
            fmt::format("no function for the operation {}", std::string(json_.at("op").as_string())));
     return found->second(Call(inputs, json_.at("attrs"), mesh_));
   }

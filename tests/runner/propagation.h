@@ -37,7 +37,7 @@ class Call {
   std::optional<int> optional_dim(const char* name) const;
   std::optional<int64_t> optional_integer(const char* name) const;
   // A number as the operand that it was in Python: whole numbers are integers.
-  Term term(const char* name, std::source_location where = std::source_location::current()) const;
+  ArrayOrNumber term(const char* name, std::source_location where = std::source_location::current()) const;
 
   // The placement that was asked for.
   std::optional<PartitionSpec> out() const;

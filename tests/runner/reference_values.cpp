@@ -40,13 +40,13 @@ std::vector<double> initial_values(const Json& init, int64_t n) {
     values = by_formula(init, n);
     if (!init.as_object().contains("then")) return values;
     if (init.at("then").as_string() != "v % 2 == 0")
-      fail(ErrorKind::bad_file, "reference_runner",
+      fail(ErrorKind::invalid_file, "reference_runner",
            fmt::format("init then {} is not known.", std::string(init.at("then").as_string())));
     for (double& v : values) v = std::fmod(v, 2) == 0;
   } else if (kind == "values") {
     for (const Json& v : init.at("values").as_array()) values.push_back(number_of(v));
   } else {
-    fail(ErrorKind::bad_file, "reference_runner", fmt::format("init kind {} is not known.", kind));
+    fail(ErrorKind::invalid_file, "reference_runner", fmt::format("init kind {} is not known.", kind));
   }
   return values;
 }

@@ -17,7 +17,7 @@ std::vector<std::string> names_of(const Json& value);
 // A spec in the files' notation, unreduced and reduced axes included; "?" is a dim that is left open.
 PartitionSpec spec_of(const Json& value);
 
-// The contents that `init` describes, as an array that is not placed. Error (bad_file) for a kind it does not know.
+// The contents that `init` describes, as an array that is not placed. Error (invalid_file) for a kind it does not know.
 Array contents(const Json& init, const Shape& shape, DType dtype);
 
 // value[i] = (((i k + c) mod m) - s) / d, the weights of checksums and of losses.

@@ -55,7 +55,7 @@ void Example::compare(const std::string& section, const std::string& name, const
 
 Array Example::tensor(const std::string& name) const {
   const std::string key = std::string(expected_.at("id").as_string()) + "/" + name;
-  if (!tensors_) fail(ErrorKind::bad_file, "seeds_examples", fmt::format("no tensors beside the file: {}.", key));
+  if (!tensors_) fail(ErrorKind::invalid_file, "seeds_examples", fmt::format("no tensors beside the file: {}.", key));
   return tensors_->array(key);
 }
 

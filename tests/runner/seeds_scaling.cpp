@@ -59,7 +59,7 @@ struct Dot {
 };
 
 void nnx_metadata(Example& e) {
-  const Layout layout(data_model(), {});
+  const MeshRules mesh_rules(data_model(), {});
   const auto on = [](const char* axis) { return mesh_axis(axis); };
   const struct {
     const char* name;
@@ -70,7 +70,7 @@ void nnx_metadata(Example& e) {
                {"('model', None)", {on("model"), none}, {"model", nullptr}},
                {"('data',)", {on("data"), none}, {"data"}}};
   for (const auto& c : cases) {
-    const Dot dot = nn::filter_shard(Dot::init({16, 32}, c.axes), layout);
+    const Dot dot = nn::filter_shard(Dot::init({16, 32}, c.axes), mesh_rules);
     e.array(fmt::format("kernel {}", c.name), dot.kernel);
     json::array names;
     for (const AxisName& axis : dot.kernel.axes) names.push_back(axis.is_none() ? Json() : Json(axis.name()));
@@ -80,8 +80,8 @@ void nnx_metadata(Example& e) {
         json::object{{"out_sharding", names},
                      {"partition_spec", json_of(dot.kernel.value.sharding().spec(), static_cast<int>(c.spec.size()))}});
   }
-  e.error("uneven", [&] { (void)nn::filter_shard(Dot::init({16, 5}, {none, on("model")}), layout); });
-  e.error("unknown axis", [&] { (void)nn::filter_shard(Dot::init({16, 8}, {none, on("tensor")}), layout); });
+  e.error("uneven", [&] { (void)nn::filter_shard(Dot::init({16, 5}, {none, on("model")}), mesh_rules); });
+  e.error("unknown axis", [&] { (void)nn::filter_shard(Dot::init({16, 8}, {none, on("tensor")}), mesh_rules); });
   e.differs("errors", "without a mesh context", "a parameter is made without a mesh, and placed by filter_shard");
 }
 
@@ -115,8 +115,8 @@ std::string state_path(const std::string& path) { return "opt_state" + path.subs
 void logical_axes_training(Example& e) {
   const int64_t depth = 8;
   const Mesh mesh = data_model();
-  const Layout layout(mesh, {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}});
-  auto model = nn::filter_shard(LogicalDotReluDot::init(depth), layout);
+  const MeshRules mesh_rules(mesh, {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}});
+  auto model = nn::filter_shard(LogicalDotReluDot::init(depth), mesh_rules);
   e.array("dot1", model.dot1.kernel);
   e.array("dot2", model.dot2.kernel);
   e.value("dot1 logical axes", names_of(model.dot1.kernel.axes));
@@ -128,9 +128,9 @@ void logical_axes_training(Example& e) {
 
   json::array losses;
   for (int64_t t = 0; t < 6; ++t) {
-    const Array x = device_put(det({16, depth}, {.c = 11 + 3 * t}), Axes{"batch", "embed"}, layout);
+    const Array x = device_put(det({16, depth}, {.c = 11 + 3 * t}), Axes{"batch", "embed"}, mesh_rules);
     const Array labels =
-        device_put(det({16}, {.k = 3, .c = 1 + t, .m = depth, .s = 0, .d = 1}, int32), Axes{"batch"}, layout);
+        device_put(det({16}, {.k = 3, .c = 1 + t, .m = depth, .s = 0, .d = 1}, int32), Axes{"batch"}, mesh_rules);
     const auto [loss, grads] = nn::value_and_grad(token_loss)(model, x, labels);
     optimizer.update(model, grads);
     losses.push_back(loss.item<float>());
@@ -140,7 +140,7 @@ void logical_axes_training(Example& e) {
   e.checksum("dot1 checksum", model.dot1.kernel);
   e.differs("values", "inputs", "the formula of the batches, written in the loop");
   e.error("a logical name without a rule", [&] {
-    (void)nn::filter_shard(LogicalDotReluDot::init(depth), Layout(mesh, {{"hidden", "model"}}));
+    (void)nn::filter_shard(LogicalDotReluDot::init(depth), MeshRules(mesh, {{"hidden", "model"}}));
   });
   e.differs("arrays", "hidden has two rules, model then data: the last one wins",
             "the first rule that fits wins here; the later one is its fallback");

@@ -18,25 +18,25 @@
 namespace tessera::runner {
 namespace {
 
-// How a layout is computed. The numbers are the same whatever it says, and so is where the parameters lie.
+// How mesh rules is computed. The numbers are the same whatever it says, and so is where the parameters lie.
 struct Mode {
-  const char* name = "";  // behind the layout's
+  const char* name = "";  // behind the mesh rules'
   bool private_replicas = false;
-  bool borrow_gathers = true;
+  bool reshard_after_forward = true;
   bool zero1 = false;
   bool remat = false;
   int64_t micro_batches = 1;
-  std::optional<nn::Schedule> schedule;  // of layers on stages
+  std::optional<nn::PipelineSchedule> schedule;  // of layers on stages
 };
 
 constexpr Mode modes[] = {{},
                           {.name = " (private)", .private_replicas = true},
-                          {.name = " (gathers kept)", .borrow_gathers = false},
+                          {.name = " (gathers kept)", .reshard_after_forward = false},
                           {.name = " (zero1)", .zero1 = true},
                           {.name = " (remat)", .remat = true},
                           {.name = " (2 micro-batches)", .micro_batches = 2}};
 
-// Layers on stages, one on each, which JAX's files have no layout of: beside the axes data and model, where a mesh has
+// Layers on stages, one on each, which JAX's files have no mesh rules of: beside the axes data and model, where a mesh has
 // them.
 struct Stages {
   const char* name;
@@ -50,7 +50,7 @@ struct Stages {
   }
 };
 
-constexpr nn::Schedule gpipe = nn::Schedule::gpipe, one_f_one_b = nn::Schedule::one_f_one_b;
+constexpr nn::PipelineSchedule gpipe = nn::PipelineSchedule::gpipe, one_f_one_b = nn::PipelineSchedule::one_f_one_b;
 
 const Stages stages[] = {
     {"pipe2", {{"pipe", 2}}, {}},
@@ -67,12 +67,12 @@ const Stages stages[] = {
 struct Training {
   std::string name;
   Mode mode;
-  Layout layout;
+  MeshRules mesh_rules;
   const Json* strategy = nullptr;  // null: none of JAX's
 
   // The batch's mesh axes.
   std::vector<std::string> batch_axes() const {
-    for (const Rule& rule : layout.rules())
+    for (const Rule& rule : mesh_rules.rules())
       if (rule.logical == "batch") return rule.mesh_axes;
     return {};
   }
@@ -80,7 +80,7 @@ struct Training {
   bool is_possible(int64_t rows) const {
     int64_t parts = mode.micro_batches;
     for (const std::string& axis : batch_axes())
-      if (layout.mesh().has_axis(axis)) parts *= layout.mesh().size(axis);
+      if (mesh_rules.mesh().has_axis(axis)) parts *= mesh_rules.mesh().size(axis);
     return rows % parts == 0;
   }
 };
@@ -113,11 +113,11 @@ int64_t bytes_on_device(const Array& x) {
 std::vector<float> float_values(const Array& x) { return (process_count() == 1 ? x : gather(x)).to_host<float>(); }
 
 // The rows of all processes, of which each places its own.
-TokenBatch placed_batch(TokenBatch batch, const Layout& layout) {
+TokenBatch placed_batch(TokenBatch batch, const MeshRules& mesh_rules) {
   for (const nn::Leaf& leaf : nn::leaves(batch)) {
     const Array& x = *leaf.value;
     *leaf.value =
-        place_batch(x, layout, layout.activations().resolve(*leaf.axes, x.shape(), "reference_runner", leaf.path).spec);
+        place_batch(x, mesh_rules, mesh_rules.activations().resolve(*leaf.axes, x.shape(), "reference_runner", leaf.path).spec);
   }
   return batch;
 }
@@ -151,10 +151,10 @@ class TrainingRun {
   // The first case is the mesh of one, with which the others' last parameters are compared; several processes, which
   // have no such mesh, are compared with JAX alone.
   void run(const Training& c) {
-    Model model = nn::filter_shard(start_, c.layout);
+    Model model = nn::filter_shard(start_, c.mesh_rules);
     model.remat = c.mode.remat;
     auto optimizer = optim::Optimizer(model, transform_in(file_.numbers.at("optimizer")),
-                                      {.shard_state = c.mode.zero1 ? c.batch_axes() : std::vector<std::string>()});
+                                      {.shard_state_over = c.mode.zero1 ? c.batch_axes() : std::vector<std::string>()});
     if (c.strategy) check_placement(c, model, optimizer);
     check_logits(c, model);
     for (size_t step = 0; step < file_.steps(); ++step) {
@@ -172,14 +172,14 @@ class TrainingRun {
  private:
   static auto loss_and_gradients(const Training& c, const Model& model, const TokenBatch& batch) {
     const auto loss_fn = examples::next_token_loss<Model, TokenBatch>;
-    const GradientOptions options{.borrow_gathers = c.mode.borrow_gathers, .reduce = !c.mode.zero1};
+    const GradientOptions options{.reshard_after_forward = c.mode.reshard_after_forward, .reduce = !c.mode.zero1};
     if (c.mode.schedule)
       return nn::pipeline(loss_fn, {.micro_batches = c.mode.micro_batches, .schedule = *c.mode.schedule}, options)(
           model, batch);
     return nn::accumulate_gradients(loss_fn, c.mode.micro_batches, options)(model, batch);
   }
   auto loss_and_gradients(const Training& c, const Model& model, size_t step) const {
-    return loss_and_gradients(c, model, placed_batch(file_.batch(step), c.layout));
+    return loss_and_gradients(c, model, placed_batch(file_.batch(step), c.mesh_rules));
   }
 
   void near_relative(double got, const char* key, size_t step, double tolerance, const std::string& where) {
@@ -213,7 +213,7 @@ class TrainingRun {
   }
 
   void check_logits(const Training& c, const Model& model) {
-    const TokenBatch batch = placed_batch(file_.batch(0), c.layout);
+    const TokenBatch batch = placed_batch(file_.batch(0), c.mesh_rules);
     const Array logits = model(batch.inputs);
     report_.near(largest_difference(float_values(logits), file_.floats("logits0")), 0, 1e-5, c.name + " logits");
   }
@@ -240,7 +240,7 @@ class TrainingRun {
                      c.name + " final " + leaf.path + " against one device");
       parameters[leaf.path] = values;
     }
-    if (c.layout.mesh().size() == 1) alone_ = std::move(parameters);
+    if (c.mesh_rules.mesh().size() == 1) alone_ = std::move(parameters);
   }
 
   const TransformerFile& file_;
@@ -263,21 +263,21 @@ void run_on_stages(TrainingRun<Model>& run, int64_t layers) {
                                                   {"kv_heads", "model"},
                                                   {"mlp", "model"},
                                                   {"vocab", "model"}});
-    run.run({s.name, s.mode, Layout(mesh, rules, {.missing_axes = MissingAxes::ok})});
+    run.run({s.name, s.mode, MeshRules(mesh, rules, {.missing_axes = MissingAxes::ok})});
   }
 }
 
 template <class Model>
 void run_all(Model model, const TransformerFile& file, Report& report) {
   TrainingRun run(std::move(model), file, report);
-  if (process_count() == 1) run.run({"one", {}, Layout(make_mesh({{"data", 1}}), examples::with_all_names({}))});
+  if (process_count() == 1) run.run({"one", {}, MeshRules(make_mesh({{"data", 1}}), examples::with_all_names({}))});
   for (const Mode& mode : modes) {
     if (report.plain && *mode.name) break;
     for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
       if (!has_a_place(strategy.at("mesh").at("device_ids").as_array().size())) continue;
-      const Layout layout(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
+      const MeshRules mesh_rules(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
                           {.missing_axes = MissingAxes::ok});
-      const Training c{std::string(name) + mode.name, mode, layout, &strategy};
+      const Training c{std::string(name) + mode.name, mode, mesh_rules, &strategy};
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
     }
   }
@@ -290,7 +290,7 @@ void run_transformer(const std::filesystem::path& path, Report& report) {
   const TransformerFile file = TransformerFile::open(path);
   if (file.kind() == "gpt") return run_all(examples::Gpt::init(Key(0), gpt_config(file.config())), file, report);
   if (file.kind() == "llama") return run_all(nn::Llama::init(Key(0), llama_config(file.config())), file, report);
-  fail(ErrorKind::bad_argument, "reference_runner",
+  fail(ErrorKind::invalid_argument, "reference_runner",
        fmt::format("{}: a model of kind \"{}\", expected gpt or llama.", path.string(), file.kind()));
 }
 

@@ -7,7 +7,7 @@
 
 #include "examples/transformer.h"
 #include "sharding/files/safetensors.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "tests/runner/reference_values.h"
 
 namespace tessera::runner {

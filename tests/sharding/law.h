@@ -63,9 +63,9 @@ inline double difference(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // All placements over all axes of the mesh: each axis unused, on a dim that it divides, pending, or (with_reduced)
-// reduced; two axes on one dim in both orders. With uneven::pad also on dims that they do not divide.
+// reduced; two axes on one dim in both orders. With Uneven::pad also on dims that they do not divide.
 inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool with_reduced = false,
-                                             uneven others = uneven::error) {
+                                             uneven others = Uneven::error) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
   std::vector<PartitionSpec> found;
@@ -95,11 +95,11 @@ inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool
         int64_t n = 1;
         for (const std::string& name : dims[d]) n *= mesh.size(name);
         divides &= shape[d] % n == 0;
-        entries.emplace_back(dims[d], shape[d] % n ? others : uneven::error);
+        entries.emplace_back(dims[d], shape[d] % n ? others : Uneven::error);
       }
       std::sort(pending.begin(), pending.end()), std::sort(reduced.begin(), reduced.end());
       const PartitionSpec spec = PartitionSpec(std::move(entries)).unreduced(pending).reduced(reduced);
-      if ((divides || others == uneven::pad) && seen.insert(spec.to_string()).second) found.push_back(spec);
+      if ((divides || others == Uneven::pad) && seen.insert(spec.to_string()).second) found.push_back(spec);
     }
   } while (std::next_permutation(names.begin(), names.end()));
   return found;
@@ -284,7 +284,7 @@ inline std::vector<PartitionSpec> numbered(const std::vector<std::vector<Partiti
 // Holds f to the law for every choice of the inputs' placements where these are `few` (any two of a matrix are), else
 // for a fixed random `sample` of them. Returns how many cases there were.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
-                      const GradientOptions& options = {}, size_t few = 330, uneven uneven_dims = uneven::error) {
+                      const GradientOptions& options = {}, size_t few = 330, uneven uneven_dims = Uneven::error) {
   if (const size_t said = placements_said()) sample = few = said;
   const auto choices = choices_of(f, make_mesh(axes), with_reduced, uneven_dims);
   const Outcome expected = reference(f);

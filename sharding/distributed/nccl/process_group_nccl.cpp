@@ -67,7 +67,7 @@ ncclDataType_t type_of(const at::Tensor& t) {
     case at::kBool:  // a byte of 0 or 1
       return ncclUint8;
     default:
-      fail(ErrorKind::bad_argument, "ProcessGroup", "NCCL does not fold {}. Cast it first.",
+      fail(ErrorKind::invalid_argument, "ProcessGroup", "NCCL does not fold {}. Cast it first.",
            c10::toString(t.scalar_type()));
   }
 }
@@ -109,7 +109,7 @@ int chosen_device(c10::Device named) {
   const int before = world().on_machine;
   if (result == cudaSuccess && found == 1) return 0;  // its launcher has given it one
   if (result == cudaSuccess && before < found) return before;
-  fail(ErrorKind::bad_argument, "initialize",
+  fail(ErrorKind::invalid_argument, "initialize",
        "process {} of {} is number {} on its machine, where it sees {} GPUs{}. Start one process per GPU.",
        world().index, world().count, before, found,
        result == cudaSuccess ? "" : fmt::format(" (CUDA says: {})", cudaGetErrorString(result)));
@@ -202,7 +202,7 @@ class NcclGroup : public ProcessGroup {
         processes_(processes),
         index_(static_cast<int>(std::find(processes.begin(), processes.end(), world().index) - processes.begin())) {
     if (index_ == size())
-      fail(ErrorKind::bad_argument, "process_group", "process {} is not among those of its group.", world().index);
+      fail(ErrorKind::invalid_argument, "process_group", "process {} is not among those of its group.", world().index);
   }
 
   int size() const override { return static_cast<int>(processes_.size()); }
@@ -302,7 +302,7 @@ class NcclGroup : public ProcessGroup {
   void check_tensors(const std::vector<at::Tensor>& tensors) const {
     for (const at::Tensor& t : tensors)
       if (!t.is_contiguous() || !t.is_cuda() || t.get_device() != gpu_.device)
-        fail(ErrorKind::bad_argument, "ProcessGroup",
+        fail(ErrorKind::invalid_argument, "ProcessGroup",
              "a tensor is not contiguous in the memory of GPU {}. Copy it first.", gpu_.device);
   }
 
@@ -353,7 +353,7 @@ Gpu* new_gpu(c10::Device named) {
 ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
   static Gpu* gpu = new_gpu(device);
   if (device.has_index() && device.index() != gpu->device)
-    fail(ErrorKind::bad_argument, "process_group",
+    fail(ErrorKind::invalid_argument, "process_group",
          "a mesh across processes lies on GPU {}, an earlier one on GPU {} of this process. Give each process one GPU.",
          static_cast<int>(device.index()), gpu->device);
   auto& group = gpu->groups[processes];

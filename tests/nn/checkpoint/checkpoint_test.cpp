@@ -24,13 +24,13 @@ class CheckpointTest : public ::testing::Test {
   fs::path folder(const std::string& name = "run") const { return folder_.path(name); }
 
   // Saves the values of `model_`, placed so, by so many processes.
-  void save_placed(const fs::path& to, const Layout& layout, int processes) {
-    Saved model = filter_shard(model_, layout);
-    SavedState optimizer = filter_shard(optimizer_, layout);
+  void save_placed(const fs::path& to, const MeshRules& mesh_rules, int processes) {
+    Saved model = filter_shard(model_, mesh_rules);
+    SavedState optimizer = filter_shard(optimizer_, mesh_rules);
     const std::vector<std::string> errors = Crowd(processes).run([&](const Processes& mine) {
       Checkpointer checkpoints(to,
-                               {.most_file_bytes = 1 << 20,  // the first writes most of its part before save returns
-                                .most_pending_bytes = mine.index == 0 ? 100'000 : 1 << 30,
+                               {.max_file_bytes = 1 << 20,  // the first writes most of its part before save returns
+                                .max_pending_bytes = mine.index == 0 ? 100'000 : 1 << 30,
                                 .processes = mine});
       checkpoints.save(12, named_state_of(model, optimizer), {.extra = {{"loader", R"({"next": 3})"}}});
       checkpoints.wait();
@@ -44,23 +44,23 @@ class CheckpointTest : public ::testing::Test {
 };
 
 TEST_F(CheckpointTest, BytesDependNeitherOnThePlacementNorOnTheNumberOfProcesses) {
-  save_placed(folder("one"), strategies()[0].layout, 1);
+  save_placed(folder("one"), strategies()[0].mesh_rules, 1);
   const auto expected = files_of(folder("one"));
   EXPECT_TRUE(expected.contains("12/params/model-00002-of-00002.safetensors"));
   EXPECT_TRUE(expected.contains("12/state/model-00003-of-00003.safetensors"));
   for (const Strategy& strategy : strategies())
     for (const int processes : {1, 2, 4}) {
       const fs::path to = folder(strategy.name + std::to_string(processes));
-      save_placed(to, strategy.layout, processes);
+      save_placed(to, strategy.mesh_rules, processes);
       EXPECT_EQ(files_of(to) == expected, true) << strategy.name << ", " << processes << " processes";
     }
 }
 
 TEST_F(CheckpointTest, ValuesComeBackOnEveryOtherPlacement) {
-  save_placed(folder(), strategies()[4].layout, 1);
+  save_placed(folder(), strategies()[4].mesh_rules, 1);
   for (const Strategy& strategy : strategies()) {
-    Saved model = filter_shard(Saved::init(Key(2)), strategy.layout);
-    SavedState optimizer{.count = 0, .mu = filter_shard(Saved::init(Key(3)), strategy.layout), .key = {}, .norm = 0};
+    Saved model = filter_shard(Saved::init(Key(2)), strategy.mesh_rules);
+    SavedState optimizer{.count = 0, .mu = filter_shard(Saved::init(Key(3)), strategy.mesh_rules), .key = {}, .norm = 0};
     const auto table = placement_table(named("model", model, "optimizer", optimizer));
     model.rate = 0;
     const Restored restored = restore(folder(), named_state_of(model, optimizer));
@@ -80,8 +80,8 @@ TEST_F(CheckpointTest, ValuesComeBackOnEveryOtherPlacement) {
 TEST_F(CheckpointTest, RecipesArePlacedByALayoutAsFilterShardWould) {
   save(folder(), 1, named_state("model", model_));
   for (const Strategy& strategy : strategies()) {
-    Saved model = Saved::init(Key(2)), placed = filter_shard(model_, strategy.layout);
-    restore(folder(), named_state("model", model), {.layout = strategy.layout});
+    Saved model = Saved::init(Key(2)), placed = filter_shard(model_, strategy.mesh_rules);
+    restore(folder(), named_state("model", model), {.mesh_rules = strategy.mesh_rules});
     expect_same_values(leaves(model), leaves(model_), strategy.name);
     EXPECT_EQ(model.kernel.value.type_string(), placed.kernel.value.type_string());
     EXPECT_EQ(model.kernel.value.sharding(), placed.kernel.value.sharding());
@@ -91,14 +91,14 @@ TEST_F(CheckpointTest, RecipesArePlacedByALayoutAsFilterShardWould) {
 
 TEST_F(CheckpointTest, AbstractModelsAreComparedAndHoldNoData) {
   save(folder(), 1, named_state("model", model_));
-  const Layout layout{make_mesh({{"data", 1024}}, {.abstract = true}),
+  const MeshRules mesh_rules{make_mesh({{"data", 1024}}, {.abstract = true}),
                       {{"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}, {"norm", replicated}}};
-  Saved model = filter_shard(Saved::init(Key(2)), layout);
+  Saved model = filter_shard(Saved::init(Key(2)), mesh_rules);
   model.rate = 0;
   EXPECT_EQ(restore(folder(), named_state("model", model)).step, 1);
   EXPECT_EQ(model.rate, 0.1);
   EXPECT_TRUE(model.kernel.value.sharding().mesh().is_abstract());
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[save] model.kernel: float32[400,1500] lies on an abstract mesh, which holds no values.",
                [&] { save(folder("abstract"), 1, named_state("model", model)); });
 }
@@ -129,7 +129,7 @@ TEST_F(CheckpointTest, TheNewestIsRestoredUnlessOneIsNamed) {
   EXPECT_EQ(restore(folder(), named_state("model", model_)).step, 10);
   EXPECT_EQ(restore(folder() / "9", named_state("model", model_)).step, 9);
   EXPECT_EQ(model_.rate, 9);
-  expect_error_with(ErrorKind::bad_file, {"[restore] ", "no complete checkpoint is here"},
+  expect_error_with(ErrorKind::invalid_file, {"[restore] ", "no complete checkpoint is here"},
                     [&] { restore(folder("nowhere"), named_state("model", model_)); });
 }
 
@@ -140,7 +140,7 @@ TEST_F(CheckpointTest, ADifferenceIsOneMessage) {
   other.half.value = zeros({40, 12});
   const Array kernel = other.kernel.value;
   expect_error(
-      ErrorKind::bad_file,
+      ErrorKind::invalid_file,
       "[restore] " + (folder() / "1").string() +
           ": it differs from the tree in 3 places.\n"
           "  the checkpoint lacks model.scales.2\n"
@@ -217,7 +217,7 @@ TEST_F(CheckpointTest, OneThatWasMovedSaysSo) {
   Checkpointer checkpoints(folder());
   const Checkpointer other(std::move(checkpoints));
   const auto gone = [](const auto& call) {
-    expect_error(ErrorKind::bad_argument, "[save] this Checkpointer was moved into another; use that one.", call);
+    expect_error(ErrorKind::invalid_argument, "[save] this Checkpointer was moved into another; use that one.", call);
   };
   gone([&] { checkpoints.save(1, named_state("model", model_)); });
   gone([&] { checkpoints.wait(); });
@@ -275,7 +275,7 @@ TEST_F(CheckpointTest, DescribesItselfWithoutWordsThatATerminalObeys) {
 TEST(Retention, KeepsTheUnionAndAlwaysTheNewest) {
   const std::vector<StepMetric> saved = {{10, 3.0}, {20, 1.0}, {30, 2.0}, {40, {}}, {50, 5.0}};
   const struct {
-    Keep keep;
+    RetentionPolicy keep;
     std::vector<int64_t> gone;
   } cases[] = {{{}, {}},
                {{.latest = 1}, {10, 20, 30, 40}},
@@ -309,7 +309,7 @@ TEST_F(CheckpointTest, NoSaveDeletesItself) {
 TEST_F(CheckpointTest, MetricsAmongWhichTheOneOfKeepIsNotAreRefused) {
   Checkpointer checkpoints(folder(), {.keep = {.best = 2, .metric = "validation_loss"}});
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[save] keep: the best 2 are to stay by \"validation_loss\", and the metrics of this step are "
       "\"accuracy\", \"val_loss\". Give it among them, or none.",
       [&] {

@@ -64,7 +64,7 @@ class DamageTest : public ::testing::Test {
       EXPECT_TRUE(may_be_whole) << what << ": restored";
       expect_same_values(leaves(other), leaves(model_), what);
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_file) << what << ": " << error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_file) << what << ": " << error.what();
       EXPECT_TRUE(other.kernel.value.is_same(kernel) && other.bias.value.is_same(bias) && other.count == 0) << what;
     }
   }
@@ -158,7 +158,7 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
     const size_t at = changed.find(from);
     ASSERT_NE(at, std::string::npos) << from;
     changed.replace(at, std::string(from).size(), to);
-    expect_error_with(ErrorKind::bad_file, {"[restore] a manifest: ", words},
+    expect_error_with(ErrorKind::invalid_file, {"[restore] a manifest: ", words},
                       [&] { Manifest::from_json(changed, "a manifest"); });
   }
 }
@@ -233,10 +233,10 @@ TEST_F(DamageTest, AFullDiskLosesNothing) {
   {
     const SizeLimit limit(1 << 20);
     checkpoints.save(2, named_state("model", large));
-    expect_error_with(ErrorKind::bad_file, {"[save] ", "2.tmp/params/model-00001-of-00001.safetensors", "ulimit -f"},
+    expect_error_with(ErrorKind::invalid_file, {"[save] ", "2.tmp/params/model-00001-of-00001.safetensors", "ulimit -f"},
                       [&] { checkpoints.wait(); });
     checkpoints.save(3, named_state("model", large));
-    expect_error_with(ErrorKind::bad_file, {"[save] ", "3.tmp/"},  // at the next call
+    expect_error_with(ErrorKind::invalid_file, {"[save] ", "3.tmp/"},  // at the next call
                       [&] { checkpoints.save(4, named_state("model", large)); });
   }
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1"}));
@@ -271,7 +271,7 @@ TEST_F(DamageTest, ACheckpointThatDidNotReachTheDiskIsRemoved) {
   struct stat status {};
   ASSERT_EQ(::stat(folder().c_str(), &status), 0);
   lost_folder = status.st_ino;
-  expect_error_with(ErrorKind::bad_file, {"[save] ", "it did not reach the disk"}, [&] { save_small(2); });
+  expect_error_with(ErrorKind::invalid_file, {"[save] ", "it did not reach the disk"}, [&] { save_small(2); });
   lost_folder = 0;
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1"}));
@@ -296,7 +296,7 @@ TEST_F(DamageTest, WithoutADescriptorNoCheckpointIsOverlooked) {
     const NoDescriptors none;
     checkpoint_steps(folder());
   };
-  expect_error_with(ErrorKind::bad_file, {"[checkpoint_steps] ", "this folder cannot be listed", "ulimit -n"}, list);
+  expect_error_with(ErrorKind::invalid_file, {"[checkpoint_steps] ", "this folder cannot be listed", "ulimit -n"}, list);
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
   EXPECT_EQ(checkpoint_steps(folder() / "none"), (std::vector<int64_t>{}));
   EXPECT_EQ(checkpoint_steps(folder() / "1/manifest.json"), (std::vector<int64_t>{}));
@@ -335,7 +335,7 @@ TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
     ::chown((folder() / ".lock").c_str(), 65534, 65534);
     ASSERT_EQ(::seteuid(65534), 0);
   }
-  expect_error_with(ErrorKind::bad_file,
+  expect_error_with(ErrorKind::invalid_file,
                     {"[save] ", ".lock: it cannot be written to (Permission denied)",
                      "Change its permissions, or give another folder."},
                     [&] { Checkpointer checkpoints(folder()); });
@@ -343,21 +343,21 @@ TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
     ASSERT_EQ(::seteuid(0), 0);
   }
   fs::permissions(folder(), fs::perms::owner_all);
-  expect_error_with(ErrorKind::bad_file, {"[save] /proc/no/such", "this folder cannot be made"},
+  expect_error_with(ErrorKind::invalid_file, {"[save] /proc/no/such", "this folder cannot be made"},
                     [] { Checkpointer checkpoints("/proc/no/such"); });
 }
 
 TEST_F(DamageTest, TwoRunsDoNotShareAFolder) {
   save_small(1);
   Checkpointer first(folder());
-  expect_error(ErrorKind::bad_file,
+  expect_error(ErrorKind::invalid_file,
                "[save] " + folder().string() +
                    ": another run saves here. Give each run a folder of its own, or wait for the other to end.",
                [&] { Checkpointer second(folder()); });
   first.save(2, named_state("model", model_));
   first.wait();
   expect_error(
-      ErrorKind::bad_file,
+      ErrorKind::invalid_file,
       "[save] " + (folder() / "2").string() +
           ": a checkpoint of this step is there already. Resume from it, delete it, or save to another folder.",
       [&] { first.save(2, named_state("model", model_)); });
@@ -371,7 +371,7 @@ TEST_F(DamageTest, WhatInterruptedSavesLeftIsRemovedByTheNextRun) {
   fs::create_directory(folder() / "notes.tmp");
   EXPECT_EQ(checkpoint_steps(folder()), std::vector<int64_t>{1});
   for (const char* left : {"2.tmp", "2.tmp/", "3.deleted"})  // whatever is in it
-    expect_error_with(ErrorKind::bad_file, {"[restore] ", left, "no complete checkpoint is here"},
+    expect_error_with(ErrorKind::invalid_file, {"[restore] ", left, "no complete checkpoint is here"},
                       [&] { find_checkpoint(folder() / left); });
   Checkpointer checkpoints(folder());
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1", "notes.tmp"}));
@@ -382,7 +382,7 @@ TEST_F(DamageTest, WhatCouldNotBeReadBackIsNotSaved) {
   const auto nested = [](size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
   checkpoints.save(1, named_state("model", model_), {.extra = {{"x", nested(30)}}});
   for (const size_t levels : {31, 32})
-    expect_error(ErrorKind::bad_file,
+    expect_error(ErrorKind::invalid_file,
                  "[save] extra \"x\": " + std::to_string(levels) +
                      " levels of nesting given, expected at most 30. Save it flatter.",
                  [&] {
@@ -400,7 +400,7 @@ TEST_F(DamageTest, WhatCouldNotBeReadBackIsNotSaved) {
                {named("caf\xe9", model_), {}, "array \"caf"},
                {named("model", other), {}, "model.bias axis \"hidd"}};
   for (const auto& [state, extra, what] : cases)
-    expect_error_with(ErrorKind::bad_argument, {"[save] ", what, "\\xe9", "\": expected a name in UTF-8."},
+    expect_error_with(ErrorKind::invalid_argument, {"[save] ", what, "\\xe9", "\": expected a name in UTF-8."},
                       [&, &state = state, &extra = extra] { checkpoints.save(2, state, extra); });
   EXPECT_EQ(restore(folder(), named_state("model", model_)).extra.at("x"), nested(30));
 }
@@ -417,30 +417,30 @@ TEST_F(DamageTest, AnOldDamagedOneStaysAndStopsNoSave) {
 
 TEST_F(DamageTest, BadArgumentsSaveNothing) {
   Checkpointer checkpoints(folder());
-  expect_error(ErrorKind::bad_argument, "[save] step -1 given, expected a number from 0 on.",
+  expect_error(ErrorKind::invalid_argument, "[save] step -1 given, expected a number from 0 on.",
                [&] { checkpoints.save(-1, named_state("model", model_)); });
-  expect_error(ErrorKind::bad_argument, "[save] metric \"loss\": nan given, expected a finite number.", [&] {
+  expect_error(ErrorKind::invalid_argument, "[save] metric \"loss\": nan given, expected a finite number.", [&] {
     checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"loss", NAN}}});
   });
-  expect_error_with(ErrorKind::bad_file, {"[save] extra \"loader\": line 1, column 1"}, [&] {
+  expect_error_with(ErrorKind::invalid_file, {"[save] extra \"loader\": line 1, column 1"}, [&] {
     checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}});
   });
   expect_error_with(
-      ErrorKind::bad_argument, {"[save] extra \"xxx", "a name of 4097 bytes, expected at most 4096."},
+      ErrorKind::invalid_argument, {"[save] extra \"xxx", "a name of 4097 bytes, expected at most 4096."},
       [&] { checkpoints.save(1, named_state("model", model_), {.extra = {{std::string(4097, 'x'), "1"}}}); });
-  for (const Keep& keep : {Keep{.latest = -1}, Keep{.every = -2}, Keep{.best = -3, .metric = "loss"}})
-    expect_error_with(ErrorKind::bad_argument, {"[save] keep: latest ", "given, expected numbers from 0 on."},
+  for (const RetentionPolicy& keep : {RetentionPolicy{.latest = -1}, RetentionPolicy{.every = -2}, RetentionPolicy{.best = -3, .metric = "loss"}})
+    expect_error_with(ErrorKind::invalid_argument, {"[save] keep: latest ", "given, expected numbers from 0 on."},
                       [&] { Checkpointer(folder_.path("other"), {.keep = keep}); });
-  expect_error(ErrorKind::bad_argument, "[save] keep: the best 2 are to stay, by no metric. Name one in Keep::metric.",
+  expect_error(ErrorKind::invalid_argument, "[save] keep: the best 2 are to stay, by no metric. Name one in RetentionPolicy::metric.",
                [&] { Checkpointer(folder_.path("other"), {.keep = {.best = 2}}); });
-  expect_error(ErrorKind::bad_argument, "[save] most_file_bytes: 0 given, expected a number from 1 on.",
-               [&] { Checkpointer(folder_.path("other"), {.most_file_bytes = 0}); });
-  expect_error(ErrorKind::bad_argument, "[save] most_pending_bytes: -1 given, expected a number from 0 on.",
-               [&] { Checkpointer(folder_.path("other"), {.most_pending_bytes = -1}); });
+  expect_error(ErrorKind::invalid_argument, "[save] max_file_bytes: 0 given, expected a number from 1 on.",
+               [&] { Checkpointer(folder_.path("other"), {.max_file_bytes = 0}); });
+  expect_error(ErrorKind::invalid_argument, "[save] max_pending_bytes: -1 given, expected a number from 0 on.",
+               [&] { Checkpointer(folder_.path("other"), {.max_pending_bytes = -1}); });
   EXPECT_FALSE(fs::exists(folder_.path("other")));
   Leaves twice = named("model", model_);
   twice.push_back(twice[0]);
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[save] model.kernel: two arrays have this path. Give each tree a name of its own.",
                [&] { checkpoints.save(1, twice); });
   EXPECT_EQ(names_in(folder()), std::vector<std::string>{".lock"});

@@ -123,22 +123,22 @@ TEST_F(HuggingFaceTest, Gpt2IsReadWithAndWithoutItsPrefixWhereverTheModelLies) {
     files.write(path("model.safetensors"));
     for (const Strategy& strategy : strategies()) {
       Gpt2 model = Gpt2::init(Key(0));
-      load_hugging_face(path(""), HuggingFaceLayout::gpt2, leaves(model), strategy.layout);
+      load_hugging_face(path(""), HuggingFaceLayout::gpt2, leaves(model), strategy.mesh_rules);
       const std::string attn = prefix + "h.1.attn.c_attn.";
       EXPECT_EQ(element(model.layers[1].attn.k.kernel, 3, 5), files.at(attn + "weight", 3 * 24 + 8 + 5));
       EXPECT_EQ(model.layers[1].attn.v.bias->value.to_host<float>()[2], files.at(attn + "bias", 16 + 2));
       EXPECT_EQ(element(model.layers[0].mlp.down.kernel, 9, 4), files.at(prefix + "h.0.mlp.c_proj.weight", 9 * 8 + 4));
       EXPECT_EQ(element(model.head.kernel, 2, 7), files.at(prefix + "wte.weight", 7 * 8 + 2));
       EXPECT_EQ(model.head.kernel.value.sharding(),
-                filter_shard(Gpt2::init(Key(0)), strategy.layout).head.kernel.value.sharding());
+                filter_shard(Gpt2::init(Key(0)), strategy.mesh_rules).head.kernel.value.sharding());
     }
   }
 }
 
 TEST_F(HuggingFaceTest, WhatIsWrittenIsReadBack) {
-  const Layout layout = strategies()[4].layout;
-  const Gpt2 gpt = filter_shard(Gpt2::init(Key(1)), layout);
-  const Llama llama = filter_shard(Llama::init(Key(1)), layout);
+  const MeshRules mesh_rules = strategies()[4].mesh_rules;
+  const Gpt2 gpt = filter_shard(Gpt2::init(Key(1)), mesh_rules);
+  const Llama llama = filter_shard(Llama::init(Key(1)), mesh_rules);
   save_hugging_face(path("gpt"), HuggingFaceLayout::gpt2, leaves(gpt), 600);
   save_hugging_face(path("llama"), HuggingFaceLayout::llama, leaves(llama));
   Gpt2 gpt_back = Gpt2::init(Key(2));
@@ -171,16 +171,16 @@ TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
   const std::string start = "\"weight_map\": {";
   overwrite(index, text.insert(text.find(start) + start.size(), "\"x\": \"again.safetensors\", "));
   Llama back = Llama::init(Key(2));
-  expect_error_with(ErrorKind::bad_file, {"[load_hugging_face] ", "is in again.safetensors and in " + first},
+  expect_error_with(ErrorKind::invalid_file, {"[load_hugging_face] ", "is in again.safetensors and in " + first},
                     [&] { load_hugging_face(path("two"), HuggingFaceLayout::llama, leaves(back)); });
 }
 
 TEST_F(HuggingFaceTest, APathThatTheSystemDoesNotTakeIsAnError) {
   Llama llama = Llama::init(Key(1));
   const std::string too_long = path(std::string(300, 'x'));
-  expect_error_with(ErrorKind::bad_file, {"[safetensors] ", "xxx"},
+  expect_error_with(ErrorKind::invalid_file, {"[safetensors] ", "xxx"},
                     [&] { load_hugging_face(too_long, HuggingFaceLayout::llama, leaves(llama)); });
-  expect_error_with(ErrorKind::bad_file, {"[save_hugging_face] ", "xxx"},
+  expect_error_with(ErrorKind::invalid_file, {"[save_hugging_face] ", "xxx"},
                     [&] { save_hugging_face(too_long, HuggingFaceLayout::llama, leaves(llama)); });
 }
 
@@ -189,18 +189,18 @@ TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
   Leaves incomplete = leaves(gpt);
   std::erase_if(incomplete, [](const Leaf& leaf) { return leaf.path == "layers.1.attn.v.kernel"; });
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[save_hugging_face] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
       "model has 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
       [&] { save_hugging_face(path("no"), HuggingFaceLayout::gpt2, incomplete); });
   for (const int64_t vocab : {-1, 13})
-    expect_error(ErrorKind::bad_argument,
+    expect_error(ErrorKind::invalid_argument,
                  "[save_hugging_face] embed.tokens: vocab = " + std::to_string(vocab) +
                      " given, expected 0 to 12, the size of its axis.",
                  [&] { save_hugging_face(path("no"), HuggingFaceLayout::gpt2, leaves(gpt), 600, vocab); });
   Llama llama = Llama::init(Key(1));
   llama.layers[0].attn.q.kernel.value = zeros({8});
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[save_hugging_face] layers.0.attn.q.kernel: its shape is (8), model.layers.0.self_attn.q_proj.weight "
                "needs 2 dims. nn/checkpoint/hugging_face.h lists the fields.",
                [&] { save_hugging_face(path("no"), HuggingFaceLayout::llama, leaves(llama)); });
@@ -213,7 +213,7 @@ TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
     files.write(path("model.safetensors"));
     Gpt2 model = Gpt2::init(Key(0));
     const Array tokens = model.embed.tokens.value;
-    expect_error_with(ErrorKind::bad_file, words,
+    expect_error_with(ErrorKind::invalid_file, words,
                       [&] { load_hugging_face(path(""), HuggingFaceLayout::gpt2, leaves(model)); });
     EXPECT_TRUE(model.embed.tokens.value.is_same(tokens));
     files = gpt2_files("");
@@ -228,7 +228,7 @@ TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
   refuse({"c_attn.weight has the shape (8, 23) there"});
 
   Gpt2 gpt = Gpt2::init(Key(0));
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[hugging_face] embed.positions: this path is not in the map of llama. nn/checkpoint/hugging_face.h "
                "lists the fields.",
                [&] { hugging_face_names(HuggingFaceLayout::llama, leaves(gpt)); });

@@ -25,7 +25,7 @@ class ProcessesTest : public ::testing::Test {
 
   // The first writes at once, the others leave it to the background.
   CheckpointOptions options(const Processes& mine) const {
-    return {.most_pending_bytes = mine.index == 0 ? 0 : 1 << 30, .processes = mine};
+    return {.max_pending_bytes = mine.index == 0 ? 0 : 1 << 30, .processes = mine};
   }
 
   // What save, or the wait after it, says; "" where both went well.
@@ -47,7 +47,7 @@ class ProcessesTest : public ::testing::Test {
           << what << ", process " << at << " failed, process " << i << " says: " << errors[i];
   }
 
-  Saved model_ = filter_shard(Saved::init(Key(3)), strategies()[0].layout);
+  Saved model_ = filter_shard(Saved::init(Key(3)), strategies()[0].mesh_rules);
   ScratchFolder folder_;
 };
 
@@ -139,9 +139,9 @@ TEST_F(ProcessesTest, ProcessesThatCannotBeAreRefused) {
     return [=, this] { Checkpointer(folder(), {.processes = {.index = index, .count = count}}); };
   };
   const std::string expected = ": expected an index from 0 on below the count, and all_ok where there are several.";
-  expect_error(ErrorKind::bad_argument, "[save] process 0 of 2 without all_ok" + expected, with(0, 2));
-  expect_error(ErrorKind::bad_argument, "[save] process 1 of 1 without all_ok" + expected, with(1, 1));
-  expect_error(ErrorKind::bad_argument, "[save] process -1 of 2 without all_ok" + expected, with(-1, 2));
+  expect_error(ErrorKind::invalid_argument, "[save] process 0 of 2 without all_ok" + expected, with(0, 2));
+  expect_error(ErrorKind::invalid_argument, "[save] process 1 of 1 without all_ok" + expected, with(1, 1));
+  expect_error(ErrorKind::invalid_argument, "[save] process -1 of 2 without all_ok" + expected, with(-1, 2));
 }
 
 }  // namespace

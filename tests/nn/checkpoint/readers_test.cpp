@@ -40,7 +40,7 @@ TEST_P(Readers, ReadEveryParameter) {
   const ScratchFolder folder;
   Saved model = Saved::init(Key(1));
   {
-    Checkpointer checkpoints(folder.path(), {.most_file_bytes = 100'000});  // several files
+    Checkpointer checkpoints(folder.path(), {.max_file_bytes = 100'000});  // several files
     checkpoints.save(3, named_state("model", model));
   }
   constexpr int not_found = 127, has_no_reader = 77;

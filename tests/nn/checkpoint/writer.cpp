@@ -87,12 +87,12 @@ void save_all(const std::filesystem::path& folder, const nn::Processes& processe
       {"2x4", {{"data", 2}, {"model", 4}}, {"embed", "data"}, {"hidden", "model"}},
   };
   for (const auto& [name, mesh, embed, hidden] : placements) {
-    const Layout layout(make_mesh(mesh),
+    const MeshRules mesh_rules(make_mesh(mesh),
                         {{"batch", "data"}, embed, hidden, {"vocab", hidden.mesh_axes}, {"norm", replicated}},
                         {.missing_axes = MissingAxes::ok});
-    Model model = nn::filter_shard(Model::init(Key(1)), layout),
-          moments = nn::filter_shard(Model::init(Key(2)), layout);
-    nn::Checkpointer checkpoints(folder / name, {.most_file_bytes = 2 << 20, .processes = processes});
+    Model model = nn::filter_shard(Model::init(Key(1)), mesh_rules),
+          moments = nn::filter_shard(Model::init(Key(2)), mesh_rules);
+    nn::Checkpointer checkpoints(folder / name, {.max_file_bytes = 2 << 20, .processes = processes});
     checkpoints.save(12, nn::named_state("model", model, "optimizer", moments),
                      {.extra = {{"loader", R"({"next": 3})"}}});
     checkpoints.wait();

@@ -68,7 +68,7 @@ TEST(LayerErrors, InputsOfAnotherShape) {
 }
 
 TEST(LayerErrors, OptionsThatDoNotFit) {
-  constexpr auto kind = ErrorKind::bad_argument;
+  constexpr auto kind = ErrorKind::invalid_argument;
   expect_errors({
       {kind, "[GroupNorm] axis \"embed\" = 8 is not divisible by 3 groups. Change one of them.",
        CALL(GroupNorm::init(embed, 3))},
@@ -137,7 +137,7 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
 
 // What a call would refuse is refused where the layer is made.
 TEST(LayerErrors, OptionsThatNoCallTakes) {
-  constexpr auto kind = ErrorKind::bad_argument;
+  constexpr auto kind = ErrorKind::invalid_argument;
   const Axis in{"in", 3}, out{"out", 4};
   expect_errors({
       {kind, "[Conv] padding \"SAMEE\" given, expected SAME, SAME_LOWER, VALID or pairs.",
@@ -174,7 +174,7 @@ TEST(LayerErrors, NothingToPoolOrConvolve) {
 TEST(LayerErrors, ConvWithoutItsKernel) {
   Conv conv = Conv::init(Key(0), {"in", 3}, {"out", 4}, {3});
   conv.kernel.value = Array();
-  expect_error(ErrorKind::absent,
+  expect_error(ErrorKind::missing_array,
                "[Conv] its parameter (none, in, out) is absent: it was never set, was moved away, or a filter took it "
                "out of its tree. Set it, or combine the tree.",
                CALL(conv(ones({1, 5, 3}))));
@@ -213,7 +213,7 @@ TEST(LayerErrors, NormsOfIntegers) {
 // An empty batch has no statistics; with the running ones it is as any other.
 TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   BatchNorm norm = BatchNorm::init(embed);
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[BatchNorm] given float32[0,8], expected one row or more to take statistics of. Leave the empty batch "
                "out, or set inference = true.",
                CALL(norm(zeros({0, 8}))));
@@ -232,12 +232,12 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
     return [&layer, prefix, library] { load_weights(layer, testing::stored_layers(), prefix, library); };
   };
   expect_errors({
-      {ErrorKind::bad_file,
+      {ErrorKind::invalid_file,
        "[load_weights] layers.safetensors: kernel: weight gives float32[5,7], expected float32[5,6]; bias: bias gives "
        "float32[7], expected float32[6]" +
            advice,
        load("equinox.linear.weights", Library::equinox)},
-      {ErrorKind::bad_file,
+      {ErrorKind::invalid_file,
        "[load_weights] layers.safetensors: bias: bias gives float32[7], expected float32[6]; missing: "
        "flax.linear.weights.weight; in no row of the map: flax.linear.weights.kernel" +
            advice,
@@ -245,10 +245,10 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   });
   EXPECT_TRUE(layer.kernel.value.is_same(kernel));
   Linear unbiased = Linear::init(Key(0), {"in", 5}, {"out", 7}, {.bias = false});
-  expect_error(ErrorKind::bad_file,
+  expect_error(ErrorKind::invalid_file,
                "[load_weights] layers.safetensors: in no row of the map: equinox.linear.weights.bias" + advice,
                CALL(load_weights(unbiased, testing::stored_layers(), "equinox.linear.weights", Library::equinox)));
-  expect_error(ErrorKind::bad_argument, "[load_weights] DeepMlp is in Equinox only. Give a WeightMap of your own.",
+  expect_error(ErrorKind::invalid_argument, "[load_weights] DeepMlp is in Equinox only. Give a WeightMap of your own.",
                CALL(weight_map(DeepMlp{}, Library::flax)));
 }
 

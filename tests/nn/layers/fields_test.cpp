@@ -31,7 +31,7 @@ std::function<void()> call_with(Layer layer, Set set, const Array& input = x) {
 }
 
 TEST(LayerFields, OfNormsAreCheckedByTheCall) {
-  constexpr auto kind = ErrorKind::bad_argument;
+  constexpr auto kind = ErrorKind::invalid_argument;
   for (int64_t groups : {0, 5, -2})
     expect_error(kind, "[GroupNorm] groups = " + std::to_string(groups) + ", expected a divisor of the 6 features.",
                  call_with(GroupNorm::init(embed, 2), [=](auto& norm) { norm.groups = groups; }));
@@ -57,7 +57,7 @@ TEST(LayerFields, OfNormsAreCheckedByTheCall) {
 }
 
 TEST(LayerFields, OfConvAndMoeAreCheckedByTheCall) {
-  constexpr auto kind = ErrorKind::bad_argument;
+  constexpr auto kind = ErrorKind::invalid_argument;
   const auto conv = ConvTranspose::init(Key(0), embed, hidden, {3});
   const auto moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 2});
   expect_errors({
@@ -80,7 +80,7 @@ TEST(LayerFields, OfConvAndMoeAreCheckedByTheCall) {
 }
 
 TEST(LayerFields, NumbersOfHeadsAreCheckedByTheCall) {
-  constexpr auto kind = ErrorKind::bad_argument;
+  constexpr auto kind = ErrorKind::invalid_argument;
   const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2);
   for (int64_t n : {0, 5, -2}) {
     const std::string rest = " = " + std::to_string(n) + ", expected a divisor of the 6 features.";
@@ -106,7 +106,7 @@ TEST(LayerFields, WhatAttentionTakesBesideItsInput) {
       {kind, "[MultiheadAttention] bias float32[2,2,3,3]" + expected, CALL(layer(text, {.bias = ones({2, 2, 3, 3})}))},
       {kind, "[MultiheadAttention] given a batch of 1 and a context of 2, expected as many.",
        CALL(cross(text, {.context = ones({2, 4, 5})}))},
-      {ErrorKind::bad_argument,
+      {ErrorKind::invalid_argument,
        "[MultiheadAttention] no context given to a layer whose keys and values read one of (batch, keys, c) with 5 "
        "features, expected attention(x, {.context = encoded}).",
        CALL(cross(text))},
@@ -117,7 +117,7 @@ TEST(LayerFields, WhatAttentionTakesBesideItsInput) {
 
 TEST(LayerFields, DecodeAsksForACausalLayer) {
   KeyValueCache cache;
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[MultiheadAttention.decode] the layer is not causal, so that what it says of a position changes with "
                "those that follow. Make it with {.causal = true}.",
                CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false}).decode(text, cache)));
@@ -174,19 +174,19 @@ TEST(LayerFields, AxesAndInitializers) {
       {kind, gave("GRUCell] bias_init", "6"), CALL(GRUCell::init(Key(0), embed, hidden, {.bias_init = other}))},
       {kind, gave("MoeMlp] down_init", "2, 6, 6"),
        CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 2}, {.down_init = other}))},
-      {ErrorKind::bad_argument, "[Linear] kernel_init is empty, expected an initializer of nn::init.",
+      {ErrorKind::invalid_argument, "[Linear] kernel_init is empty, expected an initializer of nn::init.",
        CALL(Linear::init(Key(0), embed, hidden, {.kernel_init = Initializer()}))},
-      {ErrorKind::bad_argument, "[Linear] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
+      {ErrorKind::invalid_argument, "[Linear] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
        CALL(Linear::init(Key(0), {"in", -3}, hidden))},
-      {ErrorKind::bad_argument, "[Linear] axis \"in\" = -1, expected 0 or more. Give its size: Axis{\"in\", 512}.",
+      {ErrorKind::invalid_argument, "[Linear] axis \"in\" = -1, expected 0 or more. Give its size: Axis{\"in\", 512}.",
        CALL(Linear::init(Key(0), Axis{"in"}, hidden))},
-      {ErrorKind::bad_argument, "[RMSNorm] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
+      {ErrorKind::invalid_argument, "[RMSNorm] axis \"in\" = -3, expected 0 or more. Give its size: Axis{\"in\", 512}.",
        CALL(RMSNorm::init({"in", -3}))},
   });
 }
 
 TEST(LayerFields, AbsentArrays) {
-  constexpr auto kind = ErrorKind::absent;
+  constexpr auto kind = ErrorKind::missing_array;
   const std::string rest =
       " is absent, expected an array. Make the layer with init, or combine the tree that a filter took it out of.";
   expect_errors({

@@ -125,7 +125,7 @@ void expect_everywhere(const Applied<Layer>& start, const Outcome<Layer>& expect
     for (size_t i = 0; i < tables.size(); i += step) {
       if (failures > 2) return;
       const Rules& rules = tables[i];
-      const Outcome<Layer> got = compute(filter_shard(start, Layout(mesh, rules)), call);
+      const Outcome<Layer> got = compute(filter_shard(start, MeshRules(mesh, rules)), call);
       const std::string wrong = differences(got, expected, places.tolerance);
       if (wrong.empty()) continue;
       ++failures;

@@ -28,8 +28,8 @@ void expect_values(const Array& got, const at::Tensor& expected, const std::stri
   expect_near(got, from_tensor(expected), tolerance, what);
 }
 
-Array batch_of(const Shape& shape, const Axes& axes, const Layout& layout) {
-  return device_put(normal(Key(5), shape), axes, layout);
+Array batch_of(const Shape& shape, const Axes& axes, const MeshRules& mesh_rules) {
+  return device_put(normal(Key(5), shape), axes, mesh_rules);
 }
 
 const Axis embed{"embed", 8}, hidden{"hidden", 16}, heads{"heads", 8}, vocab{"vocab", 12}, norm{"norm", 8};
@@ -143,11 +143,11 @@ TEST(MultiheadAttention, causal_positions_do_not_see_later_ones) {
 }
 
 TEST(MultiheadAttention, heads_must_divide) {
-  testing::expect_error(ErrorKind::bad_argument,
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[MultiheadAttention] axis \"heads\" = 8 is not divisible by 3 heads. Change one of them.",
                         [] { MultiheadAttention::init(Key(0), embed, heads, 3); });
   for (const int64_t size : {-4, 0, 3, 6})
-    testing::expect_error(ErrorKind::bad_argument,
+    testing::expect_error(ErrorKind::invalid_argument,
                           "[MultiheadAttention] axis \"kv_heads\" = " + std::to_string(size) +
                               " for 4 heads of 2, expected 2 times a divisor of 4.",
                           [=] {
@@ -159,8 +159,8 @@ TEST(MultiheadAttention, zero_rows_and_zero_positions) {
   const auto layer = MultiheadAttention::init(Key(0), embed, heads, 4, {.rope = RotaryEmbedding{.base = 100}});
   for (const Shape& shape : {Shape{0, 4, 8}, Shape{4, 0, 8}}) {
     EXPECT_EQ(layer(ones(shape)).shape(), shape);
-    for (const auto& [name, layout] : strategies())
-      EXPECT_EQ(filter_shard(layer, layout)(batch_of(shape, stream, layout)).shape(), shape) << name;
+    for (const auto& [name, mesh_rules] : strategies())
+      EXPECT_EQ(filter_shard(layer, mesh_rules)(batch_of(shape, stream, mesh_rules)).shape(), shape) << name;
   }
 }
 
@@ -176,7 +176,7 @@ TEST(MultiheadAttention, a_rope_is_checked_at_init) {
   const std::vector<std::pair<double, std::string>> refused{{0.0, "0"}, {-1.0, "-1"}, {NAN, "nan"}, {INFINITY, "inf"}};
   for (const auto& [base, name] : refused)
     testing::expect_error(
-        ErrorKind::bad_argument, "[rotary_embedding] base " + name + ", expected a finite one above 0.",
+        ErrorKind::invalid_argument, "[rotary_embedding] base " + name + ", expected a finite one above 0.",
         [b = base] { MultiheadAttention::init(Key(0), embed, heads, 2, {.rope = RotaryEmbedding{.base = b}}); });
 }
 
@@ -194,9 +194,9 @@ TEST(MultiheadAttention, a_window_and_a_softcap_are_checked_at_init) {
   const auto made = [](const AttentionOptions& options) {
     return [=] { MultiheadAttention::init(Key(0), embed, heads, 2, options); };
   };
-  testing::expect_error(ErrorKind::bad_argument,
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[MultiheadAttention] window -1, expected 1 or more, or 0 for all keys.", made({.window = -1}));
-  testing::expect_error(ErrorKind::bad_argument,
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[MultiheadAttention] softcap -2, expected a finite one above 0, or 0 for none.",
                         made({.softcap = -2}));
 }
@@ -244,14 +244,14 @@ TEST(KeyValueCache, whose_rows_are_exchanged_goes_on_with_those) {
 }
 
 TEST(KeyValueCache, is_written_where_it_lies) {
-  for (const auto& [name, layout] : strategies()) {
-    const MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), embed, heads, 2), layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    const MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), embed, heads, 2), mesh_rules);
     KeyValueCache cache;
-    layer.decode(batch_of({8, 3, 8}, {"batch", none, none}, layout), cache);
+    layer.decode(batch_of({8, 3, 8}, {"batch", none, none}, mesh_rules), cache);
     const void* first = cache.keys.impl()->local[0].const_data_ptr();
     int64_t moves = 0;
     for (int i = 0; i < 90; ++i) {
-      layer.decode(batch_of({8, 1, 8}, {"batch", none, none}, layout), cache);
+      layer.decode(batch_of({8, 1, 8}, {"batch", none, none}, mesh_rules), cache);
       const void* now = cache.keys.impl()->local[0].const_data_ptr();
       moves += now != first, first = now;
     }

@@ -72,10 +72,10 @@ TEST(HeadLoss, IsThatOfTheLogitsUnderEveryStrategy) {
   for (const bool tied : {false, true}) {
     const Decoder whole = cast(Decoder::init(tied), float64);
     const std::pair<Array, Decoder> expected = nn::value_and_grad(plain)(whole, make_batch());
-    for (const auto& [name, layout] : strategies()) {
+    for (const auto& [name, mesh_rules] : strategies()) {
       SCOPED_TRACE(name + (tied ? ", tied" : ""));
-      const Decoder model = filter_shard(whole, layout);
-      const Batch batch = filter_shard(make_batch(), layout);
+      const Decoder model = filter_shard(whole, mesh_rules);
+      const Batch batch = filter_shard(make_batch(), mesh_rules);
       expect_plain(nn::value_and_grad(chunked)(model, batch), expected, 1e-12);
       expect_plain(nn::value_and_grad(again)(model, batch), expected, 1e-12);
       expect_plain(nn::accumulate_gradients(chunked, 2)(model, batch), expected, 1e-12);
@@ -87,10 +87,10 @@ TEST(HeadLoss, OfALowRankChangeIsThatOfTheLogits) {
   const Decoder whole = cast(Decoder::init(false, true), float64);
   const std::pair<Array, Decoder> expected = nn::value_and_grad(plain)(whole, make_batch());
   EXPECT_GT(difference(expected.second.head->lora->a.value, zeros({8, 3}, float64)), 0.01);
-  for (const auto& [name, layout] : strategies()) {
+  for (const auto& [name, mesh_rules] : strategies()) {
     SCOPED_TRACE(name);
-    const Decoder model = filter_shard(whole, layout);
-    expect_plain(nn::value_and_grad(chunked)(model, filter_shard(make_batch(), layout)), expected, 1e-12);
+    const Decoder model = filter_shard(whole, mesh_rules);
+    expect_plain(nn::value_and_grad(chunked)(model, filter_shard(make_batch(), mesh_rules)), expected, 1e-12);
   }
 }
 
@@ -121,7 +121,7 @@ TEST(HeadLoss, Errors) {
   const Axis embed{"embed", 8}, vocab{"vocab", 16};
   const Linear biased = Linear::init(Key(0), embed, vocab), head = Linear::init(Key(0), embed, vocab, {.bias = false});
   const Array x = ones({3, 8}), labels = array<int32_t>({0, 1, 2});
-  testing::expect_error(ErrorKind::bad_argument,
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[linear_cross_entropy] the head has a bias, expected a kernel alone. Make it with {.bias = "
                         "false}, or write cross_entropy(head(x), labels).",
                         [&] { linear_cross_entropy(biased, x, labels); });

@@ -53,27 +53,27 @@ TEST(Recipes, init_allocates_nothing) {
 
 TEST(Recipes, the_table_before_placing_allocates_nothing) {
   const Allocations seen;
-  const Layout layout = testing::strategies()[3].layout;
-  EXPECT_GT(placement_table(Model::init(Key(0)), layout).bytes_per_device(), 0);
+  const MeshRules mesh_rules = testing::strategies()[3].mesh_rules;
+  EXPECT_GT(placement_table(Model::init(Key(0)), mesh_rules).bytes_per_device(), 0);
   EXPECT_EQ(seen.sizes(), std::vector<int64_t>());
 }
 
 TEST(Recipes, placing_allocates_no_more_than_a_shard) {
-  for (const auto& [name, layout] : testing::strategies()) {
-    const PlacementTable table = placement_table(Model::init(Key(0)), layout);
+  for (const auto& [name, mesh_rules] : testing::strategies()) {
+    const PlacementTable table = placement_table(Model::init(Key(0)), mesh_rules);
     int64_t largest_shard = 0;
     for (const PlacementRow& row : table.rows()) largest_shard = std::max(largest_shard, row.bytes_per_device);
     const Allocations seen;
-    (void)filter_shard(Model::init(Key(0)), layout);
+    (void)filter_shard(Model::init(Key(0)), mesh_rules);
     EXPECT_LE(seen.largest(), largest_shard) << name;
   }
 }
 
 TEST(Recipes, one_seed_gives_the_same_parameters_everywhere) {
-  const Model expected = filter_shard(Model::init(Key(7)), testing::strategies()[0].layout);
+  const Model expected = filter_shard(Model::init(Key(7)), testing::strategies()[0].mesh_rules);
   const Leaves reference = leaves(expected);
-  for (const auto& [name, layout] : testing::strategies()) {
-    const Model model = filter_shard(Model::init(Key(7)), layout);
+  for (const auto& [name, mesh_rules] : testing::strategies()) {
+    const Model model = filter_shard(Model::init(Key(7)), mesh_rules);
     const Leaves all = leaves(model);
     for (size_t i = 0; i < all.size(); ++i)
       EXPECT_EQ(all[i].value->to_host<float>(), reference[i].value->to_host<float>()) << name << ' ' << all[i].path;
@@ -81,7 +81,7 @@ TEST(Recipes, one_seed_gives_the_same_parameters_everywhere) {
 }
 
 TEST(Recipes, a_parameter_that_was_never_placed_has_the_same_values) {
-  const Model model = Model::init(Key(7)), placed = filter_shard(model, testing::strategies()[5].layout);
+  const Model model = Model::init(Key(7)), placed = filter_shard(model, testing::strategies()[5].mesh_rules);
   testing::expect_trees_near(model, placed, 0, "unplaced");
 }
 

@@ -47,11 +47,11 @@ TEST(BatchNorm, RunningStatisticsMoveAndThenServe) {
 }
 
 TEST(BatchNorm, StatisticsOfAShardedBatchAreTwoSums) {
-  const Layout layout(make_mesh({{"data", 4}}), {{"batch", "data"}, {"embed", replicated}});
-  BatchNorm norm = filter_shard(BatchNorm::init(embed), layout), alone = BatchNorm::init(embed);
+  const MeshRules mesh_rules(make_mesh({{"data", 4}}), {{"batch", "data"}, {"embed", replicated}});
+  BatchNorm norm = filter_shard(BatchNorm::init(embed), mesh_rules), alone = BatchNorm::init(embed);
   const Array x = normal(Key(1), {8, 8});
   CommLedger ledger;
-  const Array y = norm(device_put(x, {"batch", "embed"}, layout));
+  const Array y = norm(device_put(x, {"batch", "embed"}, mesh_rules));
   EXPECT_EQ(kinds_of(ledger), (std::vector<std::string>{"all_reduce", "all_reduce"}));
   expect_near(y, alone(x), 1e-6, "value");
   expect_near(norm.variance, alone.variance, 1e-6, "running variance");
@@ -186,16 +186,16 @@ TEST(MultiheadAttention, AMaskHidesKeys) {
 }
 
 // Experts and batch over one axis.
-Layout experts_with_batch() {
+MeshRules experts_with_batch() {
   return {make_mesh({{"data", 4}}),
           {{"batch", "data"}, {"experts", "data"}, {"seq", replicated}, {"embed", replicated}, {"hidden", replicated}}};
 }
 
 // The tokens go to their experts and back, forward and backward.
 TEST(MoeMlp, TokensTravelByAllToAll) {
-  const Layout layout = experts_with_batch();
-  const MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 8}), layout);
-  const Array x = device_put(normal(Key(1), {4, 8, 8}), {"batch", "seq", "embed"}, layout);
+  const MeshRules mesh_rules = experts_with_batch();
+  const MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 8}), mesh_rules);
+  const Array x = device_put(normal(Key(1), {4, 8, 8}), {"batch", "seq", "embed"}, mesh_rules);
   CommLedger ledger;
   moe(x);
   int64_t sent = 0, rest = 0;
@@ -284,13 +284,13 @@ TEST(MoeMlp, OfSigmoidScoresIsALoopOverExperts) {
 }
 
 TEST(MoeMlp, RebalancingEvensTheLoad) {
-  const Layout layout{
+  const MeshRules mesh_rules{
       make_mesh({{"data", 2}, {"expert", 2}}),
       {{"batch", "data"}, {"experts", "expert"}, {"embed", replicated}, {"hidden", replicated}, {"seq", replicated}}};
   MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
                                          {.capacity_factor = {}, .score = RouterScore::sigmoid, .balance_bias = true}),
-                            layout);
-  const Array x = device_put(normal(Key(1), {8, 32, embed.size}) + 1, NamedSharding(layout.mesh(), P{"data"}));
+                            mesh_rules);
+  const Array x = device_put(normal(Key(1), {8, 32, embed.size}) + 1, NamedSharding(mesh_rules.mesh(), P{"data"}));
   const auto spread = [&] {
     const std::vector<float> choices = gather(moe(x).choices).to_host<float>();
     return *std::max_element(choices.begin(), choices.end()) - *std::min_element(choices.begin(), choices.end());
@@ -343,17 +343,17 @@ TEST(Lora, AFilterLeavesTheRestOut) {
 }
 
 TEST(Lora, LiesAlongThePlacedKernel) {
-  const Layout layout(make_mesh({{"model", 2}}), {{"embed", replicated}, {"hidden", "model"}});
-  const Linear changed = with_lora(Key(1), filter_shard(Linear::init(Key(0), embed, hidden), layout), {.rank = 2});
+  const MeshRules mesh_rules(make_mesh({{"model", 2}}), {{"embed", replicated}, {"hidden", "model"}});
+  const Linear changed = with_lora(Key(1), filter_shard(Linear::init(Key(0), embed, hidden), mesh_rules), {.rank = 2});
   EXPECT_EQ(changed.lora->a.value.type_string(), "float32[8,2]");
   EXPECT_EQ(changed.lora->b.value.type_string(), "float32[2,16@model]");
   EXPECT_EQ(changed.lora->b.value.path(), "kernel.lora.b");
 }
 
 TEST(LoadWeights, APlacedLayerStaysPlaced) {
-  const Layout layout(make_mesh({{"model", 2}}), {{"embed", replicated}, {"heads", "model"}});
+  const MeshRules mesh_rules(make_mesh({{"model", 2}}), {{"embed", replicated}, {"heads", "model"}});
   const SafetensorsFile& file = testing::stored_layers();
-  MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), {"embed", 6}, {"heads", 6}, 2), layout);
+  MultiheadAttention layer = filter_shard(MultiheadAttention::init(Key(0), {"embed", 6}, {"heads", 6}, 2), mesh_rules);
   load_weights(layer, file, "pytorch.attention.weights", Library::pytorch);
   EXPECT_EQ(layer.q.kernel.value.type_string(), "float32[6,6@model]");
   const Array x = file.array("pytorch.attention.x");

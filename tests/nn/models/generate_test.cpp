@@ -45,7 +45,7 @@ TEST(Generate, RowsTogetherAreThoseOfEachAlone) {
 TEST(Generate, IsTheSameOnEveryMesh) {
   const Mesh mesh = make_mesh({{"fsdp", 2}, {"model", 2}});
   for (const CausalLm& model : models()) {
-    const CausalLm there = filter_shard(model, Layout{mesh, decoder_rules(mesh)});
+    const CausalLm there = filter_shard(model, MeshRules{mesh, decoder_rules(mesh)});
     EXPECT_EQ(generate(there, Key(7), prompts, {.max_tokens = 8}), generate(model, Key(7), prompts, {.max_tokens = 8}));
   }
 }
@@ -103,26 +103,26 @@ TEST(Generate, Errors) {
   const CausalLm model = models()[0];
   const std::vector<float> logits{1, 2};
   testing::expect_errors(
-      {{ErrorKind::bad_argument, "[generate] no prompts, expected one or more.", [&] { generate(model, Key(0), {}); }},
-       {ErrorKind::bad_argument, "[generate] prompt 1 is empty, expected a token or more to go on from.",
+      {{ErrorKind::invalid_argument, "[generate] no prompts, expected one or more.", [&] { generate(model, Key(0), {}); }},
+       {ErrorKind::invalid_argument, "[generate] prompt 1 is empty, expected a token or more to go on from.",
         [&] {
           generate(model, Key(0), {{1}, {}});
         }},
-       {ErrorKind::bad_argument, "[generate] max_tokens = -1, expected 0 or more.",
+       {ErrorKind::invalid_argument, "[generate] max_tokens = -1, expected 0 or more.",
         [&] { generate(model, Key(0), {{1}}, {.max_tokens = -1}); }},
-       {ErrorKind::bad_argument, "[sample_token] top_p = 0, expected a number above 0 and up to 1.",
+       {ErrorKind::invalid_argument, "[sample_token] top_p = 0, expected a number above 0 and up to 1.",
         [&] { sample_token(Key(0), logits, {.top_p = 0}); }},
-       {ErrorKind::bad_argument, "[sample_token] top_k = -2, expected 1 or more, or 0 for all.",
+       {ErrorKind::invalid_argument, "[sample_token] top_k = -2, expected 1 or more, or 0 for all.",
         [&] { sample_token(Key(0), logits, {.top_k = -2}); }},
-       {ErrorKind::bad_argument,
+       {ErrorKind::invalid_argument,
         "[generate] max_tokens = 40 after a prompt of 5, expected 36 at most, for which the model has positions.",
         [&] { generate(models()[2], Key(0), prompts, {.max_tokens = 40}); }},
-       {ErrorKind::bad_argument,
+       {ErrorKind::invalid_argument,
         "[sample_token] logits that are not numbers, expected finite ones. Did the model diverge?",
         [&] {
           sample_token(Key(0), std::vector<float>{1, NAN});
         }},
-       {ErrorKind::bad_argument, "[sample_token] temperature = -1, expected a number from 0 on.",
+       {ErrorKind::invalid_argument, "[sample_token] temperature = -1, expected a number from 0 on.",
         [&] { sample_token(Key(0), logits, {.temperature = -1}); }}});
 }
 

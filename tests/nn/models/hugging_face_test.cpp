@@ -32,21 +32,21 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
   const auto writing = [](DecoderConfig config) { return [=] { config_to_hugging_face(config, float32); }; };
   const std::string begin = "[save_hugging_face] ", end = " cannot say what it is here.";
   using enum DecoderFamily;
-  testing::expect_errors({{ErrorKind::bad_argument, begin + "attention_scale: the config of transformers' llama" + end,
+  testing::expect_errors({{ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' llama" + end,
                            writing({.attention_scale = 0.3})},
-                          {ErrorKind::bad_argument, begin + "attention_scale: the config of transformers' gemma2" + end,
+                          {ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' gemma2" + end,
                            writing({.family = gemma2, .attention_scale = 0.3})},
-                          {ErrorKind::bad_argument, begin + "activation: the config of transformers' llama" + end,
+                          {ErrorKind::invalid_argument, begin + "activation: the config of transformers' llama" + end,
                            writing({.activation = {Activation::elu}})},
-                          {ErrorKind::bad_argument, begin + "output_bias: the config of transformers' llama" + end,
+                          {ErrorKind::invalid_argument, begin + "output_bias: the config of transformers' llama" + end,
                            writing({.attention_bias = true})},
-                          {ErrorKind::bad_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
+                          {ErrorKind::invalid_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
                            writing({.family = qwen2})},
-                          {ErrorKind::bad_argument, begin + "rope.dims: the config of transformers' llama" + end,
+                          {ErrorKind::invalid_argument, begin + "rope.dims: the config of transformers' llama" + end,
                            writing({.rope = {.dims = 4}})},
-                          {ErrorKind::bad_argument, begin + "rope.scaling: the config of transformers' llama" + end,
+                          {ErrorKind::invalid_argument, begin + "rope.scaling: the config of transformers' llama" + end,
                            writing({.rope = {.scaling = {.kind = RotaryScaling::dynamic, .original_positions = 8}}})},
-                          {ErrorKind::bad_argument, begin + "windows: the config of transformers' mistral" + end,
+                          {ErrorKind::invalid_argument, begin + "windows: the config of transformers' mistral" + end,
                            writing({.family = mistral, .windows = {0, 4}})}});
 }
 
@@ -59,17 +59,17 @@ TEST(HuggingFaceConfig, OfSizesThatNoModelHasIsRefusedBeforeAnythingIsMadeOfThem
     return [text = text.replace(begin, end - begin, size)] { config_from_hugging_face(text, "config.json"); };
   };
   testing::expect_errors(
-      {{ErrorKind::bad_file, at + "num_hidden_layers: 1000000000000 given, expected a whole number from 1 to 10000.",
+      {{ErrorKind::invalid_file, at + "num_hidden_layers: 1000000000000 given, expected a whole number from 1 to 10000.",
         refused("mistral", "num_hidden_layers", "1000000000000")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file,
         at + "hidden_size: 9223372036854775807 given, expected a whole number from 1 to 2147483648.",
         refused("llama", "hidden_size", "9223372036854775807")},
-       {ErrorKind::bad_file, at + "head_dim: -4 given, expected a whole number from 1 to 2147483648.",
+       {ErrorKind::invalid_file, at + "head_dim: -4 given, expected a whole number from 1 to 2147483648.",
         refused("llama", "head_dim", "-4")},
-       {ErrorKind::bad_file, at + "max_position_embeddings: 0 given, expected a whole number from 1 to 2147483648.",
+       {ErrorKind::invalid_file, at + "max_position_embeddings: 0 given, expected a whole number from 1 to 2147483648.",
         refused("llama", "max_position_embeddings", "0")}});
   testing::expect_error_with(
-      ErrorKind::bad_file, {"rope.scaling.original_positions = 1e+300, expected 0 to 2147483648."}, [] {
+      ErrorKind::invalid_file, {"rope.scaling.original_positions = 1e+300, expected 0 to 2147483648."}, [] {
         config_of(R"("model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 1,
                      "high_freq_factor": 4, "original_max_position_embeddings": 1e300})");
       });
@@ -158,65 +158,65 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
   const std::string at = "[from_hugging_face] config.json.";
   testing::expect_errors(
-      {{ErrorKind::bad_file,
+      {{ErrorKind::invalid_file,
         at + "model_type: \"bert\" is not supported, expected one of gemma2, gpt2, llama, mistral, mixtral, qwen2, "
              "qwen3.",
         refused(R"("model_type": "bert")")},
-       {ErrorKind::bad_file, "[from_hugging_face] config.json: has no \"model_type\".", refused(R"("a": 1)")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file, "[from_hugging_face] config.json: has no \"model_type\".", refused(R"("a": 1)")},
+       {ErrorKind::invalid_file,
         at + "rope_parameters: rope_type \"proportional\" is not supported, expected default, linear, llama3, yarn, "
              "dynamic or longrope.",
         refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "proportional"})")},
-       {ErrorKind::bad_file, at + "rope_parameters.short_factor: 1 of them, expected 2, half of the head's size.",
+       {ErrorKind::invalid_file, at + "rope_parameters.short_factor: 1 of them, expected 2, half of the head's size.",
         refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "longrope", "short_factor": [1],
                    "long_factor": [1, 2]})")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file,
         at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
              "silu, swish, tanh.",
         refused(R"("model_type": "llama", "hidden_act": "mish")")},
-       {ErrorKind::bad_file, at + "rope_scaling: given beside rope_parameters, expected one of the two.",
+       {ErrorKind::invalid_file, at + "rope_scaling: given beside rope_parameters, expected one of the two.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
                    "rope_parameters": {"rope_type": "default"})")},
-       {ErrorKind::bad_file, "[from_hugging_face] config.json: [DecoderConfig] activation: mixtral has no such option.",
+       {ErrorKind::invalid_file, "[from_hugging_face] config.json: [DecoderConfig] activation: mixtral has no such option.",
         refused(R"("model_type": "mixtral", "hidden_act": "gelu")")},
-       {ErrorKind::bad_file, at + "rms_norm_eps: -1 given, expected a number above 0.",
+       {ErrorKind::invalid_file, at + "rms_norm_eps: -1 given, expected a number above 0.",
         refused(R"("model_type": "llama", "rms_norm_eps": -1)")},
-       {ErrorKind::bad_file, at + "rope_theta: 0 given, expected a number above 0.",
+       {ErrorKind::invalid_file, at + "rope_theta: 0 given, expected a number above 0.",
         refused(R"("model_type": "llama", "rope_theta": 0)")},
-       {ErrorKind::bad_file, at + "rope_scaling.factor: 0 given, expected a number above 0.",
+       {ErrorKind::invalid_file, at + "rope_scaling.factor: 0 given, expected a number above 0.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 0})")},
-       {ErrorKind::bad_file, at + "partial_rotary_factor: is not supported in this family, expected 1.",
+       {ErrorKind::invalid_file, at + "partial_rotary_factor: is not supported in this family, expected 1.",
         refused(R"("model_type": "llama", "partial_rotary_factor": 0.5, "rope_parameters": {"rope_type": "default"})")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file,
         at + "layer_types.1: \"chunked_attention\" is not supported, expected full_attention or "
              "sliding_attention.",
         refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
                    "chunked_attention"])")},
-       {ErrorKind::bad_file, at + "rope_scaling: \"linear\" given, expected an object.",
+       {ErrorKind::invalid_file, at + "rope_scaling: \"linear\" given, expected an object.",
         refused(R"("model_type": "llama", "rope_scaling": "linear")")},
-       {ErrorKind::bad_file, at + "rope_parameters: [2] given, expected an object.",
+       {ErrorKind::invalid_file, at + "rope_parameters: [2] given, expected an object.",
         refused(R"("model_type": "llama", "rope_parameters": [2])")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file,
         at + "quantization_config: quantized weights are not supported. Give the folder of the weights in a floating "
              "type.",
         refused(R"("model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4})")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file,
         "[from_hugging_face] config.json: has no \"hidden_size\", \"num_hidden_layers\", \"intermediate_size\".",
         [] {
           config_from_hugging_face(R"({"model_type": "llama", "vocab_size": 9, "num_attention_heads": 2})",
                                    "config.json");
         }},
-       {ErrorKind::bad_file, at + "num_key_value_heads: \"two\" given, expected a whole number from 1 to 2147483648.",
+       {ErrorKind::invalid_file, at + "num_key_value_heads: \"two\" given, expected a whole number from 1 to 2147483648.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
-       {ErrorKind::bad_file,
+       {ErrorKind::invalid_file,
         "[from_hugging_face] config.json: [DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
         refused(R"("model_type": "llama", "num_key_value_heads": 3)")}});
 }
 
 TEST_F(Folder, WithoutWeightsIsRefused) {
   write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
-  testing::expect_error_with(ErrorKind::bad_file, {"model.safetensors"}, [&] { from_hugging_face(folder); });
-  testing::expect_error_with(ErrorKind::bad_file, {"[from_hugging_face]", "config.json"},
+  testing::expect_error_with(ErrorKind::invalid_file, {"model.safetensors"}, [&] { from_hugging_face(folder); });
+  testing::expect_error_with(ErrorKind::invalid_file, {"[from_hugging_face]", "config.json"},
                              [&] { from_hugging_face(folder / "no"); });
 }
 
@@ -242,7 +242,7 @@ TEST_F(Folder, WithoutTheHeadOfAnUntiedModelIsRefused) {
     fs::copy(references / family, folder / family);
     copy_weights(references / family / "model.safetensors", folder / family / "model.safetensors",
                  {{"lm_head.weight", ""}});
-    testing::expect_error_with(ErrorKind::bad_file,
+    testing::expect_error_with(ErrorKind::invalid_file,
                                {"[load_hugging_face] ", "it has no \"lm_head.weight\"", "tie_word_embeddings"},
                                [&] { from_hugging_face(folder / family); });
   }
@@ -258,7 +258,7 @@ TEST_F(Folder, OfATiedModelMayHaveTheHeadInPlaceOfTheEmbedding) {
   fs::copy(references / "llama", folder / "llama");
   copy_weights(references / "llama/model.safetensors", folder / "llama/model.safetensors",
                {{"model.embed_tokens.weight", ""}});
-  testing::expect_error_with(ErrorKind::bad_file, {"it has no \"model.embed_tokens.weight\""},
+  testing::expect_error_with(ErrorKind::invalid_file, {"it has no \"model.embed_tokens.weight\""},
                              [&] { from_hugging_face(folder / "llama"); });
 }
 
@@ -268,11 +268,11 @@ TEST_F(Folder, WithTwoSetsOfWeightsIsRefused) {
   from_hugging_face(folder / "two");
   fs::copy(references / "llama/model.safetensors", folder / "two/model.safetensors");
   testing::expect_error_with(
-      ErrorKind::bad_file,
+      ErrorKind::invalid_file,
       {"two: it has two sets of weights: model-00001-of-00001.safetensors and model.safetensors. Remove one of them."},
       [&] { from_hugging_face(folder / "two"); });
   fs::remove(folder / "two/model.safetensors.index.json");
-  testing::expect_error_with(ErrorKind::bad_file, {"model.safetensors and model-00001-of-00001.safetensors"},
+  testing::expect_error_with(ErrorKind::invalid_file, {"model.safetensors and model-00001-of-00001.safetensors"},
                              [&] { from_hugging_face(folder / "two"); });
 }
 
@@ -280,7 +280,7 @@ TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
   fs::copy(references / "llama", folder / "llama");
   copy_weights(references / "llama/model.safetensors", folder / "llama/model.safetensors",
                {{"model.norm.weight", ""}, {"model.layers.1.self_attn.k_proj.weight", ""}});
-  testing::expect_error_with(ErrorKind::bad_file,
+  testing::expect_error_with(ErrorKind::invalid_file,
                              {"it has no \"model.layers.1.self_attn.k_proj.weight\", \"model.norm.weight\". "},
                              [&] { from_hugging_face(folder / "llama"); });
 }
@@ -288,7 +288,7 @@ TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
 TEST_F(Folder, WithPyTorchWeightsAloneIsRefusedWithAdvice) {
   write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
   write_text(folder / "pytorch_model.bin", "any", "test");
-  testing::expect_error_with(ErrorKind::bad_file, {"[load_hugging_face] ", "pytorch_model.bin", "save_pretrained"},
+  testing::expect_error_with(ErrorKind::invalid_file, {"[load_hugging_face] ", "pytorch_model.bin", "save_pretrained"},
                              [&] { from_hugging_face(folder); });
 }
 
@@ -305,12 +305,12 @@ TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
 TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
   const CausalLm model = from_hugging_face(references / "llama");
   fs::copy(references / "llama", folder / "old");
-  testing::expect_error_with(ErrorKind::bad_file,
+  testing::expect_error_with(ErrorKind::invalid_file,
                              {"[save_hugging_face] ", "weights of another save, model.safetensors"},
                              [&] { save_hugging_face(folder / "old", model); });
-  testing::expect_error_with(ErrorKind::bad_argument, {"[save_hugging_face] ", "the config of another model"},
+  testing::expect_error_with(ErrorKind::invalid_argument, {"[save_hugging_face] ", "the config of another model"},
                              [&] { save_hugging_face(folder / "new", model, references / "llama_yarn"); });
-  testing::expect_error_with(ErrorKind::bad_file, {"[save_hugging_face] "},
+  testing::expect_error_with(ErrorKind::invalid_file, {"[save_hugging_face] "},
                              [&] { save_hugging_face(folder / "new", model, folder / "nothing"); });
   EXPECT_FALSE(fs::exists(folder / "new"));
   save_hugging_face(folder / "new", model, references / "llama");
@@ -364,7 +364,7 @@ TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
   EXPECT_EQ(read_text(to / "tokenizer_config.json", "test"), "{\"model_max_length\":8}\n");
 
   fs::create_symlink("../secret.txt", from / "LICENSE");
-  testing::expect_error_with(ErrorKind::bad_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
+  testing::expect_error_with(ErrorKind::invalid_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
                              [&] { save_hugging_face(to, model, from); });
 }
 
@@ -389,8 +389,8 @@ TEST_F(Folder, OfAPaddedModelIsThatOfOneDevice) {
     const Array ids = array<int32_t>({1, 2, 3, 4, 5, 6}, {2, 3});
     for (const int devices : {3, 5}) {
       const Mesh mesh = make_mesh({{"model", devices}});
-      const Layout layout{mesh, decoder_rules(mesh), {.uneven = uneven::pad}};
-      const CausalLm padded = from_hugging_face(references / family, layout);
+      const MeshRules mesh_rules{mesh, decoder_rules(mesh), {.uneven = Uneven::pad}};
+      const CausalLm padded = from_hugging_face(references / family, mesh_rules);
       EXPECT_EQ(padded.config().rows(), alone.config().vocab) << family;
       testing::expect_near(gather(padded(ids)), alone(ids), 1e-5, family);
       const fs::path saved = folder / (family + std::to_string(devices));

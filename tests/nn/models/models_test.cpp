@@ -50,8 +50,8 @@ std::vector<DecoderConfig> families() {
           })};
 }
 
-std::vector<Layout> layouts() {
-  std::vector<Layout> all;
+std::vector<MeshRules> all_mesh_rules() {
+  std::vector<MeshRules> all;
   for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
            {{"data", 8}}, {{"fsdp", 8}}, {{"model", 8}}, {{"data", 2}, {"model", 4}}, {{"fsdp", 2}, {"model", 2}}})
     for (const bool is_private : {false, true}) {
@@ -71,7 +71,7 @@ CausalLm model_of(const DecoderConfig& config) {
   return model;
 }
 
-Array placed(const Array& x, const Layout& layout) { return device_put(x, {"batch", none}, layout); }
+Array placed(const Array& x, const MeshRules& mesh_rules) { return device_put(x, {"batch", none}, mesh_rules); }
 
 // A loss in which every logit counts.
 Array weighted(const Array& logits) {
@@ -87,11 +87,11 @@ TEST(Models, are_the_same_on_every_mesh) {
   for (const DecoderConfig& config : families()) {
     const CausalLm model = model_of(config);
     const auto [expected, gradient] = value_and_grad(loss)(model, ids);
-    for (const Layout& layout : layouts()) {
-      const CausalLm there = filter_shard(model, layout);
-      const std::string where = what(config) + " on " + layout.mesh().to_string();
-      expect_near(gather(there(placed(ids, layout))), model(ids), tolerance, where);
-      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, layout));
+    for (const MeshRules& mesh_rules : all_mesh_rules()) {
+      const CausalLm there = filter_shard(model, mesh_rules);
+      const std::string where = what(config) + " on " + mesh_rules.mesh().to_string();
+      expect_near(gather(there(placed(ids, mesh_rules))), model(ids), tolerance, where);
+      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, mesh_rules));
       expect_trees_near(gradient_there, gradient, tolerance, where);
     }
   }
@@ -99,9 +99,9 @@ TEST(Models, are_the_same_on_every_mesh) {
 
 TEST(Models, start_with_the_same_values_on_every_mesh) {
   for (const DecoderConfig& config : families()) {
-    const CausalLm model = filter_shard(CausalLm::init(Key(3), config), layouts()[0]);
-    for (const Layout& layout : layouts())
-      expect_trees_near(filter_shard(CausalLm::init(Key(3), config), layout), model, 0, what(config));
+    const CausalLm model = filter_shard(CausalLm::init(Key(3), config), all_mesh_rules()[0]);
+    for (const MeshRules& mesh_rules : all_mesh_rules())
+      expect_trees_near(filter_shard(CausalLm::init(Key(3), config), mesh_rules), model, 0, what(config));
   }
 }
 
@@ -160,14 +160,14 @@ TEST(Models, have_the_gradients_of_the_documents_one_by_one) {
       return total;
     };
     const auto [expected, gradient] = value_and_grad(one_by_one)(model, packed.ids);
-    for (const Layout& layout : layouts()) {
-      if (layout.mesh().has_axis("data") && layout.mesh().size("data") > 2) continue;
-      const CausalLm there = filter_shard(model, layout);
-      const bool divides = !layout.mesh().has_axis("fsdp") || layout.mesh().size("fsdp") <= 2;
-      const auto put = [&](const Array& x) { return divides ? placed(x, layout) : x; };
+    for (const MeshRules& mesh_rules : all_mesh_rules()) {
+      if (mesh_rules.mesh().has_axis("data") && mesh_rules.mesh().size("data") > 2) continue;
+      const CausalLm there = filter_shard(model, mesh_rules);
+      const bool divides = !mesh_rules.mesh().has_axis("fsdp") || mesh_rules.mesh().size("fsdp") <= 2;
+      const auto put = [&](const Array& x) { return divides ? placed(x, mesh_rules) : x; };
       const TokenInputs with{put(packed.with.segment_ids), put(packed.with.positions)};
       const auto [got, there_gradient] = value_and_grad(loss_of_packed)(there, put(packed.ids), with, weights);
-      const std::string where = what(config) + " on " + layout.mesh().to_string();
+      const std::string where = what(config) + " on " + mesh_rules.mesh().to_string();
       expect_near(got, expected, tolerance, where);
       expect_trees_near(there_gradient, gradient, tolerance, where);
     }
@@ -198,11 +198,11 @@ TEST(Models, have_the_loss_of_the_documents_one_by_one) {
                {{"data", 1}}, {{"data", 2}}, {{"fsdp", 2}, {"model", 2}}, {{"model", 8}}}) {
         if (rows == 30 && axes[0].size == 8) continue;  // 30 rows are not divided by 8
         const Mesh mesh = make_mesh(axes);
-        const Layout layout{mesh, decoder_rules(mesh)};
-        const auto put = [&](const Array& x) { return placed(x, layout); };
+        const MeshRules mesh_rules{mesh, decoder_rules(mesh)};
+        const auto put = [&](const Array& x) { return placed(x, mesh_rules); };
         const TokenInputs with{put(packed.with.segment_ids), put(packed.with.positions)};
         const auto [got, there] =
-            value_and_grad(together)(filter_shard(model, layout), put(packed.ids), put(labels), put(weights), with);
+            value_and_grad(together)(filter_shard(model, mesh_rules), put(packed.ids), put(labels), put(weights), with);
         const std::string where = what(config) + " on " + mesh.to_string();
         expect_near(got, expected, tolerance, where);
         expect_trees_near(there, gradient, tolerance, where);
@@ -271,11 +271,11 @@ TEST(Models, let_no_padding_of_the_vocabulary_into_a_result) {
     for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
              {{"data", 1}}, {{"model", 6}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}}) {
       const Mesh mesh = make_mesh(axes);
-      const Layout layout{mesh, decoder_rules(mesh)};
-      const CausalLm there = filter_shard(wide, layout);
-      const auto [got, wide_gradient] = value_and_grad(loss)(there, placed(ids, layout));
+      const MeshRules mesh_rules{mesh, decoder_rules(mesh)};
+      const CausalLm there = filter_shard(wide, mesh_rules);
+      const auto [got, wide_gradient] = value_and_grad(loss)(there, placed(ids, mesh_rules));
       const std::string where = what(config) + " on " + mesh.to_string();
-      expect_equal(there(placed(ids, layout)), logits, where);
+      expect_equal(there(placed(ids, mesh_rules)), logits, where);
       DecoderCache cache;
       EXPECT_EQ(there.decode(ids, cache).shape(), logits.shape()) << where;
       expect_equal(got, expected, where);
@@ -290,14 +290,14 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
   for (const DecoderConfig& config : families()) {
     const CausalLm wide = padded(model_of(config));
     const Mesh mesh = make_mesh({{"model", 6}});
-    for (const CausalLm& model : {wide, filter_shard(wide, Layout{mesh, decoder_rules(mesh)})}) {
+    for (const CausalLm& model : {wide, filter_shard(wide, MeshRules{mesh, decoder_rules(mesh)})}) {
       DecoderCache cache;
-      testing::expect_error_with(ErrorKind::bad_argument,
+      testing::expect_error_with(ErrorKind::invalid_argument,
                                  {"[embedding] ", "indices from ", " to 35 given, expected 0 to 29."},
                                  [&] { sum(model(beyond)).item<float>(); });  // an accelerator says it with a value
-      testing::expect_error_with(ErrorKind::bad_argument, {"35 given, expected 0 to 29."},
+      testing::expect_error_with(ErrorKind::invalid_argument, {"35 given, expected 0 to 29."},
                                  [&] { sum(model.decode(beyond, cache)).item<float>(); });
-      testing::expect_error_with(ErrorKind::bad_argument,
+      testing::expect_error_with(ErrorKind::invalid_argument,
                                  {"[linear_cross_entropy] ", "indices from ", " to 35 given, expected 0 to 29."},
                                  [&] { model.loss(labels, beyond).sum.item<float>(); });
     }
@@ -328,18 +328,18 @@ TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
   model.set_router_aux_loss_coef(0.5);
   const auto [expected, gradient] = value_and_grad(loss)(model, ids, labels);
   EXPECT_GT(expected.item<double>(), plain + 0.5);
-  for (const Layout& layout : layouts())
+  for (const MeshRules& mesh_rules : all_mesh_rules())
     for (const bool remat : {false, true}) {
-      CausalLm there = filter_shard(model, layout);
+      CausalLm there = filter_shard(model, mesh_rules);
       there.set_remat(remat);
-      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, layout), placed(labels, layout));
-      expect_near(got, expected, tolerance, layout.mesh().to_string());
-      expect_trees_near(gradient_there, gradient, tolerance, layout.mesh().to_string());
+      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, mesh_rules), placed(labels, mesh_rules));
+      expect_near(got, expected, tolerance, mesh_rules.mesh().to_string());
+      expect_trees_near(gradient_there, gradient, tolerance, mesh_rules.mesh().to_string());
     }
   testing::expect_errors(
-      {{ErrorKind::bad_argument, "[DecoderConfig] router_aux_loss_coef: llama has no such option.",
+      {{ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef: llama has no such option.",
         [] { CausalLm::init(Key(0), {}).set_router_aux_loss_coef(0.1); }},
-       {ErrorKind::bad_argument, "[DecoderConfig] router_aux_loss_coef = -1, expected a finite number from 0 on.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef = -1, expected a finite number from 0 on.",
         [&] { model.set_router_aux_loss_coef(-1); }}});
 }
 
@@ -347,40 +347,40 @@ TEST(Models, refuse_what_a_family_has_not) {
   using enum DecoderFamily;
   const auto refused = [](DecoderConfig config) { return [=] { CausalLm::init(Key(0), config); }; };
   testing::expect_errors(
-      {{ErrorKind::bad_argument, "[DecoderConfig] windows: llama has no such option.",
+      {{ErrorKind::invalid_argument, "[DecoderConfig] windows: llama has no such option.",
         refused({.family = llama, .windows = {4, 4}})},
-       {ErrorKind::bad_argument, "[DecoderConfig] experts: gpt2 has no such option.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] experts: gpt2 has no such option.",
         refused({.family = gpt2, .experts = 4})},
-       {ErrorKind::bad_argument,
+       {ErrorKind::invalid_argument,
         "[DecoderConfig] experts = 0 and experts_per_token = 0, expected 1 or more, and at most "
         "as many per token as there are.",
         refused({.family = mixtral})},
-       {ErrorKind::bad_argument, "[DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
         refused({.kv_heads = 3})},
-       {ErrorKind::bad_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
         refused({.family = mistral, .windows = {1, 2, 3}})},
-       {ErrorKind::bad_argument, "[DecoderConfig] vocab_rows = 10 for a vocabulary of 256, expected as many or more.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] vocab_rows = 10 for a vocabulary of 256, expected as many or more.",
         refused({.vocab_rows = 10})},
-       {ErrorKind::bad_argument, "[DecoderConfig] layers = 0, expected 1 to 2147483648.", refused({.layers = 0})}});
+       {ErrorKind::invalid_argument, "[DecoderConfig] layers = 0, expected 1 to 2147483648.", refused({.layers = 0})}});
   CausalLm three = CausalLm::init(Key(0), {.layers = 3});
   DecoderCache cache;
   CausalLm::init(Key(0), {}).decode(ids_of(1, 2), cache);
   testing::expect_errors(
-      {{ErrorKind::bad_argument, "[decode] a cache of 2 layers, expected 3. Give each model and text its own.",
+      {{ErrorKind::invalid_argument, "[decode] a cache of 2 layers, expected 3. Give each model and text its own.",
         [&] { three.decode(ids_of(1, 1), cache); }},
-       {ErrorKind::bad_argument, "[DecoderConfig] rope: gpt2 has no such option.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] rope: gpt2 has no such option.",
         [] { CausalLm::init(Key(0), {.family = gpt2, .rope = {.base = 5}}); }}});
   const CausalLm gpt = model_of(families().back());
   testing::expect_errors(
-      {{ErrorKind::bad_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",
+      {{ErrorKind::invalid_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",
         [&] { gpt(ids_of(1, 40)); }}});
 }
 
 TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   for (const DecoderConfig& config : families())
-    EXPECT_NO_THROW(filter_shard(CausalLm::init(Key(0), config), Layout{mesh, decoder_rules(mesh)}));
-  const Layout own{mesh, decoder_rules(mesh, {{"mlp", "data"}})};
+    EXPECT_NO_THROW(filter_shard(CausalLm::init(Key(0), config), MeshRules{mesh, decoder_rules(mesh)}));
+  const MeshRules own{mesh, decoder_rules(mesh, {{"mlp", "data"}})};
   const Llama llama = filter_shard(Llama::init(Key(0), {}), own);
   EXPECT_EQ(llama.layers[0].mlp.up.kernel.value.sharding().spec(), (P{none, "data"}));
   EXPECT_EQ(llama.layers[0].attn.q.kernel.value.sharding().spec(), (P{none, "model"}));

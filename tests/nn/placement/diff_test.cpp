@@ -24,11 +24,11 @@ struct Model {
   }
 };
 
-Layout layout(Rules rules) { return Layout(make_mesh({{"data", 4}, {"model", 2}}), std::move(rules)); }
+MeshRules mesh_rules(Rules rules) { return MeshRules(make_mesh({{"data", 4}, {"model", 2}}), std::move(rules)); }
 
 TEST(DiffPlacement, says_what_lies_elsewhere) {
-  const auto before = placement_table(Model::init(3), layout({{"hidden", "model"}, {"embed", replicated}}));
-  const auto after = placement_table(Model::init(3), layout({{"hidden", "model"}, {"embed", "data"}}));
+  const auto before = placement_table(Model::init(3), mesh_rules({{"hidden", "model"}, {"embed", replicated}}));
+  const auto after = placement_table(Model::init(3), mesh_rules({{"hidden", "model"}, {"embed", "data"}}));
   EXPECT_EQ(
       diff_placement(before, after).to_text(),
       "~ layers.{0..2}.up.kernel: spec P(None, 'model') -> P('data', 'model'); bytes/device 256 -> 64; replicas 4 "
@@ -41,7 +41,7 @@ TEST(DiffPlacement, says_what_lies_elsewhere) {
 }
 
 TEST(DiffPlacement, says_what_came_and_went) {
-  const Layout same = layout({{"hidden", "model"}, {"embed", replicated}, {"vocab", replicated}});
+  const MeshRules same = mesh_rules({{"hidden", "model"}, {"embed", replicated}, {"vocab", replicated}});
   Model more = Model::init(2);
   const auto before = placement_table(named("model", more), same);
   Param head{ones({8}), {"vocab"}};
@@ -59,8 +59,8 @@ TEST(DiffPlacement, says_what_came_and_went) {
 TEST(DiffPlacement, compares_every_column) {
   const Array x = ones({8, 8}), y = ones({8, 4}, bfloat16);
   Param a{x, {"embed", "hidden"}}, b{y, {none, "hidden"}};
-  const Layout other(make_mesh({{"data", 2}}), {{"hidden", replicated}});
-  const auto before = placement_table(named("w", a), layout({{"hidden", "model"}, {"embed", "data"}}));
+  const MeshRules other(make_mesh({{"data", 2}}), {{"hidden", replicated}});
+  const auto before = placement_table(named("w", a), mesh_rules({{"hidden", "model"}, {"embed", "data"}}));
   const auto after = placement_table(named("w", b), other);
   EXPECT_EQ(diff_placement(before, after).to_text(),
             "~ w: axes (embed, hidden) -> (none, hidden); dtype float32 -> bfloat16; shape (8, 8) -> (8, 4); mesh "
@@ -69,7 +69,7 @@ TEST(DiffPlacement, compares_every_column) {
 }
 
 TEST(DiffPlacement, as_json) {
-  const auto before = placement_table(Model::init(1), layout({{"hidden", "model"}, {"embed", replicated}}));
+  const auto before = placement_table(Model::init(1), mesh_rules({{"hidden", "model"}, {"embed", replicated}}));
   const boost::json::object diff = boost::json::parse(diff_placement(PlacementTable({}), before).to_json()).as_object();
   ASSERT_EQ(diff.at("changes").as_array().size(), 4u);
   const boost::json::value& first = diff.at("changes").at(0);

@@ -70,7 +70,7 @@ Rules that did nothing
 
 TEST(Explain, finds_what_is_misspelt) {
   const Rules rules{
-      {"vocab", "modle"}, {"embd", "data"}, {"embed", "pipe"}, {"hidden", "model"}, {Arrays{"head.**"}, P{}}};
+      {"vocab", "modle"}, {"embd", "data"}, {"embed", "pipe"}, {"hidden", "model"}, {ParamPattern{"head.**"}, P{}}};
   const Explanation explanation = explain(Model::init(), mesh(), rules);
   std::vector<std::string> lines;
   for (const IdleRule& idle : explanation.idle_rules()) lines.push_back(idle.rule + ": " + idle.reason);
@@ -108,17 +108,17 @@ TEST(Explain, says_all_errors_at_once) {
   EXPECT_EQ(
       explanation.at("layers.2.up.kernel").error,
       "[filter_shard] layers.2.up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
-      "the dim, Rules{\"hidden\"} or the mesh. With uneven::pad the dim is padded.");
+      "the dim, Rules{\"hidden\"} or the mesh. With Uneven::pad the dim is padded.");
   EXPECT_EQ(explanation.at("layers.2.down.bias").error, "");
-  EXPECT_FALSE(explain(Model::init(), testing::strategies()[4].layout).has_errors());
+  EXPECT_FALSE(explain(Model::init(), testing::strategies()[4].mesh_rules).has_errors());
 }
 
 TEST(Explain, what_was_placed_by_the_layout_that_rides_on_it) {
-  const Layout layout(mesh(), {{"vocab", "model"}, {"embed", replicated}, {"hidden", "model"}});
-  Model model = filter_shard(Model::init(), layout);
-  EXPECT_EQ(explain(model).to_text(), explain(Model::init(), layout).to_text());
+  const MeshRules mesh_rules(mesh(), {{"vocab", "model"}, {"embed", replicated}, {"hidden", "model"}});
+  Model model = filter_shard(Model::init(), mesh_rules);
+  EXPECT_EQ(explain(model).to_text(), explain(Model::init(), mesh_rules).to_text());
   EXPECT_EQ(explain(model).at("embed.tokens").spec, P{"model"});
-  model.layers[1].up.kernel.value = place_parameter(model.layers[1].up.kernel, layout, P{"data"}, "moved");
+  model.layers[1].up.kernel.value = place_parameter(model.layers[1].up.kernel, mesh_rules, P{"data"}, "moved");
   EXPECT_EQ(explain(model).at("layers.1.up.kernel").lies, P{"data"});
   EXPECT_NE(explain(model).to_text().find(
                 "Lying elsewhere\n  layers.1.up.kernel: P('data'), the rules say P(None, 'model')\n"),
@@ -154,20 +154,20 @@ TEST(Explain, as_json) {
 }
 
 TEST(ExplainErrors, what_no_layout_placed) {
-  testing::expect_error(ErrorKind::bad_argument,
-                        "[explain] embed.tokens: no layout placed it. Place the tree with filter_shard(tree, layout), "
-                        "or give the layout.",
+  testing::expect_error(ErrorKind::invalid_argument,
+                        "[explain] embed.tokens: no mesh rules placed it. Place the tree with filter_shard(tree, mesh_rules), "
+                        "or give the mesh rules.",
                         [] { explain(filter_shard(Model::init(), NamedSharding(mesh(), P{}))); });
-  testing::expect_error(ErrorKind::bad_argument, "[explain] x: no array has this path. See arrays().",
+  testing::expect_error(ErrorKind::invalid_argument, "[explain] x: no array has this path. See arrays().",
                         [] { explain(Model::init(), mesh(), {}).at("x"); });
   struct Two {
     Param a, b;
   };
   const auto placed = [](Rules rules) {
-    return filter_shard(Param{ones({8}), {"embed"}}, Layout(mesh(), std::move(rules)));
+    return filter_shard(Param{ones({8}), {"embed"}}, MeshRules(mesh(), std::move(rules)));
   };
-  testing::expect_error(ErrorKind::bad_argument,
-                        "[explain] a and b were placed by two layouts. Explain each part by itself.", [&] {
+  testing::expect_error(ErrorKind::invalid_argument,
+                        "[explain] a and b were placed by two sets of mesh rules. Explain each part by itself.", [&] {
                           explain(Two{placed({{"embed", "data"}}), placed({{"embed", "model"}})});
                         });
 }

@@ -128,14 +128,14 @@ TEST(RuleSemantics, what_is_explained_is_what_happens) {
     struct One {
       Param w;
     } one{param_of(c)};
-    const Layout layout(mesh, rules_of(c.at("rules")), {.missing_axes = MissingAxes::ok});
-    const ExplainedArray w = explain(one, layout).at("w");
+    const MeshRules mesh_rules(mesh, rules_of(c.at("rules")), {.missing_axes = MissingAxes::ok});
+    const ExplainedArray w = explain(one, mesh_rules).at("w");
     if (w.error.empty()) {
-      EXPECT_EQ(filter_shard(one, layout).w.value.sharding().spec(), w.spec);
+      EXPECT_EQ(filter_shard(one, mesh_rules).w.value.sharding().spec(), w.spec);
     } else {
       std::string message;
       try {
-        (void)filter_shard(one, layout);
+        (void)filter_shard(one, mesh_rules);
       } catch (const Error& error) {
         message = error.what();
       }
@@ -156,7 +156,7 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
                    {"norm", "tensor"},
                    {"q_lora", {"fsdp", "context"}}};
   const Mesh fsdp_tensor = make_mesh({{"data", 1}, {"fsdp", 4}, {"tensor", 2}});
-  const Layout layout(fsdp_tensor, base, {.missing_axes = MissingAxes::ok});
+  const MeshRules mesh_rules(fsdp_tensor, base, {.missing_axes = MissingAxes::ok});
   const struct {
     Axes axes;
     Shape shape;
@@ -166,23 +166,23 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
                {{"embed", "q_lora"}, {8, 8}, P{"fsdp"}},  // both claim fsdp: the table's order decides, and it is told
                {{"norm"}, {8}, P{"tensor"}}};
   for (const auto& c : cases)
-    EXPECT_EQ(NamedSharding(fsdp_tensor, layout.resolve(c.axes, c.shape).spec).spec(), c.spec) << c.axes.to_string();
-  const auto lora = layout.resolve({"embed", "q_lora"}, {8, 8});
+    EXPECT_EQ(NamedSharding(fsdp_tensor, mesh_rules.resolve(c.axes, c.shape).spec).spec(), c.spec) << c.axes.to_string();
+  const auto lora = mesh_rules.resolve({"embed", "q_lora"}, {8, 8});
   EXPECT_EQ(lora.decisions.back().reason, "mesh axis \"fsdp\" is taken by another dim");
-  const Layout overridden(fsdp_tensor, base,
+  const MeshRules overridden(fsdp_tensor, base,
                           {.activations = {{"embed", replicated}, {"mlp", "tensor"}}, .missing_axes = MissingAxes::ok});
   EXPECT_EQ(overridden.activations().resolve({"activation_batch", "embed"}, {8, 8}).spec, (P{{"data", "fsdp"}}));
   EXPECT_EQ(overridden.resolve({"embed"}, {8}).spec, P{"fsdp"});
 }
 
-// Keras's LayoutMap and the hand-written functions of the documents: by path, the first pattern that matches.
+// Keras's MeshRulesMap and the hand-written functions of the documents: by path, the first pattern that matches.
 TEST(RuleSemantics, tables_by_path) {
-  const Rules rules{{Arrays{"**.dense*.kernel"}, P{none, "model"}},
-                    {Arrays{.path = "**.kernel", .min_size = 32}, P{"model"}},
-                    {Arrays{}, replicated}};
-  const Layout layout(make_mesh({{"data", 4}, {"model", 2}}), rules);
+  const Rules rules{{ParamPattern{"**.dense*.kernel"}, P{none, "model"}},
+                    {ParamPattern{.path = "**.kernel", .min_size = 32}, P{"model"}},
+                    {ParamPattern{}, replicated}};
+  const MeshRules mesh_rules(make_mesh({{"data", 4}, {"model", 2}}), rules);
   const auto spec = [&](const char* path, Shape shape) {
-    return layout.resolve(Axes(std::vector<AxisName>(shape.size(), none)), shape, "filter_shard", path).spec;
+    return mesh_rules.resolve(Axes(std::vector<AxisName>(shape.size(), none)), shape, "filter_shard", path).spec;
   };
   EXPECT_EQ(spec("layers.0.dense_1.kernel", {8, 8}), (P{none, "model"}));
   EXPECT_EQ(spec("layers.0.conv.kernel", {8, 8}), P{"model"});

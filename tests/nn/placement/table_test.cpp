@@ -33,8 +33,8 @@ struct Model {
   }
 };
 
-Layout two_by_two() {
-  return Layout(make_mesh({{"data", 4}, {"model", 2}}),
+MeshRules two_by_two() {
+  return MeshRules(make_mesh({{"data", 4}, {"model", 2}}),
                 {{"vocab", "model"}, {"hidden", "model"}, {"embed", "data"}, {"norm", replicated}});
 }
 
@@ -72,20 +72,20 @@ TEST(PlacementTable, sums_all_or_a_part) {
 }
 
 TEST(PlacementTable, is_the_same_before_and_after_placing) {
-  for (const auto& [name, layout] : testing::strategies()) {
+  for (const auto& [name, mesh_rules] : testing::strategies()) {
     Model model = Model::init(Key(0));
-    const PlacementTable before = placement_table(model, layout);
+    const PlacementTable before = placement_table(model, mesh_rules);
     for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
-    model = filter_shard(model, layout);
+    model = filter_shard(model, mesh_rules);
     EXPECT_EQ(before, placement_table(model)) << name;
-    EXPECT_EQ(before, placement_table(model, layout)) << name;
+    EXPECT_EQ(before, placement_table(model, mesh_rules)) << name;
     EXPECT_EQ(before.to_text(), placement_table(model).to_text()) << name;
   }
 }
 
 TEST(PlacementTable, counts_the_bytes_that_a_device_holds) {
-  for (const auto& [name, layout] : testing::strategies()) {
-    const Model model = filter_shard(Model::init(Key(0)), layout);
+  for (const auto& [name, mesh_rules] : testing::strategies()) {
+    const Model model = filter_shard(Model::init(Key(0)), mesh_rules);
     const Leaves all = leaves(model);
     const PlacementTable table = placement_table(all);
     for (size_t i = 0; i < all.size(); ++i) {
@@ -120,18 +120,18 @@ TEST(PlacementTable, leaves_absent_arrays_out) {
 
 TEST(PlacementTable, a_wrong_rule_is_an_error_with_the_path) {
   testing::expect_error_with(ErrorKind::unknown_axis, {"[placement_table] embed.tokens: dim 0 is named \"vocab\""}, [] {
-    placement_table(Model::init(Key(0)), Layout(make_mesh({{"data", 2}}), {{"embed", replicated}}));
+    placement_table(Model::init(Key(0)), MeshRules(make_mesh({{"data", 2}}), {{"embed", replicated}}));
   });
 }
 
 TEST(PlacementTable, as_text) {
-  const Layout layout(make_mesh({{"data", 4}, {"model", 2}}), {{"hidden", "model"}, {"embed", replicated}});
+  const MeshRules mesh_rules(make_mesh({{"data", 4}, {"model", 2}}), {{"hidden", "model"}, {"embed", replicated}});
   Linear up = Linear::init(Key(0), {"embed", 512}, {"hidden", 2048}), down = up;
   down.bias = std::nullopt;
   down.kernel = {zeros({2, 3}), {mesh_axis("model"), none}};
   std::ostringstream out;
-  up = filter_shard(up, layout);
-  down = filter_shard(down, layout);
+  up = filter_shard(up, mesh_rules);
+  down = filter_shard(down, mesh_rules);
   Array count = zeros({}, int32);
   out << placement_table(named("up", up, "down", down, "count", count));
   EXPECT_EQ(out.str(),
@@ -199,10 +199,10 @@ TEST(PlacementTable, other_text_than_its_own_is_refused) {
       {too_large.c_str(), ".rows.1: the rows up to here have more than 2^63 - 1 bytes."}};
   for (const auto& [text, place] : wrong)
     testing::expect_error_with(
-        ErrorKind::bad_file,
+        ErrorKind::invalid_file,
         {std::string("[parse_placement_table] the table") + place + " Was it written by PlacementTable::to_json?"},
         [text = text] { parse_placement_table(text); });
-  testing::expect_error_with(ErrorKind::bad_file, {"[parse_placement_table] the table: line 1"},
+  testing::expect_error_with(ErrorKind::invalid_file, {"[parse_placement_table] the table: line 1"},
                              [] { parse_placement_table("rows"); });
 }
 

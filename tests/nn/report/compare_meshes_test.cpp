@@ -24,9 +24,9 @@ constexpr int64_t batch = 64, embed = 32, hidden = 128;
 
 // One value_and_grad of a two-layer network, batch over "batch" and hidden over "model".
 PlacementTable step(const Mesh& mesh) {
-  const Layout layout(mesh, {{"batch", "batch"}, {"hidden", "model"}, {"embed", replicated}});
-  const auto model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), layout);
-  const Array x = device_put(zeros({batch, embed}), {"batch", "embed"}, layout);
+  const MeshRules mesh_rules(mesh, {{"batch", "batch"}, {"hidden", "model"}, {"embed", replicated}});
+  const auto model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), mesh_rules);
+  const Array x = device_put(zeros({batch, embed}), {"batch", "embed"}, mesh_rules);
   const auto loss = [](const Mlp& m, const Array& inputs) { return mean(square(m(inputs))); };
   const auto [value, grads] = value_and_grad(loss)(model, x);
   return placement_table(named("model", model, "gradients", grads));
@@ -88,21 +88,21 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
 }
 
 TEST(CompareMeshes, RefusesNoStep) {
-  expect_error(ErrorKind::bad_argument, "[compare_meshes] an empty function given, expected a step of a Mesh.",
+  expect_error(ErrorKind::invalid_argument, "[compare_meshes] an empty function given, expected a step of a Mesh.",
                [] { compare_meshes({}, {mesh_of(8, 1)}); });
 }
 
 // A step of fully sharded layers, whose gathers are begun while the layer before computes.
 PlacementTable sharded_layers(const Mesh& mesh) {
-  const Layout layout(mesh, {{"rows", "data"}, {"embed", "data"}, {"hidden", replicated}});
+  const MeshRules mesh_rules(mesh, {{"rows", "data"}, {"embed", "data"}, {"hidden", replicated}});
   std::vector<Mlp> chain;
   for (uint64_t i = 0; i < 4; ++i) chain.push_back(Mlp::init(Key(i), {"embed", embed}, {"hidden", hidden}));
-  const auto model = filter_shard(std::move(chain), layout);
+  const auto model = filter_shard(std::move(chain), mesh_rules);
   const auto loss = [](const std::vector<Mlp>& mlps, Array x) {
     for (const Mlp& mlp : mlps) x = mlp(x);
     return mean(square(x));
   };
-  const Array x = device_put(zeros({batch, embed}), {"rows", none}, layout);
+  const Array x = device_put(zeros({batch, embed}), {"rows", none}, mesh_rules);
   const auto [value, grads] = value_and_grad(loss)(model, x);
   return placement_table(named("model", model, "gradients", grads));
 }
@@ -170,11 +170,11 @@ struct Deep {
 // Fully sharded: a product forward and two backward in each layer, whose kernel is gathered twice (the first layer's
 // once, whose input wants no gradient).
 PlacementTable deep_step(const Mesh& mesh, const GradientOptions& options) {
-  const Layout layout(mesh, {{"batch", "data"}, {"in", "data"}, {"out", replicated}});
+  const MeshRules mesh_rules(mesh, {{"batch", "data"}, {"in", "data"}, {"out", replicated}});
   Deep deep;
   for (int i = 0; i < layers; ++i)
     deep.layers.push_back(Linear::init(Key(i), {"in", width}, {"out", width}, {.bias = false}));
-  const Deep model = filter_shard(deep, layout);
+  const Deep model = filter_shard(deep, mesh_rules);
   const Array x = device_put(zeros({rows, width}), NamedSharding(mesh, P{"data"}));
   const auto loss = [](const Deep& m, const Array& inputs) {
     Array y = inputs;
@@ -211,7 +211,7 @@ TEST(CompareMeshes, HidesWhatIsBegunAheadBehindTheComputation) {
     SCOPED_TRACE(flops_per_second);
     const Hardware hardware{.flops_per_second = flops_per_second, .link = {.bytes_per_second = 1e9, .latency = 1e-6}};
     const auto forecast = [&](int prefetch) {
-      const auto step = [=](const Mesh& mesh) { return deep_step(mesh, {.prefetch = prefetch}); };
+      const auto step = [=](const Mesh& mesh) { return deep_step(mesh, {.prefetch_groups = prefetch}); };
       return compare_meshes(step, {make_mesh({{"data", devices}}, {.abstract = true})}, hardware).steps()[0];
     };
     const auto time = [&](const char* kind, int64_t bytes) {
@@ -254,9 +254,9 @@ TEST(CompareMeshes, SaysWhereTheStepDoesNotRun) {
   EXPECT_NE(all.steps()[0].error.find("64"), std::string::npos) << all.steps()[0].error;
   EXPECT_NE(all.to_text().find("batch=3, model=1: ["), std::string::npos) << all.to_text();
   EXPECT_EQ(all.steps()[1].error, "");
-  expect_error(ErrorKind::bad_argument, "flops_per_second 0 given",
+  expect_error(ErrorKind::invalid_argument, "flops_per_second 0 given",
                [] { compare_meshes(step, {mesh_of(2, 1)}, {.flops_per_second = 0}); });
-  expect_error(ErrorKind::bad_argument, "bytes_per_second -1 given", [] {
+  expect_error(ErrorKind::invalid_argument, "bytes_per_second -1 given", [] {
     compare_meshes(step, {mesh_of(2, 1)}, {.links = {{"batch", {.bytes_per_second = -1}}}});
   });
 }

@@ -22,9 +22,9 @@ Array squares(const Mlp& model, const Array& x) { return mean(square(model(x)));
 constexpr int64_t embed = 64, hidden = 256, rows = 32, parameters = 2 * embed * hidden + embed + hidden;
 
 MemoryReport report_on(const Mesh& mesh) {
-  const Layout layout = fsdp(mesh, "data", {.min_size = 1, .rules = {{"batch", "data"}, {"embed", replicated}}});
-  const Mlp model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), layout);
-  const Array x = device_put(ones({rows, embed}), Axes{"batch", "embed"}, layout);
+  const MeshRules mesh_rules = fsdp(mesh, "data", {.min_size = 1, .rules = {{"batch", "data"}, {"embed", replicated}}});
+  const Mlp model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), mesh_rules);
+  const Array x = device_put(ones({rows, embed}), Axes{"batch", "embed"}, mesh_rules);
   return memory_report(named("model", model), [&] { return value_and_grad(squares)(model, x).second; });
 }
 
@@ -61,11 +61,11 @@ TEST(MemoryReport, of_one_device_on_an_abstract_mesh) {
 // "400 MB become 50 MB per device."
 TEST(MemoryReport, of_a_model_of_400_megabytes) {
   Param weight{zeros({10000, 10000}), {"in", "out"}};
-  for (const auto& [layout, bytes] :
-       {std::pair(Layout(make_mesh({{"fsdp", 8}}, {.abstract = true}), {{"in", replicated}, {"out", replicated}}),
+  for (const auto& [mesh_rules, bytes] :
+       {std::pair(MeshRules(make_mesh({{"fsdp", 8}}, {.abstract = true}), {{"in", replicated}, {"out", replicated}}),
                   int64_t{400'000'000}),
         std::pair(fsdp(make_mesh({{"fsdp", 8}}, {.abstract = true}), "fsdp"), int64_t{50'000'000})}) {
-    const Param placed = filter_shard(weight, layout);
+    const Param placed = filter_shard(weight, mesh_rules);
     const MemoryReport report = memory_report(named("model", placed), [] {});
     EXPECT_EQ(report.bytes_per_device(), bytes);
     EXPECT_EQ(report.peak_bytes, 0);
@@ -76,10 +76,10 @@ TEST(MemoryReport, of_a_model_of_400_megabytes) {
 TEST(MemoryReport, of_what_devices_hold) {
   const Mesh mesh = make_mesh({{"fsdp", 8}}, {.private_replicas = true});
   const Param weight{zeros({1000, 1000}), {"in", "out"}};
-  for (const auto& [layout, bytes] : {std::pair(Layout(mesh, {{Arrays{}, replicated}}), int64_t{4'000'000}),
+  for (const auto& [mesh_rules, bytes] : {std::pair(MeshRules(mesh, {{ParamPattern{}, replicated}}), int64_t{4'000'000}),
                                       std::pair(fsdp(mesh, "fsdp"), int64_t{500'000})}) {
     Param placed;
-    const MemoryReport report = memory_report(named("nothing", placed), [&] { placed = filter_shard(weight, layout); });
+    const MemoryReport report = memory_report(named("nothing", placed), [&] { placed = filter_shard(weight, mesh_rules); });
     EXPECT_EQ(placement_table(placed).bytes_per_device(), bytes);
     EXPECT_GE(report.peak_bytes, 8 * bytes);
     // And the value that is copied to each; a GPU's allocator gives blocks of up to a megabyte more than asked for.

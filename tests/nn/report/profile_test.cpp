@@ -34,11 +34,11 @@ constexpr int64_t rows = 64, embed = 128, hidden = 256;
 
 // A step with all that a profile tells apart: the last layers are cut over "model", the batch over "data".
 struct Program {
-  Layout layout{make_mesh({{"data", 2}, {"model", 2}}),
+  MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
                 {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   DeepMlp model =
-      filter_shard(DeepMlp::init(Key(0), {"embed", embed}, {"hidden", hidden}, {"embed", embed}, 1), layout);
-  Array x = device_put(normal(Key(1), {rows, embed}), {"batch", "embed"}, layout);
+      filter_shard(DeepMlp::init(Key(0), {"embed", embed}, {"hidden", hidden}, {"embed", embed}, 1), mesh_rules);
+  Array x = device_put(normal(Key(1), {rows, embed}), {"batch", "embed"}, mesh_rules);
 
   auto gradients() const {
     return value_and_grad([](const DeepMlp& m, const Array& input) {
@@ -129,7 +129,7 @@ TEST(Profile, TellsPassesModulesLinesAndWaitsApart) {
 TEST(Profile, WhatLiesBetweenStepsIsLeftOut) {
   const Program program;
   Profile profile;
-  testing::expect_error(ErrorKind::bad_argument,
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[profile] no step has ended, expected one at least. Call step() after each.",
                         [&] { profile.report(); });
   program.step();

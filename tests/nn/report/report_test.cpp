@@ -19,7 +19,7 @@
 #include "nn/report/activations.h"
 #include "nn/report/compare_meshes.h"
 #include "nn/report/profile.h"
-#include "nn/report/suggest_layouts.h"
+#include "nn/report/suggest_strategies.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/nn/support.h"
 
@@ -29,16 +29,16 @@ namespace {
 namespace json = boost::json;
 using testing::expect_error;
 
-// A loop over the rows of a report that nobody holds, as in for (const auto& row : trace(...).rows()), owns the rows.
+// A loop over the rows of a report that nobody holds, as in for (const auto& row : activation_summary(...).rows()), owns the rows.
 template <class... Rows>
 constexpr bool own_their_rows = !(std::is_reference_v<Rows> || ...);
 static_assert(own_their_rows<decltype(std::declval<ActivationTable>().rows()),
                              decltype(std::declval<ActivationTable>().whole()),
                              decltype(std::declval<Explanation>().arrays()),
                              decltype(std::declval<Explanation>().idle_rules()),
-                             decltype(std::declval<LayoutSuggestions>().layouts()),
-                             decltype(std::declval<LayoutSuggestions>().too_large()),
-                             decltype(std::declval<LayoutSuggestions>().failed()),
+                             decltype(std::declval<StrategySuggestions>().layouts()),
+                             decltype(std::declval<StrategySuggestions>().too_large()),
+                             decltype(std::declval<StrategySuggestions>().failed()),
                              decltype(std::declval<MeshComparison>().steps()),
                              decltype(std::declval<PlacementDiff>().changes()),
                              decltype(std::declval<PlacementTable>().rows()),
@@ -51,8 +51,8 @@ json::value data_of(const std::string& page) {
 }
 
 Mlp placed_mlp() {
-  const Layout layout(make_mesh({{"data", 4}, {"model", 2}}), {{"hidden", "model"}, {"embed", "data"}});
-  return filter_shard(Mlp::init(Key(0), {"embed", 8}, {"hidden", 16}), layout);
+  const MeshRules mesh_rules(make_mesh({{"data", 4}, {"model", 2}}), {{"hidden", "model"}, {"embed", "data"}});
+  return filter_shard(Mlp::init(Key(0), {"embed", 8}, {"hidden", 16}), mesh_rules);
 }
 
 TEST(Report, EmbedsTheTableAndTheLedgerAsTheyAre) {
@@ -117,12 +117,12 @@ TEST(Report, ALongTrainingIsThinnedToItsExtremes) {
 
 TEST(Report, OnlyFiniteNumbersAreDrawn) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[report] chart \"Loss\", \"training\": inf given, expected finite numbers. Leave such points out.",
                [&] {
                  Report{.title = "a", .charts = {{.title = "Loss", .series = {{"training", {{1, inf}}}}}}}.html();
                });
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[report] chart \"Loss\", \"entropy\": nan given, expected finite numbers. Leave such points out.", [&] {
                  Report{.title = "a", .charts = {{.title = "Loss", .levels = {{"entropy", nan}}}}}.html();
                });

@@ -57,13 +57,13 @@ void expect_same(const Model& got, const Model& expected, double tolerance) {
 }
 
 TEST(AccumulateGradients, EqualsTheWholeBatch) {
-  for (const auto& [name, layout] : strategies())
+  for (const auto& [name, mesh_rules] : strategies())
     for (const int n : {1, 2, 3, 6}) {
       SCOPED_TRACE(name + ", " + std::to_string(n) + " parts");
-      const Mlp model = filter_shard(make_mlp(), layout);
-      const Batch batch = filter_shard(make_batch(), layout);
+      const Mlp model = filter_shard(make_mlp(), mesh_rules);
+      const Batch batch = filter_shard(make_batch(), mesh_rules);
       const auto [loss, grads] = nn::value_and_grad(loss_of)(model, batch);
-      for (const GradientOptions& options : {GradientOptions(), {.borrow_gathers = false}}) {
+      for (const GradientOptions& options : {GradientOptions(), {.reshard_after_forward = false}}) {
         const auto [mean_loss, mean_grads] = nn::accumulate_gradients(loss_of, n, options)(model, batch);
         EXPECT_NEAR(to_tensor(mean_loss).item<double>(), to_tensor(loss).item<double>(), 1e-13);
         expect_same(mean_grads, grads, 1e-13);
@@ -77,7 +77,7 @@ TEST(AccumulateGradients, AnyPlacementOfTheBatch) {
     for (const PartitionSpec& at : {P{}, P{"a"}, P{"b"}, P{{"a", "b"}}, P{{"b", "a"}}})
       for (const int n : {2, 4}) {
         SCOPED_TRACE(at.to_string() + ", " + std::to_string(n) + " parts");
-        const Mlp model = filter_shard(make_mlp(), Layout(mesh, {{"embed", replicated}, {"hidden", "a"}}));
+        const Mlp model = filter_shard(make_mlp(), MeshRules(mesh, {{"embed", replicated}, {"hidden", "a"}}));
         Batch batch = make_batch();
         batch.x = device_put(batch.x, NamedSharding(mesh, at));
         batch.labels = device_put(batch.labels, NamedSharding(mesh, at));
@@ -94,9 +94,9 @@ TEST(AccumulateGradients, WithoutAMesh) {
   EXPECT_NEAR(to_tensor(mean_loss).item<double>(), to_tensor(loss).item<double>(), 1e-13);
   expect_same(mean_grads, grads, 1e-13);
   // A placed model and a batch that joins it.
-  const Layout layout = strategies()[3].layout;
+  const MeshRules mesh_rules = strategies()[3].mesh_rules;
   const auto [joined_loss, joined] =
-      nn::accumulate_gradients(loss_of, 4)(filter_shard(make_mlp(), layout), make_batch());
+      nn::accumulate_gradients(loss_of, 4)(filter_shard(make_mlp(), mesh_rules), make_batch());
   EXPECT_NEAR(to_tensor(joined_loss).item<double>(), to_tensor(loss).item<double>(), 1e-13);
 }
 
@@ -106,7 +106,7 @@ WeightedSum weighted_loss(const Mlp& model, const Batch& batch) {
 
 // A gradient follows its parameter, also where the batch alone is on a mesh.
 TEST(AccumulateGradients, OfAModelThatWasNeverPlaced) {
-  Batch batch = filter_shard(make_batch(), strategies()[1].layout);
+  Batch batch = filter_shard(make_batch(), strategies()[1].mesh_rules);
   ASSERT_TRUE(batch.x.value.is_committed());
   const auto expect_all = [&](const auto& loss) {
     const auto grads = nn::value_and_grad(loss)(make_mlp(), batch).second;
@@ -152,8 +152,8 @@ using Table = std::vector<Row>;
 
 TEST(AccumulateGradients, ReducesOnceForAllParts) {
   const auto measure = [](const testing::Strategy& s, int n, const GradientOptions& options = {}) {
-    const Mlp model = filter_shard(make_mlp(), s.layout);
-    const Batch batch = filter_shard(make_batch(), s.layout);
+    const Mlp model = filter_shard(make_mlp(), s.mesh_rules);
+    const Batch batch = filter_shard(make_batch(), s.mesh_rules);
     CommLedger ledger;
     nn::accumulate_gradients(loss_of, n, options)(model, batch);
     return rows_of(ledger);
@@ -166,7 +166,7 @@ TEST(AccumulateGradients, ReducesOnceForAllParts) {
         EXPECT_EQ(measure(s, n), Table());
       } else if (strategy == "dp") {  // the losses, and one bucket
         EXPECT_EQ(measure(s, n), (Table{{"all_reduce", n + 1, n * scalar + parameters}}));
-        EXPECT_EQ(measure(s, n, {.reduction = float32}), (Table{{"all_reduce", n + 1, n * scalar + parameters / 2}}));
+        EXPECT_EQ(measure(s, n, {.reduce_dtype = float32}), (Table{{"all_reduce", n + 1, n * scalar + parameters / 2}}));
         EXPECT_EQ(measure(s, n, {.reduce = false}), (Table{{"all_reduce", n, n * scalar}}));
       } else if (strategy == "fsdp") {
         // Sharded weights are gathered, scattered and, where the backward pass reads them, gathered again in each part;
@@ -180,7 +180,7 @@ TEST(AccumulateGradients, ReducesOnceForAllParts) {
 
 TEST(AccumulateGradients, NothingMovesForTheParts) {
   const testing::Strategy s = strategies()[1];
-  const Mesh mesh = s.layout.mesh();
+  const Mesh mesh = s.mesh_rules.mesh();
   const auto parts_of = [&](const PartitionSpec& at) {
     const Array x = device_put(normal(Key(1), {rows, 4}), NamedSharding(mesh, at));
     CommLedger ledger;
@@ -198,7 +198,7 @@ TEST(AccumulateGradients, EveryPartIsSeenOnceAndEachDeviceKeepsItsRows) {
   const testing::Strategy s = strategies()[1];
   std::vector<int32_t> numbers(rows);
   for (int i = 0; i < rows; ++i) numbers[i] = i;
-  const Array ids = device_put(array<int32_t>(numbers, {rows}), {"batch"}, s.layout);
+  const Array ids = device_put(array<int32_t>(numbers, {rows}), {"batch"}, s.mesh_rules);
   std::vector<std::vector<int32_t>> seen;
   const auto watch = [&](const Array& w, const Array& part) {
     seen.push_back(part.to_host<int32_t>());
@@ -214,10 +214,10 @@ TEST(AccumulateGradients, TogetherWithRematCastsAndPendingGradients) {
     const Mlp small = cast(model, float32);
     return cross_entropy(astype(nn::remat(small)(astype(batch.x, float32)), float64), batch.labels);
   };
-  for (const auto& [name, layout] : strategies()) {
+  for (const auto& [name, mesh_rules] : strategies()) {
     SCOPED_TRACE(name);
-    const Mlp model = filter_shard(make_mlp(), layout);
-    const Batch batch = filter_shard(make_batch(), layout);
+    const Mlp model = filter_shard(make_mlp(), mesh_rules);
+    const Batch batch = filter_shard(make_batch(), mesh_rules);
     const auto [loss, grads] = nn::value_and_grad(mixed)(model, batch);
     const auto [mean_loss, mean_grads] = nn::accumulate_gradients(mixed, 3)(model, batch);
     expect_same(mean_grads, grads, 1e-7);
@@ -228,8 +228,8 @@ TEST(AccumulateGradients, TogetherWithRematCastsAndPendingGradients) {
 
 // A sharded array and one that is whole everywhere are cut in the same rows.
 TEST(AccumulateGradients, RowsThatBelongTogetherStayTogether) {
-  const Layout layout = strategies()[1].layout;
-  const Array x = device_put(normal(Key(3), {rows}, float64), {"batch"}, layout);
+  const MeshRules mesh_rules = strategies()[1].mesh_rules;
+  const Array x = device_put(normal(Key(3), {rows}, float64), {"batch"}, mesh_rules);
   const Array same = array<double>(x.to_host<double>(), {rows});
   const auto distance = [](const Array& w, const Array& a, const Array& b) { return mean(square(w * a - b)); };
   EXPECT_EQ(nn::accumulate_gradients(distance, 3)(full({}, 1, float64), x, same).first.item<double>(), 0);
@@ -260,7 +260,7 @@ TEST(AccumulateGradients, AGradientIsPaddedAsItsParameterIs) {
   };
   for (const int64_t size : {1, 5, 8}) {
     const PaddedModel model{device_put(ones({4}), NamedSharding(mesh, {})),
-                            device_put(ones({size, 4}), NamedSharding(mesh, P{{"a", uneven::pad}}))};
+                            device_put(ones({size, 4}), NamedSharding(mesh, P{{"a", Uneven::pad}}))};
     const std::string type = model.w.type_string();
     const auto check = [&](const auto& loss) {
       for (const int64_t n : {1, 2})
@@ -277,37 +277,37 @@ TEST(AccumulateGradients, AGradientIsPaddedAsItsParameterIs) {
 }
 
 TEST(AccumulateGradientsErrors, NoRows) {
-  expect_error_with(ErrorKind::uneven, {"[accumulate_gradients]", "float64[0,4] has no rows", "2 micro-batches"}, [] {
+  expect_error_with(ErrorKind::not_divisible, {"[accumulate_gradients]", "float64[0,4] has no rows", "2 micro-batches"}, [] {
     nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 2)(make_mlp(),
                                                                                          zeros({0, 4}, float64));
   });
 }
 
 TEST(AccumulateGradientsErrors, Indivisible) {
-  const Layout layout = strategies()[1].layout;
-  const Mlp model = filter_shard(make_mlp(), layout);
-  expect_error(ErrorKind::uneven,
+  const MeshRules mesh_rules = strategies()[1].mesh_rules;
+  const Mlp model = filter_shard(make_mlp(), mesh_rules);
+  expect_error(ErrorKind::not_divisible,
                "[accumulate_gradients] x: 6 rows on each of 4 devices are not divisible by 4 micro-batches. Change one "
                "of them.",
-               [&] { nn::accumulate_gradients(loss_of, 4)(model, filter_shard(make_batch(), layout)); });
-  expect_error_with(ErrorKind::uneven, {"[accumulate_gradients]", "float64[24,4]", "24 rows", "5 micro-batches"}, [] {
+               [&] { nn::accumulate_gradients(loss_of, 4)(model, filter_shard(make_batch(), mesh_rules)); });
+  expect_error_with(ErrorKind::not_divisible, {"[accumulate_gradients]", "float64[24,4]", "24 rows", "5 micro-batches"}, [] {
     nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 5)(make_mlp(),
                                                                                          make_batch().x.value);
   });
 }
 
 TEST(AccumulateGradientsErrors, UnknownAxis) {
-  const Layout layout = strategies()[1].layout;
-  const Mlp model = filter_shard(make_mlp(), layout);
+  const MeshRules mesh_rules = strategies()[1].mesh_rules;
+  const Mlp model = filter_shard(make_mlp(), mesh_rules);
   for (const int n : {1, 2})
     expect_error_with(ErrorKind::unknown_axis, {"shard: \"dta\" given, expected an axis of the mesh"}, [&] {
-      nn::accumulate_gradients(loss_of, n, {.shard = {"dta"}})(model, filter_shard(make_batch(), layout));
+      nn::accumulate_gradients(loss_of, n, {.shard = {"dta"}})(model, filter_shard(make_batch(), mesh_rules));
     });
 }
 
 TEST(AccumulateGradientsErrors, NoParts) {
   for (const int n : {0, -1})
-    expect_error(ErrorKind::bad_argument,
+    expect_error(ErrorKind::invalid_argument,
                  "[accumulate_gradients] " + std::to_string(n) + " micro-batches given, expected 1 or more.",
                  [&] { nn::accumulate_gradients(loss_of, n); });
 }

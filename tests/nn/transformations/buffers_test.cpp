@@ -70,11 +70,11 @@ TEST(Buffers, ACallByItselfChangesItsModel) {
 TEST(Buffers, ValueAndGradWritesThemBackOnce) {
   Model expected;
   const Array value = loss_of(expected, batch());
-  for (const auto& [name, layout] : strategies())
+  for (const auto& [name, mesh_rules] : strategies())
     for (const auto& loss : {loss_of, remat_loss}) {
-      Model model = filter_shard(Model(), layout);
+      Model model = filter_shard(Model(), mesh_rules);
       const Model before = model;
-      const auto [now, grads] = value_and_grad(loss)(model, device_put(batch(), {"batch", "embed"}, layout));
+      const auto [now, grads] = value_and_grad(loss)(model, device_put(batch(), {"batch", "embed"}, mesh_rules));
       expect_near(now, value, 1e-5, name);
       for (size_t i : {0, 1}) {
         const Buffer &given = before.centers[i].mean, &kept = model.centers[i].mean;
@@ -93,9 +93,9 @@ TEST(Buffers, ValueAndGradWritesThemBackOnce) {
 }
 
 TEST(Buffers, RematGivesTheSameGradients) {
-  for (const auto& [name, layout] : strategies()) {
-    Model a = filter_shard(Model(), layout), b = filter_shard(Model(), layout);
-    const Array x = device_put(batch(), {"batch", "embed"}, layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    Model a = filter_shard(Model(), mesh_rules), b = filter_shard(Model(), mesh_rules);
+    const Array x = device_put(batch(), {"batch", "embed"}, mesh_rules);
     const auto [loss, grads] = value_and_grad(loss_of)(a, x);
     const auto [same_loss, same] = value_and_grad(remat_loss)(b, x);
     expect_trees_near(same, grads, 1e-6, name);
@@ -117,9 +117,9 @@ TEST(Buffers, AConstModelIsLeftAlone) {
 }
 
 TEST(Buffers, GoFromPartToPart) {
-  for (const auto& [name, layout] : strategies()) {
-    Model expected = filter_shard(Model(), layout), model = expected;
-    const Array x = device_put(normal(Key(1), {16, 4}), {"batch", "embed"}, layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    Model expected = filter_shard(Model(), mesh_rules), model = expected;
+    const Array x = device_put(normal(Key(1), {16, 4}), {"batch", "embed"}, mesh_rules);
     std::vector<Array> parts;
     const auto watch = [&](Model& m, const Array& part) {
       parts.push_back(part);
@@ -163,13 +163,13 @@ struct Counted {
 
 // What the call returns is summed last.
 TEST(Buffers, AfterARefusedSumTheModelIsWhatItWas) {
-  const Layout layout(make_mesh({{"data", 4}}), {{"batch", "data"}});
-  const Array x = device_put(ones({8, 4}), NamedSharding(layout.mesh(), P{"data"}));
+  const MeshRules mesh_rules(make_mesh({{"data", 4}}), {{"batch", "data"}});
+  const Array x = device_put(ones({8, 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const auto loss_and_sum = [](Counted& m, const Array& x) {
     m.seen.value = m.seen.value + 1;
     return std::pair(tessera::mean(x * m.scale), tessera::sum(x, {0}));
   };
-  Counted model = filter_shard(Counted(), layout);
+  Counted model = filter_shard(Counted(), mesh_rules);
   const auto bytes_of = [&](auto&& call) {
     const CommBudget budget(1 << 20);
     call(model, x);
@@ -178,7 +178,7 @@ TEST(Buffers, AfterARefusedSumTheModelIsWhatItWas) {
   const auto expect_none_lost = [&](auto&& call) {
     const int64_t all = bytes_of(call);
     const float before = model.seen.value.item<float>();
-    const CommBudget budget(all - 1, {.throws = true});
+    const CommBudget budget(all - 1, {.throw_on_exceed = true});
     EXPECT_THROW(call(model, x), Error);
     EXPECT_EQ(model.seen.value.item<float>(), before);
   };
@@ -228,7 +228,7 @@ void expect_refused(ErrorKind kind, const std::string& message, Change change) {
 }
 
 TEST(BuffersErrors, EachNamesThePath) {
-  expect_refused(ErrorKind::bad_argument,
+  expect_refused(ErrorKind::invalid_argument,
                  "head.kernel: the call assigned to it, expected that only Buffers change: what is assigned to another "
                  "array is lost with the call. Make it an nn::Buffer, or work on a copy of the model.",
                  [](Model& m) {
@@ -245,9 +245,9 @@ TEST(BuffersErrors, EachNamesThePath) {
       "centers.0.mean: the call left bfloat16[4] in this Buffer, expected float32[4] as before. Cast what is "
       "stored with astype, or leave Buffers out of a cast: nn::cast(model, dtype, !nn::is_buffer).",
       [](Model& m) { m.centers[0].mean.value = ones({4}, bfloat16); });
-  expect_refused(ErrorKind::absent, "centers.0.mean: the call left no array in this Buffer, expected a value.",
+  expect_refused(ErrorKind::missing_array, "centers.0.mean: the call left no array in this Buffer, expected a value.",
                  [](Model& m) { m.centers[0].mean.value = Array(); });
-  expect_refused(ErrorKind::bad_argument,
+  expect_refused(ErrorKind::invalid_argument,
                  "the call changed the structure of the model: the length of a vector, an optional, the alternative of "
                  "a variant or a key of a map. A call may change the values of Buffers and of static fields.",
                  [](Model& m) { m.centers.pop_back(); });
@@ -273,7 +273,7 @@ TEST(BufferErrors, OtherFieldsThanBefore) {
                                                            }};
   for (const auto& change : changes) {
     Choices model;
-    testing::expect_error_with(ErrorKind::bad_argument,
+    testing::expect_error_with(ErrorKind::invalid_argument,
                                {"[value_and_grad] the call changed the structure of the model"}, [&] {
                                  value_and_grad([&](Choices& c) {
                                    change(c);

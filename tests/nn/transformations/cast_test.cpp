@@ -32,10 +32,10 @@ TEST(Cast, ChangesFloatingArraysOnly) {
   EXPECT_TRUE(small.absent.is_absent());
   EXPECT_EQ(small.width, 3);
   EXPECT_EQ(small.mlp.up.kernel.axes.to_string(), model.mlp.up.kernel.axes.to_string());
-  for (const auto& [name, layout] : strategies()) {
-    const Model placed = filter_shard(model, layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    const Model placed = filter_shard(model, mesh_rules);
     // A recipe that is cast and then placed has the values of one that is placed and then cast.
-    expect_trees_near(filter_shard(cast(model.mlp, bfloat16), layout), cast(placed.mlp, bfloat16), 0, name);
+    expect_trees_near(filter_shard(cast(model.mlp, bfloat16), mesh_rules), cast(placed.mlp, bfloat16), 0, name);
   }
 }
 
@@ -56,8 +56,8 @@ using Summary = std::map<std::pair<std::string, bool>, std::pair<int64_t, int64_
 
 template <class Loss>
 Summary summary_of(const Strategy& s, Loss loss, const GradientOptions& options = {}) {
-  const Mlp model = filter_shard(make_mlp(), s.layout);
-  const Batch batch = filter_shard(make_batch(), s.layout);
+  const Mlp model = filter_shard(make_mlp(), s.mesh_rules);
+  const Batch batch = filter_shard(make_batch(), s.mesh_rules);
   CommLedger ledger;
   nn::value_and_grad(loss, options)(model, batch);
   Summary rows;
@@ -87,8 +87,8 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
     };
     EXPECT_EQ(summary_of(dp, half), data_parallel(4));
     EXPECT_EQ(summary_of(dp, half_again), data_parallel(4));
-    EXPECT_EQ(summary_of(dp, half, {.reduction = bfloat16}), data_parallel(2));
-    EXPECT_EQ(summary_of(dp, mse, {.reduction = bfloat16}), data_parallel(2));
+    EXPECT_EQ(summary_of(dp, half, {.reduce_dtype = bfloat16}), data_parallel(2));
+    EXPECT_EQ(summary_of(dp, mse, {.reduce_dtype = bfloat16}), data_parallel(2));
     // The first layer's kernel is not read again, since the data want no gradient.
     const auto fully_sharded = [&](int64_t gathers, int64_t reductions) {
       return Summary{{{"all_gather", false}, {3, sharded * gathers}},
@@ -99,23 +99,23 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
     };
     EXPECT_EQ(summary_of(fsdp, mse), fully_sharded(4, 4));
     EXPECT_EQ(summary_of(fsdp, half), fully_sharded(2, 4));
-    EXPECT_EQ(summary_of(fsdp, half, {.reduction = bfloat16}), fully_sharded(2, 2));
-    EXPECT_EQ(summary_of(fsdp, mse, {.reduction = bfloat16}), fully_sharded(4, 2));
+    EXPECT_EQ(summary_of(fsdp, half, {.reduce_dtype = bfloat16}), fully_sharded(2, 2));
+    EXPECT_EQ(summary_of(fsdp, mse, {.reduce_dtype = bfloat16}), fully_sharded(4, 2));
     Summary again = fully_sharded(2, 4);
     again[{"all_gather", false}] = {6, 2 * sharded * 2};
     EXPECT_EQ(summary_of(fsdp, half_again), again);
     // The one sum of activations is as wide as they are; no gradient of a parameter crosses the devices.
     EXPECT_EQ(summary_of(tp, mse), (Summary{{{"all_reduce", false}, {1, rows * embed * 4}}}));
-    for (const GradientOptions& options : {GradientOptions(), {.reduction = bfloat16}})
+    for (const GradientOptions& options : {GradientOptions(), {.reduce_dtype = bfloat16}})
       EXPECT_EQ(summary_of(tp, half, options), (Summary{{{"all_reduce", false}, {1, rows * embed * 2}}}));
   }
 }
 
 TEST(MixedPrecision, GradientsLieWithTheFloat32Parameters) {
   for (const Strategy& s : strategies())
-    for (const GradientOptions& options : {GradientOptions(), {.reduction = bfloat16}, {.borrow_gathers = false}}) {
-      const Mlp model = filter_shard(make_mlp(), s.layout);
-      const Batch batch = filter_shard(make_batch(), s.layout);
+    for (const GradientOptions& options : {GradientOptions(), {.reduce_dtype = bfloat16}, {.reshard_after_forward = false}}) {
+      const Mlp model = filter_shard(make_mlp(), s.mesh_rules);
+      const Batch batch = filter_shard(make_batch(), s.mesh_rules);
       const Mlp exact = nn::value_and_grad(mse)(model, batch).second;
       for (const auto loss : {half, half_again}) {
         const auto [value, grads] = nn::value_and_grad(loss, options)(model, batch);
@@ -139,8 +139,8 @@ Array column() { return array<float>({256, 1, 1, 1}, {4, 1}); }
 
 std::vector<float> gradient(const Strategy& s, const std::function<Array(const Table&, const Array&)>& loss,
                             const GradientOptions& options = {}) {
-  return nn::value_and_grad(loss, options)(filter_shard(make_table(), s.layout),
-                                           device_put(column(), {"batch", none}, s.layout))
+  return nn::value_and_grad(loss, options)(filter_shard(make_table(), s.mesh_rules),
+                                           device_put(column(), {"batch", none}, s.mesh_rules))
       .second.kernel.value.to_host<float>();
 }
 
@@ -168,7 +168,7 @@ TEST(MixedPrecision, TheSumOverDevicesIsNotRoundedOnTheWay) {
   for (const std::string name : {"dp", "fsdp", "dp, private replicas", "fsdp, private replicas"})
     for (const auto& [use, loss] : uses)
       for (const bool borrow : {true, false})
-        EXPECT_EQ(gradient(strategy(name), loss, {.borrow_gathers = borrow}), std::vector<float>(4, 259))
+        EXPECT_EQ(gradient(strategy(name), loss, {.reshard_after_forward = borrow}), std::vector<float>(4, 259))
             << name << ", " << use << (borrow ? "" : ", gathered weights kept");
 }
 
@@ -176,7 +176,7 @@ TEST(MixedPrecision, AChosenReductionRounds) {
   const auto exact = [](const Table& t, const Array& x) { return sum(matmul(x, t.kernel)); };
   for (const std::string name : {"dp", "fsdp", "dp, private replicas", "fsdp, private replicas"}) {
     EXPECT_EQ(gradient(strategy(name), exact), std::vector<float>(4, 259)) << name;
-    for (const float rounded : gradient(strategy(name), exact, {.reduction = bfloat16})) {
+    for (const float rounded : gradient(strategy(name), exact, {.reduce_dtype = bfloat16})) {
       EXPECT_NE(rounded, 259) << name;
       EXPECT_NEAR(rounded, 259, 3) << name;
     }
@@ -189,8 +189,8 @@ TEST(MixedPrecision, PartsOfABatchAreAddedUpInFloat32) {
     const Strategy& s = strategy(name);
     std::vector<float> values(16, 1);
     values[0] = 256;
-    const Array x = device_put(array<float>(values, {16, 1}), {"batch", none}, s.layout);
-    const auto [value, grads] = nn::accumulate_gradients(loss, 4)(filter_shard(make_table(), s.layout), x);
+    const Array x = device_put(array<float>(values, {16, 1}), {"batch", none}, s.mesh_rules);
+    const auto [value, grads] = nn::accumulate_gradients(loss, 4)(filter_shard(make_table(), s.mesh_rules), x);
     EXPECT_EQ(grads.kernel.value.to_host<float>(), std::vector<float>(4, 271 / 4.0f)) << name;
   }
 }
@@ -200,7 +200,7 @@ TEST(MixedPrecision, IntegersAreRefused) {
   expect_error_with(ErrorKind::dtype_mismatch, {"[cast]", "int32"}, [] { nn::cast(make_table(), int32); });
   expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduction", "int32"}, [&] {
     const auto total = [](const Table& t) { return sum(t.kernel); };
-    nn::value_and_grad(total, {.reduction = int32})(filter_shard(make_table(), s.layout));
+    nn::value_and_grad(total, {.reduce_dtype = int32})(filter_shard(make_table(), s.mesh_rules));
   });
 }
 

@@ -1,4 +1,4 @@
-// FiniteCheckScope: values planted in every kind of layer, forward and backward, are found at their operation and line.
+// DetectNonFinite: values planted in every kind of layer, forward and backward, are found at their operation and line.
 #include "sharding/accounting/finite_check.h"
 
 #include <gtest/gtest.h>
@@ -33,19 +33,19 @@ struct Net {
   Layer layer;
 };
 template <class Layer>
-Net<Layer> placed(Layer layer, const Layout& layout) {
-  return filter_shard(Net<Layer>{std::move(layer)}, layout);
+Net<Layer> placed(Layer layer, const MeshRules& mesh_rules) {
+  return filter_shard(Net<Layer>{std::move(layer)}, mesh_rules);
 }
 
 // Rows of the batch on all devices.
-Array rows_on(const Layout& layout, const Array& x) { return device_put(x, NamedSharding(layout.mesh(), P{"data"})); }
-Array rows_of(const Layout& layout, Shape shape) { return rows_on(layout, normal(Key(1), std::move(shape))); }
-Array ones_of(const Layout& layout, Shape shape, double value = 1, DType dtype = float32) {
-  return rows_on(layout, full(std::move(shape), value, {.dtype = dtype}));
+Array rows_on(const MeshRules& mesh_rules, const Array& x) { return device_put(x, NamedSharding(mesh_rules.mesh(), P{"data"})); }
+Array rows_of(const MeshRules& mesh_rules, Shape shape) { return rows_on(mesh_rules, normal(Key(1), std::move(shape))); }
+Array ones_of(const MeshRules& mesh_rules, Shape shape, double value = 1, DType dtype = float32) {
+  return rows_on(mesh_rules, full(std::move(shape), value, {.dtype = dtype}));
 }
 
-Array half_weights(const Layout& layout) {
-  return device_put(full({4}, 1e-4, {.dtype = float16}), NamedSharding(layout.mesh(), P{}));
+Array half_weights(const MeshRules& mesh_rules) {
+  return device_put(full({4}, 1e-4, {.dtype = float16}), NamedSharding(mesh_rules.mesh(), P{}));
 }
 
 // The gradient of the sum of f(x).
@@ -59,7 +59,7 @@ const Axis in{"in", 4}, out{"out", 4};
 struct Planted {
   std::string name, operation, words, line;
   // Makes the arrays, and returns what fails with them.
-  std::function<std::function<void()>(const Layout&)> plant;
+  std::function<std::function<void()>(const MeshRules&)> plant;
 };
 
 void PrintTo(const Planted& p, std::ostream* out) { *out << p.name; }
@@ -67,170 +67,170 @@ void PrintTo(const Planted& p, std::ostream* out) { *out << p.name; }
 const Planted table[] = {
     {"linear", "matmul", "operand 1, parameter layer.kernel, float32[4,4], is not finite: 1 of 16 values is NaN",
      "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        Linear layer = Linear::init(Key(0), in, out);
        layer.kernel.value = with_nan(layer.kernel.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 4})] { net.layer(x); };
      }},
     {"linear_infinite", "matmul",
      "operand 1, parameter layer.kernel, float32[4,4], is not finite: 1 of 16 values is inf", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        Linear layer = Linear::init(Key(0), in, out);
        layer.kernel.value = with_value(layer.kernel.value, INFINITY);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 4})] { net.layer(x); };
      }},
     {"linear_batch", "matmul", "operand 0, float32[8@data,4], is not finite: 1 of 32 values is NaN", "net.layer(x)",
-     [](const Layout& layout) {
-       return [net = placed(Linear::init(Key(0), in, out), layout), x = rows_on(layout, with_nan(ones({8, 4})))] {
+     [](const MeshRules& mesh_rules) {
+       return [net = placed(Linear::init(Key(0), in, out), mesh_rules), x = rows_on(mesh_rules, with_nan(ones({8, 4})))] {
          net.layer(x);
        };
      }},
     {"linear_too_large", "matmul", "32 of 32 values are inf of the result", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        Linear layer = Linear::init(Key(0), in, out);
        layer.kernel.value = full({4, 4}, 1e30);
-       return [net = placed(layer, layout), x = ones_of(layout, {8, 4}, 1e30)] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = ones_of(mesh_rules, {8, 4}, 1e30)] { net.layer(x); };
      }},
     {"bias", "matmul", "parameter layer.bias, float32[4], is not finite: 1 of 4 values is NaN", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        Linear layer = Linear::init(Key(0), in, out);
        layer.bias->value = with_nan(layer.bias->value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 4})] { net.layer(x); };
      }},
     {"conv", "conv_general_dilated", "parameter layer.kernel", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        Conv layer = Conv::init(Key(0), in, out, {3});
        layer.kernel.value = with_nan(layer.kernel.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 5, 4})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 5, 4})] { net.layer(x); };
      }},
     {"layer_norm", "layer_norm", "operand 1, parameter layer.scale, float32[4], is not finite", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        LayerNorm layer = LayerNorm::init(in);
        layer.scale.value = with_nan(layer.scale.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 4})] { net.layer(x); };
      }},
     {"rms_norm", "rms_norm", "32 of 32 values are NaN of the result", "net.layer(x)",
-     [](const Layout& layout) {
-       return [net = placed(RMSNorm::init(in, 0), layout), x = ones_of(layout, {8, 4}, 0)] { net.layer(x); };
+     [](const MeshRules& mesh_rules) {
+       return [net = placed(RMSNorm::init(in, 0), mesh_rules), x = ones_of(mesh_rules, {8, 4}, 0)] { net.layer(x); };
      }},
     {"group_norm", "rsqrt", "are inf of the result", "net.layer(x)",
-     [](const Layout& layout) {
-       return [net = placed(GroupNorm::init(in, 2, 0), layout), x = ones_of(layout, {8, 3, 4})] { net.layer(x); };
+     [](const MeshRules& mesh_rules) {
+       return [net = placed(GroupNorm::init(in, 2, 0), mesh_rules), x = ones_of(mesh_rules, {8, 3, 4})] { net.layer(x); };
      }},
     {"batch_norm", "rsqrt", "4 of 4 values are inf of the result", "copy.layer(x)",
-     [](const Layout& layout) {
-       return [net = placed(BatchNorm::init(in, {.eps = 0}), layout), x = ones_of(layout, {8, 4})] {
+     [](const MeshRules& mesh_rules) {
+       return [net = placed(BatchNorm::init(in, {.eps = 0}), mesh_rules), x = ones_of(mesh_rules, {8, 4})] {
          auto copy = net;
          copy.layer(x);
        };
      }},
     {"attention", "matmul", "parameter layer.o.kernel", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        auto layer = MultiheadAttention::init(Key(0), {"embed", 8}, {"heads", 8}, 2);
        layer.o.kernel.value = with_nan(layer.o.kernel.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 3, 8})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 3, 8})] { net.layer(x); };
      }},
     {"attention_bias", "dot_product_attention", "operand 3", "net.layer(x, {.bias = bias})",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        const auto layer = MultiheadAttention::init(Key(0), {"embed", 8}, {"heads", 8}, 2);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 3, 8}), bias = with_nan(zeros({3, 3}))] {
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 3, 8}), bias = with_nan(zeros({3, 3}))] {
          net.layer(x, {.bias = bias});
        };
      }},
     {"softmax", "softmax", "4 of 32 values are NaN of the result", "softmax(where(mask, x, -INFINITY))",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        const Array first_row = equal(reshape(arange(8), {8, 1}), 0);
-       return [mask = logical_not(first_row), x = rows_of(layout, {8, 4})] { softmax(where(mask, x, -INFINITY)); };
+       return [mask = logical_not(first_row), x = rows_of(mesh_rules, {8, 4})] { softmax(where(mask, x, -INFINITY)); };
      }},
     {"embedding", "embedding", "parameter layer.tokens", "net.layer(ids)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        Embedding layer = Embedding::init(Key(0), {"vocab", 8}, {"embed", 4});
        layer.tokens.value = with_nan(layer.tokens.value);
-       return [net = placed(layer, layout), ids = rows_on(layout, arange(8))] { net.layer(ids); };
+       return [net = placed(layer, mesh_rules), ids = rows_on(mesh_rules, arange(8))] { net.layer(ids); };
      }},
     {"lstm", "einsum", "parameter layer.recurrent", "net.layer(x, net.layer.start(x))",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        LSTMCell layer = LSTMCell::init(Key(0), in, {"hidden", 4});
        layer.recurrent.value = with_nan(layer.recurrent.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x, net.layer.start(x)); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 4})] { net.layer(x, net.layer.start(x)); };
      }},
     {"gru", "einsum", "parameter layer.input", "net.layer(x, net.layer.start(x))",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        GRUCell layer = GRUCell::init(Key(0), in, {"hidden", 4});
        layer.input.value = with_nan(layer.input.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 4})] { net.layer(x, net.layer.start(x)); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 4})] { net.layer(x, net.layer.start(x)); };
      }},
     {"experts", "matmul", "parameter layer.router", "net.layer(x)",
-     [](const Layout& layout) {
+     [](const MeshRules& mesh_rules) {
        MoeMlp layer = MoeMlp::init(Key(0), {"embed", 4}, {"hidden", 8}, {"experts", 4});
        layer.router.value = with_nan(layer.router.value);
-       return [net = placed(layer, layout), x = rows_of(layout, {8, 3, 4})] { net.layer(x); };
+       return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 3, 4})] { net.layer(x); };
      }},
     {"dropout", "dropout", "are inf of the result", "Dropout{}(x, Key(3))",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {8, 4}, 3e38)] { Dropout{}(x, Key(3)); };
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {8, 4}, 3e38)] { Dropout{}(x, Key(3)); };
      }},
     {"pool", "avg_pool", "are inf of the result", "AvgPool{{2}}(x)",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {8, 4, 4}, 3e38)] { AvgPool{{2}}(x); };
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {8, 4, 4}, 3e38)] { AvgPool{{2}}(x); };
      }},
     {"cross_entropy", "cross_entropy", "operand 0, float32[8@data,4], is not finite", "cross_entropy(logits, labels)",
-     [](const Layout& layout) {
-       return [logits = rows_on(layout, with_value(ones({8, 4}), -INFINITY)),
-               labels = rows_on(layout, zeros({8}, {.dtype = int32}))] { cross_entropy(logits, labels); };
+     [](const MeshRules& mesh_rules) {
+       return [logits = rows_on(mesh_rules, with_value(ones({8, 4}), -INFINITY)),
+               labels = rows_on(mesh_rules, zeros({8}, {.dtype = int32}))] { cross_entropy(logits, labels); };
      }},
     {"one_device", "log",
      "1 of 32 values is inf of the result float32[8@data,4] on the device data=3; given operand 0, "
      "float32[8@data,4], from 0 to 1",
      "log(x)",
-     [](const Layout& layout) {
-       return [x = rows_on(layout, with_value(ones({8, 4}), 0, 30))] { log(x); };
+     [](const MeshRules& mesh_rules) {
+       return [x = rows_on(mesh_rules, with_value(ones({8, 4}), 0, 30))] { log(x); };
      }},
     {"square_root_backward", "sqrt",
      "backward: 1 of 32 values is inf of the gradients of its operands; those that came "
      "to its result float32[8@data,4] are from 1 to 1",
      "return sqrt(rows)",
-     [](const Layout& layout) {
-       return [x = rows_on(layout, with_value(ones({8, 4}), 0))] {
+     [](const MeshRules& mesh_rules) {
+       return [x = rows_on(mesh_rules, with_value(ones({8, 4}), 0))] {
          differentiate([](const Array& rows) { return sqrt(rows); }, x);
        };
      }},
     {"division_backward", "div", "backward: ", "return 1 / rows",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {8, 4}, 1e-30)] { differentiate([](const Array& rows) { return 1 / rows; }, x); };
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {8, 4}, 1e-30)] { differentiate([](const Array& rows) { return 1 / rows; }, x); };
      }},
     {"recomputed", "sqrt", "backward: ", "return sqrt(values)",
-     [](const Layout& layout) {
-       return [x = rows_on(layout, with_value(ones({8, 4}), 0))] {
+     [](const MeshRules& mesh_rules) {
+       return [x = rows_on(mesh_rules, with_value(ones({8, 4}), 0))] {
          const auto block = [](const Array& values) { return sqrt(values); };
          differentiate([&](const Array& rows) { return remat(block)(rows); }, x);
        };
      }},
     {"micro_batch", "log", "inf of the result", "sum(log(rows))",
-     [](const Layout& layout) {
-       return [x = rows_on(layout, with_value(ones({8, 4}), 0, 31)), w = ones({4})] {
+     [](const MeshRules& mesh_rules) {
+       return [x = rows_on(mesh_rules, with_value(ones({8, 4}), 0, 31)), w = ones({4})] {
          const auto loss = [](const Array& weights, const Array& rows) { return sum(log(rows)) + sum(weights); };
          accumulate_gradients(loss, 2)(w, x);
        };
      }},
     {"cast", "astype", "32 of 32 values are inf of the result float16[8@data,4]", "astype(x, float16)",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {8, 4}, 1e5)] { astype(x, float16); };
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {8, 4}, 1e5)] { astype(x, float16); };
      }},
     {"pending_sum", "tanh", "float16[4]{U:data}, from 4e+04 to 4e+04, is moved to float16[4], and there 4 of 4",
      "tanh(sum(x, {0}))",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {4, 4}, 4e4, float16)] { tanh(sum(x, {0})); };
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {4, 4}, 4e4, float16)] { tanh(sum(x, {0})); };
      }},
     {"shard_map", "psum", "is moved to float16[1,4]", "psum(block, \"data\")",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {4, 4}, 4e4, float16), mesh = layout.mesh()] {
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {4, 4}, 4e4, float16), mesh = mesh_rules.mesh()] {
          shard_map([](const Array& block) { return psum(block, "data"); }, mesh, P{"data"}, P{})(x);
        };
      }},
     {"slots_share_a_weight", "mul", "backward: 4 of 4 values are inf of the gradients of its operands", "sum(w * rows)",
-     [](const Layout& layout) {
-       return [x = ones_of(layout, {4, 4}, 4e4, float16), weights = half_weights(layout)] {
+     [](const MeshRules& mesh_rules) {
+       return [x = ones_of(mesh_rules, {4, 4}, 4e4, float16), weights = half_weights(mesh_rules)] {
          value_and_grad([](const Array& w, const Array& rows) { return sum(w * rows); })(weights, x);
        };
      }},
@@ -250,7 +250,7 @@ class FiniteCheck : public ::testing::TestWithParam<Planted> {};
 INSTANTIATE_TEST_SUITE_P(Planted, FiniteCheck, ::testing::ValuesIn(table),
                          [](const auto& info) { return info.param.name; });
 
-Layout layout_of(const MeshOptions& options) {
+MeshRules mesh_rules_of(const MeshOptions& options) {
   return {make_mesh({{"data", 4}}, options),
           {{"batch", "data"},
            {"in", replicated},
@@ -264,9 +264,9 @@ Layout layout_of(const MeshOptions& options) {
 }
 
 TEST_P(FiniteCheck, FindsTheOperationAndTheLine) {
-  const std::function<void()> call = GetParam().plant(layout_of({}));
+  const std::function<void()> call = GetParam().plant(mesh_rules_of({}));
   call();
-  const FiniteCheckScope scope;
+  const DetectNonFinite scope;
   const StepScope step(12);
   const std::string said = error_of(ErrorKind::not_finite, call);
   EXPECT_TRUE(said.starts_with("[" + GetParam().operation + "] ")) << said;
@@ -275,10 +275,10 @@ TEST_P(FiniteCheck, FindsTheOperationAndTheLine) {
   EXPECT_NE(line_of(said).find(GetParam().line), std::string::npos) << said << "\n" << line_of(said);
 }
 
-TEST(FiniteCheckScope, NamesWhatIsAddedUpOverDevices) {
-  const Layout layout = layout_of({.private_replicas = true});
-  const Array x = ones_of(layout, {4, 4}, 4e4, float16), weights = half_weights(layout);
-  const FiniteCheckScope scope;
+TEST(DetectNonFinite, NamesWhatIsAddedUpOverDevices) {
+  const MeshRules mesh_rules = mesh_rules_of({.private_replicas = true});
+  const Array x = ones_of(mesh_rules, {4, 4}, 4e4, float16), weights = half_weights(mesh_rules);
+  const DetectNonFinite scope;
   const auto loss = [](const Array& w, const Array& rows) { return sum(w * rows); };
   tessera::testing::expect_error(ErrorKind::not_finite,
                                  {"[gradients] finite_check_test.cpp:",
@@ -286,25 +286,25 @@ TEST(FiniteCheckScope, NamesWhatIsAddedUpOverDevices) {
                                  [&] { value_and_grad(loss)(weights, x); });
 }
 
-TEST(FiniteCheckScope, AllowsMasksAndWhatIsFiniteInTheEnd) {
-  const Layout layout = layout_of({});
-  const Array x = rows_of(layout, {8, 4}), nan = rows_on(layout, with_nan(ones({8, 4})));
+TEST(DetectNonFinite, AllowsMasksAndWhatIsFiniteInTheEnd) {
+  const MeshRules mesh_rules = mesh_rules_of({});
+  const Array x = rows_of(mesh_rules, {8, 4}), nan = rows_on(mesh_rules, with_nan(ones({8, 4})));
   const Array mask = x > 0.5;
-  const FiniteCheckScope scope;
+  const DetectNonFinite scope;
   differentiate([&](const Array& rows) { return softmax(where(mask, rows, -INFINITY) * 0.5, 0) * rows; }, x);
   differentiate([&](const Array& rows) { return logsumexp(where(mask, -INFINITY, rows) + rows, 0); }, x);
   where(isnan(nan), 0, nan);
   {
-    const FiniteCheckScope off(false);
+    const DetectNonFinite off(false);
     log(zeros({3}));
   }
   error_of(ErrorKind::not_finite, [] { log(zeros({3})); });
 }
 
-TEST(FiniteCheckScope, LeavesAbstractMeshesAlone) {
-  const Layout layout = layout_of({.abstract = true});
-  const FiniteCheckScope scope;
-  differentiate([](const Array& rows) { return log(rows); }, rows_of(layout, {8, 4}));
+TEST(DetectNonFinite, LeavesAbstractMeshesAlone) {
+  const MeshRules mesh_rules = mesh_rules_of({.abstract = true});
+  const DetectNonFinite scope;
+  differentiate([](const Array& rows) { return log(rows); }, rows_of(mesh_rules, {8, 4}));
 }
 
 }  // namespace

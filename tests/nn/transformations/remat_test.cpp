@@ -93,12 +93,12 @@ std::string buckets(const CommLedger& ledger) {
 template <class Model, class Loss, class Rematerialized, class Data>
 void expect_equal(const Model& unplaced, const Data& data, Loss loss, Rematerialized rematerialized,
                   double tolerance = 1e-14) {
-  for (const auto& [name, layout] : strategies())
+  for (const auto& [name, mesh_rules] : strategies())
     for (const bool borrow : {true, false}) {
       SCOPED_TRACE(name + (borrow ? "" : ", gathered weights kept"));
-      const Model model = filter_shard(unplaced, layout);
-      const Data batch = filter_shard(data, layout);
-      const GradientOptions options{.borrow_gathers = borrow};
+      const Model model = filter_shard(unplaced, mesh_rules);
+      const Data batch = filter_shard(data, mesh_rules);
+      const GradientOptions options{.reshard_after_forward = borrow};
       CommLedger ledger;
       const auto [value, gradient] = nn::value_and_grad(loss, options)(model, batch);
       const std::string expected = buckets(ledger);
@@ -252,9 +252,9 @@ TEST(Remat, FunctionsAndKeysAreArgumentsAsTheyAre) {
 }
 
 TEST(Remat, WithoutAGradientItIsACall) {
-  for (const auto& [name, layout] : strategies()) {
-    const Decoder model = filter_shard(Decoder::init(Key(0)), layout);
-    const Array ids = filter_shard(make_batch(), layout).inputs;
+  for (const auto& [name, mesh_rules] : strategies()) {
+    const Decoder model = filter_shard(Decoder::init(Key(0)), mesh_rules);
+    const Array ids = filter_shard(make_batch(), mesh_rules).inputs;
     EXPECT_TRUE(at::equal(to_tensor(nn::remat(model)(ids)), to_tensor(model(ids)))) << name;
   }
 }
@@ -262,7 +262,7 @@ TEST(Remat, WithoutAGradientItIsACall) {
 // ---- what fully sharded weights communicate
 
 TEST(Remat, GathersOfFullyShardedWeights) {
-  const Layout layout = strategies()[3].layout;
+  const MeshRules mesh_rules = strategies()[3].mesh_rules;
   const auto blocks = [](const Decoder& m, const Batch& batch) {
     Array x = m.embed(batch.inputs);
     for (const Block& block : m.blocks) x = nn::remat(block)(x);
@@ -271,11 +271,11 @@ TEST(Remat, GathersOfFullyShardedWeights) {
   const auto whole = [](const Decoder& m, const Batch& batch) { return nn::remat(loss_of)(m, batch); };
   // Of a block: q, k, v and o, the bias of o, gate, up and down; the backward pass reads all but the bias. Of the ends:
   // the table, whose lookup reads it no more.
-  const Decoder model = filter_shard(Decoder::init(Key(0)), layout);
-  const Batch batch = filter_shard(make_batch(), layout);
+  const Decoder model = filter_shard(Decoder::init(Key(0)), mesh_rules);
+  const Batch batch = filter_shard(make_batch(), mesh_rules);
   const auto gathers = [&](auto loss, bool borrow) {
     CommLedger ledger;
-    nn::value_and_grad(loss, {.borrow_gathers = borrow, .group = GatherGroups::by_parameter})(model, batch);
+    nn::value_and_grad(loss, {.reshard_after_forward = borrow, .gather_groups = GatherGroups::by_parameter})(model, batch);
     return ledger.count("all_gather", "data");
   };
   constexpr int sharded = 2 * 8, read = 2 * 7, ends = 2, head = 1;

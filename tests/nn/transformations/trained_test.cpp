@@ -27,9 +27,9 @@ std::pair<Array, Array> mse_with_aux(const Mlp& model, const Batch& batch) {
 // ---- what is trained
 
 TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
-  for (const auto& [name, layout] : strategies()) {
-    const Mlp model = filter_shard(make_mlp(), layout);
-    const Batch batch = filter_shard(make_batch(), layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), mesh_rules);
+    const Batch batch = filter_shard(make_batch(), mesh_rules);
     const auto [all_loss, all] = value_and_grad(mse)(model, batch);
     for (const Filter& trained :
          {Filter(by_path("down.**")), by_axis("embed"), Filter(is_param), !by_path("up.bias")}) {
@@ -37,7 +37,7 @@ TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
       expect_near(loss, all_loss, 1e-6, name);
       expect_trees_near(grads, filter(all, trained), 1e-6, name);
       const auto [mean_loss, mean_grads] = accumulate_gradients(mse, 2, trained)(model, batch);
-      if (layout.mesh().size() == 1) expect_trees_near(mean_grads, filter(all, trained), 1e-5, name);
+      if (mesh_rules.mesh().size() == 1) expect_trees_near(mean_grads, filter(all, trained), 1e-5, name);
     }
   }
 }
@@ -45,10 +45,10 @@ TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
 // Of a call with the model and the batch.
 template <class F>
 double flops_of(F call) {
-  const Layout layout{make_mesh({{"data", 1}}, {.abstract = true}),
+  const MeshRules mesh_rules{make_mesh({{"data", 1}}, {.abstract = true}),
                       {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
-  const Mlp model = filter_shard(make_mlp(), layout);
-  const Batch batch = filter_shard(make_batch(), layout);
+  const Mlp model = filter_shard(make_mlp(), mesh_rules);
+  const Batch batch = filter_shard(make_batch(), mesh_rules);
   Forecast forecast;
   call(model, batch);
   return forecast.flops();
@@ -64,7 +64,7 @@ TEST(Trained, NoBackwardWorkForTheRest) {
 
 TEST(Trained, NothingToTrain) {
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[value_and_grad] the filter takes none of the 4 arrays of the model that could be trained, the first of "
       "which is up.kernel. Print nn::leaves(model) for their paths.",
       [] { value_and_grad(mse, by_path("head.**"))(make_mlp(), make_batch()); });
@@ -92,9 +92,9 @@ TEST(Aux, OfEachMicroBatch) {
 // ---- remat's policies
 
 TEST(RematPolicy, TheSameGradients) {
-  for (const auto& [name, layout] : strategies()) {
-    const Mlp model = filter_shard(make_mlp(), layout);
-    const Batch batch = filter_shard(make_batch(), layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), mesh_rules);
+    const Batch batch = filter_shard(make_batch(), mesh_rules);
     const auto [loss, grads] = value_and_grad(mse)(model, batch);
     for (const RematPolicy policy :
          {RematPolicy::nothing_saveable, RematPolicy::dots_saveable, RematPolicy::everything_saveable}) {
@@ -176,9 +176,9 @@ TEST(EvalShape, ShapesAndPlacementsWithoutData) {
   EXPECT_EQ(logits.dtype(), float32);
   const Array large = zeros({int64_t{1} << 40, 4});
   EXPECT_EQ(eval_shape(make_mlp(), large).shape(), (Shape{int64_t{1} << 40, 4}));
-  for (const auto& [name, layout] : strategies()) {
-    const Mlp model = filter_shard(make_mlp(), layout);
-    const Batch batch = filter_shard(make_batch(), layout);
+  for (const auto& [name, mesh_rules] : strategies()) {
+    const Mlp model = filter_shard(make_mlp(), mesh_rules);
+    const Batch batch = filter_shard(make_batch(), mesh_rules);
     const auto values = [](const Mlp& m, const Batch& b) { return std::pair(m(b.x), mse(m, b)); };
     const auto [shape, loss] = eval_shape(values, model, batch);
     const auto [expected, expected_loss] = values(model, batch);
@@ -190,9 +190,9 @@ TEST(EvalShape, ShapesAndPlacementsWithoutData) {
 }
 
 TEST(EvalShape, TakesGradientsThatArePendingSums) {
-  const Layout layout(make_mesh({{"data", 2}}), {{"embed", replicated}, {"hidden", replicated}});
-  const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 4}), layout);
-  const Array x = device_put(ones({8, 4}), NamedSharding(layout.mesh(), P{"data"}));
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}), {{"embed", replicated}, {"hidden", replicated}});
+  const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 4}), mesh_rules);
+  const Array x = device_put(ones({8, 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const auto loss = [](const Linear& m, const Array& x) { return mean(square(m(x))); };
   const Linear grads = value_and_grad(loss, {.reduce = false})(model, x).second;
   const Linear twin = eval_shape([](const Linear& g) { return g; }, grads);
@@ -223,9 +223,9 @@ Outer make_outer() {
 }
 
 TEST(ModuleScope, LedgersNameTheModule) {
-  const Layout layout = strategies()[2].layout;  // tp
-  const Outer model = filter_shard(make_outer(), layout);
-  const Array x = device_put(normal(Key(1), {8, 4}), {"batch", "embed"}, layout);
+  const MeshRules mesh_rules = strategies()[2].mesh_rules;  // tp
+  const Outer model = filter_shard(make_outer(), mesh_rules);
+  const Array x = device_put(normal(Key(1), {8, 4}), {"batch", "embed"}, mesh_rules);
   CommLedger ledger;
   grad([](const Outer& m, const Array& x) { return sum(square(m.layers[1](x))); })(model, x);
   ASSERT_FALSE(ledger.records().empty());
@@ -243,23 +243,23 @@ struct Norms {
   std::vector<BatchNorm> batches;
   MultiheadAttention attention;
 };
-Norms placed_norms(const Layout& layout) {
+Norms placed_norms(const MeshRules& mesh_rules) {
   const Axis hidden{"hidden", 8}, heads{"heads", 8};
   return filter_shard(Norms{.groups = {GroupNorm::init(hidden, 1), GroupNorm::init(hidden, 1)},
                             .batches = {BatchNorm::init(hidden), BatchNorm::init(hidden)},
                             .attention = MultiheadAttention::init(Key(0), hidden, heads, 2)},
-                      layout);
+                      mesh_rules);
 }
-Layout cut_both() {
+MeshRules cut_both() {
   return {make_mesh({{"data", 2}, {"model", 2}}),
           {{"batch", "data"}, {"hidden", "model"}, {"heads", replicated}, {"seq", replicated}}};
 }
 
 // Means over sharded dims are sums over devices in which no parameter takes part, forward and backward.
 TEST(ModuleScope, LayersOpenTheirOwn) {
-  const Layout layout = cut_both();
-  Norms model = placed_norms(layout);
-  const Array x = device_put(normal(Key(1), {8, 8}), {"batch", "hidden"}, layout);
+  const MeshRules mesh_rules = cut_both();
+  Norms model = placed_norms(mesh_rules);
+  const Array x = device_put(normal(Key(1), {8, 8}), {"batch", "hidden"}, mesh_rules);
   const auto paths = [&](const auto& call) {
     CommLedger ledger;
     grad([&](Norms& m, const Array& x) { return sum(square(call(m, x))); })(model, x);
@@ -287,8 +287,8 @@ TEST(ModuleScope, ErrorsInsideLayersNameTheLayer) {
 }
 
 TEST(ModuleScope, ErrorsNameTheModule) {
-  const Layout layout = strategies()[2].layout;
-  const Outer model = filter_shard(make_outer(), layout);
+  const MeshRules mesh_rules = strategies()[2].mesh_rules;
+  const Outer model = filter_shard(make_outer(), mesh_rules);
   expect_error_with(ErrorKind::shape_mismatch, {"[Linear] layers.1.up.kernel: "}, [&] {
     model.layers[1](ones({8, 3}));
   });

@@ -62,9 +62,9 @@ template <class Sum, class Mean>
 void expect_the_whole(const Sum& sum, const Mean& mean) {
   for (const Batch& all : batches()) {
     const auto [loss, grads] = nn::value_and_grad(mean)(make_mlp(), all);
-    for (const auto& [name, layout] : strategies()) {
-      const Mlp model = filter_shard(make_mlp(), layout);
-      const Batch batch = filter_shard(all, layout);
+    for (const auto& [name, mesh_rules] : strategies()) {
+      const Mlp model = filter_shard(make_mlp(), mesh_rules);
+      const Batch batch = filter_shard(all, mesh_rules);
       const auto [one_loss, one] = nn::value_and_grad(sum)(model, batch);
       EXPECT_NEAR(to_tensor(one_loss).template item<double>(), loss.template item<double>(), 1e-12) << name;
       EXPECT_LE(difference(one, grads), 1e-12) << name;
@@ -93,11 +93,11 @@ TEST(WeightedLosses, TheBatchesAreUnequal) {
 TEST(WeightedLosses, GradientsMayStayPendingAndShardedOverOtherAxes) {
   const Batch all = batches()[2];
   const auto [loss, grads] = nn::value_and_grad(counted_mean)(make_mlp(), all);
-  for (const auto& [name, layout] : strategies()) {
+  for (const auto& [name, mesh_rules] : strategies()) {
     SCOPED_TRACE(name);
-    const Mlp model = filter_shard(make_mlp(), layout);
+    const Mlp model = filter_shard(make_mlp(), mesh_rules);
     const auto [pending_loss, pending] =
-        nn::accumulate_gradients(counted, 3, {.reduce = false})(model, filter_shard(all, layout));
+        nn::accumulate_gradients(counted, 3, {.reduce = false})(model, filter_shard(all, mesh_rules));
     EXPECT_LE(difference(pending, grads), 1e-12);
   }
 }
@@ -137,8 +137,8 @@ TEST(WeightedLosses, AWeightThatIsTrainedIsRefused) {
       "[value_and_grad] the weight of the loss depends on what is trained, expected a constant: micro-batches add it "
       "up "
       "apart from the sum. Use stop_gradient on it, or return mean().";
-  expect_error(ErrorKind::bad_argument, said, [&] { nn::value_and_grad(loss)(make_mlp(), batches()[0]); });
-  expect_error(ErrorKind::bad_argument, said, [&] { nn::accumulate_gradients(loss, 2)(make_mlp(), batches()[0]); });
+  expect_error(ErrorKind::invalid_argument, said, [&] { nn::value_and_grad(loss)(make_mlp(), batches()[0]); });
+  expect_error(ErrorKind::invalid_argument, said, [&] { nn::accumulate_gradients(loss, 2)(make_mlp(), batches()[0]); });
 }
 
 TEST(WeightedLosses, WithoutASumOrAWeightAreRefused) {
@@ -151,12 +151,12 @@ TEST(WeightedLosses, WithoutASumOrAWeightAreRefused) {
       "weighted_sum(...), or both.";
   const std::string no_sum =
       "[value_and_grad] the loss is an absent array, expected a floating scalar. Return one from the loss function.";
-  expect_error(ErrorKind::absent, no_weight, [&] { nn::value_and_grad(without_weight)(make_mlp(), batches()[0]); });
-  expect_error(ErrorKind::absent, no_sum, [&] { nn::value_and_grad(without_sum)(make_mlp(), batches()[0]); });
+  expect_error(ErrorKind::missing_array, no_weight, [&] { nn::value_and_grad(without_weight)(make_mlp(), batches()[0]); });
+  expect_error(ErrorKind::missing_array, no_sum, [&] { nn::value_and_grad(without_sum)(make_mlp(), batches()[0]); });
   for (const int n : {1, 2}) {
-    expect_error(ErrorKind::absent, no_weight,
+    expect_error(ErrorKind::missing_array, no_weight,
                  [&] { nn::accumulate_gradients(without_weight, n)(make_mlp(), batches()[0]); });
-    expect_error(ErrorKind::absent, no_sum,
+    expect_error(ErrorKind::missing_array, no_sum,
                  [&] { nn::accumulate_gradients(without_sum, n)(make_mlp(), batches()[0]); });
   }
 }

@@ -125,12 +125,12 @@ TEST(Combine, TreesOfOneStructure) {
   const std::string cure =
       " in its place, expected trees of one structure. Compare what they were made from: lengths of vectors, "
       "optionals, alternatives of variants, keys of maps.";
-  expect_error(ErrorKind::bad_argument, "[combine] layers.2.kernel: the other tree has norm.scale" + cure,
+  expect_error(ErrorKind::invalid_argument, "[combine] layers.2.kernel: the other tree has norm.scale" + cure,
                [&] { combine(model, shorter); });
   Dense whole, bare{.bias = {}};
-  expect_error(ErrorKind::bad_argument, "[combine] bias: the other tree has nothing more" + cure,
+  expect_error(ErrorKind::invalid_argument, "[combine] bias: the other tree has nothing more" + cure,
                [&] { combine(whole, bare); });
-  expect_error(ErrorKind::bad_argument, "[combine] bias: the other tree has nothing more" + cure,
+  expect_error(ErrorKind::invalid_argument, "[combine] bias: the other tree has nothing more" + cure,
                [&] { combine(bare, whole); });
 }
 

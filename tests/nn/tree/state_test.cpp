@@ -40,8 +40,8 @@ TEST(State, HoldsTheArraysUnderTheirPaths) {
 }
 
 TEST(State, UpdateAndMergeAreItsInverse) {
-  for (const auto& [name, layout] : testing::strategies()) {
-    const Model placed = filter_shard(Model(), layout);
+  for (const auto& [name, mesh_rules] : testing::strategies()) {
+    const Model placed = filter_shard(Model(), mesh_rules);
     const Model other = tree_map([](const Array& x) { return x * 3; }, Model());
     Model model = placed;
     update(model, state(other));
@@ -50,9 +50,9 @@ TEST(State, UpdateAndMergeAreItsInverse) {
     for (size_t i = 0; i < before.size(); ++i) {
       EXPECT_EQ(after[i].value->sharding(), before[i].value->sharding()) << name << before[i].path;
       EXPECT_EQ(after[i].value->path(), before[i].path) << name;
-      EXPECT_EQ(layout_of(*after[i].value).has_value(), layout_of(*before[i].value).has_value()) << name;
+      EXPECT_EQ(mesh_rules_of(*after[i].value).has_value(), mesh_rules_of(*before[i].value).has_value()) << name;
     }
-    EXPECT_TRUE(layout_of(model.layers[1].kernel).has_value()) << name;
+    EXPECT_TRUE(mesh_rules_of(model.layers[1].kernel).has_value()) << name;
     update(model.layers[1], state(other.layers[1]));
     EXPECT_EQ(model.layers[1].kernel.value.path(), "layers.1.kernel") << name;
     auto [definition, arrays] = split(placed);
@@ -79,8 +79,8 @@ TEST(State, OneErrorListsAllThatDoesNotFit) {
            "  mean: bfloat16[4] given, expected float32[4]\n"
            "  layers.1.kernal: not in the tree, near it layers.1.kernel";
   };
-  expect_error(ErrorKind::bad_argument, message("update"), [&] { update(model, given); });
-  expect_error(ErrorKind::bad_argument, message("merge"), [&] { merge(split(model).first, given); });
+  expect_error(ErrorKind::invalid_argument, message("update"), [&] { update(model, given); });
+  expect_error(ErrorKind::invalid_argument, message("merge"), [&] { merge(split(model).first, given); });
   const Leaves a = leaves(before), b = leaves(model);
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].value->is_same(*b[i].value)) << a[i].path;
 }
@@ -91,16 +91,16 @@ TEST(State, TwoArraysUnderOnePath) {
   const std::string message =
       "[state] a.b.c: two arrays of the tree have this path, expected one. Rename a key of a map, or a field that a "
       "hook names.";
-  expect_error(ErrorKind::bad_argument, message, [&] { state(tree); });
-  expect_error(ErrorKind::bad_argument, message, [&] { update(tree, State{{"a.b.c", ones({2})}}); });
-  expect_error(ErrorKind::bad_argument, message, [&] { split(tree); });
+  expect_error(ErrorKind::invalid_argument, message, [&] { state(tree); });
+  expect_error(ErrorKind::invalid_argument, message, [&] { update(tree, State{{"a.b.c", ones({2})}}); });
+  expect_error(ErrorKind::invalid_argument, message, [&] { split(tree); });
   const std::string folded = placement_table(leaves(tree)).to_text({.fold = true});
   EXPECT_NE(folded.find("a.b.c"), folded.rfind("a.b.c"));
 }
 
 TEST(State, OnlyWhatTheFilterTakes) {
   Model model;
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[update] 1 of the arrays do not fit the tree, which is as it was:\n"
                "  layers.0.bias: not in the tree, near it mean",
                [&] {

@@ -84,14 +84,14 @@ TEST(TreeMap, OtherStructures) {
       "optionals, alternatives of variants, keys of maps.";
   Model other;
   other.layers[1].q = LowRank();
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[tree_map] layers.1.q.kernel: the other tree has layers.1.q.base.kernel" + cure,
                [&] { tree_map(add, Model(), other); });
   other = Model();
   other.named["b"] = Dense();
-  expect_error(ErrorKind::bad_argument, "[tree_map] named.b.kernel: the other tree has nothing more" + cure,
+  expect_error(ErrorKind::invalid_argument, "[tree_map] named.b.kernel: the other tree has nothing more" + cure,
                [&] { tree_map(add, Model(), other); });
-  expect_error(ErrorKind::absent,
+  expect_error(ErrorKind::missing_array,
                "[tree_map_with_path] head.bias is absent from another of the trees. Filter all of them alike (see "
                "nn::filter).",
                [&] {
@@ -142,25 +142,25 @@ TEST(TreeAt, PatternsAndAlternatives) {
 
 TEST(TreeAt, WhatDoesNotFit) {
   const Model model;
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[tree_at] head.kernal: the tree has no such path. Near it are head.kernel, head.bias, head.", [&] {
                  tree_at("head.kernal", model, array<float>({0, 1}));
                });
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[tree_at] head: it is a Dense, which the replacement (a Array) does not fit. Give one of the same type, "
       "or a function that takes and returns it.",
       [&] {
         tree_at("head", model, array<float>({0, 1}));
       });
   expect_error(
-      ErrorKind::bad_argument,
+      ErrorKind::invalid_argument,
       "[tree_at] layers.*.k.kernel: one array for 2 places, layers.0.k.kernel and layers.1.k.kernel among them, "
       "expected one for each. Give a function, which makes each its own.",
       [&] {
         tree_at("layers.*.k.kernel", model, array<float>({0, 1}));
       });
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[tree_at] layers.*.q: one array for 2 places, layers.0.q and layers.1.q among them, expected one for "
                "each. Give a function, which makes each its own.",
                [&] { tree_at("layers.*.q", model, Dense()); });
@@ -181,7 +181,7 @@ TEST(TreeAt, NumbersThatAFieldCannotHold) {
   EXPECT_EQ(tree_at("layers.0.dropout.rate", model, 1).layers[0].dropout.rate, 1);
   for (const double number : {2.9, 1e300, -3e9, std::numeric_limits<double>::quiet_NaN()})
     expect_error(
-        ErrorKind::bad_argument,
+        ErrorKind::invalid_argument,
         fmt::format("[tree_at] {} given for a number of type int, which cannot hold it. Give one that it can.", number),
         [&] { tree_at("both.1", model, number); });
   EXPECT_THROW(tree_at("layers.0.dropout.inference", model, 0.5), Error);
@@ -246,10 +246,10 @@ TEST(TreeEqual, WhereArraysLieIsNoDifference) {
     Param w{reshape(array<float>({1, 2, 3, 4, 5, 6, 7, 8}), {4, 2}), {"embed", "hidden"}};
   };
   const Matrix matrix;
-  for (const auto& [name, layout] : testing::strategies()) {
-    const Matrix placed = filter_shard(matrix, layout);
+  for (const auto& [name, mesh_rules] : testing::strategies()) {
+    const Matrix placed = filter_shard(matrix, mesh_rules);
     for (const auto& [other_name, other] : testing::strategies()) {
-      if (other.mesh().size() != layout.mesh().size()) continue;
+      if (other.mesh().size() != mesh_rules.mesh().size()) continue;
       EXPECT_EQ(tree_difference(placed, filter_shard(matrix, other)), "") << name << ' ' << other_name;
     }
     EXPECT_EQ(tree_difference(placed, matrix), "") << name;

@@ -85,7 +85,7 @@ TEST(Scalars, OfAnotherKindAreRefused) {
                {9, "[1]", "two whole numbers below 2^32 that fits 8 bytes"},
                {9, "[1,4294967296]", "two whole numbers below 2^32 that fits 8 bytes"}};
   for (const auto& [number, text, expected] : cases)
-    expect_error(ErrorKind::bad_file,
+    expect_error(ErrorKind::invalid_file,
                  "[restore] " + all[number].path + ": " + text + " given, expected " + expected + ".",
                  [&] { all[number].set_json(text); });
   EXPECT_EQ(counters.byte, 200);

@@ -210,7 +210,7 @@ TEST(TreeMap, gives_a_copy_with_other_arrays) {
 TEST(CheckDistinct, names_both_places_of_one_array) {
   Linear layer;
   layer.bias = layer.kernel;
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[value_and_grad] model.kernel and model.bias are one and the same array, which would be trained twice. "
                "Keep it in one field and use that one in both places (a tied head is embedding.attend(x)), or make two "
                "arrays.",

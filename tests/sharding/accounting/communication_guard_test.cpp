@@ -95,7 +95,7 @@ TEST(Guard, AllowsAxesAndTheBackwardPass) {
     Tape tape({weight});
     const Array loss = mean(square(matmul(x, tape.shadows()[0])));
     tape.gradients(loss);
-    return detached(loss);
+    return finalize_result(loss);
   };
   const auto guarded = [&](AllowedCommunication allowed, const Array& weight) {
     const auto guard = forbid_implicit_communication(std::move(allowed));
@@ -168,9 +168,9 @@ TEST(Budget, WarnsOnceAndNamesTheLargestContributors) {
 TEST(Budget, ThrowsBeforeTheCollectiveThatWouldBeTooMuch) {
   const Array x = lying({8, 8}, P{"data"});
   CommLedger ledger;
-  CommBudget outer(300, {.throws = true});
+  CommBudget outer(300, {.throw_on_exceed = true});
   {
-    CommBudget inner(1000, {.throws = true});
+    CommBudget inner(1000, {.throw_on_exceed = true});
     with_sharding_constraint(x * 1.0, P{});
     expect_error(ErrorKind::forbidden, "[CommBudget] 512 bytes a device, 300 allowed: 256 at",
                  [&] { with_sharding_constraint(x * 1.0, P{}); });
@@ -178,7 +178,7 @@ TEST(Budget, ThrowsBeforeTheCollectiveThatWouldBeTooMuch) {
   }
   EXPECT_EQ(outer.bytes(), 256);
   EXPECT_EQ(ledger.bytes(), 256);
-  expect_error(ErrorKind::bad_argument, "-1 bytes given", [] { CommBudget(-1); });
+  expect_error(ErrorKind::invalid_argument, "-1 bytes given", [] { CommBudget(-1); });
 }
 
 }  // namespace

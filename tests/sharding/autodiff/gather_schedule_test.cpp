@@ -94,7 +94,7 @@ TEST_P(Gathers, OfTheSecondStepAreOneForEachBlockAndPass) {
 TEST_P(Gathers, ByParameterAreThoseOfTheFirstStep) {
   const std::vector<Array> weights = weights_of(mesh());
   const Net net = net_of(mesh());
-  const GradientOptions alone{.group = GatherGroups::by_parameter};
+  const GradientOptions alone{.gather_groups = GatherGroups::by_parameter};
   const Step first = step(weights, net, alone), second = step(weights, net, alone), blocks = step(weights, net);
   EXPECT_EQ(first.communication, second.communication);
   EXPECT_TRUE(are_equal(first, second) && are_equal(first, blocks));
@@ -197,7 +197,7 @@ TEST_P(Gathers, AreSingleWhereAGuardMayForbidThem) {
   step(weights, net);
   CommLedger ledger;
   {
-    const CommBudget budget(int64_t{1} << 40, {.throws = true});
+    const CommBudget budget(int64_t{1} << 40, {.throw_on_exceed = true});
     EXPECT_TRUE(are_equal(step(weights, net), plain));
     EXPECT_EQ(ledger.count("all_gather"), 11);
     EXPECT_EQ(ledger.count("reduce_scatter"), 6);
@@ -223,8 +223,8 @@ TEST_P(Gathers, OfAStepThatFailsLeaveNothing) {
 }
 
 TEST(GatherOptions, AreChecked) {
-  expect_error(ErrorKind::bad_argument, "[value_and_grad] prefetch: -1 given, expected the number of groups",
-               [] { Tape({}, {.prefetch = -1}); });
+  expect_error(ErrorKind::invalid_argument, "[value_and_grad] prefetch: -1 given, expected the number of groups",
+               [] { Tape({}, {.prefetch_groups = -1}); });
 }
 
 }  // namespace

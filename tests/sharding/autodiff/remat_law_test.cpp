@@ -115,7 +115,7 @@ TEST(RematLaw, AnyPlacementGivesTheValueOfWholeTensors) {
     for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 2}, {"b", 2}}, {{"a", 2}, {"b", 3}}})
       cases += expect_law(f, axes, 60);
   for (const Function& f : functions())
-    cases += expect_law(f, {{"a", 2}, {"b", 2}}, 30, /*with_reduced=*/true, {.borrow_gathers = false});
+    cases += expect_law(f, {{"a", 2}, {"b", 2}}, 30, /*with_reduced=*/true, {.reshard_after_forward = false});
   std::cout << cases << " cases\n";
 }
 

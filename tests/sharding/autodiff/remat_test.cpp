@@ -61,7 +61,7 @@ TEST(Remat, CommunicatesWhatTheSecondRunNeedsAndReducesOnce) {
        P{"data"},
        {},
        P{"data"},
-       {.borrow_gathers = false},
+       {.reshard_after_forward = false},
        "<all_reduce data 256; <reduce_scatter data 256 x4; all_gather data 1024 x8; all_reduce data 8"},
       // Megatron: the sum of each block in both runs.
       {"model",

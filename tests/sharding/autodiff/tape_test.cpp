@@ -266,7 +266,7 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
          return sum(array<int32_t>({1, 2}));
        },
        ErrorKind::dtype_mismatch, "the loss is int32[], expected a floating scalar. Cast it with astype."},
-      {[&](Arrays) { return Array(); }, ErrorKind::absent, "the loss is an absent array"},
+      {[&](Arrays) { return Array(); }, ErrorKind::missing_array, "the loss is an absent array"},
   };
   for (const Case& c : cases) try {
       step({w}, c.model);

@@ -37,7 +37,7 @@ TEST(File, IsWrittenAndLockedOnlyWhereItIsItself) {
   write_text(victim, "keep me", "test");
   fs::create_symlink(victim, link);
   for (const auto& write : {File::modify, File::lock})
-    expect_error(ErrorKind::bad_file, "cannot be written to (Too many levels of symbolic links). Remove the link",
+    expect_error(ErrorKind::invalid_file, "cannot be written to (Too many levels of symbolic links). Remove the link",
                  [&] { write(link, "test"); });
 }
 
@@ -47,11 +47,11 @@ TEST(File, ReplacesNoFolderAndNoPipe) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   fs::create_directory(folder.path("inner"));
   for (const fs::path& path : {pipe, fs::path(folder.path("inner"))})
-    expect_error(ErrorKind::bad_file, path.string() + ": this is not a regular file",
+    expect_error(ErrorKind::invalid_file, path.string() + ": this is not a regular file",
                  [&] { File::create(path, "test"); });
   fs::create_symlink(pipe, folder.path("link"));
   for (const fs::path& path : {pipe, fs::path(folder.path("inner")), fs::path(folder.path("link"))})
-    expect_error(ErrorKind::bad_file, path.string() + ": this is not a regular file",
+    expect_error(ErrorKind::invalid_file, path.string() + ": this is not a regular file",
                  [&] { write_text(path, "text", "test"); });
   EXPECT_TRUE(fs::is_fifo(pipe));
 }
@@ -73,7 +73,7 @@ TEST(File, OfATextHasAtMostSoManyBytes) {
   const fs::path large = folder.path("large");
   write_text(large, "", "test");
   fs::resize_file(large, (int64_t{1} << 26) + 1);  // a hole: it takes no space
-  expect_error(ErrorKind::bad_file, "67108865 bytes, expected at most 67108864", [&] { read_text(large, "test"); });
+  expect_error(ErrorKind::invalid_file, "67108865 bytes, expected at most 67108864", [&] { read_text(large, "test"); });
 }
 
 // ---- words of strangers
@@ -96,8 +96,8 @@ TEST(Escaped, ControlCharactersAreWrittenOut) {
 }
 
 TEST(Escaped, ErrorsAndTablesObeyNoTerminal) {
-  expect_error(ErrorKind::bad_file, "[test] name\\u001b[2J: no",
-               [] { fail(ErrorKind::bad_file, "test", "name\x1b[2J: no"); });
+  expect_error(ErrorKind::invalid_file, "[test] name\\u001b[2J: no",
+               [] { fail(ErrorKind::invalid_file, "test", "name\x1b[2J: no"); });
   EXPECT_EQ(detail::text_table({{"a\x1b", "1"}, {"b\nc", "2"}}, "<  <"), "a\\u001b   1\nb\\u000ac  2\n");
   EXPECT_EQ(detail::markdown_table({{"a\xc2\x9b"}}, "<"), "| a\\u009b |\n|---|\n");
 }
@@ -132,7 +132,7 @@ TEST(JsonPart, ErrorsNameThePlaceWhereverTheValueIs) {
       {"[test] file.d.e: 2 given, expected true or false. Really?", [&] {
          for (const auto& [key, member] : file.at("d").members()) member.flag();
        }}};
-  for (const auto& [message, call] : cases) EXPECT_EQ(testing::error_of(ErrorKind::bad_file, call), message);
+  for (const auto& [message, call] : cases) EXPECT_EQ(testing::error_of(ErrorKind::invalid_file, call), message);
 }
 
 }  // namespace

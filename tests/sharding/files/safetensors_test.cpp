@@ -46,7 +46,7 @@ class SafetensorsTest : public ::testing::Test {
       SafetensorsFile::open(file);
     } catch (const Error& error) {
       const std::string start = "[safetensors] " + file.string() + ": ", text = error.what();
-      if (error.kind() != ErrorKind::bad_file) return "not a bad_file: " + text;
+      if (error.kind() != ErrorKind::invalid_file) return "not a invalid_file: " + text;
       return text.starts_with(start) ? text.substr(start.size()) : "no path: " + text;
     }
     return "accepted";
@@ -183,14 +183,14 @@ TEST_F(SafetensorsTest, AFileThatWasMovedSaysSo) {
   const std::function<void()> uses[] = {[&] { file.path(); },        [&] { file.names(); },   [&] { file.metadata(); },
                                         [&] { file.contains("b"); }, [&] { file.info("b"); }, [&] { file.bytes("b"); }};
   for (const auto& use : uses)
-    EXPECT_EQ(testing::error_of(ErrorKind::bad_argument, use),
+    EXPECT_EQ(testing::error_of(ErrorKind::invalid_argument, use),
               "[safetensors] this file was moved into another; use that one.");
   EXPECT_EQ(text(heir.bytes("b")), "abcd");
 }
 
 TEST_F(SafetensorsTest, AnUnknownNameIsAnErrorWithTheNamesThereAre) {
   const SafetensorsFile file = open(two_tensors());
-  EXPECT_EQ(testing::error_of(ErrorKind::bad_file, [&] { file.bytes("v"); }),
+  EXPECT_EQ(testing::error_of(ErrorKind::invalid_file, [&] { file.bytes("v"); }),
             "[safetensors] " + path().string() + ": there is no tensor \"v\". Expected one of the 2: b, w.");
 }
 
@@ -217,7 +217,7 @@ TEST_F(SafetensorsTest, NeverCrashesOnAChangedByte) {
       std::string changed = good;
       changed[i] = static_cast<char>(changed[i] ^ change);
       const std::string message = refusal(changed);
-      EXPECT_FALSE(message.starts_with("no path") || message.starts_with("not a bad_file")) << i << ": " << message;
+      EXPECT_FALSE(message.starts_with("no path") || message.starts_with("not a invalid_file")) << i << ": " << message;
     }
   }
 }
@@ -366,7 +366,7 @@ TEST_F(SafetensorsTest, RefusesNamesAndShapesThatNoModelHas) {
 
 TEST_F(SafetensorsTest, JsonFilesThatCannotBeReadAreErrorsWithTheirName) {
   const auto message = [](const fs::path& file) {
-    return testing::error_of(ErrorKind::bad_file, [&] { parse_json_file(file); });
+    return testing::error_of(ErrorKind::invalid_file, [&] { parse_json_file(file); });
   };
   EXPECT_EQ(message(path("none")),
             "[json] " + path("none").string() + ": it cannot be opened (No such file or directory). Check the path.");

@@ -46,20 +46,20 @@ TEST(SafetensorsWriter, TheReaderFindsWhatWasWritten) {
 
 TEST(SafetensorsWriter, RefusesWhatNoFileCanHold) {
   const auto plan = [](std::vector<TensorEntry> tensors) { return [=] { SafetensorsPlan{tensors}; }; };
-  expect_error(ErrorKind::bad_argument, "[safetensors] two tensors are called \"a\". Give each a name of its own.",
+  expect_error(ErrorKind::invalid_argument, "[safetensors] two tensors are called \"a\". Give each a name of its own.",
                plan({{"a", float32, {1}}, {"b", float32, {1}}, {"a", int32, {2}}}));
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[safetensors] no tensor can be called \"__metadata__\", which the format reserves.",
                plan({{"__metadata__", float32, {1}}}));
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[safetensors] a: the shape (4611686018427387904, 2) has more than 2^63 - 1 bytes.",
                plan({{"a", float32, {int64_t{1} << 62, 2}}}));
-  expect_error(ErrorKind::bad_argument, "xx...\", expected at most 4096. Shorten it.",
+  expect_error(ErrorKind::invalid_argument, "xx...\", expected at most 4096. Shorten it.",
                plan({{std::string(4097, 'x'), float32, {1}}}));
-  expect_error(ErrorKind::bad_argument, "[safetensors] a: 65 dimensions, expected at most 64. Reshape it.",
+  expect_error(ErrorKind::invalid_argument, "[safetensors] a: 65 dimensions, expected at most 64. Reshape it.",
                plan({{"a", float32, Shape(65, 1)}}));
   const data::ScratchFolder folder;
-  expect_error(ErrorKind::bad_argument, "[safetensors] a: 3 bytes given for float32 (1), expected 4.", [&] {
+  expect_error(ErrorKind::invalid_argument, "[safetensors] a: 3 bytes given for float32 (1), expected 4.", [&] {
     write_safetensors(folder.path("x"), SafetensorsPlan({{"a", float32, {1}}}),
                       [](const TensorEntry&) { return std::as_bytes(std::span("ab", 3)); });
   });

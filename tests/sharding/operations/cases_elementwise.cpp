@@ -91,8 +91,8 @@ Array counted(const Array& condition, const Array& x) { return astype(condition,
 at::Tensor counted(const at::Tensor& condition, const at::Tensor& x) { return condition.to(at::kDouble) * x; }
 
 // In LibTorch, equal() says whether two whole tensors are.
-Array eq(Term a, Term b) { return equal(a, b); }
-Array ne(Term a, Term b) { return not_equal(a, b); }
+Array eq(ArrayOrNumber a, ArrayOrNumber b) { return equal(a, b); }
+Array ne(ArrayOrNumber a, ArrayOrNumber b) { return not_equal(a, b); }
 
 // Integers of few values, so that many are equal, beside fractions.
 std::vector<at::Tensor> count() { return {random_integers({4, 8}, 3, 1), anywhere()}; }
@@ -122,8 +122,8 @@ std::vector<Case> comparisons() {
 }
 
 // LibTorch's names for ours, and the other way round.
-Array pow(Term a, Term b) { return power(a, b); }
-Array remainder(Term a, Term b) { return a % b; }
+Array pow(ArrayOrNumber a, ArrayOrNumber b) { return power(a, b); }
+Array remainder(ArrayOrNumber a, ArrayOrNumber b) { return a % b; }
 Array floored(const Array& a, const Array& b) { return floor_divide(a, b); }
 at::Tensor floored(const at::Tensor& a, const at::Tensor& b) { return at::div(a, b, "floor"); }
 at::Tensor clip(const at::Tensor& x, double min, double max) { return at::clamp(x, min, max); }

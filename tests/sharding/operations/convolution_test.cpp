@@ -82,7 +82,7 @@ TEST(ConvolutionTest, WrongUseIsRefused) {
                CALL(conv(image, ones({5, 4, 3}), "SAME")));
   expect_error(ErrorKind::dtype_mismatch, "given float32[2,3,7] and float64[5,3,3], expected one element type",
                CALL(conv(image, ones({5, 3, 3}, float64), "SAME")));
-  expect_error(ErrorKind::bad_argument, "padding \"FULL\" given", CALL(conv(image, kernel, "FULL")));
+  expect_error(ErrorKind::invalid_argument, "padding \"FULL\" given", CALL(conv(image, kernel, "FULL")));
   expect_error(ErrorKind::shape_mismatch, "2 pairs of padding given, expected 1",
                CALL(conv(image, kernel, {{0, 0}, {0, 0}})));
   expect_error(ErrorKind::shape_mismatch, "a window of 3 does not fit into 2 places",
@@ -91,7 +91,7 @@ TEST(ConvolutionTest, WrongUseIsRefused) {
                CALL(conv(image, kernel, "SAME", {.dimension_numbers = {"NWC", "WIO", "NWW"}})));
   expect_error(ErrorKind::shape_mismatch, "strides (1, 1) given, expected 1 sizes",
                CALL(conv_general_dilated(image, kernel, {1, 1}, "SAME")));
-  expect_error(ErrorKind::bad_argument, "with lhs_dilation, expected pairs",
+  expect_error(ErrorKind::invalid_argument, "with lhs_dilation, expected pairs",
                CALL(conv(image, kernel, "SAME", {.lhs_dilation = {2}})));
   expect_error(ErrorKind::dtype_mismatch, "[max_pool] x is int32[4,4], expected a floating type. Convert with astype.",
                CALL(max_pool(ones({4, 4}, int32), {2})));

@@ -63,7 +63,7 @@ TEST(DefineOperation, TheSameDefinitionIsTheSameOperation) {
 
 TEST(DefineOperation, WrongDefinitionsAreNamed) {
   const Array x = from_tensor(random_tensor({4, 2}, 1));
-  expect_error(ErrorKind::bad_argument, "has no ->", [&] { define_operation("f", "i j", gated); });
+  expect_error(ErrorKind::invalid_argument, "has no ->", [&] { define_operation("f", "i j", gated); });
   const std::pair<const char*, const char*> rules[] = {
       {"i j -> k", "the result has \"k\", which no operand has"},
       {"i j -> ... i j", "the result has ..., which no operand has"},
@@ -81,7 +81,7 @@ TEST(DefineOperation, WrongDefinitionsAreNamed) {
       {"i -> i i", "\"i\" stands twice in \"i i\""},
   };
   for (const auto& [rule, words] : rules)
-    expect_error(ErrorKind::bad_argument, std::string("[define_operation] f: the rule \"") + rule + "\": " + words,
+    expect_error(ErrorKind::invalid_argument, std::string("[define_operation] f: the rule \"") + rule + "\": " + words,
                  [&] { define_operation("f", rule, gated); });
   for (const char* rule : {"*", "{i=2 j} -> i j", "i, {i j} -> j", "... [i] -> ... n=4", "1 i -> i", " -> "})
     define_operation("readable", rule, gated);

@@ -91,24 +91,24 @@ const std::map<std::string, Unary> unary_functions = {
 #undef ROW
 
 // A function of two terms, each an array or a number.
-using Binary = std::function<Array(const Term&, const Term&)>;
+using Binary = std::function<Array(const ArrayOrNumber&, const ArrayOrNumber&)>;
 
 // clip(a, b, b + b)
-Term twice(const Term& b, const Array& sum) {
+ArrayOrNumber twice(const ArrayOrNumber& b, const Array& sum) {
   if (!b.is_number()) return sum;
   const Number& n = b.number();
   return n.kind == Number::Kind::floating ? Number(2 * n.floating) : Number(2 * n.integer);
 }
 
-Array clipped(const Term& a, const Term& b) {
+Array clipped(const ArrayOrNumber& a, const ArrayOrNumber& b) {
   const Array sum = b.is_number() ? Array() : b.array() + b.array();
   return clip(a.operand(), b, twice(b, sum));
 }
 
 std::pair<const std::string, Binary> row(const char* name, Binary f) { return {name, std::move(f)}; }
 
-#define ROW(name) row(#name, [](const Term& a, const Term& b) { return name(a, b); })
-#define OPERATOR(name, symbol) row(#name, [](const Term& a, const Term& b) { return a symbol b; })
+#define ROW(name) row(#name, [](const ArrayOrNumber& a, const ArrayOrNumber& b) { return name(a, b); })
+#define OPERATOR(name, symbol) row(#name, [](const ArrayOrNumber& a, const ArrayOrNumber& b) { return a symbol b; })
 const std::map<std::string, Binary> binary_functions = {
     OPERATOR(add, +),
     OPERATOR(subtract, -),
@@ -133,7 +133,7 @@ const std::map<std::string, Binary> binary_functions = {
     ROW(bitwise_and),
     ROW(bitwise_or),
     ROW(bitwise_xor),
-    {"where", [](const Term& a, const Term& b) { return where(a.array() > 0, a, b); }},
+    {"where", [](const ArrayOrNumber& a, const ArrayOrNumber& b) { return where(a.array() > 0, a, b); }},
     {"clip", clipped},
 };
 #undef OPERATOR
@@ -213,7 +213,7 @@ TEST(ElementwiseTest, ABoundThatIsANumberHasHalfAGradient) {
 struct Numbered {
   Array array;
   std::optional<Number> number;
-  Term term() const { return number ? Term(*number) : Term(array); }
+  ArrayOrNumber term() const { return number ? ArrayOrNumber(*number) : ArrayOrNumber(array); }
 };
 
 Numbered operand_of(std::string_view name) {
@@ -270,8 +270,8 @@ TEST(ElementwiseTest, ErrorsNameTheOperandsByTheirTypes) {
   expect_error(ErrorKind::dtype_mismatch, "[bitwise_and] given float32[4,3] and float32[4,3]",
                [&] { bitwise_and(a, a); });
   expect_error(ErrorKind::dtype_mismatch, "[sigmoid] given int32[2]", [&] { sigmoid(ones({2}, int32)); });
-  expect_error(ErrorKind::absent, "[exp]", [&] { exp(Array()); });
-  expect_error(ErrorKind::absent, "[maximum]", [&] { maximum(Array(), 0); });
+  expect_error(ErrorKind::missing_array, "[exp]", [&] { exp(Array()); });
+  expect_error(ErrorKind::missing_array, "[maximum]", [&] { maximum(Array(), 0); });
 }
 
 TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
@@ -289,7 +289,7 @@ TEST(ElementwiseTest, TheSignOfZeroAndNaNIsTheirOwn) {
 }
 
 TEST(ElementwiseTest, PaddingAddsNothingToTheGradientOfABroadcastDivisor) {
-  const NamedSharding padded(make_mesh({{"x", 4}}), P{{"x", uneven::pad}});
+  const NamedSharding padded(make_mesh({{"x", 4}}), P{{"x", Uneven::pad}});
   for (const Shape& shape : {Shape{}, Shape{1}})
     for (const Array& x : {full({3}, 2), device_put(full({3}, 2), padded)}) {
       Tape tape({x, zeros(shape)});
@@ -300,7 +300,7 @@ TEST(ElementwiseTest, PaddingAddsNothingToTheGradientOfABroadcastDivisor) {
 }
 
 TEST(ElementwiseTest, ADimOfSizeOneKeepsItsPadding) {
-  const Array x = device_put(ones({1, 2}), NamedSharding(make_mesh({{"x", 4}}), P{{"x", uneven::pad}}));
+  const Array x = device_put(ones({1, 2}), NamedSharding(make_mesh({{"x", 4}}), P{{"x", Uneven::pad}}));
   for (const Array& y : {x * 2, x * full({}, 2), x + ones({2}), x + x}) {
     EXPECT_EQ(y.type_string(), "float32[1+3@x,2]");
     EXPECT_EQ(gather(y).to_host<float>(), (std::vector<float>{2, 2}));

@@ -37,7 +37,7 @@ Result result_of(const Head& head, const Loss& loss_of) {
   Tape tape({head.x, head.kernel});
   const Array loss = loss_of(tape.shadows()[0], tape.shadows()[1], head.labels);
   const std::vector<Array> gradients = tape.gradients(loss);
-  return {whole(detached(loss)), whole(gradients[0]), whole(gradients[1])};
+  return {whole(finalize_result(loss)), whole(gradients[0]), whole(gradients[1])};
 }
 
 Array plain(const Array& x, const Array& kernel, const Array& labels) {
@@ -219,7 +219,7 @@ TEST(LinearCrossEntropy, TakesLessThanAQuarterOfTheMemory) {
 
 TEST(LinearCrossEntropy, Errors) {
   const Array x = ones({3, 4}), kernel = ones({4, 8}), labels = array<int32_t>({0, 1, 7});
-  const ErrorKind shape = ErrorKind::shape_mismatch, argument = ErrorKind::bad_argument;
+  const ErrorKind shape = ErrorKind::shape_mismatch, argument = ErrorKind::invalid_argument;
   expect_error(shape,
                "[linear_cross_entropy] given float32[3,4] and the kernel float32[4,8], expected (..., embed) and "
                "(vocab, embed).",

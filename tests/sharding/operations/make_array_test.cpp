@@ -80,7 +80,7 @@ TEST(MakeArray, ShardsOfAPendingSumAreItsParts) {
   EXPECT_EQ(x.type_string(), "float32[2@a]{U:b}");
   EXPECT_EQ(x.to_host<float>(), (std::vector<float>{3, 7}));
   EXPECT_EQ(x.addressable_shards()[2].data.item<float>(), 3);
-  expect_error(ErrorKind::bad_argument, "leaves a sum pending",
+  expect_error(ErrorKind::invalid_argument, "leaves a sum pending",
                [&] { make_array_from_callback({2}, sharding, [&](const IndexRanges&) { return part(1); }); });
 }
 
@@ -130,17 +130,17 @@ TEST(MakeArray, EveryRefusalNamesTheBlock) {
        of_shards({row, row, row})},
       {ErrorKind::shape_mismatch, "float32[2] given for the block [0:1] of device 1, expected the shape (1)",
        of_shards({row, two, row, row})},
-      {ErrorKind::bad_argument, "devices 3 and 1 hold the same block [0:1] of float32[2@a] with other values",
+      {ErrorKind::invalid_argument, "devices 3 and 1 hold the same block [0:1] of float32[2@a] with other values",
        of_shards({row, other, row, row})},
       {ErrorKind::dtype_mismatch, "int32[1] given for the block [1:2] of device 0, the blocks before it are float32",
        of_shards({row, row, array<int32_t>({1}), row})},
       {ErrorKind::device_mismatch, "for the block [1:2] of device 0 lies on the mesh () of device 2",
        of_shards({row, row, device_put(row, 2), row})},
-      {ErrorKind::absent, "[make_array_from_shards] the array is absent", of_shards({row, Array(), row, row})},
+      {ErrorKind::missing_array, "[make_array_from_shards] the array is absent", of_shards({row, Array(), row, row})},
       {ErrorKind::shape_mismatch, "[make_array_from_callback] float32[2] given for the block [0:1] of device 3",
        of_block(two)},
       {ErrorKind::device_mismatch, "lies on the mesh (a=2, b=2)", of_block(device_put(row, NamedSharding(mesh, {})))},
-      {ErrorKind::uneven, "[make_array_from_callback] dim 0 of (3)",
+      {ErrorKind::not_divisible, "[make_array_from_callback] dim 0 of (3)",
        [=] { make_array_from_callback({3}, sharding, [&](const IndexRanges&) { return row; }); }},
       {ErrorKind::rank_mismatch, "P('a') names 1 dims, the shape () has 0",
        [=] { make_array_from_callback({}, sharding, [&](const IndexRanges&) { return row; }); }},

@@ -48,7 +48,7 @@ TEST(Attention, Errors) {
   const Array q = ones({2, 4, 3, 2}), k = ones({2, 4, 2, 2});
   expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", CALL(dot_product_attention(q, k, k)));
   expect_error(ErrorKind::shape_mismatch, "[dot_product_attention]", CALL(dot_product_attention(ones({4, 2}), k, k)));
-  expect_error(ErrorKind::bad_argument, "[dot_product_attention] offset -1, expected 0 or more.",
+  expect_error(ErrorKind::invalid_argument, "[dot_product_attention] offset -1, expected 0 or more.",
                CALL(dot_product_attention(k, k, k, {.causal = true, .offset = -1})));
 }
 
@@ -68,9 +68,9 @@ TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
 
 TEST(RaggedDot, Errors) {
   const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
-  expect_error(ErrorKind::bad_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows",
+  expect_error(ErrorKind::invalid_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows",
                CALL(ragged_dot(x, kernels, array<int32_t>({1, 4}))));
-  expect_error(ErrorKind::bad_argument, "size -1 of group 0", CALL(ragged_dot(x, kernels, array<int32_t>({-1, 4}))));
+  expect_error(ErrorKind::invalid_argument, "size -1 of group 0", CALL(ragged_dot(x, kernels, array<int32_t>({-1, 4}))));
   expect_error(ErrorKind::shape_mismatch, "[ragged_dot] given float32[4,2], kernels float32[2,2,3] and sizes int32[3]",
                CALL(ragged_dot(x, kernels, array<int32_t>({1, 1, 1}))));
   expect_error(ErrorKind::dtype_mismatch, "[ragged_dot]", CALL(ragged_dot(x, kernels, ones({2}))));
@@ -139,7 +139,7 @@ TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
 }
 
 TEST(RotaryEmbedding, Errors) {
-  expect_error(ErrorKind::bad_argument, "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
+  expect_error(ErrorKind::invalid_argument, "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
                CALL(rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
                                                                    .original_positions = 8,
                                                                    .short_factors = {1},
@@ -147,13 +147,13 @@ TEST(RotaryEmbedding, Errors) {
   expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", CALL(rotary_embedding(ones({2, 4, 3}))));
   expect_error(ErrorKind::shape_mismatch, "float32[4,2]", CALL(rotary_embedding(ones({4, 2}))));
   expect_error(ErrorKind::shape_mismatch, "int32", CALL(rotary_embedding(ones({4, 2, 2}, int32))));
-  expect_error(ErrorKind::bad_argument, "[rotary_embedding] offset -2, expected 0 or more.",
+  expect_error(ErrorKind::invalid_argument, "[rotary_embedding] offset -2, expected 0 or more.",
                CALL(rotary_embedding(ones({4, 2, 2}), {.offset = -2})));
   for (const int64_t offset : {(int64_t{1} << 53) - 3, INT64_MAX})
-    expect_error(ErrorKind::bad_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
+    expect_error(ErrorKind::invalid_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
       rotary_embedding(ones({4, 2, 2}), {.offset = offset});
     });
-  expect_error(ErrorKind::bad_argument, "[rotary_embedding] base 0, expected a finite one above 0.",
+  expect_error(ErrorKind::invalid_argument, "[rotary_embedding] base 0, expected a finite one above 0.",
                CALL(rotary_embedding(ones({4, 2, 2}), {.base = 0})));
 }
 
@@ -180,12 +180,12 @@ TEST(Concatenate, AnyNumberOfArraysOfAnyTypesAndPlaces) {
 }
 
 TEST(Concatenate, Errors) {
-  expect_error(ErrorKind::bad_argument, "[concatenate] no arrays given", CALL(concatenate({})));
-  expect_error(ErrorKind::bad_argument, "[concatenate] dim 1", CALL(concatenate({ones({2}), ones({2})}, 1)));
+  expect_error(ErrorKind::invalid_argument, "[concatenate] no arrays given", CALL(concatenate({})));
+  expect_error(ErrorKind::invalid_argument, "[concatenate] dim 1", CALL(concatenate({ones({2}), ones({2})}, 1)));
   expect_error(ErrorKind::shape_mismatch, "[concatenate] given float32[2,3] and float32[2,4]",
                CALL(concatenate({ones({2, 3}), ones({2, 4})})));
   expect_error(ErrorKind::shape_mismatch, "[concatenate]", CALL(concatenate({ones({2, 3}), ones({3})})));
-  expect_error(ErrorKind::absent, "[concatenate]", CALL(concatenate({Array(), ones({3})})));
+  expect_error(ErrorKind::missing_array, "[concatenate]", CALL(concatenate({Array(), ones({3})})));
 }
 
 // ---- what is not finite
@@ -197,7 +197,7 @@ TEST(CrossEntropy, ABlockOfMaskedLogitsIsNoNaN) {
   const auto outcome = [&](const Array& x) {
     Tape tape({x});
     const Array loss = cross_entropy(tape.shadows()[0], labels);
-    return std::pair(to_tensor(detached(loss)), to_tensor(tape.gradients(loss)[0]));
+    return std::pair(to_tensor(finalize_result(loss)), to_tensor(tape.gradients(loss)[0]));
   };
   const auto [loss, gradient] = outcome(rows);
   const auto [sharded, sharded_gradient] =

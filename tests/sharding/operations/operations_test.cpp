@@ -267,8 +267,8 @@ TEST(OperationsLaw, Elementwise) { expect_all(elementwise(), 120); }
 TEST(OperationsLaw, Shapes) { expect_all(shapes(), 120); }
 TEST(OperationsLaw, Reductions) { expect_all(reductions(), 60); }
 TEST(OperationsLaw, Networks) { expect_all(networks(), 90); }
-TEST(OperationsLaw, ProductsOfWeightsThatAreKept) { expect_all(products(), 30, {.borrow_gathers = false}); }
-TEST(OperationsLaw, NetworksOfWeightsThatAreKept) { expect_all(networks(), 30, {.borrow_gathers = false}); }
+TEST(OperationsLaw, ProductsOfWeightsThatAreKept) { expect_all(products(), 30, {.reshard_after_forward = false}); }
+TEST(OperationsLaw, NetworksOfWeightsThatAreKept) { expect_all(networks(), 30, {.reshard_after_forward = false}); }
 
 }  // namespace
 }  // namespace tessera::operations_test

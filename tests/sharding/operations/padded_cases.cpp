@@ -13,7 +13,7 @@ namespace {
 using ChangedSizes = std::map<int64_t, int64_t>;  // by a size of the case
 
 constexpr int64_t sizes[] = {5, 7, 13};
-constexpr int few_draws = 64, most_elements = 5000;
+constexpr int few_draws = 64, max_elements = 5000;
 
 // The same elements over and over along dims that became longer. Integers are indices of what may be shorter now.
 at::Tensor resized(const at::Tensor& t, const ChangedSizes& to) {
@@ -27,7 +27,7 @@ at::Tensor resized(const at::Tensor& t, const ChangedSizes& to) {
 
 bool runs(const Function& f) {
   for (const at::Tensor& t : f.inputs)
-    if (t.numel() > most_elements) return false;
+    if (t.numel() > max_elements) return false;
   try {
     on_one_device(f);
     return true;
@@ -73,7 +73,7 @@ class Sampling {
 
   // One placement that pads, and more of them while they pad a size that was not padded before.
   void add(const Function& f) {
-    const auto choices = choices_of(f, make_mesh(axes_, {.abstract = true}), false, uneven::pad);
+    const auto choices = choices_of(f, make_mesh(axes_, {.abstract = true}), false, Uneven::pad);
     const size_t total = count_of(choices), before = found_.size();
     std::vector<PartitionSpec> other;
     for (int draw = 0; draw < few_draws; ++draw) {

@@ -207,10 +207,10 @@ TEST(ContextParallelism, ARingIsOfOneSequence) {
   AttentionOptions biased = ring, later = ring;
   biased.bias = ones({4, 4});
   later.offset = 3;
-  expect_error(ErrorKind::bad_argument, {"[dot_product_attention] a ring for", "with a bias or mask", "gather"},
+  expect_error(ErrorKind::invalid_argument, {"[dot_product_attention] a ring for", "with a bias or mask", "gather"},
                [&] { dot_product_attention(x, x, x, biased); });
-  expect_error(ErrorKind::bad_argument, "from position 3", [&] { dot_product_attention(x, x, x, later); });
-  expect_error(ErrorKind::bad_argument, "expected query and key of one sequence",
+  expect_error(ErrorKind::invalid_argument, "from position 3", [&] { dot_product_attention(x, x, x, later); });
+  expect_error(ErrorKind::invalid_argument, "expected query and key of one sequence",
                [&] { dot_product_attention(x, longer, longer, ring); });
 }
 

@@ -90,7 +90,7 @@ TEST(DeviceOrder, WhatMachinesDoNotAllowIsSaid) {
       CALL(detail::device_order({{"data", 2, across}, {"model", 2}}, {0, 0, 1, 0}, 1)));
   expect_error(ErrorKind::device_mismatch, "[make_mesh] 3 devices are no equal parts for 2 processes.",
                CALL(detail::device_order({{"data", 3}}, {0, 1}, 4)));
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[make_mesh] `devices` are given, and mesh axis \"data\" is `across`: both say the order. Leave one of "
                "them out.",
                CALL(make_mesh({{"data", 2, across}}, {.devices = {1, 0}})));

@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/type.h"
 #include "tests/sharding/expect_error.h"
 
@@ -34,13 +34,13 @@ TEST(MeshTest, AxesAreReadFromText) {
   EXPECT_EQ(parse_mesh_axes(""), std::vector<MeshAxis>{});
   for (const char* wrong : {"=4", "data=", "data=x", "data=4,", "data=4,,model=2", "data=4 ,model", "data:across",
                             "data=:across", "=4:across", "data=4:far", "data=4:acros", "data=4across", ":across"})
-    testing::expect_error(ErrorKind::bad_argument, "expected name=size", [&] { parse_mesh_axes(wrong); });
-  testing::expect_error(ErrorKind::bad_argument,
+    testing::expect_error(ErrorKind::invalid_argument, "expected name=size", [&] { parse_mesh_axes(wrong); });
+  testing::expect_error(ErrorKind::invalid_argument,
                         "[parse_mesh_axes] the axis \"data:across\" in \"model=2,data:across=8\", expected a name of "
                         "letters, digits and underscores; the mark stands behind the size: data=8:across.",
                         [] { parse_mesh_axes("model=2,data:across=8"); });
   for (const char* wrong : {"data=4, model=2", "da-ta=2", "a b=2", "d.a=1", "\xc3\xa4=2"})
-    testing::expect_error(ErrorKind::bad_argument, "expected a name of letters, digits and underscores.",
+    testing::expect_error(ErrorKind::invalid_argument, "expected a name of letters, digits and underscores.",
                           [&] { parse_mesh_axes(wrong); });
 }
 
@@ -64,12 +64,12 @@ TEST(MeshTest, PlacementsArePrinted) {
   EXPECT_EQ(printed(Axes{"embed", none, mesh_axis("model")}), "(embed, none, @model)");
   EXPECT_EQ(printed(AxisName("embed")), "embed");
   EXPECT_EQ(printed(Rule{"hidden", "model"}), "\"hidden\" -> \"model\"");
-  EXPECT_EQ(printed(Arrays{.min_size = 8}), "** of at least 8 elements");
+  EXPECT_EQ(printed(ParamPattern{.min_size = 8}), "** of at least 8 elements");
   EXPECT_EQ(printed(bfloat16), "bfloat16");
   EXPECT_EQ(printed(Shape{8, 4}), "(8, 4)");
   const Rules rules = {{"batch", "data"}, {"hidden", "model"}};
-  EXPECT_EQ(printed(Layout(mesh, rules)), "data=4, model=2; rules \"batch\" -> \"data\", \"hidden\" -> \"model\"");
-  EXPECT_EQ(printed(Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", replicated}}})),
+  EXPECT_EQ(printed(MeshRules(mesh, rules)), "data=4, model=2; rules \"batch\" -> \"data\", \"hidden\" -> \"model\"");
+  EXPECT_EQ(printed(MeshRules(mesh, {{"embed", "data"}}, {.activations = {{"embed", replicated}}})),
             "data=4, model=2; rules \"embed\" -> \"data\"; rules of activations \"embed\" -> replicated");
 }
 

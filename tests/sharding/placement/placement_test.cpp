@@ -123,14 +123,14 @@ TEST(Placement, AnArrayMovesBetweenPlacementsAndKeepsItsSpelling) {
 }
 
 TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
-  const Layout layout{make_mesh({{"data", 2}, {"model", 2}}),
+  const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
                       {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
-  const Array x = device_put(from_tensor(random_tensor({4, 6, 8}, 1)), {"batch", none, "embed"}, layout);
+  const Array x = device_put(from_tensor(random_tensor({4, 6, 8}, 1)), {"batch", none, "embed"}, mesh_rules);
   EXPECT_EQ(x.type_string(), "float64[4@data,6,8]");
   const Array h = tanh(x);
   EXPECT_EQ(with_sharding_constraint(h, {"batch", "seq", "embed"}).type_string(), "float64[4@data,6@model,8]");
   EXPECT_EQ(with_sharding_constraint(h, P{none, none, "model"}).type_string(), "float64[4,6,8@model]");
-  EXPECT_EQ(with_sharding_constraint(h, NamedSharding(layout.mesh(), {})).type_string(), "float64[4,6,8]");
+  EXPECT_EQ(with_sharding_constraint(h, NamedSharding(mesh_rules.mesh(), {})).type_string(), "float64[4,6,8]");
   const Array bare = from_tensor(random_tensor({4, 6, 8}, 1));
   EXPECT_TRUE(with_sharding_constraint(bare, {"batch", "seq", "embed"}).is_same(bare));
   expect_error(ErrorKind::unknown_axis, "[with_sharding_constraint] dim 2 is named \"heads\", which is in no rule.",
@@ -152,7 +152,7 @@ TEST(Placement, AFlagOfTheEnvironmentIsOnOrOff) {
       make_mesh({{"a", 2}});
     }
     const Environment environment("2", name);
-    expect_error(ErrorKind::bad_argument, std::string("[") + name + "] \"2\" given, expected 1 (on) or 0 (off).",
+    expect_error(ErrorKind::invalid_argument, std::string("[") + name + "] \"2\" given, expected 1 (on) or 0 (off).",
                  CALL(make_mesh({{"a", 2}})));
   }
 }
@@ -185,7 +185,7 @@ TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
                  CALL(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = processes})));
   expect_error(ErrorKind::device_mismatch, "processes: 3 given, expected a number that divides the 6 devices so that",
                CALL(make_mesh({{"a", 2}, {"b", 3}}, {.abstract = true, .processes = 3})));
-  expect_error(ErrorKind::bad_argument, "[make_mesh] processes: 2 given for a mesh of devices",
+  expect_error(ErrorKind::invalid_argument, "[make_mesh] processes: 2 given for a mesh of devices",
                CALL(make_mesh({{"a", 2}}, {.processes = 2})));
 }
 
@@ -200,7 +200,7 @@ TEST(Placement, TheEnvironmentLimitsTheDevices) {
   expect_error(ErrorKind::device_mismatch, "device 7", CALL(make_mesh({{"a", 2}}, {.devices = {0, 7}})));
   for (const char* wrong : {"four", "0", "-1", "4x"}) {
     const Environment environment(wrong);
-    expect_error(ErrorKind::bad_argument, "expected a number of devices from 1", CALL(make_mesh({{"a", 1}})));
+    expect_error(ErrorKind::invalid_argument, "expected a number of devices from 1", CALL(make_mesh({{"a", 1}})));
   }
 }
 
@@ -220,14 +220,14 @@ TEST(Placement, FinishSumLeavesEveryDimWhereItLies) {
   const Array pending = sum(x, {1});
   ASSERT_EQ(pending.type_string(), "float64[4@data]{U:model}");
   CommLedger ledger;
-  const Array finished = finish_sum(pending);
+  const Array finished = reduce_partial_sum(pending);
   EXPECT_EQ(finished.type_string(), "float64[4@data]");
   ASSERT_EQ(ledger.records().size(), 1u);
   EXPECT_EQ(ledger.records()[0].kind, "all_reduce");
-  EXPECT_EQ(ledger.records()[0].operation, "finish_sum");
+  EXPECT_EQ(ledger.records()[0].operation, "reduce_partial_sum");
   EXPECT_TRUE(at::allclose(to_tensor(finished), to_tensor(x).sum(1)));
-  EXPECT_TRUE(finish_sum(finished).is_same(finished));
-  EXPECT_TRUE(finish_sum(x).is_same(x));
+  EXPECT_TRUE(reduce_partial_sum(finished).is_same(finished));
+  EXPECT_TRUE(reduce_partial_sum(x).is_same(x));
 }
 
 TEST(Placement, EveryRefusalSaysWhatToDo) {
@@ -253,21 +253,21 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::duplicate_axis, "appears twice in P('data', unreduced={'data'})",
        on(x, P{"data"}.unreduced({"data"}))},
       {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice", CALL(make_mesh({{"a", 2}, {"a", 2}}))},
-      {ErrorKind::bad_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1", CALL(make_mesh({{"a", 0}}))},
-      {ErrorKind::bad_argument, "[make_mesh] a mesh axis has no name", CALL(make_mesh({{"", 2}}))},
+      {ErrorKind::invalid_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1", CALL(make_mesh({{"a", 0}}))},
+      {ErrorKind::invalid_argument, "[make_mesh] a mesh axis has no name", CALL(make_mesh({{"", 2}}))},
       {ErrorKind::device_mismatch, "[make_mesh] 3 devices given for a mesh of 2",
        CALL(make_mesh({{"a", 2}}, {.devices = {0, 1, 2}}))},
       {ErrorKind::device_mismatch, "[make_mesh] a device is given twice",
        CALL(make_mesh({{"a", 2}}, {.devices = {1, 1}}))},
-      {ErrorKind::uneven,
+      {ErrorKind::not_divisible,
        "[device_put] dim 0 of (3, 4) = 3 is not divisible by mesh axis \"data\" = 4. Change the spec, the mesh or the "
        "dim.",
        on(tall, P{"data"})},
-      {ErrorKind::uneven, "dim 1 of (8, 4) = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+      {ErrorKind::not_divisible, "dim 1 of (8, 4) = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
        on(x, P{none, {"data", "model"}})},
-      {ErrorKind::uneven, "[with_sharding_constraint] dim 0",
+      {ErrorKind::not_divisible, "[with_sharding_constraint] dim 0",
        [=] { with_sharding_constraint(tall, NamedSharding(mesh, P{"data"})); }},
-      {ErrorKind::uneven, "[redistribute] dim 0", [=] { redistribute(tall, NamedSharding(mesh, P{"data"})); }},
+      {ErrorKind::not_divisible, "[redistribute] dim 0", [=] { redistribute(tall, NamedSharding(mesh, P{"data"})); }},
       {ErrorKind::rank_mismatch,
        "[device_put] P('data', None, 'model') names 3 dims, the shape (8, 4) has 2. Use a shorter spec.",
        on(x, P{"data", none, "model"})},
@@ -283,13 +283,13 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::device_mismatch, "is not placed on a mesh", [=] { with_sharding_constraint(tall, P{"data"}); }},
       {ErrorKind::device_mismatch, "[sharding] float64[3,4] is not placed on a mesh. Place it with device_put.",
        [=] { tall.sharding(); }},
-      {ErrorKind::absent,
+      {ErrorKind::missing_array,
        "[add] the array is absent: it was never set, was moved away, or a filter took it out of its tree.",
        [=] { x + Array(); }},
-      {ErrorKind::absent, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
-      {ErrorKind::absent, "[device_put] the array is absent", on(Array(), {})},
-      {ErrorKind::absent, "the array is absent", CALL(Array().shape())},
-      {ErrorKind::absent, "[item] the array is absent", CALL(Array().item<float>())},
+      {ErrorKind::missing_array, "[matmul] the array is absent", [=] { matmul(Array(), x); }},
+      {ErrorKind::missing_array, "[device_put] the array is absent", on(Array(), {})},
+      {ErrorKind::missing_array, "the array is absent", CALL(Array().shape())},
+      {ErrorKind::missing_array, "[item] the array is absent", CALL(Array().item<float>())},
       {ErrorKind::shape_mismatch,
        "[add] given float64[8@data,4] and float64[3,4]: dims of sizes 8 and 3 do not broadcast.", [=] { x + tall; }},
       {ErrorKind::shape_mismatch, "[matmul] given float64[8@data,4] and float64[3,4]: dim \"k\" is 4 here and 3 there.",
@@ -317,27 +317,27 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::dtype_mismatch, "[embedding] ids are float64[3,4], expected integers.", [=] { embedding(x, tall); }},
       {ErrorKind::dtype_mismatch, "[normal] dtype int32 given, expected a floating one.",
        CALL(normal(Key(0), {2}, int32))},
-      {ErrorKind::bad_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.",
+      {ErrorKind::invalid_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.",
        [=] { embedding(slice_in_dim(x, 0, 2, 0), ids); }},
-      {ErrorKind::bad_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.",
+      {ErrorKind::invalid_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.",
        [=] {
          embedding(x, array<int32_t>({0, 8}));
        }},
-      {ErrorKind::bad_argument, "[cross_entropy] indices from -1 to 0 given, expected 0 to 3.",
+      {ErrorKind::invalid_argument, "[cross_entropy] indices from -1 to 0 given, expected 0 to 3.",
        [=] {
          cross_entropy(slice_in_dim(x, 0, 2, 0), array<int32_t>({0, -1}));
        }},
-      {ErrorKind::bad_argument, "[sum] dim 2 of float64[8@data,4], expected -2 to 1.", [=] { sum(x, {2}); }},
-      {ErrorKind::bad_argument, "[sum] dim 1 of float64[8@data,4] given twice.",
+      {ErrorKind::invalid_argument, "[sum] dim 2 of float64[8@data,4], expected -2 to 1.", [=] { sum(x, {2}); }},
+      {ErrorKind::invalid_argument, "[sum] dim 1 of float64[8@data,4] given twice.",
        [=] {
          sum(x, {1, -1});
        }},
-      {ErrorKind::bad_argument, "[transpose] order (0) for float64[8@data,4], expected every dim once.",
+      {ErrorKind::invalid_argument, "[transpose] order (0) for float64[8@data,4], expected every dim once.",
        [=] { transpose(x, {0}); }},
-      {ErrorKind::bad_argument,
+      {ErrorKind::invalid_argument,
        "[slice_in_dim] [2, 1) of dim 0 of float64[8@data,4], expected 0 <= start <= stop <= 8.",
        [=] { slice_in_dim(x, 2, 1, 0); }},
-      {ErrorKind::bad_argument,
+      {ErrorKind::invalid_argument,
        "[parse_mesh_axes] \"data\" in \"data,model=2\", expected name=size or name=size:across, as in "
        "data=4,model=2.",
        CALL(parse_mesh_axes("data,model=2"))},

@@ -1,6 +1,6 @@
 // Dims that their mesh axes do not divide: blocks are padded, and nothing but the devices' memory shows it.
 #include "sharding/diagnostics/check_mode.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/shard_map.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
@@ -16,7 +16,7 @@ Array counted(const Shape& shape, const NamedSharding& sharding) {
 
 TEST(Uneven, TheArrayHasItsSizeAndTheDevicesHavePaddedBlocks) {
   const Mesh mesh = make_mesh({{"x", 4}});
-  const NamedSharding sharding(mesh, P{{"x", uneven::pad}});
+  const NamedSharding sharding(mesh, P{{"x", Uneven::pad}});
   const Array x = counted({5}, sharding);
   EXPECT_EQ(x.type_string(), "float64[5+3@x]");
   EXPECT_EQ(x.shape(), Shape{5});
@@ -37,42 +37,42 @@ TEST(Uneven, TheArrayHasItsSizeAndTheDevicesHavePaddedBlocks) {
 TEST(Uneven, IsAnErrorUnlessItIsAskedFor) {
   const Mesh mesh = make_mesh({{"model", 8}});
   expect_error(
-      ErrorKind::uneven,
+      ErrorKind::not_divisible,
       "[device_put] dim 0 of (5) = 5 is not divisible by mesh axis \"model\" = 8. Change the spec, the mesh or "
-      "the dim. With uneven::pad its blocks are padded.",
+      "the dim. With Uneven::pad its blocks are padded.",
       [&] { counted({5}, NamedSharding(mesh, P{"model"})); });
-  expect_error(ErrorKind::uneven,
-               "[Layout] dim 0 \"vocab\" = 50257 is not divisible by mesh axis \"model\" = 8. Change the dim, "
-               "Rules{\"vocab\"} or the mesh. With uneven::pad the dim is padded.",
+  expect_error(ErrorKind::not_divisible,
+               "[MeshRules] dim 0 \"vocab\" = 50257 is not divisible by mesh axis \"model\" = 8. Change the dim, "
+               "Rules{\"vocab\"} or the mesh. With Uneven::pad the dim is padded.",
                [&] {
-                 Layout(mesh, {{"vocab", "model"}}).resolve({"vocab"}, {50257});
+                 MeshRules(mesh, {{"vocab", "model"}}).resolve({"vocab"}, {50257});
                });
 }
 
 TEST(Uneven, ARuleOrAWholeLayoutPads) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 8}});
-  const auto spec = [](const Layout& layout, const Axes& axes, const Shape& shape) {
-    return layout.resolve(axes, shape).spec.to_string();
+  const auto spec = [](const MeshRules& mesh_rules, const Axes& axes, const Shape& shape) {
+    return mesh_rules.resolve(axes, shape).spec.to_string();
   };
-  const Layout one{mesh, {{"vocab", "model", uneven::pad}, {"embed", "data"}}};
+  const MeshRules one{mesh, {{"vocab", "model", Uneven::pad}, {"embed", "data"}}};
   EXPECT_EQ(spec(one, {"vocab", "embed"}, {50257, 4}), "P('model' padded, 'data')");
   EXPECT_EQ(spec(one, {"vocab", "embed"}, {64, 4}), "P('model', 'data')");
   EXPECT_THROW(one.resolve({"embed"}, {5}), Error);
-  EXPECT_EQ(one.rules().to_string(), "\"vocab\" -> \"model\", uneven::pad, \"embed\" -> \"data\"");
-  const Layout all{mesh, {{"vocab", "model"}, {"embed", {"data", "model"}}}, {.uneven = uneven::pad}};
+  EXPECT_EQ(one.rules().to_string(), "\"vocab\" -> \"model\", Uneven::pad, \"embed\" -> \"data\"");
+  const MeshRules all{mesh, {{"vocab", "model"}, {"embed", {"data", "model"}}}, {.uneven = Uneven::pad}};
   EXPECT_EQ(spec(all, {"embed"}, {5}), "P(('data', 'model') padded)");
   EXPECT_EQ(spec(all, {mesh_axis("data")}, {5}), "P('data' padded)");
-  EXPECT_NE(all, Layout(mesh, {{"vocab", "model"}, {"embed", {"data", "model"}}}));
-  const Layout paths{
-      mesh, {{Arrays{"a.**"}, P{none, {"model", uneven::pad}}}, {Arrays{}, longest_dim("model"), uneven::pad}}};
-  EXPECT_EQ(paths.resolve({none, none}, {3, 5}, "Layout", "a.b").spec.to_string(), "P(None, 'model' padded)");
-  EXPECT_EQ(paths.resolve({none, none}, {8, 13}, "Layout", "b").spec.to_string(), "P('model', None)");  // no padding
-  EXPECT_EQ(paths.resolve({none, none}, {7, 13}, "Layout", "b").spec.to_string(), "P(None, 'model' padded)");
+  EXPECT_NE(all, MeshRules(mesh, {{"vocab", "model"}, {"embed", {"data", "model"}}}));
+  const MeshRules paths{
+      mesh, {{ParamPattern{"a.**"}, P{none, {"model", Uneven::pad}}}, {ParamPattern{}, longest_dim("model"), Uneven::pad}}};
+  EXPECT_EQ(paths.resolve({none, none}, {3, 5}, "MeshRules", "a.b").spec.to_string(), "P(None, 'model' padded)");
+  EXPECT_EQ(paths.resolve({none, none}, {8, 13}, "MeshRules", "b").spec.to_string(), "P('model', None)");  // no padding
+  EXPECT_EQ(paths.resolve({none, none}, {7, 13}, "MeshRules", "b").spec.to_string(), "P(None, 'model' padded)");
 }
 
 TEST(Uneven, AnOperationThatTakesNoPaddingSaysSo) {
   const Mesh mesh = make_mesh({{"x", 2}});
-  const Array x = counted({5}, NamedSharding(mesh, P{{"x", uneven::pad}}));
+  const Array x = counted({5}, NamedSharding(mesh, P{{"x", Uneven::pad}}));
   CommLedger ledger;
   const Array sorted = sort(x);
   EXPECT_EQ(sorted.type_string(), "float64[5]");
@@ -83,7 +83,7 @@ TEST(Uneven, AnOperationThatTakesNoPaddingSaysSo) {
 }
 
 TEST(Uneven, EmptyBlocksAreNoReplicas) {
-  const NamedSharding sharding(make_mesh({{"x", 8}, {"y", 2}}), P{{"x", uneven::pad}});
+  const NamedSharding sharding(make_mesh({{"x", 8}, {"y", 2}}), P{{"x", Uneven::pad}});
   std::vector<int> ids;
   for (int i = 0; i < 8; ++i) ids.insert(ids.end(), {0, 1});
   EXPECT_EQ(sharding.replica_ids({5}), ids);
@@ -112,14 +112,14 @@ TEST(Uneven, NormsWithoutEpsilonHaveNoNanFromPadding) {
                                      [=](const auto& t) { return rms(t[0]); }}};
   const detail::CheckScope padding_is_zeros;
   for (const Function& norm : norms)
-    for (const int n : {2, 8}) expect_law(norm, {{"x", n}}, 12, false, {}, 12, uneven::pad);
+    for (const int n : {2, 8}) expect_law(norm, {{"x", n}}, 12, false, {}, 12, Uneven::pad);
 }
 
 TEST(Uneven, DropoutHasTheBitsOfOneDevice) {
   const Array x = from_tensor(random_tensor({5, 7}, 1));
   const at::Tensor expected = to_tensor(dropout(Key(3), x, 0.4));
   for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{{{"a", 7}}, {{"a", 3}, {"b", 5}}}) {
-    const std::vector<PartitionSpec> specs = placements(make_mesh(axes), x.shape(), false, uneven::pad);
+    const std::vector<PartitionSpec> specs = placements(make_mesh(axes), x.shape(), false, Uneven::pad);
     for (const PartitionSpec& spec : specs) {
       if (!spec.unreduced_axes().empty()) continue;
       const Array placed = device_put(x, NamedSharding(make_mesh(axes), spec));
@@ -130,8 +130,8 @@ TEST(Uneven, DropoutHasTheBitsOfOneDevice) {
 
 TEST(Uneven, ShardMapTakesNoPaddedArgument) {
   const Mesh mesh = make_mesh({{"x", 2}});
-  const Array x = counted({5}, NamedSharding(mesh, P{{"x", uneven::pad}}));
-  expect_error(ErrorKind::uneven,
+  const Array x = counted({5}, NamedSharding(mesh, P{{"x", Uneven::pad}}));
+  expect_error(ErrorKind::not_divisible,
                "[shard_map] argument 0, float64[5+1@x]: dim 0 = 5 is not divisible by 2, the devices along \"x\" of "
                "P('x').",
                [&] { shard_map([](const Array& a) { return psum(a, "x"); }, mesh, P{"x"}, P{})(x); });
@@ -210,7 +210,7 @@ TEST(Uneven, ChainsOfOperationsOnOddMeshes) {
   for (const std::vector<MeshAxis>& axes :
        std::vector<std::vector<MeshAxis>>{{{"a", 7}}, {{"a", 3}, {"b", 5}}, {{"a", 2}, {"b", 2}, {"c", 2}}})
     for (const Shape& shape : {Shape{5, 7}, {1, 13}, {2, 3}})
-      for (int i = 0; i < 8; ++i) expect_law(random_chain(shape, ++seed), axes, 3, false, {}, 3, uneven::pad);
+      for (int i = 0; i < 8; ++i) expect_law(random_chain(shape, ++seed), axes, 3, false, {}, 3, Uneven::pad);
 }
 
 }  // namespace

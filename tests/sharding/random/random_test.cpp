@@ -157,23 +157,23 @@ TEST(DropoutTest, RateZeroIsNothingAndRateOneIsZero) {
 // ---- errors
 
 TEST(RandomTest, WrongArgumentsAreErrors) {
-  expect_error(ErrorKind::bad_argument, "[bernoulli] p 1.5 given", [] { bernoulli(key, 1.5, {2}); });
-  expect_error(ErrorKind::bad_argument, "[truncated_normal] the bounds are 2 and -2. The lower bound must be below",
+  expect_error(ErrorKind::invalid_argument, "[bernoulli] p 1.5 given", [] { bernoulli(key, 1.5, {2}); });
+  expect_error(ErrorKind::invalid_argument, "[truncated_normal] the bounds are 2 and -2. The lower bound must be below",
                [] { truncated_normal(key, 2, -2, {2}); });
-  expect_error(ErrorKind::bad_argument, "[categorical] float32[3,0] has no categories along dim 1", [] {
+  expect_error(ErrorKind::invalid_argument, "[categorical] float32[3,0] has no categories along dim 1", [] {
     categorical(key, full({3, 0}, 1.0));
   });
-  expect_error(ErrorKind::bad_argument, "[categorical] the shape (-1, 2) given", [] {
+  expect_error(ErrorKind::invalid_argument, "[categorical] the shape (-1, 2) given", [] {
     categorical(key, full({3, 2}, 1.0), 0, Shape{-1, 2});
   });
-  expect_error(ErrorKind::bad_argument, "[dropout] rate -0.1 given", [] { dropout(key, ones({2}), -0.1); });
+  expect_error(ErrorKind::invalid_argument, "[dropout] rate -0.1 given", [] { dropout(key, ones({2}), -0.1); });
   expect_error(ErrorKind::dtype_mismatch, "[dropout] dtype int32", [] { dropout(key, ones({2}, int32), 0.1); });
-  expect_error(ErrorKind::bad_argument, "[randint] range [3, 3) given", [] { randint(key, {2}, 3, 3); });
-  expect_error(ErrorKind::bad_argument, "[randint] range [0, 257) given", [] { randint(key, {2}, 0, 257, uint8); });
+  expect_error(ErrorKind::invalid_argument, "[randint] range [3, 3) given", [] { randint(key, {2}, 3, 3); });
+  expect_error(ErrorKind::invalid_argument, "[randint] range [0, 257) given", [] { randint(key, {2}, 0, 257, uint8); });
   expect_error(ErrorKind::dtype_mismatch, "[randint] dtype float32", [] { randint(key, {2}, 0, 2, float32); });
   expect_error(ErrorKind::dtype_mismatch, "[gumbel] dtype int32", [] { gumbel(key, {2}, int32); });
-  expect_error(ErrorKind::bad_argument, "[permutation] n = -1", [] { permutation(key, -1); });
-  expect_error(ErrorKind::bad_argument, "[permutation] dim 2", [] { permutation(key, ones({2, 2}), 2); });
+  expect_error(ErrorKind::invalid_argument, "[permutation] n = -1", [] { permutation(key, -1); });
+  expect_error(ErrorKind::invalid_argument, "[permutation] dim 2", [] { permutation(key, ones({2, 2}), 2); });
 }
 
 }  // namespace

@@ -287,7 +287,7 @@ TEST(ThreefryTest, TruncatedNormalStaysBetweenItsBounds) {
 // --- errors ---
 
 void expect_refused(const std::function<void()>& call, const std::string& message) {
-  EXPECT_EQ(testing::error_of(ErrorKind::bad_argument, call), message);
+  EXPECT_EQ(testing::error_of(ErrorKind::invalid_argument, call), message);
 }
 
 TEST(ThreefryTest, BlocksOutsideTheArrayAreRefused) {

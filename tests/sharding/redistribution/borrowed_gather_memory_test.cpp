@@ -28,7 +28,7 @@ TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
     const int64_t whole_bytes = (private_replicas ? 4 : 1) * weight_bytes;  // of a weight that all devices have
     for (const bool borrow : {true, false}) {
       const Allocations memory;
-      Tape tape(weights, {.borrow_gathers = borrow});
+      Tape tape(weights, {.reshard_after_forward = borrow});
       Array h = tanh(x * sum(tape.shadows()[0]));
       for (int i = 0; i < layers; ++i) {
         h = tanh(matmul(h, tape.shadows()[i]));
@@ -135,7 +135,7 @@ TEST(BorrowedMemory, WhatIsHandedOutStays) {
         tape.gradients(loss);
         EXPECT_LE(difference(to_tensor(stop_gradient(out)), row.theirs(value)), 1e-14) << "after";
       }
-      EXPECT_LE(difference(to_tensor(detached(out)), row.theirs(value)), 1e-14) << "after the tape";
+      EXPECT_LE(difference(to_tensor(finalize_result(out)), row.theirs(value)), 1e-14) << "after the tape";
     }
 }
 

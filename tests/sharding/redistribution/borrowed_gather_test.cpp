@@ -9,7 +9,7 @@ using namespace tessera::testing;
 using Arrays = const std::vector<Array>&;
 using Values = const std::vector<at::Tensor>&;
 
-constexpr GradientOptions kept{.borrow_gathers = false};
+constexpr GradientOptions kept{.reshard_after_forward = false};
 
 int gathers(const Step& s, bool backward) {
   int n = 0;

@@ -86,7 +86,7 @@ TEST(Redistribute, EveryPairOfPlacements) {
 TEST(Redistribute, EveryPairOfPaddedPlacements) {
   const detail::CheckScope padding_is_zeros;
   const Mesh meshes[] = {make_mesh(grid), make_mesh(grid, {.private_replicas = true})};
-  each_pair(meshes, placements(meshes[0], {5, 7}, /*with_reduced=*/true, uneven::pad), {5, 7}, [](const Moved&) {});
+  each_pair(meshes, placements(meshes[0], {5, 7}, /*with_reduced=*/true, Uneven::pad), {5, 7}, [](const Moved&) {});
 }
 
 // The rows of the table: what moves, and how many bytes each device holds afterwards. x is float64[6,12], 576 bytes.

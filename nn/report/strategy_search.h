@@ -1,4 +1,4 @@
-// LayoutSearch: the order in which suggest_layouts tries candidates, and where it stops.
+// StrategySearch: the order in which suggest_strategies tries candidates, and where it stops.
 #pragma once
 
 #include <cstdint>
@@ -8,29 +8,29 @@
 #include <vector>
 
 #include "nn/report/axis_roles.h"
-#include "nn/report/layout_candidates.h"
-#include "nn/report/suggest_layouts.h"
+#include "nn/report/strategy_candidates.h"
+#include "nn/report/suggest_strategies.h"
 
 namespace tessera::nn::detail {
 
 // What a search may use of a device's memory.
-int64_t usable_memory(int64_t memory, double keep_free);
+int64_t usable_memory(int64_t memory, double memory_headroom);
 
-class LayoutSearch {
+class StrategySearch {
  public:
-  // What the step reads beside its layout.
+  // What the step reads beside its mesh rules.
   struct Takes {
     bool gradients = false, pipeline = false;
   };
   // Runs the step once, without rules.
-  LayoutSearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware, int64_t memory,
-               const SuggestOptions& options);
+  StrategySearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware, int64_t memory,
+               const SuggestStrategiesOptions& options);
 
-  LayoutSuggestions run();
+  StrategySuggestions run();
 
  private:
   struct Trial {
-    LayoutCandidate candidate;
+    StrategyCandidate candidate;
     StepForecast forecast;
     bool fits = false;
     double seconds() const { return forecast.seconds(); }
@@ -45,11 +45,11 @@ class LayoutSearch {
   };
 
   void survey();
-  bool is_allowed(const LayoutCandidate& candidate) const;
-  int64_t bytes_at_rest(const LayoutCandidate& candidate) const;
+  bool is_allowed(const StrategyCandidate& candidate) const;
+  int64_t bytes_at_rest(const StrategyCandidate& candidate) const;
   // None if it is not allowed, tried already, or there are no steps left.
-  std::optional<size_t> attempt(const LayoutCandidate& candidate);
-  std::optional<size_t> attempt_what_may_fit(const LayoutCandidate& candidate);
+  std::optional<size_t> attempt(const StrategyCandidate& candidate);
+  std::optional<size_t> attempt_what_may_fit(const StrategyCandidate& candidate);
 
   std::vector<Family> families() const;
   void search_families();
@@ -60,25 +60,25 @@ class LayoutSearch {
 
   std::vector<size_t> fitting() const;  // the fastest first
   std::vector<size_t> proposed() const;
-  SuggestedLayout suggestion(const Trial& trial) const;
+  SuggestedStrategy suggestion(const Trial& trial) const;
 
   PipelineStep step_;
   Takes takes_;
   int64_t devices_;
   Hardware hardware_;
   int64_t memory_, usable_;
-  SuggestOptions options_;
+  SuggestStrategiesOptions options_;
 
   AxisRoles roles_;
   std::vector<PlacementRow> rows_;  // of the step without rules
   bool has_own_rules_ = false;
   std::vector<Trial> trials_;
-  std::vector<std::pair<int64_t, LayoutCandidate>> skipped_;  // with their bytes at rest
+  std::vector<std::pair<int64_t, StrategyCandidate>> skipped_;  // with their bytes at rest
   int64_t steps_ = 0;
   bool is_complete_ = true;
 };
 
 // One sentence: why `a` beats `b`, the next; null: there is none.
-std::string why_it_beats(const SuggestedLayout& a, const SuggestedLayout* b);
+std::string why_it_beats(const SuggestedStrategy& a, const SuggestedStrategy* b);
 
 }  // namespace tessera::nn::detail

@@ -1,4 +1,4 @@
-// The layouts that the library proposes for a small decoder, and for Llama 2 7B on 64 and on 512 devices.
+// The strategies that the library proposes for a small decoder, and for Llama 2 7B on 64 and on 512 devices.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -21,14 +21,14 @@ namespace {
 
 using namespace tessera;
 
-// One training step, as it would be written for devices. The layout places it; `gradients` say how gradients and the
+// One training step, as it would be written for devices. The mesh rules places it; `gradients` say how gradients and the
 // optimizer's state lie.
 template <class Model, class Loss>
 auto training_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& rows) {
-  return [=](const Layout& layout, const GradientOptions& gradients) {
-    auto model = nn::filter_shard(recipe, layout);
-    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
-    const auto batch = data::from_process_local(rows, layout);
+  return [=](const MeshRules& mesh_rules, const GradientOptions& gradients) {
+    auto model = nn::filter_shard(recipe, mesh_rules);
+    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over = gradients.shard_gradients_over});
+    const auto batch = data::from_process_local(rows, mesh_rules);
     const auto [loss, grads] = nn::value_and_grad(loss_fn, gradients)(model, batch);
     optimizer.update(model, grads);
     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
@@ -37,9 +37,9 @@ auto training_step(const Model& recipe, const Loss& loss_fn, const data::TokenBa
 
 template <class Step>
 void suggest(const char* title, const Step& step, int64_t devices, const nn::Hardware& hardware, int64_t memory,
-             const nn::SuggestOptions& options = {}) {
+             const nn::SuggestStrategiesOptions& options = {}) {
   const auto start = std::chrono::steady_clock::now();
-  const nn::LayoutSuggestions found = nn::suggest_layouts(step, devices, hardware, memory, options);
+  const nn::StrategySuggestions found = nn::suggest_strategies(step, devices, hardware, memory, options);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::cout << title << "\n" << found << std::flush;
   std::printf("found in %.1f s\n\n", taken.count());
@@ -71,7 +71,7 @@ void suggest_for_llama() {
   for (const int64_t devices : {64, 512})
     suggest(fmt::format("Llama 2 7B, {} sequences of 4096 tokens", 4 * devices).c_str(),
             training_step(llama, loss, examples::empty_rows(4 * devices, 4096)), devices, hardware, 40'000'000'000,
-            {.most_along = {{"model", 8}}});
+            {.max_along = {{"model", 8}}});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// LayoutCandidate: one way to lay a program over devices, made of the families that suggest_layouts searches.
+// StrategyCandidate: one way to lay a program over devices, made of the families that suggest_strategies searches.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "nn/report/axis_roles.h"
 #include "nn/transformations/pipeline.h"
 #include "sharding/array/gradient_options.h"
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::nn::detail {
@@ -21,7 +21,7 @@ enum class WeightsAlongData : uint8_t { whole, cut_state, cut, cut_and_kept };
 // What the axis "model" cuts: nothing, layers (Megatron), layers and between them the sequence, the sequence alone.
 enum class AlongModel : uint8_t { nothing, layers, layers_and_sequence, sequence };
 
-struct LayoutCandidate {
+struct StrategyCandidate {
   int64_t pipe = 1, micro_batches = 1;       // stages of the blocks, and what goes through them; both one, or neither
   int64_t replica = 1, data = 1, model = 1;  // devices along each axis
   WeightsAlongData weights = WeightsAlongData::whole;
@@ -33,14 +33,14 @@ struct LayoutCandidate {
   GradientOptions gradients() const;
   PipelineOptions pipeline() const;
   std::string name(const AxisRoles& roles) const;  // fully sharded x tensor parallel
-  friend bool operator==(const LayoutCandidate&, const LayoutCandidate&) = default;
+  friend bool operator==(const StrategyCandidate&, const StrategyCandidate&) = default;
 };
 
 // With so many micro-batches that the rows are divided, four for each stage at most; one: there are no such.
-LayoutCandidate with_micro_batches(LayoutCandidate candidate, const AxisRoles& roles);
+StrategyCandidate with_micro_batches(StrategyCandidate candidate, const AxisRoles& roles);
 
 // Whether it divides what it cuts, and cuts along every axis.
-bool is_possible(const LayoutCandidate& candidate, const AxisRoles& roles);
+bool is_possible(const StrategyCandidate& candidate, const AxisRoles& roles);
 
 std::vector<int64_t> divisors_of(int64_t n);  // ascending
 

@@ -1,5 +1,5 @@
 // Who watches a step while it is traced, and the table made of what was seen.
-#include "nn/report/trace.h"
+#include "nn/report/activation_summary.h"
 
 #include <algorithm>
 #include <map>
@@ -198,7 +198,7 @@ Array loss_of(const std::vector<Array>& returned) {
     loss = loss.is_absent() ? part : loss + part;
   }
   if (loss.is_absent())
-    fail(ErrorKind::no_gradient, "trace",
+    fail(ErrorKind::no_gradient, "activation_summary",
          "the program returns no floating array, expected one to go back from. Return the loss, or what the model "
          "computes.");
   return loss;

@@ -1,4 +1,4 @@
-// Captured: a step that an accelerator records once and repeats without the host.
+// GraphedStep: a step that an accelerator records once and repeats without the host.
 #pragma once
 
 #include <any>
@@ -98,7 +98,7 @@ using Seen = std::conditional_t<changes<Arg, reads>, Arg, const std::remove_cvre
 
 // A step whose host work is done once: on a GPU the second call with the same kinds of arguments is recorded as a CUDA
 // graph, collectives included, and this and all later ones replay it.
-//   nn::Captured step([&](Model& model, Optimizer& optimizer, const Batch& batch) {
+//   nn::GraphedStep step([&](Model& model, Optimizer& optimizer, const Batch& batch) {
 //     auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
 //     optimizer.update(model, std::move(grads));
 //     return loss;
@@ -113,13 +113,13 @@ using Seen = std::conditional_t<changes<Arg, reads>, Arg, const std::remove_cvre
 // step runs as it is. What the step computes must follow from its arguments: captured arrays and numbers are those of
 // the recording. A replay tells no ledger and no timeline, and a lost process is seen only where the next value is
 // read. Arrays that an open value_and_grad records are not captured: such a call runs as it is. Errors, on every device
-// (bad_argument): a value that the step reads, an Optimizer.update of what it was not given to change, or by a
+// (invalid_argument): a value that the step reads, an Optimizer.update of what it was not given to change, or by a
 // transform that counts or decides on the host (optim/optimizer.h); where it is recorded, a number of what it was given
 // that the step changes. Those of the step; nothing is recorded then.
 template <class F>
-class Captured {
+class GraphedStep {
  public:
-  explicit Captured(F step) : step_(std::move(step)) {}
+  explicit GraphedStep(F step) : step_(std::move(step)) {}
 
   template <class... Args>
   auto operator()(Args&&... args) {

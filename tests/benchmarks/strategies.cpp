@@ -1,8 +1,8 @@
-// The layouts that suggest_layouts proposes for ten models, predicted beside measured: order, time and memory.
+// The strategies that suggest_strategies proposes for ten models, predicted beside measured: order, time and memory.
 //
-//   layouts [shared]                          virtual devices, each with its own copies, or with one for all
-//   tests/processes/start.sh 2 layouts        two processes, which have half of the devices each
-//   tests/processes/start.sh 4 layouts        four, for the models on four devices
+//   strategies [shared]                          virtual devices, each with its own copies, or with one for all
+//   tests/processes/start.sh 2 strategies        two processes, which have half of the devices each
+//   tests/processes/start.sh 4 strategies        four, for the models on four devices
 // Forecasts are those of as many processes as there are here.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -23,7 +23,7 @@
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
 #include "nn/report/measure_hardware.h"
-#include "nn/report/suggest_layouts.h"
+#include "nn/report/suggest_strategies.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/distributed/processes.h"
@@ -68,7 +68,7 @@ bool has_private_replicas = true;
 
 MeshOptions mesh_options() { return {.private_replicas = has_private_replicas}; }
 
-// What trains on one layout.
+// What trains on one strategy.
 class Run {
  public:
   virtual ~Run() = default;
@@ -104,26 +104,26 @@ struct Size {
 };
 
 // This process's rows: all, unless the layout gives each process others.
-data::TokenBatch rows_of(const Size& size, const Layout& layout) {
-  const data::ShardByProcess shard(layout);
-  return data::from_process_local(examples::counted_rows(size.rows / shard.count, size.seq), layout);
+data::TokenBatch rows_of(const Size& size, const MeshRules& mesh_rules) {
+  const data::ShardByProcess shard(mesh_rules);
+  return data::from_process_local(examples::counted_rows(size.rows / shard.count, size.seq), mesh_rules);
 }
 
 template <class Model>
-auto make_run(const Model& recipe, const Layout& layout, const GradientOptions& gradients, const Size& size) {
-  auto model = nn::filter_shard(recipe, layout);
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
+auto make_run(const Model& recipe, const MeshRules& mesh_rules, const GradientOptions& gradients, const Size& size) {
+  auto model = nn::filter_shard(recipe, mesh_rules);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over = gradients.shard_gradients_over});
   const auto loss = examples::next_token_loss<Model, data::TokenBatch>;
-  return RunOf<Model, decltype(optimizer), decltype(+loss)>(model, std::move(optimizer), loss, rows_of(size, layout),
+  return RunOf<Model, decltype(optimizer), decltype(+loss)>(model, std::move(optimizer), loss, rows_of(size, mesh_rules),
                                                             gradients);
 }
 
 template <class Model>
-nn::PlacementTable abstract_step(const Model& recipe, const Layout& layout, const GradientOptions& gradients,
+nn::PlacementTable abstract_step(const Model& recipe, const MeshRules& mesh_rules, const GradientOptions& gradients,
                                  const Size& size) {
-  auto model = nn::filter_shard(recipe, layout);
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state = gradients.shard});
-  const auto batch = data::from_process_local(examples::counted_rows(size.rows, size.seq), layout);
+  auto model = nn::filter_shard(recipe, mesh_rules);
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over = gradients.shard_gradients_over});
+  const auto batch = data::from_process_local(examples::counted_rows(size.rows, size.seq), mesh_rules);
   const auto [loss, grads] =
       nn::value_and_grad(examples::next_token_loss<Model, data::TokenBatch>, gradients)(model, batch);
   optimizer.update(model, grads);
@@ -138,25 +138,25 @@ struct Measured {
 // Peak of a device from the making of the model to the end of a step, as a Forecast counts it: a step that knows what
 // the one before it gathered. That of all devices of a process, divided by their number.
 template <class Model>
-double peak_of(const Model& recipe, const nn::SuggestedLayout& s, const Size& size) {
-  const Layout layout = s.layout(mesh_options());
-  make_run(recipe, layout, s.gradients, size).step();
+double peak_of(const Model& recipe, const nn::SuggestedStrategy& s, const Size& size) {
+  const MeshRules mesh_rules = s.mesh_rules(mesh_options());
+  make_run(recipe, mesh_rules, s.gradients, size).step();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // its new parameters may still be under way
   const int64_t before = live;
   peak = before;
-  auto run = make_run(recipe, layout, s.gradients, size);
+  auto run = make_run(recipe, mesh_rules, s.gradients, size);
   run.step(), run.step();
-  return static_cast<double>(peak - before) / static_cast<double>(layout.mesh().local_devices().size());
+  return static_cast<double>(peak - before) / static_cast<double>(mesh_rules.mesh().local_devices().size());
 }
 
 template <class Model>
-std::vector<Measured> measure(const Model& recipe, const std::vector<nn::SuggestedLayout>& layouts, const Size& size) {
+std::vector<Measured> measure(const Model& recipe, const std::vector<nn::SuggestedStrategy>& strategies, const Size& size) {
   std::vector<std::unique_ptr<Run>> runs;
-  std::vector<std::vector<double>> seconds(layouts.size());
+  std::vector<std::vector<double>> seconds(strategies.size());
   std::vector<Measured> measured;
-  for (const auto& s : layouts) measured.push_back({.peak = peak_of(recipe, s, size)});
-  for (const auto& s : layouts) {
-    auto run = make_run(recipe, s.layout(mesh_options()), s.gradients, size);
+  for (const auto& s : strategies) measured.push_back({.peak = peak_of(recipe, s, size)});
+  for (const auto& s : strategies) {
+    auto run = make_run(recipe, s.mesh_rules(mesh_options()), s.gradients, size);
     runs.push_back(std::make_unique<decltype(run)>(std::move(run)));
   }
   constexpr int warm_up = 2, rounds = 25;
@@ -174,7 +174,7 @@ std::vector<Measured> measure(const Model& recipe, const std::vector<nn::Suggest
 bool is_faster(const Measured& a, const Measured& b) { return a.seconds < b.seconds; }
 
 struct Score {
-  int cases = 0, in_order = 0, first = 0, layouts = 0, within_ten = 0;
+  int cases = 0, in_order = 0, first = 0, strategies = 0, within_ten = 0;
 };
 
 const nn::Hardware& hardware_of(int64_t devices) {
@@ -198,28 +198,28 @@ std::string words_of(const std::vector<MeshAxis>& mesh) {
 template <class Model>
 void try_case(const char* name, const Model& recipe, int64_t devices, const Size& size, Score& score) {
   if (devices < process_count()) return;
-  const auto step = [&](const Layout& layout, const GradientOptions& gradients) {
-    return abstract_step(recipe, layout, gradients, size);
+  const auto step = [&](const MeshRules& mesh_rules, const GradientOptions& gradients) {
+    return abstract_step(recipe, mesh_rules, gradients, size);
   };
-  const auto found = nn::suggest_layouts(step, devices, hardware_of(devices), int64_t{1} << 40,
-                                         {.most_layouts = 3, .processes = process_count()});
-  const std::vector<nn::SuggestedLayout>& layouts = found.layouts();
-  const std::vector<Measured> measured = measure(recipe, layouts, size);
+  const auto found = nn::suggest_strategies(step, devices, hardware_of(devices), int64_t{1} << 40,
+                                         {.max_strategies = 3, .processes = process_count()});
+  const std::vector<nn::SuggestedStrategy>& strategies = found.strategies();
+  const std::vector<Measured> measured = measure(recipe, strategies, size);
   const bool is_in_order = std::is_sorted(measured.begin(), measured.end(), is_faster);
   score.cases += 1;
   score.in_order += is_in_order;
   score.first += std::min_element(measured.begin(), measured.end(), is_faster) == measured.begin();
   if (process_index() == 0)
     std::printf("%s, %d devices: the first %d are %s\n", name, static_cast<int>(devices),
-                static_cast<int>(layouts.size()), is_in_order ? "in order" : "not in order");
-  for (size_t i = 0; i < layouts.size(); ++i) {
-    const nn::StepForecast& f = layouts[i].forecast;
+                static_cast<int>(strategies.size()), is_in_order ? "in order" : "not in order");
+  for (size_t i = 0; i < strategies.size(); ++i) {
+    const nn::StepForecast& f = strategies[i].forecast;
     const double ratio = static_cast<double>(f.peak_bytes) / measured[i].peak;
-    score.layouts += 1;
+    score.strategies += 1;
     score.within_ten += ratio > 0.9 && ratio < 1.1;
     if (process_index() == 0)
       std::printf("  %-22s %-50s predicted %8.2f ms, measured %8.2f ms; peak %10lld, measured %10.0f (%.3f)\n",
-                  words_of(layouts[i].mesh).c_str(), layouts[i].name.c_str(), f.seconds() * 1e3,
+                  words_of(strategies[i].mesh).c_str(), strategies[i].name.c_str(), f.seconds() * 1e3,
                   measured[i].seconds * 1e3, static_cast<long long>(f.peak_bytes), measured[i].peak, ratio);
   }
   std::fflush(stdout);
@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
     if (process_index() == 0)
       std::printf(
           "\nof %d: the first three in order %d, the first is the fastest %d; memory within 10 %% in %d of %d\n",
-          score.cases, score.in_order, score.first, score.within_ten, score.layouts);
+          score.cases, score.in_order, score.first, score.within_ten, score.strategies);
     return 0;
   });
 }

@@ -1,5 +1,5 @@
-// nn::trace and nn::capture: golden tables on real and abstract meshes, what a real step does, and what is whole.
-#include "nn/report/trace.h"
+// nn::activation_summary and nn::capture: golden tables on real and abstract meshes, what a real step does, and what is whole.
+#include "nn/report/activation_summary.h"
 
 #include <gtest/gtest.h>
 
@@ -38,8 +38,8 @@ struct Tokens {
   Array inputs, targets;
 };
 
-Tokens tokens_on(const Layout& layout, int64_t rows = 32, int64_t seq = 128) {
-  const Array ids = device_put(zeros({rows, seq}, int32), Axes{"batch", "seq"}, layout);
+Tokens tokens_on(const MeshRules& mesh_rules, int64_t rows = 32, int64_t seq = 128) {
+  const Array ids = device_put(zeros({rows, seq}, int32), Axes{"batch", "seq"}, mesh_rules);
   return {ids, ids};
 }
 
@@ -47,13 +47,13 @@ Array transformer_loss(const Gpt& model, const Tokens& batch) { return examples:
 
 const Rules tensor_parallel{{"vocab", "model"}, {"heads", "model"}, {"mlp", "model"}, {"batch", "data"}};
 
-Layout layout_on(const Mesh& mesh, Rules rules) { return Layout(mesh, examples::with_all_names(std::move(rules))); }
+MeshRules mesh_rules_on(const Mesh& mesh, Rules rules) { return MeshRules(mesh, examples::with_all_names(std::move(rules))); }
 
 ActivationTable trace_transformer(const Mesh& mesh, Rules rules, bool remat = false) {
-  const Layout layout = layout_on(mesh, std::move(rules));
-  Gpt model = filter_shard(readme_transformer(2), layout);
+  const MeshRules mesh_rules = mesh_rules_on(mesh, std::move(rules));
+  Gpt model = filter_shard(readme_transformer(2), mesh_rules);
   model.remat = remat;
-  return trace(transformer_loss, model, tokens_on(layout));
+  return activation_summary(transformer_loss, model, tokens_on(mesh_rules));
 }
 
 // The document about filter_shard of Equinox.
@@ -70,7 +70,7 @@ ActivationTable trace_equinox(const Mesh& mesh) {
                        .hidden = Linear::init(k2, embed, time, {.bias = false}),
                        .out = Linear::init(k3, time, vocab, {.bias = false})};
   const auto loss = [](const Denoiser& m, const Array& x) { return cross_entropy(m(x), (x + 1) % 16); };
-  return trace(loss, filter_shard(model, NamedSharding(mesh, P{})),
+  return activation_summary(loss, filter_shard(model, NamedSharding(mesh, P{})),
                device_put(zeros({32}, int32), NamedSharding(mesh, P{"batch"})));
 }
 
@@ -80,7 +80,7 @@ ActivationTable trace_flax(const Mesh& mesh) {
     return NamedSharding(mesh, path.ends_with("kernel") ? P{none, "model"} : P{});
   };
   const auto mse = [](const Mlp& m, const Array& x) { return mean(square(m(x) - x)); };
-  return trace(mse, filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), place),
+  return activation_summary(mse, filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), place),
                device_put(zeros({64, 512}), NamedSharding(mesh, P{"data"})));
 }
 
@@ -91,13 +91,13 @@ struct DotReluDot {
 };
 
 ActivationTable trace_scaling_up(const Mesh& mesh) {
-  const Layout layout{mesh, {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
+  const MeshRules mesh_rules{mesh, {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
   const Axis embed{"embed", 128}, hidden{"hidden", 128};
   const DotReluDot model{.dot1 = Linear::init(Key(0), embed, hidden, {.bias = false}),
                          .dot2 = Linear::init(Key(1), hidden, embed, {.bias = false})};
   const auto loss = [](const DotReluDot& m, const Array& x, const Array& y) { return cross_entropy(m(x), y); };
-  return trace(loss, filter_shard(model, layout), device_put(zeros({32, 128}), Axes{"batch", none}, layout),
-               device_put(zeros({32}, int32), Axes{"batch"}, layout));
+  return activation_summary(loss, filter_shard(model, mesh_rules), device_put(zeros({32, 128}), Axes{"batch", none}, mesh_rules),
+               device_put(zeros({32}, int32), Axes{"batch"}, mesh_rules));
 }
 
 struct Traced {
@@ -151,9 +151,9 @@ Sums sums_of(const std::vector<ModuleTraffic>& traffic) {
 }
 
 TEST(ActivationTables, HaveTheTrafficOfTheStepOnDevices) {
-  const Layout layout = layout_on(make_mesh(four_by_two), tensor_parallel);
-  const Gpt model = filter_shard(Gpt::init(Key(0), {}), layout);
-  const Tokens batch = tokens_on(layout, 4, 16);
+  const MeshRules mesh_rules = mesh_rules_on(make_mesh(four_by_two), tensor_parallel);
+  const Gpt model = filter_shard(Gpt::init(Key(0), {}), mesh_rules);
+  const Tokens batch = tokens_on(mesh_rules, 4, 16);
   const CommLedger ledger;
   value_and_grad(transformer_loss)(model, batch);
   Sums measured;
@@ -161,16 +161,16 @@ TEST(ActivationTables, HaveTheTrafficOfTheStepOnDevices) {
     auto& [count, bytes] = measured[r.kind + (r.backward ? " back" : "")];
     ++count, bytes += r.bytes;
   }
-  EXPECT_EQ(sums_of(trace(transformer_loss, model, batch).row("").traffic), measured);
+  EXPECT_EQ(sums_of(activation_summary(transformer_loss, model, batch).row("").traffic), measured);
 }
 
 // Where nothing is replicated, n devices keep n times what one does.
 TEST(ActivationTables, HaveTheBytesThatStayOnDevices) {
   if (std::getenv("TESSERA_DEVICE")) GTEST_SKIP() << "the table has what the CPU's kernels keep";
   for (const int64_t devices : {1, 2}) {
-    const Layout layout = layout_on(make_mesh({{"data", devices}}, {.private_replicas = true}), {{"batch", "data"}});
-    const Gpt model = filter_shard(Gpt::init(Key(0), {.layers = 1}), layout);
-    const Tokens batch = tokens_on(layout, 4, 16);
+    const MeshRules mesh_rules = mesh_rules_on(make_mesh({{"data", devices}}, {.private_replicas = true}), {{"batch", "data"}});
+    const Gpt model = filter_shard(Gpt::init(Key(0), {.layers = 1}), mesh_rules);
+    const Tokens batch = tokens_on(mesh_rules, 4, 16);
     int64_t stays = 0;
     const tessera::testing::Allocations allocations;
     value_and_grad([&](const Gpt& m, const Tokens& b) {
@@ -178,17 +178,17 @@ TEST(ActivationTables, HaveTheBytesThatStayOnDevices) {
       stays = allocations.live();
       return loss;
     })(model, batch);
-    EXPECT_EQ(devices * trace(transformer_loss, model, batch).row("").saved_bytes, stays);
+    EXPECT_EQ(devices * activation_summary(transformer_loss, model, batch).row("").saved_bytes, stays);
   }
 }
 
 TEST(ActivationTables, HaveTheOperationsOfAForecast) {
   const Mesh mesh = make_mesh(four_by_two, {.abstract = true});
-  const Layout layout = layout_on(mesh, tensor_parallel);
-  const Gpt model = filter_shard(readme_transformer(2), layout);
+  const MeshRules mesh_rules = mesh_rules_on(mesh, tensor_parallel);
+  const Gpt model = filter_shard(readme_transformer(2), mesh_rules);
   const ActivationRow all = trace_transformer(mesh, tensor_parallel).row("");
   const Forecast forecast;
-  value_and_grad(transformer_loss)(model, tokens_on(layout));
+  value_and_grad(transformer_loss)(model, tokens_on(mesh_rules));
   EXPECT_EQ(all.forward_flops + all.backward_flops, forecast.flops());
   const ActivationRow again = trace_transformer(mesh, tensor_parallel, /*remat=*/true).row("layers.0");
   const ActivationRow block = trace_transformer(mesh, tensor_parallel).row("layers.0");
@@ -199,46 +199,46 @@ TEST(ActivationTables, HaveTheOperationsOfAForecast) {
 }
 
 TEST(ActivationTables, ComeOfAModelALossOrAStep) {
-  const Layout layout{make_mesh({{"data", 2}}), {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
-  const Mlp model = filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), layout);
-  const Array x = device_put(zeros({6, 4}), Axes{"batch", "embed"}, layout);
+  const MeshRules mesh_rules{make_mesh({{"data", 2}}), {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
+  const Mlp model = filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), mesh_rules);
+  const Array x = device_put(zeros({6, 4}), Axes{"batch", "embed"}, mesh_rules);
   const auto loss = [](const Mlp& m, const Array& in) { return sum(m(in)); };
-  const ActivationTable table = trace(loss, model, x);
-  EXPECT_EQ(table.row("up"), trace(model, x).row("up"));
-  EXPECT_EQ(table.row("up"), trace(value_and_grad(loss), model, x).row("up"));
+  const ActivationTable table = activation_summary(loss, model, x);
+  EXPECT_EQ(table.row("up"), activation_summary(model, x).row("up"));
+  EXPECT_EQ(table.row("up"), activation_summary(value_and_grad(loss), model, x).row("up"));
   EXPECT_EQ(table.row("up"),
-            trace([&](const Mlp& m, const Array& in) { value_and_grad(loss)(m, in); }, model, x).row("up"));
-  EXPECT_EQ(trace(model, x).row("").outputs[0].type, "float32[6@data,4]");
-  EXPECT_EQ(trace(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), zeros({6, 4})).row("up").outputs[0].type,
+            activation_summary([&](const Mlp& m, const Array& in) { value_and_grad(loss)(m, in); }, model, x).row("up"));
+  EXPECT_EQ(activation_summary(model, x).row("").outputs[0].type, "float32[6@data,4]");
+  EXPECT_EQ(activation_summary(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), zeros({6, 4})).row("up").outputs[0].type,
             "float32[6,8]");
   const auto in_scope = [](const Mlp& m, const Array& in) {
     const Array y = m(in);
     const ModuleScope scope("loss.sum");
     return sum(y);
   };
-  const ActivationRow last = trace(in_scope, model, x).rows().back();
+  const ActivationRow last = activation_summary(in_scope, model, x).rows().back();
   EXPECT_EQ(last.path, "loss.sum");
   EXPECT_EQ(last.inputs[0].type, "float32[6@data,4]");
   EXPECT_EQ(last.outputs[0].type, "float32[]{U:data}");
-  expect_error(ErrorKind::bad_argument, "[trace] \"donw\" given, expected a module that took part. Nearest: down, up.",
+  expect_error(ErrorKind::invalid_argument, "[trace] \"donw\" given, expected a module that took part. Nearest: down, up.",
                [&] { table.row("donw"); });
 }
 
 // ---- what is silently whole
 
 TEST(SilentlyWhole, IsWhatAMissingConstraintLeavesSo) {
-  const Layout layout = layout_on(make_mesh(four_by_two), tensor_parallel);
-  const Gpt model = filter_shard(readme_transformer(2), layout);
+  const MeshRules mesh_rules = mesh_rules_on(make_mesh(four_by_two), tensor_parallel);
+  const Gpt model = filter_shard(readme_transformer(2), mesh_rules);
   const auto loss_with = [](auto constrain) {
     return [constrain](const Gpt& m, const Tokens& batch) {
       return cross_entropy(m(batch.inputs, constrain), batch.targets);
     };
   };
-  const Tokens batch = tokens_on(layout);
-  EXPECT_TRUE(trace(loss_with(examples::constrain_by_names), model, batch).whole().empty());
+  const Tokens batch = tokens_on(mesh_rules);
+  EXPECT_TRUE(activation_summary(loss_with(examples::constrain_by_names), model, batch).whole().empty());
   int placed = 0;  // the constraint after the embedding is missing
   const auto planted = [&placed](const Array& x) { return placed++ % 5 == 0 ? x : examples::constrain_by_names(x); };
-  const std::vector<WholeActivation> whole = trace(loss_with(planted), model, batch).whole();
+  const std::vector<WholeActivation> whole = activation_summary(loss_with(planted), model, batch).whole();
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].maker, "embed");
   EXPECT_EQ(whole[0].type, "float32[32@data,128,128]{U:model}");
@@ -256,39 +256,39 @@ struct TwoStreams {
 };
 
 TEST(SilentlyWhole, IsCuredByTheConstraintThatItNames) {
-  const Layout layout{make_mesh(four_by_two),
+  const MeshRules mesh_rules{make_mesh(four_by_two),
                       {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}, {"norm", replicated}}};
   const TwoStreams model = filter_shard(
       TwoStreams{Linear::init(Key(0), {"embed", 8}, {"hidden", 16}, {.bias = false}),
                  Linear::init(Key(1), {"hidden", 16}, {"embed", 8}, {.bias = false}), LayerNorm::init({"norm", 8})},
-      layout);
-  const Array in = device_put(zeros({16, 6, 8}), Axes{"batch", none, "embed"}, layout);
+      mesh_rules);
+  const Array in = device_put(zeros({16, 6, 8}), Axes{"batch", none, "embed"}, mesh_rules);
   PartitionSpec spec;
   const auto loss = [&spec](const TwoStreams& m, const Array& x) {
     Array y = m.down(m.up(x));
     if (!spec.entries().empty()) y = with_sharding_constraint(y, spec);
     return sum(y * m.norm(y));
   };
-  const ActivationTable table = trace(loss, model, in);
+  const ActivationTable table = activation_summary(loss, model, in);
   ASSERT_EQ(table.whole().size(), 1u);
   EXPECT_EQ(table.whole()[0].constraint, "P{\"data\", \"model\"}");
   EXPECT_EQ(table.row("norm").outputs[0].type, "float32[16@data,6,8]");
   const int line = __LINE__ - 6;
   EXPECT_EQ(table.whole()[0].where.line(), static_cast<unsigned>(line)) << table;
   spec = P{"data", "model"};
-  EXPECT_TRUE(trace(loss, model, in).whole().empty());
-  EXPECT_EQ(trace(loss, model, in).row("norm").outputs[0].type, "float32[16@data,6@model,8]");
+  EXPECT_TRUE(activation_summary(loss, model, in).whole().empty());
+  EXPECT_EQ(activation_summary(loss, model, in).row("norm").outputs[0].type, "float32[16@data,6@model,8]");
   spec = P{"data"};
-  EXPECT_TRUE(trace(loss, model, in).whole().empty());
+  EXPECT_TRUE(activation_summary(loss, model, in).whole().empty());
 }
 
 TEST(SilentlyWhole, IsWhatAnOperationGathers) {
-  const Layout layout{make_mesh(four_by_two), {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}}};
-  const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 6}), layout);
+  const MeshRules mesh_rules{make_mesh(four_by_two), {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}}};
+  const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 6}), mesh_rules);
   const auto mixed = define_operation("mixed", "b [f] -> b [f]", [](const at::Tensor& t) { return t * t.mean(); });
   const auto whole_of = [&](int64_t rows) {
-    return trace([&](const Linear& m, const Array& x) { return sum(square(mixed(m(x)))); }, model,
-                 device_put(zeros({rows, 4}), Axes{"batch", "embed"}, layout))
+    return activation_summary([&](const Linear& m, const Array& x) { return sum(square(mixed(m(x)))); }, model,
+                 device_put(zeros({rows, 4}), Axes{"batch", "embed"}, mesh_rules))
         .whole();
   };
   EXPECT_TRUE(whole_of(8).empty()) << "model cuts the rows instead";
@@ -301,9 +301,9 @@ TEST(SilentlyWhole, IsWhatAnOperationGathers) {
 // ---- capture, and how it is shown
 
 TEST(Capture, HandsOutWhatModulesComputed) {
-  const Layout layout = layout_on(make_mesh({{"data", 2}, {"model", 2}}), tensor_parallel);
-  const Gpt model = filter_shard(Gpt::init(Key(0), {}), layout);
-  const Array ids = device_put(zeros({4, 32}, int32), Axes{"batch", "seq"}, layout);
+  const MeshRules mesh_rules = mesh_rules_on(make_mesh({{"data", 2}, {"model", 2}}), tensor_parallel);
+  const Gpt model = filter_shard(Gpt::init(Key(0), {}), mesh_rules);
+  const Array ids = device_put(zeros({4, 32}, int32), Axes{"batch", "seq"}, mesh_rules);
   const Array x = capture(model, "layers.0", ids).at("layers.0")[0];
   testing::expect_near(capture(model, "layers.1.ln1", ids).at("layers.1.ln1")[0], model.layers[1].ln1(x), 1e-6, "ln1");
   const CapturedArrays all = capture(transformer_loss, "layers.*.mlp.*", model, Tokens{ids, ids});
@@ -312,7 +312,7 @@ TEST(Capture, HandsOutWhatModulesComputed) {
   EXPECT_EQ(paths,
             "layers.0.mlp.down float32[4@data,32,64]\nlayers.0.mlp.up float32[4@data,32,256@model]\n"
             "layers.1.mlp.down float32[4@data,32,64]\nlayers.1.mlp.up float32[4@data,32,256@model]\n");
-  expect_error(ErrorKind::bad_argument,
+  expect_error(ErrorKind::invalid_argument,
                "[capture] \"layer.1.mlp\" given, expected the path of a module that computes. Nearest: layers.1.mlp, "
                "layers.0.mlp, layers.1.ln1.",
                [&] { capture(model, "layer.1.mlp", ids); });
@@ -327,7 +327,7 @@ TEST(ActivationTables, AreShownInEveryForm) {
   const std::string page = Report{.title = "a", .activations = table}.html();
   EXPECT_NE(page.find("\"activations\":{\"modules\""), std::string::npos);
   const Mlp mlp = Mlp::init(Key(0), {"embed", 4}, {"hidden", 8});
-  EXPECT_EQ(tree_summary(mlp, trace(mlp, zeros({6, 4})), {.depth = 1}).substr(0, 156),
+  EXPECT_EQ(tree_summary(mlp, activation_summary(mlp, zeros({6, 4})), {.depth = 1}).substr(0, 156),
             "path        module      arrays  elements  bytes  in            out\n"
             "up          Linear           2        40    160  float32[6,4]  float32[6,8]\n"
             "down        L");

@@ -1,5 +1,5 @@
 // Rules and meshes of the known families of parallelism, by the roles of a program's names.
-#include "nn/report/layout_candidates.h"
+#include "nn/report/strategy_candidates.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,7 @@ bool cuts_layers(AlongModel use) { return use == AlongModel::layers || use == Al
 bool cuts_weights(WeightsAlongData weights) { return weights >= WeightsAlongData::cut; }
 
 // The names that lie along "model": those that it divides. The others are whole.
-std::vector<std::string> cut_along_model(const LayoutCandidate& c, const AxisRoles& roles) {
+std::vector<std::string> cut_along_model(const StrategyCandidate& c, const AxisRoles& roles) {
   std::vector<std::string> names;
   const auto add = [&](const std::vector<std::string>& more) {
     for (const std::string& name : more)
@@ -30,19 +30,19 @@ std::vector<std::string> cut_along_model(const LayoutCandidate& c, const AxisRol
   return names;
 }
 
-bool can_cut_weights(const LayoutCandidate& c, const AxisRoles& roles) {
+bool can_cut_weights(const StrategyCandidate& c, const AxisRoles& roles) {
   return !roles.stream_is_everywhere || roles.divides(c.data, roles.stream);
 }
 
 }  // namespace
 
-std::vector<MeshAxis> LayoutCandidate::mesh() const {
+std::vector<MeshAxis> StrategyCandidate::mesh() const {
   std::vector<MeshAxis> axes{{"pipe", pipe}, {"replica", replica}, {"data", data}, {"model", model}};
   std::erase_if(axes, [](const MeshAxis& axis) { return axis.size == 1; });
   return axes.empty() ? std::vector<MeshAxis>{{"data", 1}} : axes;
 }
 
-Rules LayoutCandidate::rules(const AxisRoles& roles) const {
+Rules StrategyCandidate::rules(const AxisRoles& roles) const {
   Rules rules;
   if (pipe > 1) rules.push_back({roles.blocks, "pipe"});
   std::vector<std::string> rows;
@@ -55,7 +55,7 @@ Rules LayoutCandidate::rules(const AxisRoles& roles) const {
     if (roles.stream_is_everywhere)
       rules.push_back({roles.stream, "data"});
     else
-      rules.push_back({Arrays{.min_size = 1024}, longest_dim("data")});
+      rules.push_back({ParamPattern{.min_size = 1024}, longest_dim("data")});
   }
   const Rules cut = rules;
   for (const std::string& name : roles.names)
@@ -64,18 +64,18 @@ Rules LayoutCandidate::rules(const AxisRoles& roles) const {
   return rules;
 }
 
-GradientOptions LayoutCandidate::gradients() const {
+GradientOptions StrategyCandidate::gradients() const {
   GradientOptions options;
-  options.borrow_gathers = weights != WeightsAlongData::cut_and_kept;
-  if (weights == WeightsAlongData::cut_state) options.shard = {"data"};
+  options.reshard_after_forward = weights != WeightsAlongData::cut_and_kept;
+  if (weights == WeightsAlongData::cut_state) options.shard_gradients_over = {"data"};
   return options;
 }
 
-PipelineOptions LayoutCandidate::pipeline() const {
-  return {.micro_batches = micro_batches, .schedule = Schedule::one_f_one_b};
+PipelineOptions StrategyCandidate::pipeline() const {
+  return {.micro_batches = micro_batches, .schedule = PipelineSchedule::one_f_one_b};
 }
 
-LayoutCandidate with_micro_batches(LayoutCandidate c, const AxisRoles& roles) {
+StrategyCandidate with_micro_batches(StrategyCandidate c, const AxisRoles& roles) {
   c.micro_batches = 1;
   if (c.pipe == 1 || roles.batch.empty()) return c;
   for (int64_t n = 4 * c.pipe; n > 1 && c.micro_batches == 1; --n)
@@ -83,7 +83,7 @@ LayoutCandidate with_micro_batches(LayoutCandidate c, const AxisRoles& roles) {
   return c;
 }
 
-std::string LayoutCandidate::name(const AxisRoles& roles) const {
+std::string StrategyCandidate::name(const AxisRoles& roles) const {
   constexpr const char* by_weights[] = {"data parallel", "ZeRO-1", "fully sharded",
                                         "fully sharded, gathered once a step"};
   constexpr const char* by_model[] = {"", "tensor parallel", "tensor and sequence parallel", "sequence parallel"};
@@ -96,7 +96,7 @@ std::string LayoutCandidate::name(const AxisRoles& roles) const {
   return parts.empty() ? "one device" : fmt::format("{}", fmt::join(parts, " x "));
 }
 
-bool is_possible(const LayoutCandidate& c, const AxisRoles& roles) {
+bool is_possible(const StrategyCandidate& c, const AxisRoles& roles) {
   const bool divides_rows = roles.batch.empty() || roles.divides(c.replica * c.data, roles.batch);
   if (!divides_rows || (c.data > 1 && roles.batch.empty() && !cuts_weights(c.weights))) return false;
   if (cuts_weights(c.weights) && (c.data == 1 || !can_cut_weights(c, roles))) return false;

@@ -1,5 +1,5 @@
 // What a search has found, as text, Markdown and JSON, and the sentence between two neighbors.
-#include "nn/report/suggest_layouts.h"
+#include "nn/report/suggest_strategies.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #include <limits>
 #include <ostream>
 
-#include "nn/report/layout_search.h"
+#include "nn/report/strategy_search.h"
 #include "sharding/diagnostics/fail.h"
 #include "sharding/diagnostics/text_format.h"
 
@@ -48,7 +48,7 @@ std::string words_of(const Traffic& t) {
                      milliseconds(t.seconds));
 }
 
-std::string name_and_mesh(const SuggestedLayout& s) { return fmt::format("{} on {}", s.name, words_of(s.mesh)); }
+std::string name_and_mesh(const SuggestedStrategy& s) { return fmt::format("{} on {}", s.name, words_of(s.mesh)); }
 
 // ---- why
 
@@ -90,7 +90,7 @@ std::string reason(const StepForecast& a, const StepForecast& b) {
 const Cells titles = {"",           "on one device", "placement", "peak, bytes", "compute, ms", "communication, ms",
                       "hidden, ms", "bubble, ms",    "step, ms"};
 
-Cells cells_of(const SuggestedLayout& s, const std::string& number) {
+Cells cells_of(const SuggestedStrategy& s, const std::string& number) {
   const StepForecast& f = s.forecast;
   return {number,
           words_of(s.mesh),
@@ -103,15 +103,15 @@ Cells cells_of(const SuggestedLayout& s, const std::string& number) {
           milliseconds(f.seconds())};
 }
 
-bool has_bubbles(const std::vector<SuggestedLayout>& layouts) {
-  return std::any_of(layouts.begin(), layouts.end(),
-                     [](const SuggestedLayout& s) { return s.forecast.bubble_seconds > 0; });
+bool has_bubbles(const std::vector<SuggestedStrategy>& strategies) {
+  return std::any_of(strategies.begin(), strategies.end(),
+                     [](const SuggestedStrategy& s) { return s.forecast.bubble_seconds > 0; });
 }
 
-std::vector<Cells> table_of(const std::vector<SuggestedLayout>& layouts) {
+std::vector<Cells> table_of(const std::vector<SuggestedStrategy>& strategies) {
   std::vector<Cells> rows{titles};
-  for (size_t i = 0; i < layouts.size(); ++i) rows.push_back(cells_of(layouts[i], std::to_string(i + 1)));
-  if (!has_bubbles(layouts))
+  for (size_t i = 0; i < strategies.size(); ++i) rows.push_back(cells_of(strategies[i], std::to_string(i + 1)));
+  if (!has_bubbles(strategies))
     for (Cells& row : rows) row.erase(row.end() - 2);
   return rows;
 }
@@ -122,36 +122,36 @@ std::string words_of(const PipelineOptions& pipeline) {
   return fmt::format("; {} micro-batches, {}", pipeline.micro_batches, name_of(pipeline.schedule));
 }
 
-std::string heading(const LayoutSuggestions& found) {
+std::string heading(const StrategySuggestions& found) {
   const auto& s = found.search();
   constexpr int64_t any = std::numeric_limits<int64_t>::max();
   const std::string memory = s.memory == any ? "any memory" : with_commas(s.memory) + " bytes each";
-  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.devices, "device"), memory, counted(s.tried, "layout"),
+  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.devices, "device"), memory, counted(s.tried, "strategy"),
                      counted(s.steps, "step"), s.is_complete ? "" : ", then stopped",
                      s.skipped ? fmt::format("; {} too large at rest", with_commas(s.skipped)) : "");
 }
 
-// Below the table: a paragraph for each layout, and what did not do.
-std::string paragraphs(const LayoutSuggestions& found) {
+// Below the table: a paragraph for each strategy, and what did not do.
+std::string paragraphs(const StrategySuggestions& found) {
   std::string text;
-  for (size_t i = 0; i < found.layouts().size(); ++i) {
-    const SuggestedLayout& s = found.layouts()[i];
+  for (size_t i = 0; i < found.strategies().size(); ++i) {
+    const SuggestedStrategy& s = found.strategies()[i];
     std::vector<std::string> traffic;
     for (const Traffic& t : s.forecast.traffic) traffic.push_back(words_of(t));
     text += fmt::format("{}. {}: {}{}.\n   {}\n   {}.\n", i + 1, s.name, words_of(s.rules), words_of(s.pipeline), s.why,
                         traffic.empty() ? "No communication" : fmt::format("{}", fmt::join(traffic, "; ")));
   }
   if (!found.too_large().empty()) {
-    const SuggestedLayout& least = found.too_large().front();
+    const SuggestedStrategy& least = found.too_large().front();
     text += fmt::format("Too large: {}, the smallest {} with {} bytes.\n",
-                        counted(static_cast<int64_t>(found.too_large().size()), "layout"), name_and_mesh(least),
+                        counted(static_cast<int64_t>(found.too_large().size()), "strategy"), name_and_mesh(least),
                         with_commas(least.forecast.peak_bytes));
   }
-  for (const SuggestedLayout& s : found.failed()) text += fmt::format("{}: {}\n", name_and_mesh(s), s.forecast.error);
+  for (const SuggestedStrategy& s : found.failed()) text += fmt::format("{}: {}\n", name_and_mesh(s), s.forecast.error);
   return text;
 }
 
-boost::json::object json_of(const SuggestedLayout& s) {
+boost::json::object json_of(const SuggestedStrategy& s) {
   boost::json::object mesh, rules;
   for (const MeshAxis& axis : s.mesh) mesh[axis.name] = axis.size;
   for (const Rule& rule : s.rules)
@@ -159,8 +159,8 @@ boost::json::object json_of(const SuggestedLayout& s) {
   return {{"name", s.name},
           {"mesh", std::move(mesh)},
           {"rules", std::move(rules)},
-          {"shard_state", boost::json::value_from(s.gradients.shard)},
-          {"borrow_gathers", s.gradients.borrow_gathers},
+          {"shard_state_over", boost::json::value_from(s.gradients.shard_gradients_over)},
+          {"reshard_after_forward", s.gradients.reshard_after_forward},
           {"micro_batches", s.pipeline.micro_batches},
           {"schedule", s.pipeline.micro_batches == 1 ? boost::json::value(nullptr)
                                                      : boost::json::value(name_of(s.pipeline.schedule))},
@@ -168,54 +168,54 @@ boost::json::object json_of(const SuggestedLayout& s) {
           {"forecast", detail::json_of(s.forecast)}};
 }
 
-boost::json::array json_of(const std::vector<SuggestedLayout>& layouts) {
+boost::json::array json_of(const std::vector<SuggestedStrategy>& strategies) {
   boost::json::array all;
-  for (const SuggestedLayout& s : layouts) all.push_back(json_of(s));
+  for (const SuggestedStrategy& s : strategies) all.push_back(json_of(s));
   return all;
 }
 
 // In which a step of that peak fits.
-int64_t least_memory(int64_t peak_bytes, double keep_free) {
-  int64_t memory = static_cast<int64_t>(static_cast<double>(peak_bytes) / (1 - keep_free));
-  while (detail::usable_memory(memory, keep_free) < peak_bytes) ++memory;
+int64_t least_memory(int64_t peak_bytes, double memory_headroom) {
+  int64_t memory = static_cast<int64_t>(static_cast<double>(peak_bytes) / (1 - memory_headroom));
+  while (detail::usable_memory(memory, memory_headroom) < peak_bytes) ++memory;
   return memory;
 }
 
-void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t memory, const SuggestOptions& options) {
+void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t memory, const SuggestStrategiesOptions& options) {
   if (!has_step)
-    fail(ErrorKind::bad_argument, "suggest_layouts", "an empty function given, expected a step of a Layout.");
+    fail(ErrorKind::invalid_argument, "suggest_strategies", "an empty function given, expected a step of a MeshRules.");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
-    detail::check_at_least("suggest_layouts", what, given, least);
+    detail::check_at_least("suggest_strategies", what, given, least);
   };
   check_at_least("devices", devices, 1);
-  constexpr int64_t most_devices = 1'000'000;
-  if (devices > most_devices)
-    fail(ErrorKind::bad_argument, "suggest_layouts", "devices = {} given, expected {} at most.", devices, most_devices);
+  constexpr int64_t max_devices = 1'000'000;
+  if (devices > max_devices)
+    fail(ErrorKind::invalid_argument, "suggest_strategies", "devices = {} given, expected {} at most.", devices, max_devices);
   check_at_least("memory", memory, 1);
-  check_at_least("most_steps", options.most_steps, 3);
-  check_at_least("most_layouts", static_cast<int64_t>(options.most_layouts), 1);
-  if (!(options.told_apart >= 0) || !std::isfinite(options.told_apart))
-    fail(ErrorKind::bad_argument, "suggest_layouts",
-         "told_apart = {} given, expected a finite number from 0 on, as 0.1 for a tenth.", options.told_apart);
-  if (!(options.keep_free >= 0 && options.keep_free < 1))
-    fail(ErrorKind::bad_argument, "suggest_layouts",
-         "keep_free = {} given, expected a part from 0 to below 1, as 0.1 for a tenth.", options.keep_free);
+  check_at_least("max_steps", options.max_steps, 3);
+  check_at_least("max_strategies", static_cast<int64_t>(options.max_strategies), 1);
+  if (!(options.min_relative_gap >= 0) || !std::isfinite(options.min_relative_gap))
+    fail(ErrorKind::invalid_argument, "suggest_strategies",
+         "min_relative_gap = {} given, expected a finite number from 0 on, as 0.1 for a tenth.", options.min_relative_gap);
+  if (!(options.memory_headroom >= 0 && options.memory_headroom < 1))
+    fail(ErrorKind::invalid_argument, "suggest_strategies",
+         "memory_headroom = {} given, expected a part from 0 to below 1, as 0.1 for a tenth.", options.memory_headroom);
   check_at_least("processes", options.processes, 0);
   if (options.processes && devices % options.processes)
-    fail(ErrorKind::bad_argument, "suggest_layouts",
+    fail(ErrorKind::invalid_argument, "suggest_strategies",
          "processes = {} given, expected a number that divides the {} devices, or 0.", options.processes, devices);
-  for (const auto& [axis, most] : options.most_along) {
+  for (const auto& [axis, most] : options.max_along) {
     if (axis != "pipe" && axis != "replica" && axis != "data" && axis != "model")
-      fail(ErrorKind::bad_argument, "suggest_layouts",
-           "most_along names \"{}\", expected an axis of the meshes that are tried: pipe, replica, data, model.", axis);
-    check_at_least("most_along", most, 1);
+      fail(ErrorKind::invalid_argument, "suggest_strategies",
+           "max_along names \"{}\", expected an axis of the meshes that are tried: pipe, replica, data, model.", axis);
+    check_at_least("max_along", most, 1);
   }
-  detail::check_hardware("suggest_layouts", hardware);
+  detail::check_hardware("suggest_strategies", hardware);
 }
 
 }  // namespace
 
-std::string detail::why_it_beats(const SuggestedLayout& a, const SuggestedLayout* b) {
+std::string detail::why_it_beats(const SuggestedStrategy& a, const SuggestedStrategy* b) {
   if (!b) return "Nothing else that was tried fits.";
   const double saved = b->forecast.seconds() - a.forecast.seconds(), share = saved / b->forecast.seconds();
   if (share < 1e-4)
@@ -225,75 +225,75 @@ std::string detail::why_it_beats(const SuggestedLayout& a, const SuggestedLayout
                      reason(a.forecast, b->forecast));
 }
 
-std::string LayoutSuggestions::why_none() const {
+std::string StrategySuggestions::why_none() const {
   const std::string devices = counted(search_.devices, "device");
   if (too_large_.empty() && !failed_.empty())
-    return fmt::format("the step runs on no layout of {}. {}: {}", devices, name_and_mesh(failed_.front()),
+    return fmt::format("the step runs on no strategy of {}. {}: {}", devices, name_and_mesh(failed_.front()),
                        failed_.front().forecast.error);
   if (too_large_.empty())
-    return fmt::format("no layout divides the step's dims over {}. Give another number, or dims that it divides.",
+    return fmt::format("no strategy divides the step's dims over {}. Give another number, or dims that it divides.",
                        devices);
-  const SuggestedLayout& least = too_large_.front();
+  const SuggestedStrategy& least = too_large_.front();
   return fmt::format(
-      "no layout fits in {} bytes on each of {}: the smallest found, {}, takes {}{}. Give {}, or more devices.",
+      "no strategy fits in {} bytes on each of {}: the smallest found, {}, takes {}{}. Give {}, or more devices.",
       with_commas(search_.memory), devices, name_and_mesh(least), with_commas(least.forecast.peak_bytes),
-      search_.keep_free > 0 ? fmt::format(", and {:.3g} % are kept free", 100 * search_.keep_free) : "",
-      with_commas(least_memory(least.forecast.peak_bytes, search_.keep_free)));
+      search_.memory_headroom > 0 ? fmt::format(", and {:.3g} % are kept free", 100 * search_.memory_headroom) : "",
+      with_commas(least_memory(least.forecast.peak_bytes, search_.memory_headroom)));
 }
 
-const SuggestedLayout& LayoutSuggestions::best() const {
-  if (layouts_.empty()) fail(ErrorKind::bad_argument, "suggest_layouts", "{}", why_none());
-  return layouts_.front();
+const SuggestedStrategy& StrategySuggestions::best() const {
+  if (strategies_.empty()) fail(ErrorKind::invalid_argument, "suggest_strategies", "{}", why_none());
+  return strategies_.front();
 }
 
-std::string LayoutSuggestions::to_text() const {
-  const std::string table = layouts_.empty()
+std::string StrategySuggestions::to_text() const {
+  const std::string table = strategies_.empty()
                                 ? "None: " + why_none() + '\n'
-                                : text_table(table_of(layouts_), has_bubbles(layouts_) ? "<  <  <  >  >  >  >  >  >"
+                                : text_table(table_of(strategies_), has_bubbles(strategies_) ? "<  <  <  >  >  >  >  >  >"
                                                                                        : "<  <  <  >  >  >  >  >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 
-std::string LayoutSuggestions::to_markdown() const {
+std::string StrategySuggestions::to_markdown() const {
   const std::string table = tessera::detail::markdown_table(
-      table_of(layouts_), has_bubbles(layouts_) ? "> < < > > > > > >" : "> < < > > > > >");
+      table_of(strategies_), has_bubbles(strategies_) ? "> < < > > > > > >" : "> < < > > > > >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 
-std::string LayoutSuggestions::to_json() const {
+std::string StrategySuggestions::to_json() const {
   return boost::json::serialize(boost::json::object{{"devices", search_.devices},
                                                     {"memory", search_.memory},
                                                     {"tried", search_.tried},
                                                     {"steps", search_.steps},
                                                     {"complete", search_.is_complete},
                                                     {"skipped", search_.skipped},
-                                                    {"layouts", json_of(layouts_)},
+                                                    {"strategies", json_of(strategies_)},
                                                     {"too_large", json_of(too_large_)},
                                                     {"failed", json_of(failed_)}});
 }
 
-std::ostream& operator<<(std::ostream& out, const LayoutSuggestions& found) { return out << found.to_text(); }
+std::ostream& operator<<(std::ostream& out, const StrategySuggestions& found) { return out << found.to_text(); }
 
-LayoutSuggestions suggest_layouts(const LayoutStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestOptions& options) {
+StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestStrategiesOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
-  const auto with = [&](const Layout& layout, const GradientOptions&, const PipelineOptions&) { return step(layout); };
-  return detail::LayoutSearch(with, {}, devices, hardware, memory, options).run();
+  const auto with = [&](const MeshRules& mesh_rules, const GradientOptions&, const PipelineOptions&) { return step(mesh_rules); };
+  return detail::StrategySearch(with, {}, devices, hardware, memory, options).run();
 }
 
-LayoutSuggestions suggest_layouts(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestOptions& options) {
+StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestStrategiesOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
-  const auto with = [&](const Layout& layout, const GradientOptions& gradients, const PipelineOptions&) {
-    return step(layout, gradients);
+  const auto with = [&](const MeshRules& mesh_rules, const GradientOptions& gradients, const PipelineOptions&) {
+    return step(mesh_rules, gradients);
   };
-  return detail::LayoutSearch(with, {.gradients = true}, devices, hardware, memory, options).run();
+  return detail::StrategySearch(with, {.gradients = true}, devices, hardware, memory, options).run();
 }
 
-LayoutSuggestions suggest_layouts(const PipelineStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestOptions& options) {
+StrategySuggestions suggest_strategies(const PipelineStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
+                                  const SuggestStrategiesOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
-  return detail::LayoutSearch(step, {.gradients = true, .pipeline = true}, devices, hardware, memory, options).run();
+  return detail::StrategySearch(step, {.gradients = true, .pipeline = true}, devices, hardware, memory, options).run();
 }
 
 }  // namespace tessera::nn

@@ -1,5 +1,5 @@
 // A captured step on a device that has graphs: what it computes, what it refuses.
-#include "nn/transformations/captured.h"
+#include "nn/transformations/graphed_step.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -36,16 +36,16 @@ struct Options {
 
 nn::DecoderConfig llama() { return {.vocab = 32, .embed = 16, .layers = 2, .heads = 4, .head_dim = 4, .mlp = 24}; }
 
-Array tokens(uint32_t seed, const Layout& layout, int64_t rows = 16) {
+Array tokens(uint32_t seed, const MeshRules& mesh_rules, int64_t rows = 16) {
   const Array host = array<int32_t>(randint(Key(seed), {rows, 8}, 0, 32).to_host<int32_t>(), {rows, 8});
-  return device_put(host, {"batch", none}, layout);
+  return device_put(host, {"batch", none}, mesh_rules);
 }
 
 // The losses of six steps, captured or not.
 template <class Model>
 std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, const Options& options, bool captured) {
-  const Layout layout(mesh, nn::decoder_rules(mesh));
-  Model model = nn::filter_shard(Model::init(Key(1), config), layout);
+  const MeshRules mesh_rules(mesh, nn::decoder_rules(mesh));
+  Model model = nn::filter_shard(Model::init(Key(1), config), mesh_rules);
   model.remat = options.remat;
   optim::Optimizer optimizer(model,
                              optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 0.02})));
@@ -56,10 +56,10 @@ std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, con
     return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
   };
   const auto gradient = nn::accumulate_gradients(loss_of, options.micro_batches);
-  nn::Captured step(gradient);
+  nn::GraphedStep step(gradient);
   std::vector<float> result;
   for (uint32_t i = 0; i < 6; ++i) {
-    const Array ids = tokens(i, layout), labels = tokens(i + 100, layout);
+    const Array ids = tokens(i, mesh_rules), labels = tokens(i + 100, mesh_rules);
     auto [loss, grads] = captured ? step(model, ids, labels, Key(7)) : gradient(model, ids, labels, Key(7));
     optimizer.update(model, grads);
     result.push_back(loss.template item<float>());
@@ -83,10 +83,10 @@ TEST_F(DeviceGraphs, ACapturedStepHasTheBitsOfTheStep) {
 }
 
 TEST_F(DeviceGraphs, AnotherShapeOrNumberIsRecordedAnew) {
-  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
-  nn::Captured step([](const Array& x, float factor) { return x * factor; });
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  nn::GraphedStep step([](const Array& x, float factor) { return x * factor; });
   const auto result = [&](int64_t rows, float factor, float value) {
-    const Array x = device_put(full({rows}, value), {"batch"}, layout);
+    const Array x = device_put(full({rows}, value), {"batch"}, mesh_rules);
     return step(x, factor).to_host<float>()[0];
   };
   for (int i = 0; i < 4; ++i) EXPECT_EQ(result(4, 2, 1 + i), 2 * (1 + i));
@@ -100,12 +100,12 @@ TEST_F(DeviceGraphs, AnotherShapeOrNumberIsRecordedAnew) {
 }
 
 TEST_F(DeviceGraphs, AModelThatIsUpdatedInPlaceIsReadThere) {
-  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
-  Array model = device_put(full({3}, 4), {none}, layout);
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  Array model = device_put(full({3}, 4), {none}, mesh_rules);
   optim::Optimizer optimizer(model, optim::sgd({.learning_rate = 0.25}));
   const auto loss_fn = [](const Array& w, const Array& x) { return sum(square(w)) + mean(x); };
-  const Array batch = device_put(full({4}, 1), {"batch"}, layout);
-  nn::Captured step(nn::value_and_grad(loss_fn));
+  const Array batch = device_put(full({4}, 1), {"batch"}, mesh_rules);
+  nn::GraphedStep step(nn::value_and_grad(loss_fn));
   for (int i = 0; i < 4; ++i) {
     auto [loss, grads] = step(model, batch);
     optimizer.update(model, grads);
@@ -115,13 +115,13 @@ TEST_F(DeviceGraphs, AModelThatIsUpdatedInPlaceIsReadThere) {
 }
 
 TEST_F(DeviceGraphs, ResultsAreTheCallersOwn) {
-  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
-  nn::Captured step([](const Array& x) { return x + x; });
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  nn::GraphedStep step([](const Array& x) { return x + x; });
   std::vector<Array> results;
-  for (int i = 0; i < 4; ++i) results.push_back(step(device_put(full({4}, i), {"batch"}, layout)));
+  for (int i = 0; i < 4; ++i) results.push_back(step(device_put(full({4}, i), {"batch"}, mesh_rules)));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(results[i].to_host<float>()[3], 2 * i);
-  const auto put = [&](const Array& x) { return device_put(x, NamedSharding(layout.mesh(), P{})); };
-  nn::Captured rows([](const Array& x, const Array& w, const Array& sizes) { return sum(ragged_dot(x, w, sizes)); });
+  const auto put = [&](const Array& x) { return device_put(x, NamedSharding(mesh_rules.mesh(), P{})); };
+  nn::GraphedStep rows([](const Array& x, const Array& w, const Array& sizes) { return sum(ragged_dot(x, w, sizes)); });
   const Array x = put(ones({4, 2})), w = put(array<float>({1, 1, 3, 3}, {2, 2, 1}));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(rows(x, w, put(array<int32_t>({i, 3 - i}))).item<float>(), 18 - 4 * i);
   EXPECT_EQ(rows.recordings(), 1);
@@ -131,10 +131,10 @@ TEST_F(DeviceGraphs, AnIndexOutsideIsSaidOfAReplayToo) {
   const Mesh mesh = make_mesh({{"data", 1}}, {.device = there});
   const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
   const Array table = placed(normal(Key(1), {4, 3}));
-  nn::Captured step([](const Array& t, const Array& ids) { return sum(take(t, ids, 0)); });
+  nn::GraphedStep step([](const Array& t, const Array& ids) { return sum(take(t, ids, 0)); });
   for (int i = 0; i < 3; ++i) step(table, placed(array<int32_t>({0, i}, {2}))).item<float>();
   const Array late = step(table, placed(array<int32_t>({0, 9}, {2})));
-  expect_error(ErrorKind::bad_argument, "[take] indices from 0 to 9 given", [&] { late.item<float>(); });
+  expect_error(ErrorKind::invalid_argument, "[take] indices from 0 to 9 given", [&] { late.item<float>(); });
   EXPECT_EQ(step.recordings(), 1);
 }
 
@@ -162,8 +162,8 @@ struct Trained {
 
 template <class Model>
 Trained whole_steps(const Mesh& mesh, const nn::DecoderConfig& config, const Options& options, bool captured) {
-  const Layout layout(mesh, nn::decoder_rules(mesh));
-  Model model = nn::filter_shard(Model::init(Key(1), config), layout);
+  const MeshRules mesh_rules(mesh, nn::decoder_rules(mesh));
+  Model model = nn::filter_shard(Model::init(Key(1), config), mesh_rules);
   model.remat = options.remat;
   optim::Optimizer optimizer(
       model, optim::chain(optim::clip_by_global_norm(0.5),
@@ -180,10 +180,10 @@ Trained whole_steps(const Mesh& mesh, const nn::DecoderConfig& config, const Opt
     o.update(m, std::move(grads));
     return loss;
   };
-  nn::Captured step(train);
+  nn::GraphedStep step(train);
   Trained result;
   for (uint32_t i = 0; i < 5; ++i) {
-    const Array ids = tokens(i, layout), labels = tokens(i + 100, layout);
+    const Array ids = tokens(i, mesh_rules), labels = tokens(i + 100, mesh_rules);
     const Array loss =
         captured ? step(model, optimizer, ids, labels, Key(7)) : train(model, optimizer, ids, labels, Key(7));
     result.losses.push_back(loss.item<float>());
@@ -214,20 +214,20 @@ TEST_F(DeviceGraphs, AWholeStepHasTheBitsOfTheStep) {
 template <class Transform>
 Trained toy_steps(const Transform& transform, const optim::OptimizerOptions& options, bool captured, int recordings,
                   const std::function<void(int, Toy&, optim::Optimizer<Toy, Transform>&)>& between = {}) {
-  const Layout layout(make_mesh({{"data", 2}, {"model", 2}}, {.device = there}),
+  const MeshRules mesh_rules(make_mesh({{"data", 2}, {"model", 2}}, {.device = there}),
                       {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
-  Toy model = nn::filter_shard(Toy::init(3), layout);
+  Toy model = nn::filter_shard(Toy::init(3), mesh_rules);
   optim::Optimizer optimizer(model, transform, options);
   const auto train = [](Toy& m, optim::Optimizer<Toy, Transform>& o, const Array& x) {
     auto [loss, grads] = nn::value_and_grad(toy_loss)(m, x);
     o.update(m, grads);
     return loss;
   };
-  nn::Captured step(train);
+  nn::GraphedStep step(train);
   Trained result;
   for (int i = 0; i < 6; ++i) {
     if (between) between(i, model, optimizer);
-    const Array x = device_put(normal(Key(i), {8, 8}), {"batch", none}, layout);
+    const Array x = device_put(normal(Key(i), {8, 8}), {"batch", none}, mesh_rules);
     const Array loss = captured ? step(model, optimizer, x) : train(model, optimizer, x);
     result.losses.push_back(loss.item<float>());
   }
@@ -252,7 +252,7 @@ TEST_F(DeviceGraphs, EveryFusedOptimizerIsCaptured) {
   expect_same(optim::partition(by_dims, "matrix", optim::adamw({.learning_rate = falling}), "vector",
                                optim::chain(optim::clip_by_global_norm(0.1), optim::sgd({.learning_rate = 0.1}))));
   expect_same(optim::chain(optim::clip_by_global_norm(0.1), optim::adamw({.learning_rate = falling})),
-              {.shard_state = {"data"}});
+              {.shard_state_over = {"data"}});
 }
 
 TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
@@ -260,13 +260,13 @@ TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
   using Batch = Array;
   using Optimizer = optim::Optimizer<Model, optim::Adamw>;
   const auto loss_fn = toy_loss;
-  const Layout layout(make_mesh({{"data", 2}}, {.device = there}),
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}),
                       {{"batch", "data"}, {"in", replicated}, {"out", replicated}, {"vocab", replicated}});
-  Model model = nn::filter_shard(Model::init(3), layout);
+  Model model = nn::filter_shard(Model::init(3), mesh_rules);
   Optimizer optimizer(model, optim::adamw({.learning_rate = 0.01}));
-  const Batch batch = device_put(normal(Key(1), {8, 8}), {"batch", none}, layout);
+  const Batch batch = device_put(normal(Key(1), {8, 8}), {"batch", none}, mesh_rules);
   float latest = INFINITY;
-  nn::Captured step([loss_fn](Model& model, Optimizer& optimizer, const Batch& batch) {
+  nn::GraphedStep step([loss_fn](Model& model, Optimizer& optimizer, const Batch& batch) {
     auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
     optimizer.update(model, std::move(grads));
     return loss;
@@ -302,12 +302,12 @@ TEST_F(DeviceGraphs, CopiesAndRestoredStatesAreSeen) {
 
 // Its learning rate is a number that no tree shows.
 TEST_F(DeviceGraphs, AnotherOptimizerInTheSamePlaceIsRecordedAnew) {
-  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
-  Array model = device_put(full({4}, 0), {"batch"}, layout);
-  const Array grads = device_put(full({4}, 1), {"batch"}, layout);
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  Array model = device_put(full({4}, 0), {"batch"}, mesh_rules);
+  const Array grads = device_put(full({4}, 1), {"batch"}, mesh_rules);
   const auto of_rate = [&](double rate) { return optim::Optimizer(model, optim::sgd({.learning_rate = rate})); };
   auto optimizer = of_rate(1);
-  nn::Captured step([](Array& m, decltype(optimizer)& o, const Array& g) {
+  nn::GraphedStep step([](Array& m, decltype(optimizer)& o, const Array& g) {
     o.update(m, g);
     return m;
   });
@@ -321,14 +321,14 @@ TEST_F(DeviceGraphs, ANumberThatTheStepChangesIsRefused) {
     Array w;
     int64_t steps = 0;
   };
-  const Layout layout(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
-  Counting model{device_put(full({3}, 4), {none}, layout)};
-  nn::Captured step([](Counting& m) {
+  const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
+  Counting model{device_put(full({3}, 4), {none}, mesh_rules)};
+  nn::GraphedStep step([](Counting& m) {
     m.w = m.w + 1.0, m.steps += 1;
     return sum(m.w);
   });
   EXPECT_EQ(step(model).item<float>(), 15);
-  expect_error(ErrorKind::bad_argument, "[Captured] steps=2 after a captured step that began with steps=1",
+  expect_error(ErrorKind::invalid_argument, "[GraphedStep] steps=2 after a captured step that began with steps=1",
                [&] { step(model); });
   EXPECT_EQ(model.w.to_host<float>()[0], 5);
 }
@@ -336,27 +336,27 @@ TEST_F(DeviceGraphs, ANumberThatTheStepChangesIsRefused) {
 template <class Transform>
 void expect_no_capture(Array& model, const Transform& transform) {
   optim::Optimizer optimizer(model, transform);
-  nn::Captured step([](Array& m, decltype(optimizer)& o, const Array& grads) {
+  nn::GraphedStep step([](Array& m, decltype(optimizer)& o, const Array& grads) {
     o.update(m, grads);
     return m;
   });
   for (int i = 0; i < 2; ++i)
-    expect_error(ErrorKind::bad_argument, "inside a captured step, whose later calls run without the host",
+    expect_error(ErrorKind::invalid_argument, "inside a captured step, whose later calls run without the host",
                  [&] { step(model, optimizer, model + model); });
 }
 
 TEST_F(DeviceGraphs, WhatTheHostDoesIsRefused) {
   for (const char* device : {"cpu", there.c_str()}) {
-    const Layout layout(make_mesh({{"data", 2}}, {.device = device}), {{"batch", "data"}});
-    Array model = device_put(full({4}, 1), {"batch"}, layout);
-    nn::Captured reads([](const Array& x) { return x * sum(x).item<float>(); });
-    expect_error(ErrorKind::bad_argument, "[item] a value is read inside a captured step", [&] { reads(model); });
+    const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = device}), {{"batch", "data"}});
+    Array model = device_put(full({4}, 1), {"batch"}, mesh_rules);
+    nn::GraphedStep reads([](const Array& x) { return x * sum(x).item<float>(); });
+    expect_error(ErrorKind::invalid_argument, "[item] a value is read inside a captured step", [&] { reads(model); });
     optim::Optimizer optimizer(model, optim::sgd({.learning_rate = 1.0}));
-    nn::Captured updates([&](const Array& grads) {
+    nn::GraphedStep updates([&](const Array& grads) {
       optimizer.update(model, grads);
       return model;
     });
-    expect_error(ErrorKind::bad_argument,
+    expect_error(ErrorKind::invalid_argument,
                  "[Optimizer.update] a model is updated inside a captured step that was not given it and its optimizer",
                  [&] { updates(model + model); });
     EXPECT_EQ(model.to_host<float>()[0], 1);
@@ -368,7 +368,7 @@ TEST_F(DeviceGraphs, WhatTheHostDoesIsRefused) {
                                  {{"rate", 1.0}}));
     expect_no_capture(model, optim::adamw({.learning_rate = 1.0, .weight_decay = falling}));
     EXPECT_EQ(model.to_host<float>()[0], 1);
-    nn::Captured step([](const Array& x) { return x + x; });
+    nn::GraphedStep step([](const Array& x) { return x + x; });
     for (int i = 0; i < 3; ++i) EXPECT_EQ(step(model).to_host<float>()[0], 2);
     EXPECT_EQ(step.recordings(), device == there ? 1 : 0);
   }

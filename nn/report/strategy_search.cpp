@@ -1,5 +1,5 @@
 // Families along a widening model axis, each until it is slower than what fits; then the best refined.
-#include "nn/report/layout_search.h"
+#include "nn/report/strategy_search.h"
 
 #include <algorithm>
 #include <map>
@@ -30,32 +30,32 @@ Mesh abstract_mesh(const std::vector<MeshAxis>& axes, int processes = 0) {
 
 }  // namespace
 
-int64_t usable_memory(int64_t memory, double keep_free) {
-  return memory - static_cast<int64_t>(static_cast<double>(memory) * keep_free);
+int64_t usable_memory(int64_t memory, double memory_headroom) {
+  return memory - static_cast<int64_t>(static_cast<double>(memory) * memory_headroom);
 }
 
-LayoutSearch::LayoutSearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware,
-                           int64_t memory, const SuggestOptions& options)
+StrategySearch::StrategySearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware,
+                           int64_t memory, const SuggestStrategiesOptions& options)
     : step_(step),
       takes_(takes),
       devices_(devices),
       hardware_(hardware),
       memory_(memory),
-      usable_(usable_memory(memory, options.keep_free)),
+      usable_(usable_memory(memory, options.memory_headroom)),
       options_(options) {
   survey();
 }
 
-void LayoutSearch::survey() {
+void StrategySearch::survey() {
   const tessera::detail::RuleSurvey survey;
-  const Layout layout(abstract_mesh({{"replica", 1}, {"data", 1}, {"model", 1}}), {});
-  rows_ = step_(layout, {}, {}).rows();
+  const MeshRules mesh_rules(abstract_mesh({{"replica", 1}, {"data", 1}, {"model", 1}}), {});
+  rows_ = step_(mesh_rules, {}, {}).rows();
   steps_ += 1;
   roles_ = roles_of(survey.asked(), rows_);
   if (roles_.names.empty())
     fail(
-        ErrorKind::bad_argument, "suggest_layouts",
-        "the step places nothing by the names of its dims, expected filter_shard(model, layout). Without names no rule "
+        ErrorKind::invalid_argument, "suggest_strategies",
+        "the step places nothing by the names of its dims, expected filter_shard(model, mesh_rules). Without names no rule "
         "has a say.");
   has_own_rules_ = std::any_of(survey.asked().begin(), survey.asked().end(),
                                [](const tessera::detail::NamedDims& array) { return array.had_rules; });
@@ -63,53 +63,53 @@ void LayoutSearch::survey() {
 
 // ---- one candidate
 
-bool LayoutSearch::is_allowed(const LayoutCandidate& c) const {
+bool StrategySearch::is_allowed(const StrategyCandidate& c) const {
   for (const auto& [axis, size] :
        {std::pair("replica", c.replica), {"data", c.data}, {"model", c.model}, {"pipe", c.pipe}}) {
-    const auto most = options_.most_along.find(axis);
-    if (most != options_.most_along.end() && size > most->second) return false;
+    const auto most = options_.max_along.find(axis);
+    if (most != options_.max_along.end() && size > most->second) return false;
   }
   return is_possible(c, roles_) && !tessera::detail::box_of_each(c.mesh(), options_.processes).empty();
 }
 
 // Of what the table of the step has; what has no names, or moments that are cut further, may be smaller.
-int64_t LayoutSearch::bytes_at_rest(const LayoutCandidate& c) const {
+int64_t StrategySearch::bytes_at_rest(const StrategyCandidate& c) const {
   if (c.weights == WeightsAlongData::cut_state || has_own_rules_) return 0;
-  const Layout layout(abstract_mesh(c.mesh()), c.rules(roles_), {.missing_axes = MissingAxes::ok});
+  const MeshRules mesh_rules(abstract_mesh(c.mesh()), c.rules(roles_), {.missing_axes = MissingAxes::ok});
   std::vector<std::string> paths;
   for (const PlacementRow& row : rows_) paths.push_back(row.path);
-  const std::vector<Layout> layouts = stage_layouts(paths, layout, "suggest_layouts");
+  const std::vector<MeshRules> strategies = stage_mesh_rules(paths, mesh_rules, "suggest_strategies");
   std::map<std::string, int64_t> bytes;  // by stage
   int64_t most = 0;
   for (size_t i = 0; i < rows_.size(); ++i)
     if (const PlacementRow& row = rows_[i]; row.axes) {
-      const Resolution there = layouts[i].resolve(axes_of(*row.axes), row.shape, "suggest_layouts", row.path);
-      const std::string stage = stage_name(layouts[i].mesh());
-      bytes[stage] += NamedSharding(layouts[i].mesh(), there.spec).shard_bytes(row.shape, row.dtype);
+      const RuleResolution there = strategies[i].resolve(axes_of(*row.axes), row.shape, "suggest_strategies", row.path);
+      const std::string stage = stage_name(strategies[i].mesh());
+      bytes[stage] += NamedSharding(strategies[i].mesh(), there.spec).shard_bytes(row.shape, row.dtype);
       if (!stage.empty()) most = std::max(most, bytes[stage]);
     }
   return bytes[""] + most;
 }
 
-std::optional<size_t> LayoutSearch::attempt(const LayoutCandidate& c) {
+std::optional<size_t> StrategySearch::attempt(const StrategyCandidate& c) {
   const auto is_it = [&](const Trial& trial) { return trial.candidate == c; };
   if (!is_allowed(c) || std::any_of(trials_.begin(), trials_.end(), is_it)) return std::nullopt;
-  if (steps_ + 2 > options_.most_steps) {
+  if (steps_ + 2 > options_.max_steps) {
     is_complete_ = false;
     return std::nullopt;
   }
-  const Layout layout(abstract_mesh(c.mesh(), options_.processes), c.rules(roles_));
+  const MeshRules mesh_rules(abstract_mesh(c.mesh(), options_.processes), c.rules(roles_));
   const auto step = [&] {
     steps_ += 1;
-    return step_(layout, c.gradients(), c.pipeline());
+    return step_(mesh_rules, c.gradients(), c.pipeline());
   };
-  Trial trial{.candidate = c, .forecast = forecast_step(layout.mesh(), step, hardware_)};
+  Trial trial{.candidate = c, .forecast = forecast_step(mesh_rules.mesh(), step, hardware_)};
   trial.fits = trial.forecast.error.empty() && trial.forecast.peak_bytes <= usable_;
   trials_.push_back(std::move(trial));
   return trials_.size() - 1;
 }
 
-std::optional<size_t> LayoutSearch::attempt_what_may_fit(const LayoutCandidate& c) {
+std::optional<size_t> StrategySearch::attempt_what_may_fit(const StrategyCandidate& c) {
   if (!is_allowed(c)) return std::nullopt;
   const int64_t at_rest = bytes_at_rest(c);
   if (at_rest <= usable_) return attempt(c);
@@ -119,7 +119,7 @@ std::optional<size_t> LayoutSearch::attempt_what_may_fit(const LayoutCandidate& 
 
 // ---- the search
 
-std::vector<size_t> LayoutSearch::fitting() const {
+std::vector<size_t> StrategySearch::fitting() const {
   std::vector<size_t> found;
   for (size_t i = 0; i < trials_.size(); ++i)
     if (trials_[i].fits) found.push_back(i);
@@ -130,7 +130,7 @@ std::vector<size_t> LayoutSearch::fitting() const {
   return found;
 }
 
-void LayoutSearch::advance(Family& family, int64_t model) {
+void StrategySearch::advance(Family& family, int64_t model) {
   if (devices_ / family.pipe % model) return;
   const auto made = attempt_what_may_fit(with_micro_batches({.pipe = family.pipe,
                                                              .data = devices_ / family.pipe / model,
@@ -141,14 +141,14 @@ void LayoutSearch::advance(Family& family, int64_t model) {
   if (!made || !trials_[*made].forecast.error.empty()) return;
   const double seconds = trials_[*made].seconds();
   const std::vector<size_t> fit = fitting();
-  if (fit.size() >= options_.most_layouts) {
-    const double last = trials_[fit[options_.most_layouts - 1]].seconds(), best = trials_[fit[0]].seconds();
+  if (fit.size() >= options_.max_strategies) {
+    const double last = trials_[fit[options_.max_strategies - 1]].seconds(), best = trials_[fit[0]].seconds();
     family.is_left = (seconds > last && seconds >= family.previous) || seconds > 4 * best;
   }
   family.previous = seconds;
 }
 
-std::vector<LayoutSearch::Family> LayoutSearch::families() const {
+std::vector<StrategySearch::Family> StrategySearch::families() const {
   std::vector<Family> all;
   const auto add = [&](int64_t pipe, WeightsAlongData weights, AlongModel use) {
     if (takes_.gradients || weights != WeightsAlongData::cut_state) all.push_back({pipe, weights, use});
@@ -166,7 +166,7 @@ std::vector<LayoutSearch::Family> LayoutSearch::families() const {
   return all;
 }
 
-void LayoutSearch::search_families() {
+void StrategySearch::search_families() {
   std::vector<Family> all = families();
   for (const int64_t model : divisors_of(devices_))
     for (Family& family : all)
@@ -174,11 +174,11 @@ void LayoutSearch::search_families() {
 }
 
 // Half and twice as many micro-batches.
-void LayoutSearch::refine_pipeline() {
+void StrategySearch::refine_pipeline() {
   for (const size_t i : fitting()) {
-    const LayoutCandidate& best = trials_[i].candidate;
+    const StrategyCandidate& best = trials_[i].candidate;
     if (best.pipe == 1) continue;
-    LayoutCandidate half = best, twice = best;
+    StrategyCandidate half = best, twice = best;
     half.micro_batches /= 2, twice.micro_batches *= 2;
     attempt(half);
     attempt(twice);
@@ -186,13 +186,13 @@ void LayoutSearch::refine_pipeline() {
   }
 }
 
-void LayoutSearch::refine() {
+void StrategySearch::refine() {
   const auto is_cut = [&](size_t i) { return trials_[i].candidate.weights == WeightsAlongData::cut; };
   std::vector<size_t> best = fitting();
   best.resize(std::min<size_t>(best.size(), 3));
   for (const size_t i : best)
     if (takes_.gradients && is_cut(i)) {
-      LayoutCandidate kept = trials_[i].candidate;
+      StrategyCandidate kept = trials_[i].candidate;
       kept.weights = WeightsAlongData::cut_and_kept;
       attempt(kept);
     }
@@ -200,10 +200,10 @@ void LayoutSearch::refine() {
   const auto first_cut = std::find_if(best.begin(), best.end(), is_cut);
   if (first_cut != best.end()) {
     double before = trials_[*first_cut].seconds();
-    LayoutCandidate hybrid = trials_[*first_cut].candidate;
+    StrategyCandidate hybrid = trials_[*first_cut].candidate;
     for (const int64_t replica : divisors_of(hybrid.data)) {
       if (replica == 1 || replica == hybrid.data) continue;
-      LayoutCandidate c = hybrid;
+      StrategyCandidate c = hybrid;
       c.replica = replica, c.data = hybrid.data / replica;
       const auto made = attempt_what_may_fit(c);
       if (!made || trials_[*made].seconds() >= before) break;
@@ -211,7 +211,7 @@ void LayoutSearch::refine() {
     }
   }
   for (const std::string& name : roles_.inner) {
-    LayoutCandidate c = trials_[fitting()[0]].candidate;
+    StrategyCandidate c = trials_[fitting()[0]].candidate;
     if (c.along_model == AlongModel::nothing || c.along_model == AlongModel::sequence) break;
     c.whole_layers.push_back(name);
     attempt(c);
@@ -219,7 +219,7 @@ void LayoutSearch::refine() {
 }
 
 // The peak is at least what lies at rest.
-void LayoutSearch::search_the_smallest() {
+void StrategySearch::search_the_smallest() {
   std::stable_sort(skipped_.begin(), skipped_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t smallest = std::numeric_limits<int64_t>::max();
   const auto take = [&](const Trial& trial) {
@@ -232,8 +232,8 @@ void LayoutSearch::search_the_smallest() {
   }
 }
 
-SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
-  const LayoutCandidate& c = trial.candidate;
+SuggestedStrategy StrategySearch::suggestion(const Trial& trial) const {
+  const StrategyCandidate& c = trial.candidate;
   return {.name = c.name(roles_),
           .mesh = c.mesh(),
           .rules = c.rules(roles_),
@@ -243,9 +243,9 @@ SuggestedLayout LayoutSearch::suggestion(const Trial& trial) const {
           .why = ""};
 }
 
-// Those to propose: of layouts on one mesh that are equally fast the smallest, and of these the fastest and each that
+// Those to propose: of strategies on one mesh that are equally fast the smallest, and of these the fastest and each that
 // is told apart from the one before.
-std::vector<size_t> LayoutSearch::proposed() const {
+std::vector<size_t> StrategySearch::proposed() const {
   constexpr double as_fast = 1.01;
   std::vector<size_t> chosen;
   for (const size_t i : fitting()) {
@@ -263,35 +263,35 @@ std::vector<size_t> LayoutSearch::proposed() const {
                    [&](size_t a, size_t b) { return trials_[a].seconds() < trials_[b].seconds(); });
   std::vector<size_t> apart;
   for (const size_t i : chosen)
-    if (apart.empty() || trials_[i].seconds() >= (1 + options_.told_apart) * trials_[apart.back()].seconds())
+    if (apart.empty() || trials_[i].seconds() >= (1 + options_.min_relative_gap) * trials_[apart.back()].seconds())
       apart.push_back(i);
   return apart;
 }
 
-LayoutSuggestions LayoutSearch::run() {
+StrategySuggestions StrategySearch::run() {
   search_families();
   refine();
   refine_pipeline();
   const std::vector<size_t> fit = proposed();
   if (fit.empty()) search_the_smallest();
-  std::vector<SuggestedLayout> layouts, too_large, failed;
-  for (const size_t i : fit) layouts.push_back(suggestion(trials_[i]));
-  for (size_t i = 0; i < layouts.size(); ++i)
-    layouts[i].why = why_it_beats(layouts[i], i + 1 < layouts.size() ? &layouts[i + 1] : nullptr);
-  if (layouts.size() > options_.most_layouts)
-    layouts.erase(layouts.begin() + static_cast<std::ptrdiff_t>(options_.most_layouts), layouts.end());
+  std::vector<SuggestedStrategy> strategies, too_large, failed;
+  for (const size_t i : fit) strategies.push_back(suggestion(trials_[i]));
+  for (size_t i = 0; i < strategies.size(); ++i)
+    strategies[i].why = why_it_beats(strategies[i], i + 1 < strategies.size() ? &strategies[i + 1] : nullptr);
+  if (strategies.size() > options_.max_strategies)
+    strategies.erase(strategies.begin() + static_cast<std::ptrdiff_t>(options_.max_strategies), strategies.end());
   for (const Trial& trial : trials_)
     if (!trial.fits) (trial.forecast.error.empty() ? too_large : failed).push_back(suggestion(trial));
-  std::stable_sort(too_large.begin(), too_large.end(), [](const SuggestedLayout& a, const SuggestedLayout& b) {
+  std::stable_sort(too_large.begin(), too_large.end(), [](const SuggestedStrategy& a, const SuggestedStrategy& b) {
     return a.forecast.peak_bytes < b.forecast.peak_bytes;
   });
   const auto skipped = std::count_if(skipped_.begin(), skipped_.end(), [&](const auto& one) {
     return std::none_of(trials_.begin(), trials_.end(), [&](const Trial& t) { return t.candidate == one.second; });
   });
-  return LayoutSuggestions(std::move(layouts), std::move(too_large), std::move(failed),
+  return StrategySuggestions(std::move(strategies), std::move(too_large), std::move(failed),
                            {.devices = devices_,
                             .memory = memory_,
-                            .keep_free = options_.keep_free,
+                            .memory_headroom = options_.memory_headroom,
                             .tried = static_cast<int64_t>(trials_.size()),
                             .steps = steps_,
                             .is_complete = is_complete_,

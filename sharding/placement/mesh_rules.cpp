@@ -1,5 +1,5 @@
 // Layouts interned: the tables of one mesh, checked and merged once.
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,16 +16,16 @@
 namespace tessera {
 
 namespace detail {
-struct LayoutImpl {
+struct MeshRulesImpl {
   Mesh mesh;
   Rules rules;
-  const LayoutImpl* activations = nullptr;
-  const LayoutImpl* optimizer_state = nullptr;
-  tessera::uneven uneven = tessera::uneven::error;  // of all rules, these and a parameter's own
+  const MeshRulesImpl* activations = nullptr;
+  const MeshRulesImpl* optimizer_state = nullptr;
+  Uneven uneven = Uneven::error;  // of all rules, these and a parameter's own
 };
 }  // namespace detail
 
-std::string Arrays::to_string() const {
+std::string ParamPattern::to_string() const {
   if (min_size == 0) return path;
   return fmt::format("{} of at least {} elements", path, min_size);
 }
@@ -34,7 +34,7 @@ std::string Rule::to_string() const {
   if (spec) return fmt::format("{} -> {}", arrays.to_string(), spec->to_string());
   const std::string axes = fmt::format("\"{}\"", fmt::join(mesh_axes, "\", \""));
   if (stage) return fmt::format("{} -> stage {} of {}", arrays.to_string(), *stage, axes);
-  const char* padded = uneven == tessera::uneven::pad ? ", uneven::pad" : "";
+  const char* padded = uneven == Uneven::pad ? ", Uneven::pad" : "";
   if (!is_by_name() && !arrays.path.empty())
     return fmt::format("{} -> longest dim over {}{}", arrays.to_string(), axes, padded);
   return fmt::format("\"{}\" -> {}{}", logical, mesh_axes.empty() ? "replicated" : axes, padded);
@@ -49,27 +49,27 @@ std::vector<std::string> Rule::all_mesh_axes() const {
 
 namespace {
 std::string given(const char* axis) {
-  if (!axis) fail(ErrorKind::bad_argument, "Rule", "a null pointer given, expected a mesh axis or replicated.");
+  if (!axis) fail(ErrorKind::invalid_argument, "Rule", "a null pointer given, expected a mesh axis or replicated.");
   return axis;
 }
 }  // namespace
 
 Rule::Rule(std::string name, Replicated) : Rule(std::move(name), std::vector<std::string>{}) {}
-Rule::Rule(std::string name, const char* axis, tessera::uneven uneven)
+Rule::Rule(std::string name, const char* axis, Uneven uneven)
     : Rule(std::move(name), std::vector<std::string>{given(axis)}, uneven) {}
-Rule::Rule(std::string name, std::string axis, tessera::uneven uneven)
+Rule::Rule(std::string name, std::string axis, Uneven uneven)
     : Rule(std::move(name), std::vector{std::move(axis)}, uneven) {}
-Rule::Rule(std::string name, std::initializer_list<const char*> axes, tessera::uneven uneven)
+Rule::Rule(std::string name, std::initializer_list<const char*> axes, Uneven uneven)
     : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end()), uneven) {}
-Rule::Rule(std::string name, std::vector<std::string> axes, tessera::uneven uneven)
+Rule::Rule(std::string name, std::vector<std::string> axes, Uneven uneven)
     : logical(std::move(name)), mesh_axes(std::move(axes)), uneven(uneven) {
-  if (logical.empty()) arrays.path.clear();  // a rule by no name is none for all parameters: Layout refuses it
+  if (logical.empty()) arrays.path.clear();  // a rule by no name is none for all parameters: MeshRules refuses it
 }
-Rule::Rule(Arrays which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
-Rule::Rule(Arrays which, LongestDim dim, tessera::uneven uneven)
+Rule::Rule(ParamPattern which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
+Rule::Rule(ParamPattern which, LongestDim dim, Uneven uneven)
     : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)), uneven(uneven) {}
-Rule::Rule(Arrays which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
-Rule::Rule(Arrays which, OnStage on) : mesh_axes{std::move(on.axis)}, arrays(std::move(which)), stage(on.at) {}
+Rule::Rule(ParamPattern which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
+Rule::Rule(ParamPattern which, OnStage on) : mesh_axes{std::move(on.axis)}, arrays(std::move(which)), stage(on.at) {}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
 Rule& Rule::operator=(const Rule& rule) = default;
@@ -92,12 +92,12 @@ std::string Rules::to_string() const {
 
 namespace {
 
-using detail::LayoutImpl;
+using detail::MeshRulesImpl;
 
 // ---- what a rule may say
 
 [[noreturn]] void fail_rule(ErrorKind kind, const Rule& rule, const char* what) {
-  fail(kind, "Layout", "the rule {} {}", rule.to_string(), what);
+  fail(kind, "MeshRules", "the rule {} {}", rule.to_string(), what);
 }
 
 void check_rule(const Rule& rule) {
@@ -106,21 +106,21 @@ void check_rule(const Rule& rule) {
     fail_rule(ErrorKind::duplicate_axis, rule, "names a mesh axis twice. Name each once.");
   if (rule.is_by_name()) return;
   if (rule.arrays.path.empty())
-    fail_rule(ErrorKind::bad_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
+    fail_rule(ErrorKind::invalid_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
   if (rule.stage && rule.arrays.min_size)
-    fail_rule(ErrorKind::bad_argument, rule, "goes by size. Name the paths that lie on the stage.");
+    fail_rule(ErrorKind::invalid_argument, rule, "goes by size. Name the paths that lie on the stage.");
   if (!rule.spec) return;
   const std::vector<SpecEntry>& entries = rule.spec->entries();
   if (std::any_of(entries.begin(), entries.end(), [](const SpecEntry& e) { return e.is_unconstrained(); }))
     fail_rule(ErrorKind::unconstrained, rule, "leaves a dim open. A parameter lies somewhere: give none or mesh axes.");
   if (!rule.spec->unreduced_axes().empty() || !rule.spec->reduced_axes().empty())
-    fail_rule(ErrorKind::bad_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
+    fail_rule(ErrorKind::invalid_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
 }
 
 void check_axes(const Rule& rule, Mesh mesh) {
   for (const std::string& axis : rule.all_mesh_axes())
     if (!mesh.has_axis(axis))
-      fail(ErrorKind::unknown_axis, "Layout",
+      fail(ErrorKind::unknown_axis, "MeshRules",
            "the rule {} names the mesh axis \"{}\", which the mesh ({}) does not have{}. Name one of its axes, or let "
            "missing ones count as size one: {{.missing_axes = MissingAxes::ok}}.",
            rule.to_string(), axis, mesh.to_string(), detail::nearest_axis(axis, mesh));
@@ -128,7 +128,7 @@ void check_axes(const Rule& rule, Mesh mesh) {
 
 void check_activation_rule(const Rule& rule) {
   if (!rule.is_by_name())
-    fail_rule(ErrorKind::bad_argument, rule, "speaks of paths, which activations do not have. Give rules by name.");
+    fail_rule(ErrorKind::invalid_argument, rule, "speaks of paths, which activations do not have. Give rules by name.");
 }
 
 // ---- interning
@@ -147,7 +147,7 @@ std::string identity(const Rules& rules) {
         for (const std::string& axis : entry.axes()) add(axis);
       }
     if (rule.stage) text += fmt::format("@{}", *rule.stage);
-    text += rule.spec ? "}P" : rule.uneven == uneven::pad ? "}+" : "}";
+    text += rule.spec ? "}P" : rule.uneven == Uneven::pad ? "}+" : "}";
   }
   return text;
 }
@@ -170,35 +170,35 @@ Rules only_by_name(Rules rules) {
 
 class Interned {
  public:
-  const LayoutImpl* get(const Mesh& mesh, const Rules& rules, const LayoutOptions& others) {
+  const MeshRulesImpl* get(const Mesh& mesh, const Rules& rules, const MeshRulesOptions& others) {
     auto& entry =
         layouts_[{mesh.impl(), identity(rules) + '|' + identity(others.activations) + '|' +
-                                   identity(others.optimizer_state) + (others.uneven == uneven::pad ? "|+" : "|")}];
+                                   identity(others.optimizer_state) + (others.uneven == Uneven::pad ? "|+" : "|")}];
     if (entry) return entry.get();
-    entry = std::make_unique<LayoutImpl>(LayoutImpl{.mesh = mesh, .rules = rules, .uneven = others.uneven});
-    LayoutImpl* made = entry.get();
+    entry = std::make_unique<MeshRulesImpl>(MeshRulesImpl{.mesh = mesh, .rules = rules, .uneven = others.uneven});
+    MeshRulesImpl* made = entry.get();
     made->activations = alone(made, only_by_name(merged(others.activations, rules)));
     made->optimizer_state = alone(made, merged(others.optimizer_state, rules));
     return made;
   }
 
  private:
-  // The layout that has this one table; `made` itself where it is the same.
-  const LayoutImpl* alone(const LayoutImpl* made, const Rules& rules) {
+  // The mesh rules that has this one table; `made` itself where it is the same.
+  const MeshRulesImpl* alone(const MeshRulesImpl* made, const Rules& rules) {
     return rules == made->rules ? made : get(made->mesh, rules, {.uneven = made->uneven});
   }
 
-  std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<LayoutImpl>> layouts_;
+  std::map<std::pair<const detail::MeshImpl*, std::string>, std::unique_ptr<MeshRulesImpl>> layouts_;
 };
 
 }  // namespace
 
-Layout::Layout(Mesh mesh, Rules rules, LayoutOptions options) {
-  if (options.uneven == uneven::pad)
+MeshRules::MeshRules(Mesh mesh, Rules rules, MeshRulesOptions options) {
+  if (options.uneven == Uneven::pad)
     for (Rules* table : {&rules, &options.activations, &options.optimizer_state})
       for (Rule& rule : *table)
-        if (!rule.mesh_axes.empty()) rule.uneven = uneven::pad;
-  if (mesh.empty()) fail(ErrorKind::bad_argument, "Layout", "no mesh given. Make one with make_mesh.");
+        if (!rule.mesh_axes.empty()) rule.uneven = Uneven::pad;
+  if (mesh.empty()) fail(ErrorKind::invalid_argument, "MeshRules", "no mesh given. Make one with make_mesh.");
   for (const Rules* table : {&rules, &options.activations, &options.optimizer_state})
     for (const Rule& rule : *table) {
       check_rule(rule);
@@ -211,28 +211,28 @@ Layout::Layout(Mesh mesh, Rules rules, LayoutOptions options) {
   impl_ = interned.get(mesh, rules, options);
 }
 
-Mesh Layout::mesh() const { return impl_->mesh; }
-const Rules& Layout::rules() const { return impl_->rules; }
-Layout Layout::activations() const { return Layout(impl_->activations); }
-Layout Layout::optimizer_state() const { return Layout(impl_->optimizer_state); }
-Layout detail::on_other_mesh(const Layout& layout, const Mesh& mesh) {
-  if (layout.mesh() == mesh) return layout;
-  return Layout(mesh, layout.rules(),
-                {.activations = layout.activations().rules(),
-                 .optimizer_state = layout.optimizer_state().rules(),
+Mesh MeshRules::mesh() const { return impl_->mesh; }
+const Rules& MeshRules::rules() const { return impl_->rules; }
+MeshRules MeshRules::activations() const { return MeshRules(impl_->activations); }
+MeshRules MeshRules::optimizer_state() const { return MeshRules(impl_->optimizer_state); }
+MeshRules detail::on_other_mesh(const MeshRules& mesh_rules, const Mesh& mesh) {
+  if (mesh_rules.mesh() == mesh) return mesh_rules;
+  return MeshRules(mesh, mesh_rules.rules(),
+                {.activations = mesh_rules.activations().rules(),
+                 .optimizer_state = mesh_rules.optimizer_state().rules(),
                  .missing_axes = MissingAxes::ok,
-                 .uneven = layout.impl()->uneven});
+                 .uneven = mesh_rules.impl()->uneven});
 }
 
-Resolution Layout::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
+RuleResolution MeshRules::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
   return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path, impl_->uneven);
 }
 
-Resolution Layout::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
+RuleResolution MeshRules::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
                            std::string_view path) const {
   for (const Rule& rule : own) {
     check_rule(rule);
-    if (rule.stage) fail_rule(ErrorKind::bad_argument, rule, "is a parameter's own. Give it to the layout.");
+    if (rule.stage) fail_rule(ErrorKind::invalid_argument, rule, "is a parameter's own. Give it to the mesh rules.");
   }
   Rules all = own;
   all.insert(all.end(), impl_->rules.begin(), impl_->rules.end());

@@ -1,5 +1,5 @@
 // Rules resolved: order, fallback, tuples, taken and missing axes, and every refusal.
-#include "sharding/placement/layout.h"
+#include "sharding/placement/mesh_rules.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using testing::expect_error;
 
 const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
 
-TEST(LayoutTest, ResolvesInTheOrderOfTheRules) {
+TEST(MeshRulesTest, ResolvesInTheOrderOfTheRules) {
   struct Case {
     const char* what;
     Rules rules;
@@ -65,12 +65,12 @@ TEST(LayoutTest, ResolvesInTheOrderOfTheRules) {
       {"a scalar", {}, {}, {}, P{}},
   };
   for (const Case& c : cases)
-    EXPECT_EQ(Layout(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape).spec, c.spec) << c.what;
+    EXPECT_EQ(MeshRules(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape).spec, c.spec) << c.what;
 }
 
-TEST(LayoutTest, ExplainsItself) {
-  const Layout layout{mesh, {{"hidden", "data"}, {"hidden", "model"}, {"embed", "model"}, {"vocab", "data"}}};
-  const auto decisions = layout.resolve({"hidden", "embed"}, {6, 8}).decisions;
+TEST(MeshRulesTest, ExplainsItself) {
+  const MeshRules mesh_rules{mesh, {{"hidden", "data"}, {"hidden", "model"}, {"embed", "model"}, {"vocab", "data"}}};
+  const auto decisions = mesh_rules.resolve({"hidden", "embed"}, {6, 8}).decisions;
   std::vector<std::string> texts;
   for (const auto& d : decisions)
     texts.push_back(std::to_string(d.dim) + " " + d.rule + (d.matched ? " matched" : ": " + d.reason));
@@ -79,7 +79,7 @@ TEST(LayoutTest, ExplainsItself) {
                                              "1 \"embed\" -> \"model\": mesh axis \"model\" is taken by another dim"}));
 }
 
-TEST(LayoutTest, ResolvesByPathAndSize) {
+TEST(MeshRulesTest, ResolvesByPathAndSize) {
   struct Case {
     const char* what;
     Rules rules;
@@ -88,9 +88,9 @@ TEST(LayoutTest, ResolvesByPathAndSize) {
     Shape shape;
     PartitionSpec spec;
   };
-  const Rules kernels{{Arrays{"**.kernel"}, P{none, "model"}}, {Arrays{}, replicated}};
-  const Rules large{{Arrays{.min_size = 64}, longest_dim("data")}, {Arrays{}, replicated}};
-  const Rules both{{"hidden", "model"}, {Arrays{.min_size = 64}, longest_dim("data")}, {Arrays{}, replicated}};
+  const Rules kernels{{ParamPattern{"**.kernel"}, P{none, "model"}}, {ParamPattern{}, replicated}};
+  const Rules large{{ParamPattern{.min_size = 64}, longest_dim("data")}, {ParamPattern{}, replicated}};
+  const Rules both{{"hidden", "model"}, {ParamPattern{.min_size = 64}, longest_dim("data")}, {ParamPattern{}, replicated}};
   const Case cases[] = {
       {"a path", kernels, "layers.0.up.kernel", {none, none}, {8, 8}, P{none, "model"}},
       {"another path", kernels, "layers.0.up.bias", {none}, {8}, P{}},
@@ -103,81 +103,81 @@ TEST(LayoutTest, ResolvesByPathAndSize) {
       {"a scalar", large, "w", {}, {}, P{}},
       {"a dim of a name, the other by size", both, "w", {"embed", "hidden"}, {8, 16}, P{"data", "model"}},
       {"after a whole spec nothing is open",
-       {{Arrays{}, replicated}, {"hidden", "model"}},
+       {{ParamPattern{}, replicated}, {"hidden", "model"}},
        "w",
        {"embed", "hidden"},
        {8, 8},
        P{}},
       {"a spec fills what names left open",
-       {{"hidden", "model"}, {Arrays{"w"}, P{"data", "data2"}}},
+       {{"hidden", "model"}, {ParamPattern{"w"}, P{"data", "data2"}}},
        "w",
        {"embed", "hidden"},
        {8, 8},
        P{"data", "model"}},
       {"all of a spec or none of it, then the next",
-       {{Arrays{}, P{"data", "model"}}, {Arrays{}, P{none, "model"}}},
+       {{ParamPattern{}, P{"data", "model"}}, {ParamPattern{}, P{none, "model"}}},
        "w",
        {none, none},
        {6, 8},
        P{none, "model"}},
       {"a spec that is too long, then the next",
-       {{Arrays{}, P{none, "model"}}, {Arrays{}, P{"model"}}},
+       {{ParamPattern{}, P{none, "model"}}, {ParamPattern{}, P{"model"}}},
        "w",
        {none},
        {8},
        P{"model"}},
-      {"a tuple in a spec", {{Arrays{}, P{{"data", "model"}}}}, "w", {none}, {16}, P{{"data", "model"}}},
+      {"a tuple in a spec", {{ParamPattern{}, P{{"data", "model"}}}}, "w", {none}, {16}, P{{"data", "model"}}},
       {"a tuple over the longest dim",
-       {{Arrays{}, longest_dim("data", "model")}},
+       {{ParamPattern{}, longest_dim("data", "model")}},
        "w",
        {none, none},
        {8, 4},
        P{{"data", "model"}}},
-      {"an axis that the mesh lacks", {{Arrays{}, P{"pipe", "model"}}}, "w", {none, none}, {3, 4}, P{none, "model"}},
+      {"an axis that the mesh lacks", {{ParamPattern{}, P{"pipe", "model"}}}, "w", {none, none}, {3, 4}, P{none, "model"}},
       {"past a mesh axis named directly",
-       {{Arrays{}, longest_dim("data")}},
+       {{ParamPattern{}, longest_dim("data")}},
        "w",
        {mesh_axis("model"), none},
        {16, 4},
        P{"model", "data"}},
-      {"of another path nothing is asked", {{Arrays{"head.**"}, P{"data"}}}, "w", {none}, {7}, P{}},
+      {"of another path nothing is asked", {{ParamPattern{"head.**"}, P{"data"}}}, "w", {none}, {7}, P{}},
   };
   for (const Case& c : cases)
-    EXPECT_EQ(Layout(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape, "Layout", c.path).spec,
+    EXPECT_EQ(MeshRules(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape, "MeshRules", c.path).spec,
               c.spec)
         << c.what;
 }
 
-TEST(LayoutTest, HasTablesForActivationsAndState) {
-  const Layout layout{mesh,
-                      {{"batch", "data"}, {"embed", "data"}, {"embed", "model"}, {Arrays{"**.kernel"}, P{"model"}}},
+TEST(MeshRulesTest, HasTablesForActivationsAndState) {
+  const MeshRules mesh_rules{mesh,
+                      {{"batch", "data"}, {"embed", "data"}, {"embed", "model"}, {ParamPattern{"**.kernel"}, P{"model"}}},
                       {.activations = {{"embed", replicated}}, .optimizer_state = {{"embed", "model"}}}};
-  EXPECT_EQ(layout.activations().rules().to_string(), "\"embed\" -> replicated, \"batch\" -> \"data\"");
-  EXPECT_EQ(layout.optimizer_state().rules().to_string(),
+  EXPECT_EQ(mesh_rules.activations().rules().to_string(), "\"embed\" -> replicated, \"batch\" -> \"data\"");
+  EXPECT_EQ(mesh_rules.optimizer_state().rules().to_string(),
             "\"embed\" -> \"model\", \"batch\" -> \"data\", **.kernel -> P('model')");
-  EXPECT_TRUE(layout.activations().activations() == layout.activations());
-  EXPECT_EQ(layout.resolve({"embed"}, {8}).spec, P{"data"});
-  EXPECT_EQ(layout.activations().resolve({"batch", "embed"}, {8, 8}).spec, P{"data"});
-  const Layout plain{mesh, {{"batch", "data"}}};
+  EXPECT_TRUE(mesh_rules.activations().activations() == mesh_rules.activations());
+  EXPECT_EQ(mesh_rules.resolve({"embed"}, {8}).spec, P{"data"});
+  EXPECT_EQ(mesh_rules.activations().resolve({"batch", "embed"}, {8, 8}).spec, P{"data"});
+  const MeshRules plain{mesh, {{"batch", "data"}}};
   EXPECT_TRUE(plain.activations() == plain && plain.optimizer_state() == plain);
-  EXPECT_FALSE(layout == Layout(mesh, layout.rules()));
+  EXPECT_FALSE(mesh_rules == MeshRules(mesh, mesh_rules.rules()));
 }
 
-TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
-  const Layout layout{mesh, {{"hidden", "data"}, {"embed", replicated}, {"vocab", {"data", "model"}}}};
+TEST(MeshRulesTest, RefusesWhatIsSilentElsewhere) {
+  const MeshRules mesh_rules{mesh, {{"hidden", "data"}, {"embed", replicated}, {"vocab", {"data", "model"}}}};
   const auto resolve = [&](Axes axes, Shape shape) {
-    return [=] { layout.resolve(axes, shape, "filter_shard", "up.kernel"); };
+    return [=] { mesh_rules.resolve(axes, shape, "filter_shard", "up.kernel"); };
   };
   expect_error(
       ErrorKind::unknown_axis,
       "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule; \"hidden\" is the nearest. The rules "
       "know: \"embed\", \"hidden\", \"vocab\". Add {\"hiden\", replicated} to keep it whole.",
       resolve({"embed", "hiden"}, {8, 8}));
-  expect_error(ErrorKind::uneven,
+  expect_error(ErrorKind::not_divisible,
                "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
                "the dim, Rules{\"hidden\"} or the mesh.",
                resolve({"embed", "hidden"}, {8, 6}));
-  expect_error(ErrorKind::uneven, "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+  expect_error(ErrorKind::not_divisible, "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
                resolve({"vocab"}, {4}));
   expect_error(ErrorKind::rank_mismatch, "(embed) names for an array of shape (8, 8). Give one name to each dim.",
                resolve({"embed"}, {8, 8}));
@@ -186,69 +186,69 @@ TEST(LayoutTest, RefusesWhatIsSilentElsewhere) {
                resolve({mesh_axis("pipe")}, {8}));
   expect_error(ErrorKind::duplicate_axis, "the mesh axis \"data\" is named by two dims. An axis can cut one dim only.",
                resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
-  expect_error(ErrorKind::uneven, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
+  expect_error(ErrorKind::not_divisible, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
                resolve({mesh_axis("data")}, {6}));
-  expect_error(ErrorKind::uneven, "\"data\" = 4. Change the dim or the mesh.", resolve({mesh_axis("data")}, {6}));
-  expect_error(ErrorKind::bad_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.", [] {
+  expect_error(ErrorKind::not_divisible, "\"data\" = 4. Change the dim or the mesh.", resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::invalid_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.", [] {
     const Axes axes{"embed", ""};
   });
-  expect_error(ErrorKind::bad_argument, "[Layout] no mesh given", CALL(Layout(Mesh(), {})));
-  expect_error(ErrorKind::duplicate_axis, "[Layout] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
-               CALL(Layout(mesh, {{"vocab", {"data", "data"}}})));
+  expect_error(ErrorKind::invalid_argument, "[MeshRules] no mesh given", CALL(MeshRules(Mesh(), {})));
+  expect_error(ErrorKind::duplicate_axis, "[MeshRules] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
+               CALL(MeshRules(mesh, {{"vocab", {"data", "data"}}})));
 }
 
-TEST(LayoutTest, RefusesAxesThatTheMeshLacks) {
+TEST(MeshRulesTest, RefusesAxesThatTheMeshLacks) {
   expect_error(ErrorKind::unknown_axis,
-               "[Layout] the rule \"embed\" -> \"pipe\" names the mesh axis \"pipe\", which the mesh (data=4, model=2) "
+               "[MeshRules] the rule \"embed\" -> \"pipe\" names the mesh axis \"pipe\", which the mesh (data=4, model=2) "
                "does not have. Name one of its axes, or let missing ones count as size one: {.missing_axes = "
                "MissingAxes::ok}.",
-               CALL(Layout(mesh, {{"hidden", "model"}, {"embed", "pipe"}})));
+               CALL(MeshRules(mesh, {{"hidden", "model"}, {"embed", "pipe"}})));
   expect_error(ErrorKind::unknown_axis, "the rule ** -> P('data', 'pipe') names the mesh axis \"pipe\"",
-               CALL(Layout(mesh, {{Arrays{}, P{"data", "pipe"}}})));
+               CALL(MeshRules(mesh, {{ParamPattern{}, P{"data", "pipe"}}})));
   expect_error(ErrorKind::unknown_axis, "the rule \"embed\" -> \"pipe\"",
-               CALL(Layout(mesh, {{"embed", "data"}}, {.activations = {{"embed", "pipe"}}})));
+               CALL(MeshRules(mesh, {{"embed", "data"}}, {.activations = {{"embed", "pipe"}}})));
 }
 
-TEST(LayoutTest, RefusesRulesByPathThatFitNothing) {
+TEST(MeshRulesTest, RefusesRulesByPathThatFitNothing) {
   const auto resolve = [&](Rules rules, Axes axes, Shape shape) {
-    return [=] { Layout(mesh, rules).resolve(axes, shape, "filter_shard", "up.kernel"); };
+    return [=] { MeshRules(mesh, rules).resolve(axes, shape, "filter_shard", "up.kernel"); };
   };
   expect_error(
-      ErrorKind::uneven,
+      ErrorKind::not_divisible,
       "[filter_shard] up.kernel: dim 1 = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule "
       "**.kernel -> P(None, 'data') or the mesh.",
-      resolve({{Arrays{"**.kernel"}, P{none, "data"}}, {"embed", replicated}}, {"embed", none}, {8, 6}));
-  expect_error(ErrorKind::uneven, "up.kernel: dim 0 = 6 is not divisible by mesh axis \"data\" = 4",
-               resolve({{Arrays{}, P{"data"}}}, {none}, {6}));
+      resolve({{ParamPattern{"**.kernel"}, P{none, "data"}}, {"embed", replicated}}, {"embed", none}, {8, 6}));
+  expect_error(ErrorKind::not_divisible, "up.kernel: dim 0 = 6 is not divisible by mesh axis \"data\" = 4",
+               resolve({{ParamPattern{}, P{"data"}}}, {none}, {6}));
   expect_error(ErrorKind::rank_mismatch,
                "up.kernel: the rule ** -> P(None, 'data') has more entries than the array of shape (8) has dims. Add a "
-               "rule for it: {Arrays{\"up.kernel\"}, replicated}.",
-               resolve({{Arrays{}, P{none, "data"}}}, {none}, {8}));
+               "rule for it: {ParamPattern{\"up.kernel\"}, replicated}.",
+               resolve({{ParamPattern{}, P{none, "data"}}}, {none}, {8}));
   expect_error(ErrorKind::rank_mismatch, "up.kernel: the rule ** -> P(None, 'data') has more entries than the array",
-               resolve({{Arrays{}, P{none, "data"}}}, {"embed"}, {8}));
+               resolve({{ParamPattern{}, P{none, "data"}}}, {"embed"}, {8}));
   expect_error(ErrorKind::unknown_axis, "dim 1 is named \"hidden\", which is in no rule. No rule names a dim.",
-               resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
+               resolve({{ParamPattern{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
   expect_error(ErrorKind::unknown_axis,
                "dim 0 is named \"embed\", which is in no rule. No rule names a dim. The rule ** -> longest dim over "
                "\"data\" does not place it: no dim that is still open can be cut: 3 is not divisible by 4. Add",
-               resolve({{Arrays{}, longest_dim("data")}}, {"embed", "hidden"}, {3, 6}));
-  expect_error(ErrorKind::uneven,
+               resolve({{ParamPattern{}, longest_dim("data")}}, {"embed", "hidden"}, {3, 6}));
+  expect_error(ErrorKind::not_divisible,
                "dim 0 \"embed\" = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule ** -> "
                "P('data') or the mesh.",
-               resolve({{Arrays{}, P{"data"}}}, {"embed"}, {6}));
-  expect_error(ErrorKind::unconstrained, "[Layout] the rule ** -> P(UNCONSTRAINED) leaves a dim open.",
-               CALL(Layout(mesh, {{Arrays{}, P{unconstrained}}})));
-  expect_error(ErrorKind::bad_argument, "the rule  -> P('data') has no name and no pattern of paths.",
-               CALL(Layout(mesh, {{Arrays{""}, P{"data"}}})));
-  expect_error(ErrorKind::bad_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.",
-               CALL(Layout(mesh, {{"embed", static_cast<const char*>(nullptr)}})));
+               resolve({{ParamPattern{}, P{"data"}}}, {"embed"}, {6}));
+  expect_error(ErrorKind::unconstrained, "[MeshRules] the rule ** -> P(UNCONSTRAINED) leaves a dim open.",
+               CALL(MeshRules(mesh, {{ParamPattern{}, P{unconstrained}}})));
+  expect_error(ErrorKind::invalid_argument, "the rule  -> P('data') has no name and no pattern of paths.",
+               CALL(MeshRules(mesh, {{ParamPattern{""}, P{"data"}}})));
+  expect_error(ErrorKind::invalid_argument, "[Rule] a null pointer given, expected a mesh axis or replicated.",
+               CALL(MeshRules(mesh, {{"embed", static_cast<const char*>(nullptr)}})));
   const std::string nameless = " has no name and no pattern of paths. Give \"**\" for all parameters.";
-  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> \"data\"" + nameless,
-               CALL(Layout(mesh, {{"", "data"}, {"embed", "data"}})));
-  expect_error(ErrorKind::bad_argument, "[Layout] the rule \"\" -> replicated" + nameless,
-               CALL(Layout(mesh, {{"", replicated}})));
-  expect_error(ErrorKind::bad_argument, "the rule ** -> P() speaks of paths, which activations do not have.",
-               CALL(Layout(mesh, {}, {.activations = {{Arrays{}, replicated}}})));
+  expect_error(ErrorKind::invalid_argument, "[MeshRules] the rule \"\" -> \"data\"" + nameless,
+               CALL(MeshRules(mesh, {{"", "data"}, {"embed", "data"}})));
+  expect_error(ErrorKind::invalid_argument, "[MeshRules] the rule \"\" -> replicated" + nameless,
+               CALL(MeshRules(mesh, {{"", replicated}})));
+  expect_error(ErrorKind::invalid_argument, "the rule ** -> P() speaks of paths, which activations do not have.",
+               CALL(MeshRules(mesh, {}, {.activations = {{ParamPattern{}, replicated}}})));
 }
 
 TEST(PathPattern, MatchesNameByName) {
@@ -269,12 +269,12 @@ TEST(PathPattern, MatchesNameByName) {
   for (const auto& c : cases) EXPECT_EQ(path_matches(c.path, c.pattern), c.matches) << c.pattern << ' ' << c.path;
 }
 
-TEST(LayoutTest, IsInterned) {
+TEST(MeshRulesTest, IsInterned) {
   const Rules rules{{"embed", "data"}, {"hidden", {"model", "data"}}};
-  EXPECT_TRUE(Layout(mesh, rules) == Layout(mesh, rules));
-  EXPECT_FALSE(Layout(mesh, rules) == Layout(mesh, {{"embed", "data"}}));
-  const LayoutOptions any{.missing_axes = MissingAxes::ok};
-  EXPECT_FALSE(Layout(mesh, {{"a", "b\", \"c"}}, any) == Layout(mesh, {{"a", {"b", "c"}}}, any));
+  EXPECT_TRUE(MeshRules(mesh, rules) == MeshRules(mesh, rules));
+  EXPECT_FALSE(MeshRules(mesh, rules) == MeshRules(mesh, {{"embed", "data"}}));
+  const MeshRulesOptions any{.missing_axes = MissingAxes::ok};
+  EXPECT_FALSE(MeshRules(mesh, {{"a", "b\", \"c"}}, any) == MeshRules(mesh, {{"a", {"b", "c"}}}, any));
   EXPECT_EQ(rules.to_string(), "\"embed\" -> \"data\", \"hidden\" -> \"model\", \"data\"");
 }
 

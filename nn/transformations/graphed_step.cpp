@@ -1,5 +1,5 @@
 // When a captured step is recorded, what its graph reads, and copies of what it leaves.
-#include "nn/transformations/captured.h"
+#include "nn/transformations/graphed_step.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -85,7 +85,7 @@ class Kept {
     for (size_t i = 0; i < arrays_.size(); ++i) {
       check_type(*arrays_[i], i);
       if (!types_[i] || lies_there(i)) continue;
-      const ArrayImpl& now = materialized(*arrays_[i], "Captured");
+      const ArrayImpl& now = materialized(*arrays_[i], "GraphedStep");
       to.insert(to.end(), memory_[i].begin(), memory_[i].end());
       from.insert(from.end(), now.local.begin(), now.local.end());
     }
@@ -109,7 +109,7 @@ class Kept {
   }
   void check_type(const Array& now, size_t i) const {
     if (now.is_absent() ? !types_[i] : types_[i] == now.impl()->type && slots_[i] == now.impl()->slots) return;
-    fail(ErrorKind::bad_argument, "Captured", "{} given, the step makes it {}, expected an array of the same type.",
+    fail(ErrorKind::invalid_argument, "GraphedStep", "{} given, the step makes it {}, expected an array of the same type.",
          types_[i] ? types_[i]->to_string() : "an absent array", now.is_absent() ? "absent" : now.type_string());
   }
 
@@ -281,7 +281,7 @@ struct Recordings::Recorded {
     const Recording recording(function);
     result = call.step();
     for (Array* x : call.arrays(result))
-      if (!x->is_absent()) materialized(*x, "Captured");
+      if (!x->is_absent()) materialized(*x, "GraphedStep");
     kept.copy_back();
   }
 
@@ -290,7 +290,7 @@ struct Recordings::Recorded {
     const std::vector<std::string> now = call.numbers_now();
     for (size_t i = 0; i < now.size(); ++i)
       if (i >= call.numbers.size() || now[i] != call.numbers[i])
-        fail(ErrorKind::bad_argument, "Captured",
+        fail(ErrorKind::invalid_argument, "GraphedStep",
              "{} after a captured step that began with {}, expected no other number that the step changes than those "
              "of an Optimizer's state. Change it after the call.",
              now[i], i < call.numbers.size() ? call.numbers[i] : "none");
@@ -308,7 +308,7 @@ std::optional<c10::Device> device_of(const CapturedCall& call) {
   for (const auto* arrays : {&call.inputs, &call.changed})
     for (const Array* x : *arrays) {
       if (x->is_absent()) continue;
-      const ArrayImpl& a = materialized(*x, "Captured");
+      const ArrayImpl& a = materialized(*x, "GraphedStep");
       if (tessera::detail::wants_gradient(a) || a.local.empty()) return std::nullopt;
       for (const at::Tensor& t : a.local) {
         if (device && t.device() != *device) return std::nullopt;

@@ -1,4 +1,4 @@
-// Layout: a mesh, and the rules by which logical axes, and with them arrays, are placed on its mesh axes.
+// MeshRules: a mesh, and the rules by which logical axes, and with them arrays, are placed on its mesh axes.
 #pragma once
 
 #include <concepts>
@@ -19,7 +19,7 @@
 namespace tessera {
 
 namespace detail {
-struct LayoutImpl;
+struct MeshRulesImpl;
 }
 
 // In a rule: whole on every device: {"embed", replicated}.
@@ -27,14 +27,14 @@ struct Replicated {};
 inline constexpr Replicated replicated{};
 
 // The parameters that a rule by path and size applies to.
-struct Arrays {
+struct ParamPattern {
   std::string path = "**";  // a pattern of paths: "**.kernel", "layers.*.mlp.**" (path_pattern.h)
   int64_t min_size = 0;     // only parameters of at least this many elements
 
   // **.kernel of at least 1024 elements
   std::string to_string() const;
-  friend std::ostream& operator<<(std::ostream& out, const Arrays& arrays);
-  friend bool operator==(const Arrays&, const Arrays&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const ParamPattern& arrays);
+  friend bool operator==(const ParamPattern&, const ParamPattern&) = default;
 };
 
 // In a rule for Arrays: sharded on the longest dim that these mesh axes divide (of equally long ones, the first), as
@@ -57,29 +57,29 @@ inline OnStage on_stage(std::string axis, int64_t at) { return {std::move(axis),
 
 // One rule. By name: a logical axis and the mesh axes that shard it (several: major to minor; none: replicated). Or by
 // path and size: Arrays, and a spec for all dims of such a parameter, or for its longest dim:
-//   {Arrays{"**.kernel"}, P{none, "model"}}    {Arrays{.min_size = 1024}, longest_dim("data")}
-//   {Arrays{}, replicated}
+//   {ParamPattern{"**.kernel"}, P{none, "model"}}    {ParamPattern{.min_size = 1024}, longest_dim("data")}
+//   {ParamPattern{}, replicated}
 // Or the stage of what lies in no vector that a rule deals out, which is on all stages otherwise:
-//   {Arrays{"**.embedding.**"}, on_stage("pipe", 0)}    {Arrays{"**.head.**"}, on_stage("pipe", -1)}
-// With uneven::pad the mesh axes need not divide the dim, whose blocks are then padded; a longest dim is one that they
-// divide where there is one: {"vocab", "model", uneven::pad}. In a spec each entry says it for itself.
+//   {ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)}    {ParamPattern{"**.head.**"}, on_stage("pipe", -1)}
+// With Uneven::pad the mesh axes need not divide the dim, whose blocks are then padded; a longest dim is one that they
+// divide where there is one: {"vocab", "model", Uneven::pad}. In a spec each entry says it for itself.
 struct Rule {
   std::string logical;                 // empty: a rule for Arrays
   std::vector<std::string> mesh_axes;  // that shard the logical axis, or the longest dim
-  Arrays arrays = {};
+  ParamPattern arrays = {};
   std::optional<PartitionSpec> spec = {};  // for Arrays; without one, mesh_axes shard the longest dim
   std::optional<int64_t> stage = {};       // for Arrays: along the one of mesh_axes
-  tessera::uneven uneven = tessera::uneven::error;
+  Uneven uneven = Uneven::error;
 
   Rule(std::string name, Replicated);
-  Rule(std::string name, const char* axis, tessera::uneven uneven = tessera::uneven::error);
-  Rule(std::string name, std::string axis, tessera::uneven uneven = tessera::uneven::error);
-  Rule(std::string name, std::initializer_list<const char*> axes, tessera::uneven uneven = tessera::uneven::error);
-  Rule(std::string name, std::vector<std::string> axes, tessera::uneven uneven = tessera::uneven::error);
-  Rule(Arrays which, PartitionSpec all_dims);
-  Rule(Arrays which, LongestDim dim, tessera::uneven uneven = tessera::uneven::error);
-  Rule(Arrays which, Replicated);
-  Rule(Arrays which, OnStage stage);
+  Rule(std::string name, const char* axis, Uneven uneven = Uneven::error);
+  Rule(std::string name, std::string axis, Uneven uneven = Uneven::error);
+  Rule(std::string name, std::initializer_list<const char*> axes, Uneven uneven = Uneven::error);
+  Rule(std::string name, std::vector<std::string> axes, Uneven uneven = Uneven::error);
+  Rule(ParamPattern which, PartitionSpec all_dims);
+  Rule(ParamPattern which, LongestDim dim, Uneven uneven = Uneven::error);
+  Rule(ParamPattern which, Replicated);
+  Rule(ParamPattern which, OnStage stage);
   template <class Other>
   requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
       Rule(std::string name, Other)
@@ -131,7 +131,7 @@ class Rules : public std::vector<Rule> {
 };
 
 // A spec, and how the rules led to it.
-struct Resolution {
+struct RuleResolution {
   // What one rule did on one dim.
   struct Decision {
     int dim = 0;       // -1: a rule for Arrays, on all dims
@@ -157,61 +157,61 @@ enum class MissingAxes { error, ok };
 // Rules for arrays that are not parameters. A rule here replaces all of the parameters' rules for its logical axis, and
 // is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for Arrays apply
 // to parameters and their optimizer state only, never to activations.
-struct LayoutOptions {
+struct MeshRulesOptions {
   Rules activations = {};      // batches, and what with_sharding_constraint pins by names
   Rules optimizer_state = {};  // moments: filter_shard(optimizer, layout.optimizer_state())
   MissingAxes missing_axes = MissingAxes::error;
-  tessera::uneven uneven = tessera::uneven::error;  // pad: all of the rules' dims may be padded
+  Uneven uneven = Uneven::error;  // pad: all of the rules' dims may be padded
 };
 
 // A handle to an interned mesh and rules.
-//   const Layout layout{make_mesh({{"data", 4}, {"model", 2}}), {{"batch", "data"}, {"embed", replicated}}};
+//   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}), {{"batch", "data"}, {"embed", replicated}}};
 // Weights sharded over `data`, the same logical axes of activations whole:
-//   const Layout layout{mesh, {{"batch", "data"}, {"embed", "data"}}, {.activations = {{"embed", replicated}}}};
+//   const MeshRules mesh_rules{mesh, {{"batch", "data"}, {"embed", "data"}}, {.activations = {{"embed", replicated}}}};
 // Error (unknown_axis): a rule names an axis that the mesh lacks, unless missing_axes is ok.
-class Layout {
+class MeshRules {
   using Loose = const detail::LooseRule&;
   static detail::LooseRule none();
 
  public:
-  Layout(Mesh mesh, Rules rules, LayoutOptions options = {});
-  template <class Options = LayoutOptions>
-  Layout(const Rules&, const Mesh&, const Options& = {}) {
-    static_assert(detail::never<Options>, "tessera: the mesh comes first: Layout(mesh, rules).");
+  MeshRules(Mesh mesh, Rules rules, MeshRulesOptions options = {});
+  template <class Options = MeshRulesOptions>
+  MeshRules(const Rules&, const Mesh&, const Options& = {}) {
+    static_assert(detail::never<Options>, "tessera: the mesh comes first: MeshRules(mesh, rules).");
   }
   template <class Nothing = void>
-  Layout(const Mesh&, Loose, Loose = none(), Loose = none(), Loose = none(), Loose = none(), Loose = none(),
+  MeshRules(const Mesh&, Loose, Loose = none(), Loose = none(), Loose = none(), Loose = none(), Loose = none(),
          Loose = none()) {
     static_assert(detail::never<Nothing>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
-  explicit Layout(const detail::LayoutImpl* impl) : impl_(impl) {}
+  explicit MeshRules(const detail::MeshRulesImpl* impl) : impl_(impl) {}
 
   Mesh mesh() const;
   const Rules& rules() const;
 
-  // The same mesh with the rules for activations, or for optimizer state. If LayoutOptions has none for them: this
-  // layout without its rules for Arrays, or this layout itself.
-  Layout activations() const;
-  Layout optimizer_state() const;
+  // The same mesh with the rules for activations, or for optimizer state. If MeshRulesOptions has none for them: this
+  // layout without its rules for ParamPattern, or this mesh rules itself.
+  MeshRules activations() const;
+  MeshRules optimizer_state() const;
 
   // The spec of an array with these names and this shape. `verb` and `path` begin the message of an error: a name
-  // without a rule, if no other rule placed its dim (unknown_axis); a dim that none of its rules divides (uneven);
+  // without a rule, if no other rule placed its dim (unknown_axis); a dim that none of its rules divides (not_divisible);
   // another number of names than dims, or a spec of Arrays that is longer than the array has dims where no other rule
   // places it (rank_mismatch); a directly named mesh axis that the mesh lacks (unknown_axis) or that is used already
   // (duplicate_axis).
-  Resolution resolve(const Axes& axes, const Shape& shape, std::string_view verb = "Layout",
+  RuleResolution resolve(const Axes& axes, const Shape& shape, std::string_view verb = "MeshRules",
                      std::string_view path = "") const;
-  // The same with rules `own` of one parameter, which are tried before the layout's.
-  Resolution resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
+  // The same with rules `own` of one parameter, which are tried before the mesh rules'.
+  RuleResolution resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
                      std::string_view path) const;
 
   // data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; and the rules of activations and optimizer state
-  friend std::ostream& operator<<(std::ostream& out, const Layout& layout);
-  friend bool operator==(const Layout& a, const Layout& b) { return a.impl_ == b.impl_; }
-  const detail::LayoutImpl* impl() const { return impl_; }
+  friend std::ostream& operator<<(std::ostream& out, const MeshRules& mesh_rules);
+  friend bool operator==(const MeshRules& a, const MeshRules& b) { return a.impl_ == b.impl_; }
+  const detail::MeshRulesImpl* impl() const { return impl_; }
 
  private:
-  const detail::LayoutImpl* impl_;
+  const detail::MeshRulesImpl* impl_;
 };
 
 }  // namespace tessera

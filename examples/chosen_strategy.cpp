@@ -1,5 +1,5 @@
 // The speeds, from a file or a measurement, and what the search says in the words of the command line.
-#include "examples/chosen_layout.h"
+#include "examples/chosen_strategy.h"
 
 #include <filesystem>
 #include <iostream>
@@ -22,17 +22,17 @@ nn::Hardware hardware_of(const TrainOptions& options) {
 
 }  // namespace
 
-void choose_layout(const nn::PipelineStep& step, TrainOptions& options) {
+void choose_strategy(const nn::PipelineStep& step, TrainOptions& options) {
   const AutoOptions& automatic = options.automatic;
-  const auto found = nn::suggest_layouts(step, automatic.devices, hardware_of(options), automatic.memory,
+  const auto found = nn::suggest_strategies(step, automatic.devices, hardware_of(options), automatic.memory,
                                          {.processes = process_count()});
-  const nn::SuggestedLayout& best = found.best();
+  const nn::SuggestedStrategy& best = found.best();
   std::cout << found << std::endl;
   options.mesh = best.mesh;
   options.rules = with_all_names(best.rules);
   options.placement = "strategy auto, " + best.name;
-  options.step.shard_state = best.gradients.shard;
-  options.step.borrow_gathers = best.gradients.borrow_gathers;
+  options.step.shard_state_over = best.gradients.shard_gradients_over;
+  options.step.reshard_after_forward = best.gradients.reshard_after_forward;
   options.step.take(best.pipeline);
 }
 
