@@ -88,6 +88,6 @@ std::string missing_numbers(const StreamMark& mark, size_t parts) {
          std::to_string(parts) + "; restore it with the dataset it was taken from";
 }
 
-void fail_stopped() { fail(ErrorKind::other, "next", "the loader was stopped"); }
+void fail_stopped() { fail(ErrorKind::stopped, "next", "the loader was stopped"); }
 
 }  // namespace tessera::data::detail

@@ -62,7 +62,7 @@ std::string strategies_usage() {
   std::string text;
   for (const Strategy& s : strategies)
     text += fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}{}\n", s.name, s.meaning, "", s.mesh,
-                        flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state", s.shard_state_over),
+                        flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state-over", s.shard_state_over),
                         flag_unless_empty("--context-parallelism", s.context),
                         s.micro_batches > 1 ? fmt::format(" --micro-batches {}", s.micro_batches) : "");
   return text + fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);

@@ -21,7 +21,7 @@ namespace {
 
 using namespace tessera;
 
-// One training step, as it would be written for devices. The mesh rules places it; `gradients` say how gradients and the
+// One training step, as it would be written for devices. The mesh rules place it; `gradients` say how gradients and the
 // optimizer's state lie.
 template <class Model, class Loss>
 auto training_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& rows) {

@@ -149,7 +149,7 @@ void resolve(Placement given, TrainOptions& options) {
   }
   if (is_cut(layers, options.rules) && !options.step.schedule) options.step.schedule = nn::PipelineSchedule::one_f_one_b;
   if (given.shard_state_over)
-    options.step.shard_state_over = mesh_axes_of("--shard-state", *given.shard_state_over, options.mesh, " Join several with +.");
+    options.step.shard_state_over = mesh_axes_of("--shard-state-over", *given.shard_state_over, options.mesh, " Join several with +.");
 }
 
 // ---- flags
@@ -212,7 +212,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
           "replicated"),
       words("--rules", "RULES", placement.rules,
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
-      words("--shard-state", "AXES", placement.shard_state_over,
+      words("--shard-state-over", "AXES", placement.shard_state_over,
             "also cuts the optimizer's state over these axes of the mesh, as in data or data+model"),
       words("--context-parallelism", "HOW", placement.context,
             "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
@@ -222,12 +222,12 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& name) { o.step.schedule = schedule_of(name); }},
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
-      sets("--keep-gathers", o.step.reshard_after_forward, false,
+      sets("--no-reshard-after-forward", o.step.reshard_after_forward, false,
            "keeps a gathered weight until the step ends, in place of a second gather"),
-      integer("--prefetch", o.step.prefetch_groups, 0, "blocks whose weights are gathered ahead, between processes"),
+      integer("--prefetch-groups", o.step.prefetch_groups, 0, "blocks whose weights are gathered ahead, between processes"),
       sets("--overlap-sums", o.step.overlap_sums, true,
            "sums of activations between processes run beside products: tensor parallelism"),
-      sets("--captured", o.step.captured, true,
+      sets("--graphed-step", o.step.graphed_step, true,
            "records what a GPU computes for loss and gradients, and repeats it without the host"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
@@ -304,7 +304,7 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
   for (const char* flag : {"--devices", "--memory", "--hardware"})
     if (!options.automatic.is_on && contains(given, flag))
       refuse(flag, "the mesh is given. Give --strategy auto too, which chooses one.");
-  for (const char* flag : {"--shard-state", "--keep-gathers"})
+  for (const char* flag : {"--shard-state-over", "--no-reshard-after-forward"})
     if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto says it. Leave it out.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");

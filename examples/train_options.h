@@ -60,7 +60,7 @@ struct StepOptions {
   ContextParallelism context = ContextParallelism::automatic;
   int64_t prefetch_groups = 1;       // blocks whose weights are gathered ahead, between processes
   bool overlap_sums = false;  // sums of activations between processes run beside products
-  bool captured = false;      // what a GPU computes for loss and gradients is recorded once, and repeated
+  bool graphed_step = false;      // what a GPU computes for loss and gradients is recorded once, and repeated
 
   // Of one micro-batch nothing: there are no stages.
   void take(const nn::PipelineOptions& pipeline) {

@@ -179,8 +179,8 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batc
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state_over = options.step.shard_state_over});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
-  nn::GraphedStep captured(loss_and_grads);
-  const auto gradients = [&](auto&... x) { return options.step.captured ? captured(x...) : loss_and_grads(x...); };
+  nn::GraphedStep graphed(loss_and_grads);
+  const auto gradients = [&](auto&... x) { return options.step.graphed_step ? graphed(x...) : loss_and_grads(x...); };
   const nn::PlacementTable table = nn::placement_table(nn::named("model", model, "optimizer", optimizer));
   std::cout << table << std::endl;
 

@@ -1,4 +1,4 @@
-// Reports: an HTML page about a run, what a step takes in memory and time, module by module, meshes and layouts.
+// Reports: an HTML page about a run, what a step takes in memory and time, module by module, meshes and strategies.
 #pragma once
 
 #include "nn/report/activations.h"

@@ -11,7 +11,7 @@ namespace tessera::optim::detail {
 // The arrays of leaves.
 Arrays arrays_of(const nn::Leaves& leaves);
 
-// A new array over `value`'s tensors, with the path, layout and placement of `parameter`; moved there if it lies
+// A new array over `value`'s tensors, with the path, mesh rules and placement of `parameter`; moved there if it lies
 // elsewhere on the same mesh.
 Array like_parameter(const Array& value, const Array& parameter, const char* verb);
 

@@ -6,10 +6,21 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <string_view>
 
 #include "sharding/distributed.h"
 
 namespace tessera::train {
+namespace {
+
+// Flags that a kept step may have under their earlier names.
+const std::map<std::string_view, const char*> renamed_flags = {{"--captured", "--graphed-step"},
+                                                               {"--keep-gathers", "--no-reshard-after-forward"},
+                                                               {"--prefetch", "--prefetch-groups"},
+                                                               {"--shard-state", "--shard-state-over"}};
+
+}  // namespace
 
 void check_finite(int64_t step, const char* what, double value) {
   if (std::isfinite(value)) return;
@@ -70,7 +81,10 @@ KeptStep read_kept_step(const std::string& folder) {
   KeptStep kept{.number = nn::read_manifest(path).step,
                 .error = boost::json::parse(saved.extra.at("error")).as_string().c_str()};
   const boost::json::value arguments = boost::json::parse(saved.extra.at("arguments"));
-  for (const boost::json::value& argument : arguments.as_array()) kept.arguments.emplace_back(argument.as_string());
+  for (const boost::json::value& argument : arguments.as_array()) {
+    const auto renamed = renamed_flags.find(std::string_view(argument.as_string()));
+    kept.arguments.emplace_back(renamed == renamed_flags.end() ? argument.as_string() : renamed->second);
+  }
   return kept;
 }
 

@@ -1,4 +1,4 @@
-// explain: why mesh rules places every array of a tree where it does, and which rules did nothing.
+// explain: why mesh rules place every array of a tree where it does, and which rules did nothing.
 #pragma once
 
 #include <iosfwd>

@@ -17,7 +17,7 @@
 
 namespace tessera::nn {
 
-// The spec that mesh rules gives to a leaf, and why. `verb` begins the message of an error.
+// The spec that mesh rules give to a leaf, and why. `verb` begins the message of an error.
 RuleResolution resolve(const Leaf& leaf, const MeshRules& mesh_rules, std::string_view verb = "filter_shard");
 
 namespace detail {

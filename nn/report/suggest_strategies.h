@@ -105,7 +105,7 @@ class StrategySuggestions {
 std::ostream& operator<<(std::ostream& out, const StrategySuggestions& suggestions);
 
 // Searches the strategies of so many devices on which a device takes at most `memory` bytes, by abstract runs of the step:
-//   const auto step = [&](const MeshRules& layout, const GradientOptions& gradients) {
+//   const auto step = [&](const MeshRules& mesh_rules, const GradientOptions& gradients) {
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
 //     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over =
 //     gradients.shard_gradients_over}); const Batch batch = data::from_process_local(shapes, mesh_rules);    // zeros(...): no memory

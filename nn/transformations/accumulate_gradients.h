@@ -167,7 +167,7 @@ auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions 
                           std::source_location where = std::source_location::current()) {
   detail::check_micro_batches(n);
   GradientOptions of_part = options;
-  if (n > 1) of_part.reduce = false, of_part.shard.clear();
+  if (n > 1) of_part.reduce = false, of_part.shard_gradients_over.clear();
   return [call = value_and_grad(detail::PartLoss<F>{std::move(loss_fn), n == 1}, std::move(trained), of_part, where), n,
           options, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);

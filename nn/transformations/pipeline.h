@@ -136,7 +136,7 @@ auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOption
               std::source_location where = std::source_location::current()) {
   detail::check_micro_batches(options.micro_batches, "pipeline");
   GradientOptions of_part = gradients;
-  if (options.micro_batches > 1) of_part.reduce = false, of_part.shard.clear();
+  if (options.micro_batches > 1) of_part.reduce = false, of_part.shard_gradients_over.clear();
   return [part_loss = detail::PartLoss<F>{std::move(loss_fn), options.micro_batches == 1}, options,
           trained = std::move(trained), of_part, gradients, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);

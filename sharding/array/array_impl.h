@@ -89,7 +89,7 @@ ArrayPtr make_array(const Type* type, Tensors local);
 // Has `a`, a new array without tensors, get them from `arrival` at its first use.
 void await(ArrayImpl& a, std::function<Tensors()> arrival);
 
-// Copies path, layout, and the placement as it was spelled.
+// Copies path, mesh rules, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
 // Error (missing_array), which begins with `verb`.

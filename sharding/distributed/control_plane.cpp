@@ -127,7 +127,7 @@ void ControlPlane::check_here(const Waiting& waiting) const {
   // First: in a child of fork() the lock may be held for ever, by a thread that the child does not have.
   if (::getpid() != pid_) throw Error(ErrorKind::other, prefix_of(waiting) + is_child);
   const std::lock_guard lock(mutex_);
-  if (is_stopped_) throw Error(ErrorKind::other, prefix_of(waiting) + has_ended);
+  if (is_stopped_) throw Error(ErrorKind::stopped, prefix_of(waiting) + has_ended);
 }
 
 // ---- What it hears of the others
@@ -305,7 +305,7 @@ void ControlPlane::fail_with(const Waiting& waiting, const std::string& loss) {
   if (const size_t at = said.find(here); at != std::string::npos) said.replace(at, here.size(), "come to it");
   if (const std::string me = fmt::format("process {} has", index_); said.starts_with(me))
     said.replace(0, me.size(), "this process has");
-  throw Error(ErrorKind::other,
+  throw Error(ErrorKind::lost_process,
               escaped(fmt::format("{}{}. This is process {} of {}.", prefix_of(waiting), said, index_, count_)));
 }
 

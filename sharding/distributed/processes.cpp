@@ -208,7 +208,7 @@ class Meeting {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      fail(ErrorKind::other, "initialize", "process {} of {} has lost the store at {}, which {} keeps: {}.",
+      fail(ErrorKind::lost_process, "initialize", "process {} of {} has lost the store at {}, which {} keeps: {}.",
            launch_.index, launch_.count, address(), keeper(), first_line(error));
     }
   }
@@ -225,7 +225,7 @@ class Meeting {
   }
 
   [[noreturn]] void fail_absent(const std::string& words) const {
-    fail(ErrorKind::other, "initialize",
+    fail(ErrorKind::lost_process, "initialize",
          "process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need longer.",
          launch_.index, launch_.count, seconds(start_timeout_), words);
   }

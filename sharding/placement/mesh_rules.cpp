@@ -1,4 +1,4 @@
-// Layouts interned: the tables of one mesh, checked and merged once.
+// Interned mesh rules: the tables of one mesh, checked and merged once.
 #include "sharding/placement/mesh_rules.h"
 
 #include <fmt/format.h>

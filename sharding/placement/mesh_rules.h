@@ -37,7 +37,7 @@ struct ParamPattern {
   friend bool operator==(const ParamPattern&, const ParamPattern&) = default;
 };
 
-// In a rule for Arrays: sharded on the longest dim that these mesh axes divide (of equally long ones, the first), as
+// In a rule for a ParamPattern: sharded on the longest dim that these mesh axes divide (of equally long ones, the first), as
 // fully sharded data parallelism does with its parameters.
 struct LongestDim {
   std::vector<std::string> mesh_axes;
@@ -47,7 +47,7 @@ LongestDim longest_dim(const Names&... mesh_axes) {
   return {{mesh_axes...}};
 }
 
-// In a rule for Arrays: whole on one stage of this mesh axis (sub_mesh.h), where the other rules place them; counted
+// In a rule for a ParamPattern: stored on one stage of this mesh axis (sub_mesh.h), placed there by the other rules; counted
 // from the end below zero.
 struct OnStage {
   std::string axis;
@@ -56,7 +56,7 @@ struct OnStage {
 inline OnStage on_stage(std::string axis, int64_t at) { return {std::move(axis), at}; }
 
 // One rule. By name: a logical axis and the mesh axes that shard it (several: major to minor; none: replicated). Or by
-// path and size: Arrays, and a spec for all dims of such a parameter, or for its longest dim:
+// path and size: a ParamPattern, and a spec for all dims of such a parameter, or for its longest dim:
 //   {ParamPattern{"**.kernel"}, P{none, "model"}}    {ParamPattern{.min_size = 1024}, longest_dim("data")}
 //   {ParamPattern{}, replicated}
 // Or the stage of what lies in no vector that a rule deals out, which is on all stages otherwise:
@@ -64,11 +64,11 @@ inline OnStage on_stage(std::string axis, int64_t at) { return {std::move(axis),
 // With Uneven::pad the mesh axes need not divide the dim, whose blocks are then padded; a longest dim is one that they
 // divide where there is one: {"vocab", "model", Uneven::pad}. In a spec each entry says it for itself.
 struct Rule {
-  std::string logical;                 // empty: a rule for Arrays
+  std::string logical;                 // empty: a rule for a ParamPattern
   std::vector<std::string> mesh_axes;  // that shard the logical axis, or the longest dim
   ParamPattern arrays = {};
-  std::optional<PartitionSpec> spec = {};  // for Arrays; without one, mesh_axes shard the longest dim
-  std::optional<int64_t> stage = {};       // for Arrays: along the one of mesh_axes
+  std::optional<PartitionSpec> spec = {};  // for a ParamPattern; without one, mesh_axes shard the longest dim
+  std::optional<int64_t> stage = {};       // for a ParamPattern: along the one of mesh_axes
   Uneven uneven = Uneven::error;
 
   Rule(std::string name, Replicated);
@@ -134,7 +134,7 @@ class Rules : public std::vector<Rule> {
 struct RuleResolution {
   // What one rule did on one dim.
   struct Decision {
-    int dim = 0;       // -1: a rule for Arrays, on all dims
+    int dim = 0;       // -1: a rule for a ParamPattern, on all dims
     std::string rule;  // "hidden" -> "model"
     bool matched = false;
     std::string reason;  // why it was passed over
@@ -155,11 +155,11 @@ struct LooseRule : Rule {
 enum class MissingAxes { error, ok };
 
 // Rules for arrays that are not parameters. A rule here replaces all of the parameters' rules for its logical axis, and
-// is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for Arrays apply
+// is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for a ParamPattern apply
 // to parameters and their optimizer state only, never to activations.
 struct MeshRulesOptions {
   Rules activations = {};      // batches, and what with_sharding_constraint pins by names
-  Rules optimizer_state = {};  // moments: filter_shard(optimizer, layout.optimizer_state())
+  Rules optimizer_state = {};  // moments: filter_shard(optimizer, mesh_rules.optimizer_state())
   MissingAxes missing_axes = MissingAxes::error;
   Uneven uneven = Uneven::error;  // pad: all of the rules' dims may be padded
 };
@@ -189,14 +189,14 @@ class MeshRules {
   Mesh mesh() const;
   const Rules& rules() const;
 
-  // The same mesh with the rules for activations, or for optimizer state. If MeshRulesOptions has none for them: this
-  // layout without its rules for ParamPattern, or this mesh rules itself.
+  // The same mesh with the rules for activations, or for optimizer state. If MeshRulesOptions has none for
+  // them, activations() returns these rules without those for a ParamPattern, and optimizer_state() returns *this.
   MeshRules activations() const;
   MeshRules optimizer_state() const;
 
   // The spec of an array with these names and this shape. `verb` and `path` begin the message of an error: a name
   // without a rule, if no other rule placed its dim (unknown_axis); a dim that none of its rules divides (not_divisible);
-  // another number of names than dims, or a spec of Arrays that is longer than the array has dims where no other rule
+  // another number of names than dims, or a spec of a ParamPattern that is longer than the array has dims where no other rule
   // places it (rank_mismatch); a directly named mesh axis that the mesh lacks (unknown_axis) or that is used already
   // (duplicate_axis).
   RuleResolution resolve(const Axes& axes, const Shape& shape, std::string_view verb = "MeshRules",

@@ -1,4 +1,4 @@
-// What streams print of placements: axes, meshes, specs, shardings, rules, layouts, element types.
+// What streams print of placements: axes, meshes, specs, shardings, rules, mesh rules, element types.
 #include <ostream>
 
 #include "sharding/placement/axis.h"

@@ -91,7 +91,7 @@ def main():
             tp = ["--mesh", "model=2", "--rules", "heads=model,mlp=model,vocab=model"]
             rows = {"1 process, 2 threads": lambda: bench.ours(["--mesh", "data=1"], 1),
                     "dp": lambda: bench.ours(dp, 2), "fsdp": lambda: bench.ours(fsdp, 2),
-                    "zero1": lambda: bench.ours([*dp, "--shard-state", "data"], 2),
+                    "zero1": lambda: bench.ours([*dp, "--shard-state-over", "data"], 2),
                     "tp": lambda: bench.ours(tp, 2), "tp, sums beside": lambda: bench.ours([*tp, "--overlap-sums"], 2)}
             if args.python:
                 rows |= {"DDP": lambda: bench.torchs("ddp"), "FSDP2": lambda: bench.torchs("fsdp"),

@@ -103,7 +103,7 @@ struct Size {
   int64_t rows, seq;
 };
 
-// This process's rows: all, unless the layout gives each process others.
+// This process's rows: all, unless the mesh rules give each process others.
 data::TokenBatch rows_of(const Size& size, const MeshRules& mesh_rules) {
   const data::ShardByProcess shard(mesh_rules);
   return data::from_process_local(examples::counted_rows(size.rows / shard.count, size.seq), mesh_rules);

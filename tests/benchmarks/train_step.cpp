@@ -1,6 +1,6 @@
 // What a training step costs beside the same step in plain LibTorch: every strategy, as one JSON line a measurement.
 //
-//   train_step [--size tiny|mid|all] [--strategy NAME|all] [--threads 1|all|both] [--steps N] [--captured yes|no]
+//   train_step [--size tiny|mid|all] [--strategy NAME|all] [--threads 1|all|both] [--steps N] [--graphed-step yes|no]
 //
 // Ours is the program that a user writes: examples/transformer.h placed by filter_shard, value_and_grad, Optimizer with
 // clip_by_global_norm and adamw, the loss read each step; virtual devices share the one CPU. Plain is plain_gpt.h. Both
@@ -67,7 +67,7 @@ const std::vector<Strategy> strategies = {
     {"fsdp8", {{"data", 8}}, {{"batch", "data"}, {"embed", "data"}}},
     {"tp8", {{"model", 8}}, {{"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
     {"2x4", {{"data", 2}, {"model", 4}}, {{"batch", "data"}, {"heads", "model"}, {"mlp", "model"}, {"vocab", "model"}}},
-    {"zero1", {{"data", 8}}, {{"batch", "data"}}, {.shard = {"data"}}, {.shard_state_over = {"data"}}},
+    {"zero1", {{"data", 8}}, {{"batch", "data"}}, {.shard_gradients_over = {"data"}}, {.shard_state_over = {"data"}}},
 };
 
 constexpr PlainAdamw adamw{
@@ -272,16 +272,16 @@ Options parse_options(const std::vector<std::string_view>& arguments) {
   for (size_t i = 0; i < arguments.size(); i += 2) {
     const std::string_view flag = arguments[i];
     const bool known =
-        flag == "--size" || flag == "--strategy" || flag == "--threads" || flag == "--steps" || flag == "--captured";
+        flag == "--size" || flag == "--strategy" || flag == "--threads" || flag == "--steps" || flag == "--graphed-step";
     if (!known)
       throw UsageError(fmt::format(
-          "[command line] {}: unknown, expected --size, --strategy, --threads, --steps or --captured.", flag));
+          "[command line] {}: unknown, expected --size, --strategy, --threads, --steps or --graphed-step.", flag));
     if (i + 1 == arguments.size()) throw UsageError(fmt::format("[command line] {}: its value is missing.", flag));
     const std::string_view value = arguments[i + 1];
     if (flag == "--size") options.sizes = choose(sizes, flag, value);
     if (flag == "--strategy") options.strategies = choose(strategies, flag, value);
     if (flag == "--threads") options.threads = choose_threads(value);
-    if (flag == "--captured") options.captured = value == "yes";
+    if (flag == "--graphed-step") options.captured = value == "yes";
     if (flag == "--steps") options.steps = positive(flag, value);
   }
   return options;

@@ -184,10 +184,10 @@ for ((n = 2; n <= 8; n *= 2)); do
   item "nccl_$n" $n 60 $start $n "$build/tests/nccl_test"
   item "train_$n" $n 60 $start $n "$build/$train" --mesh "data=$n" --rules embed=data --data README.md docs --steps 50
 done
-item gpt2_124m_captured 1 100 $(gpt2 gpt2_124m_captured) --steps 40 --captured
+item gpt2_124m_captured 1 100 $(gpt2 gpt2_124m_captured) --steps 40 --graphed-step
 item graphs 1 60 "$build/tests/graphs_test"
 item train_step 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100
-item train_step_captured 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100 --captured yes
+item train_step_captured 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100 --graphed-step yes
 item validator 1 120 env TESSERA_PLACEMENTS=8 "$build/tests/validator_test" --gtest_filter='Operations/Validator.*'
 item curves 1 "$limit" "$build/tests/reference_runner" \
   tests/reference/{optimizers,placement,propagation,schedules,seeds_examples,shard_map,transformer_}*.json

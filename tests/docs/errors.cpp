@@ -75,7 +75,7 @@ void gradient_elsewhere(const Mesh& mesh) {
       .update(model, {device_put(ones({8}), NamedSharding(mesh, P{"data"}))});
 }
 
-void absent(const Mesh&) {
+void missing_array(const Mesh&) {
   const auto [kernel, rest] = nn::partition(linear, nn::by_path("kernel"));
   kernel(ones({2, 6}));
 }
@@ -110,7 +110,7 @@ void moved(const Mesh&) {
 
 void invalid_argument(const Mesh&) { nn::Dropout{.rate = 1.5}(ones({2}), Key(0)); }
 
-void vma(const Mesh& mesh) {
+void varying_axis(const Mesh& mesh) {
   shard_map([](const Array& block) { return sum(block); }, mesh, P{"data"}, P{})(ones({8}));
 }
 
@@ -220,7 +220,7 @@ void own_record() {
 
 int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
-  show("uneven", divided, mesh);
+  show("not_divisible", divided, mesh);
   show("unknown_axis", unknown_logical_axis, mesh);
   show("unknown_axis", unknown_mesh_axis, mesh);
   show("unknown_axis", collective_outside, mesh);
@@ -235,7 +235,7 @@ int main() {
   show("dtype_mismatch", read_as_another, mesh);
   show("device_mismatch", device_mismatch, mesh);
   show("device_mismatch", gradient_elsewhere, mesh);
-  show("absent", absent, mesh);
+  show("missing_array", missing_array, mesh);
   show("no_gradient", no_gradient, mesh);
   show("invalid_file", invalid_file, mesh);
   show("invalid_file", not_utf8, mesh);
@@ -243,7 +243,7 @@ int main() {
   show("invalid_argument", no_gradients, mesh);
   show("invalid_argument", empty_schedule, mesh);
   show("invalid_argument", moved, mesh);
-  show("vma", vma, mesh);
+  show("varying_axis", varying_axis, mesh);
   show("size_mismatch", size_mismatch, mesh);
   show("duplicate_pair", duplicate_pair, mesh);
   show("forbidden", forbidden, mesh);

@@ -29,7 +29,7 @@ int main() {
   batch = nn::filter_shard(batch, mesh_rules);
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
-    const auto [loss, grads] = nn::value_and_grad(loss_of, {.shard = {"data"}})(model, batch);
+    const auto [loss, grads] = nn::value_and_grad(loss_of, {.shard_gradients_over = {"data"}})(model, batch);
     optimizer.update(model, grads);
     std::cout << "loss " << loss.item<float>() << '\n' << ledger.table();
   }

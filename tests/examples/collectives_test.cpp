@@ -1,4 +1,4 @@
-// What one training step of the transformer communicates on every layout of the reference file: kinds, counts, bytes.
+// What one training step of the transformer communicates for each strategy of the reference file: kinds, counts, bytes.
 #include <gtest/gtest.h>
 
 #include <boost/json/value.hpp>
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t batch = 16, seq = 32, embed = 64, layers = 2, vocab = 256, mlp = 256;
 constexpr int64_t parameters = 134912;  // of the whole model
 
-// How a step is computed on a layout.
+// How a step is computed with one strategy.
 struct Mode {
   bool private_replicas = false;
   bool reshard_after_forward = true;
@@ -209,7 +209,7 @@ TEST(CollectivesOfRemat, AreTheBlocksAgain) {
   EXPECT_EQ(summary(records_of_step(strategy("dp8"), {.remat = true})), strategy("dp8").expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, ::testing::ValuesIn(strategies),
+INSTANTIATE_TEST_SUITE_P(Strategies, Collectives, ::testing::ValuesIn(strategies),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What one training step of Llama communicates on every layout of its reference files: no more bytes than JAX's.
+// What one training step of Llama communicates for each strategy of its reference files: no more bytes than JAX's.
 #include <gtest/gtest.h>
 
 #include "data/to_global.h"
@@ -37,11 +37,11 @@ int64_t bytes_of_jax(const Json& strategy) {
 TEST(CollectivesOfLlama, MoveNoMoreBytesThanJax) {
   for (const char* name : {"transformer_llama.json", "transformer_llama_more.json"}) {
     const TransformerFile file = TransformerFile::open(std::string(TESSERA_REFERENCE_DIR "/") + name);
-    for (const auto& [mesh_rules, strategy] : file.layouts.at("strategies").as_object()) {
+    for (const auto& [strategy_name, strategy] : file.strategies.at("strategies").as_object()) {
       const int64_t ours = bytes_of_step(file, strategy, false);
-      EXPECT_LE(ours, bytes_of_jax(strategy)) << name << ' ' << mesh_rules;
-      EXPECT_GT(ours, 0) << name << ' ' << mesh_rules;
-      EXPECT_EQ(bytes_of_step(file, strategy, true), ours) << name << ' ' << mesh_rules << ", private replicas";
+      EXPECT_LE(ours, bytes_of_jax(strategy)) << name << ' ' << strategy_name;
+      EXPECT_GT(ours, 0) << name << ' ' << strategy_name;
+      EXPECT_EQ(bytes_of_step(file, strategy, true), ours) << name << ' ' << strategy_name << ", private replicas";
     }
   }
 }

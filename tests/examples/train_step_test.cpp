@@ -40,10 +40,10 @@ TEST_F(TrainStep, LearnsTheSameWithLessMemory) {
     double tolerance;
   } cases[] = {{" --remat", 1e-5},
                {" --micro-batches 2", 1e-5},
-               {" --keep-gathers", 1e-5},
-               {" --captured", 1e-5},
+               {" --no-reshard-after-forward", 1e-5},
+               {" --graphed-step", 1e-5},
                {" --precision bfloat16", 5e-3},
-               {" --remat --micro-batches 2 --keep-gathers --precision bfloat16", 5e-3}};
+               {" --remat --micro-batches 2 --no-reshard-after-forward --precision bfloat16", 5e-3}};
   for (const std::string model : {" --model gpt", " --model llama"})
     for (const std::string strategy : strategies) {
       const Run plain = run(strategy + model + two_rows);
@@ -85,7 +85,7 @@ TEST_F(TrainStep, StateIsCutOverAnyAxesOfAnyMesh) {
                {"--strategy fsdp", "data", "P('data')", "P('data')"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.placement + " over " + c.axes);
-    const Run plain = run(c.placement), cut = run(c.placement + " --shard-state " + c.axes);
+    const Run plain = run(c.placement), cut = run(c.placement + " --shard-state-over " + c.axes);
     expect_losses(cut, plain, 1e-5);
     const std::string q = "layers.0.attn.q.kernel";
     const std::string parameter = line_of(cut.outcome, "model." + q);
@@ -98,7 +98,7 @@ TEST_F(TrainStep, StateIsCutOverAnyAxesOfAnyMesh) {
 TEST_F(TrainStep, TheLedgerSaysWhatEachFlagCosts) {
   const std::string fsdp = "--steps 1 --warmup 0 --strategy fsdp" + two_rows;
   const auto gathers = [&](const Outcome& o, const char* pass) { return ledger_line(o, "all_gather", "data", pass); };
-  const Outcome plain = train(fsdp), kept = train(fsdp + " --keep-gathers"), again = train(fsdp + " --remat");
+  const Outcome plain = train(fsdp), kept = train(fsdp + " --no-reshard-after-forward"), again = train(fsdp + " --remat");
   const Outcome half = train(fsdp + " --precision bfloat16"), parts = train(fsdp + " --micro-batches 2");
   const LedgerLine first = gathers(plain, "forward"), second = gathers(plain, "backward");
   const LedgerLine scattered = ledger_line(plain, "reduce_scatter", "data", "backward");

@@ -100,7 +100,7 @@ const PlacementCase pipelines[] = {
      "pipe=2, data=4 (8 devices",
      "layers=pipe,batch=data;",
      {"stages   4 micro-batches, one_f_one_b", "permute        pipe "}},
-    {"--strategy pp --micro-batches 2 --schedule gpipe --shard-state data --remat",
+    {"--strategy pp --micro-batches 2 --schedule gpipe --shard-state-over data --remat",
      "pipe=2, data=4 (8 devices",
      "layers=pipe,batch=data;",
      {"stages   2 micro-batches, gpipe", "on pipe[1]"}},
@@ -265,16 +265,16 @@ TEST_F(TrainTransformer, HelpListsEveryFlagAndStrategy) {
                            "--embed",
                            "--heads",
                            "--mlp",
-                           "--shard-state AXES",
+                           "--shard-state-over AXES",
                            "--remat",
                            "--micro-batches N",
                            "--precision TYPE",
-                           "--keep-gathers",
+                           "--no-reshard-after-forward",
                            "dp",
                            "tp",
                            "fsdp",
                            "2d",
-                           "--mesh data=8 --shard-state data"})
+                           "--mesh data=8 --shard-state-over data"})
     EXPECT_TRUE(outcome.says(word)) << word;
 }
 
@@ -326,15 +326,15 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--strategy auto --memory 4XB", "--memory: \"4XB\" given, expected bytes, as in 4GB, 512MiB or 1000000."},
       {"--strategy auto --memory 0", "--memory: \"0\" given"},
       {"--strategy auto --mesh data=8", "Give either it, or --mesh and --rules."},
-      {"--strategy auto --shard-state data", "--shard-state: --strategy auto says it. Leave it out."},
+      {"--strategy auto --shard-state-over data", "--shard-state-over: --strategy auto says it. Leave it out."},
       {"--devices 4", "--devices: the mesh is given. Give --strategy auto too"},
       {"--strategy dp --mesh data=8", "Give either it, or --mesh and --rules."},
       {"--rules mlp=model", "rules without a mesh"},
       {"--mesh data=2 --rules mlp=model", "\"model\" is no axis of the mesh. It has: data. Use these, or replicated."},
-      {"--mesh data=2 --shard-state model", "--shard-state: \"model\" is no axis of the mesh. It has: data."},
-      {"--strategy tp --shard-state data", "\"data\" is no axis of the mesh. It has: model."},
-      {"--shard-state data+", "--shard-state: \"\" is no axis of the mesh."},
-      {"--shard-state --remat", "--shard-state: its value is missing, expected AXES."},
+      {"--mesh data=2 --shard-state-over model", "--shard-state-over: \"model\" is no axis of the mesh. It has: data."},
+      {"--strategy tp --shard-state-over data", "\"data\" is no axis of the mesh. It has: model."},
+      {"--shard-state-over data+", "--shard-state-over: \"\" is no axis of the mesh."},
+      {"--shard-state-over --remat", "--shard-state-over: its value is missing, expected AXES."},
       {"--micro-batches 0", "--micro-batches: \"0\" given, expected a whole number from 1"},
       {"--precision float16", "--precision: \"float16\" given, expected one of float32, bfloat16."},
       {"--remat yes", "yes: unknown."},
@@ -374,7 +374,7 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
                1);
   expect_error("--strategy pp", "layers: 1 elements for mesh axis \"pipe\" = 2, expected at least one for each stage",
                1);
-  expect_error("--shard-state data+data", "shard_state_over: \"data\" given twice", 1);
+  expect_error("--shard-state-over data+data", "shard_state_over: \"data\" given twice", 1);
   expect_error("--warmup 10", "warmup", 1);
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
   expect_error("--svg " + folder_.path("nowhere/loss.svg"), "it cannot be written to", 1);

@@ -355,7 +355,7 @@ TEST(ShardedState, ARefusedGatherChangesNothing) {
   Model model = nn::filter_shard(Model::init(), mesh_rules);
   Optimizer optimizer(model, adamw({.learning_rate = 0.1}), over_data);
   const auto gradients = [&] {
-    return nn::value_and_grad(loss_of, {.shard = {"data"}})(model, data_for(mesh_rules, 10)).second;
+    return nn::value_and_grad(loss_of, {.shard_gradients_over = {"data"}})(model, data_for(mesh_rules, 10)).second;
   };
   optimizer.update(model, gradients());
   Model same_model = model;

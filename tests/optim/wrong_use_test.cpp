@@ -97,7 +97,7 @@ const std::vector<Mistake>& mistakes() {
        },
        ErrorKind::device_mismatch,
        "t: the gradient lies on data=4, the parameter on data=2. Move the gradients with nn::filter_shard(grads, "
-       "layout), or take them of the model that lies there."},
+       "mesh_rules), or take them of the model that lies there."},
       {"a gradient of what is absent", [](Tree& m, Tree&) { m["t"] = {}; }, ErrorKind::missing_array,
        "t: the gradient is float32[4,2], the parameter is absent."},
       {"a model that grew", [](Tree& m, Tree& g) { m["x"] = g["x"] = placed(ones({2})); }, ErrorKind::invalid_argument,

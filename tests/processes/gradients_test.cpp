@@ -108,8 +108,8 @@ TEST(GradientsAcrossProcesses, AreCutWhileTheBackwardPassRuns) {
   for (const int64_t each : {1, 2}) {
     const Mesh mesh = make_mesh({{"data", each * process_count()}});
     const std::vector<Array> weights = parameters(mesh);
-    const Pass early = pass_of(weights, mesh, {.shard = {"data"}}), summed = pass_of(weights, mesh);
-    const Pass end = pass_at_the_end(weights, mesh, {.shard = {"data"}});
+    const Pass early = pass_of(weights, mesh, {.shard_gradients_over = {"data"}}), summed = pass_of(weights, mesh);
+    const Pass end = pass_at_the_end(weights, mesh, {.shard_gradients_over = {"data"}});
     EXPECT_EQ(early.ledger, end.ledger);
     for (size_t i = 0; i < weights.size(); ++i) {
       EXPECT_EQ(early.gradients[i].type_string(), end.gradients[i].type_string());

@@ -27,7 +27,7 @@ class Report {
   int passed_ = 0, failed_ = 0;
 };
 
-// Files named transformer_*.json: thirty training steps of a small decoder on every layout of the file.
+// Files named transformer_*.json: thirty training steps of a small decoder with each strategy of the file.
 void run_transformer(const std::filesystem::path& file, Report& report);
 
 // Files of placements: what every device holds, or at which stage a placement is refused, and why.

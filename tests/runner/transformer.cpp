@@ -18,9 +18,9 @@
 namespace tessera::runner {
 namespace {
 
-// How mesh rules is computed. The numbers are the same whatever it says, and so is where the parameters lie.
+// How a training is computed. Neither its numbers nor the placement of its parameters depend on it.
 struct Mode {
-  const char* name = "";  // behind the mesh rules'
+  const char* name = "";  // follows the strategy's name
   bool private_replicas = false;
   bool reshard_after_forward = true;
   bool zero1 = false;
@@ -273,7 +273,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
   if (process_count() == 1) run.run({"one", {}, MeshRules(make_mesh({{"data", 1}}), examples::with_all_names({}))});
   for (const Mode& mode : modes) {
     if (report.plain && *mode.name) break;
-    for (const auto& [name, strategy] : file.layouts.at("strategies").as_object()) {
+    for (const auto& [name, strategy] : file.strategies.at("strategies").as_object()) {
       if (!has_a_place(strategy.at("mesh").at("device_ids").as_array().size())) continue;
       const MeshRules mesh_rules(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
                           {.missing_axes = MissingAxes::ok});

@@ -10,9 +10,9 @@ std::string text(const Json& value) { return std::string(value.as_string()); }
 int64_t integer(const Json& object, const char* key) { return object.at(key).to_number<int64_t>(); }
 double number_of(const Json& object, const char* key) { return object.at(key).to_number<double>(); }
 
-std::filesystem::path numbers_of(const std::filesystem::path& file, const Json& layouts) {
-  if (layouts.as_object().contains("loss")) return file;
-  const std::string name = "transformer_" + text(layouts.at("config").at("kind")) + ".json";
+std::filesystem::path numbers_of(const std::filesystem::path& file, const Json& strategies) {
+  if (strategies.as_object().contains("loss")) return file;
+  const std::string name = "transformer_" + text(strategies.at("config").at("kind")) + ".json";
   const std::filesystem::path beside = file.parent_path() / name;
   return std::filesystem::exists(beside) ? beside : std::filesystem::path(TESSERA_REFERENCE_DIR) / name;
 }
@@ -64,9 +64,9 @@ nn::DecoderConfig llama_config(const Json& c) {
 }
 
 TransformerFile TransformerFile::open(const std::filesystem::path& file) {
-  Json layouts = parse_json_file(file);
-  const std::filesystem::path numbers = numbers_of(file, layouts);
-  return {std::move(layouts), parse_json_file(numbers),
+  Json strategies = parse_json_file(file);
+  const std::filesystem::path numbers = numbers_of(file, strategies);
+  return {std::move(strategies), parse_json_file(numbers),
           SafetensorsFile::open(std::filesystem::path(numbers).replace_extension(".safetensors"))};
 }
 

@@ -23,10 +23,10 @@ struct TokenBatch {
   NamedArray targets{"batch", none};
 };
 
-// A file of layouts, and the numbers that all of them must give: its own or, where it has none, those of the file of
-// its model, beside it or in the project's own folder.
+// A file of strategies, and the numbers that each must reproduce: the file's own or, if it has none, those of its
+// model's file, which is in the same folder or in the project's.
 struct TransformerFile {
-  Json layouts;  // mesh, rules and placements by name
+  Json strategies;  // mesh, rules and placements by name
   Json numbers;  // losses, norms, ... by step
   SafetensorsFile tensors;
 

@@ -65,7 +65,7 @@ inline double difference(const at::Tensor& a, const at::Tensor& b) {
 // All placements over all axes of the mesh: each axis unused, on a dim that it divides, pending, or (with_reduced)
 // reduced; two axes on one dim in both orders. With Uneven::pad also on dims that they do not divide.
 inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool with_reduced = false,
-                                             uneven others = Uneven::error) {
+                                             Uneven others = Uneven::error) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
   std::vector<PartitionSpec> found;
@@ -259,7 +259,7 @@ inline bool expect_law_on(const Function& f, const Outcome& expected, const std:
 
 // The placements of each input of f that the law is held to.
 inline std::vector<std::vector<PartitionSpec>> choices_of(const Function& f, Mesh mesh, bool with_reduced,
-                                                          uneven uneven_dims) {
+                                                          Uneven uneven_dims) {
   std::vector<std::vector<PartitionSpec>> choices;
   for (const at::Tensor& t : f.inputs) {
     choices.push_back(placements(mesh, t.sizes().vec(), with_reduced, uneven_dims));
@@ -284,7 +284,7 @@ inline std::vector<PartitionSpec> numbered(const std::vector<std::vector<Partiti
 // Holds f to the law for every choice of the inputs' placements where these are `few` (any two of a matrix are), else
 // for a fixed random `sample` of them. Returns how many cases there were.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
-                      const GradientOptions& options = {}, size_t few = 330, uneven uneven_dims = Uneven::error) {
+                      const GradientOptions& options = {}, size_t few = 330, Uneven uneven_dims = Uneven::error) {
   if (const size_t said = placements_said()) sample = few = said;
   const auto choices = choices_of(f, make_mesh(axes), with_reduced, uneven_dims);
   const Outcome expected = reference(f);

@@ -23,15 +23,17 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "Tessera needs NCCL >
 
 namespace {
 
-// Error (other) in their words. Of a non-blocking communicator every call may still be in progress.
+// Throws Error (other, out_of_memory) with their messages. Of a non-blocking communicator every call may still be in progress.
 void check(cudaError_t result) {
-  if (result != cudaSuccess) throw Error(ErrorKind::other, fmt::format("CUDA says: {}", cudaGetErrorString(result)));
+  if (result == cudaSuccess) return;
+  const ErrorKind kind = result == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::other;
+  throw Error(kind, fmt::format("CUDA reports: {}", cudaGetErrorString(result)));
 }
 
 void check(ncclResult_t result) {
   if (result != ncclSuccess && result != ncclInProgress)
     throw Error(ErrorKind::other,
-                fmt::format("NCCL says: {} ({})", ncclGetErrorString(result), ncclGetLastError(nullptr)));
+                fmt::format("NCCL reports: {} ({})", ncclGetErrorString(result), ncclGetLastError(nullptr)));
 }
 
 // Orders streams, and measures nothing.
@@ -112,7 +114,7 @@ int chosen_device(c10::Device named) {
   fail(ErrorKind::invalid_argument, "initialize",
        "process {} of {} is number {} on its machine, where it sees {} GPUs{}. Start one process per GPU.",
        world().index, world().count, before, found,
-       result == cudaSuccess ? "" : fmt::format(" (CUDA says: {})", cudaGetErrorString(result)));
+       result == cudaSuccess ? "" : fmt::format(" (CUDA reports: {})", cudaGetErrorString(result)));
 }
 
 class NcclGroup;

@@ -301,7 +301,7 @@ TEST(AccumulateGradientsErrors, UnknownAxis) {
   const Mlp model = filter_shard(make_mlp(), mesh_rules);
   for (const int n : {1, 2})
     expect_error_with(ErrorKind::unknown_axis, {"shard: \"dta\" given, expected an axis of the mesh"}, [&] {
-      nn::accumulate_gradients(loss_of, n, {.shard = {"dta"}})(model, filter_shard(make_batch(), mesh_rules));
+      nn::accumulate_gradients(loss_of, n, {.shard_gradients_over = {"dta"}})(model, filter_shard(make_batch(), mesh_rules));
     });
 }
 

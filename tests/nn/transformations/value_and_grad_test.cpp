@@ -446,7 +446,7 @@ TEST(ValueAndGrad, an_unplaced_parameter_is_added_up_once_however_gradients_stay
   for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 8}})) {
     const Array x = device_put(ones({16, 4}, float64), NamedSharding(mesh, P{"a"}));
     const auto expect = [&](const auto& loss) {
-      for (const GradientOptions& options : std::vector<GradientOptions>{{}, {.reduce = false}, {.shard = {"a"}}}) {
+      for (const GradientOptions& options : std::vector<GradientOptions>{{}, {.reduce = false}, {.shard_gradients_over = {"a"}}}) {
         const auto grads = [&](const auto& call) {
           return reduce_partial_sum(call(model, x).second.w.value).template to_host<double>();
         };

@@ -65,7 +65,7 @@ TEST(CutGradients, AreTheGradientsInParts) {
                                placed(random_tensor({8}, 3), mesh, {}), placed(random_tensor({3}, 4), mesh, {}),
                                placed(random_tensor({4}, 5), mesh, {}), from_tensor(random_tensor({8, 8}, 6))};
     const auto model = [&](Arrays p) { return loss_of(x, p) + sum(p[2]) + sum(matmul(x, p[4])); };
-    const Step whole_gradients = step(w, model), cut = step(w, model, {.shard = {"data"}});
+    const Step whole_gradients = step(w, model), cut = step(w, model, {.shard_gradients_over = {"data"}});
     EXPECT_LE(difference(cut, whole_gradients), 1e-14);
     EXPECT_EQ(cut.gradients[0].type_string(), "float64[8@data,8@model]");
     EXPECT_EQ(cut.gradients[1].type_string(), "float64[8@data]");
@@ -80,9 +80,9 @@ TEST(CutGradients, NameTheAxesThatThereAre) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const std::vector<Array> w{placed(random_tensor({8}, 3), mesh, {})};
   expect_error(ErrorKind::unknown_axis, "[value_and_grad] shard: \"batch\" given, expected an axis of the mesh (data=4",
-               [&] { Tape(w, {.shard = {"batch"}}); });
+               [&] { Tape(w, {.shard_gradients_over = {"batch"}}); });
   expect_error(ErrorKind::invalid_argument, "[value_and_grad] shard: \"data\" given twice", [&] {
-    Tape(w, {.shard = {"data", "data"}});
+    Tape(w, {.shard_gradients_over = {"data", "data"}});
   });
 }
 

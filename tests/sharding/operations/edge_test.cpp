@@ -90,7 +90,7 @@ TEST(EdgeTest, ShapesFitIntoMemory) {
                CALL(array<float>(std::vector<float>{}, {int64_t{1} << 32, int64_t{1} << 32})));
   expect_error(ErrorKind::invalid_argument, "expected sizes from 0",
                CALL(NamedSharding(make_mesh({}), P{}).shard_shape({-4})));
-  expect_error(ErrorKind::other, "[place] no memory for a block of float32[1099511627776]",
+  expect_error(ErrorKind::out_of_memory, "[place] no memory for a block of float32[1099511627776]",
                CALL(device_put(ones({large}), NamedSharding(make_mesh({{"a", 1}}), P{}))));
 }
 
@@ -486,7 +486,7 @@ TEST(EdgeTest, NoMeshIsAnError) {
 TEST(EdgeTest, WhatIsMadeOfAFormulaFitsIntoMemoryToo) {
   const int64_t large = int64_t{1} << 40;
   const Mesh mesh = make_mesh({{"a", 2}});
-  const auto refused = [](const char* words, auto&& make) { expect_error(ErrorKind::other, words, make); };
+  const auto refused = [](const char* words, auto&& make) { expect_error(ErrorKind::out_of_memory, words, make); };
   refused("no memory for a block of int64[1099511627776]", CALL(arange(large, {.dtype = int64})));
   refused("no memory for a block of float32[1099511627776]", CALL(linspace(0, 1, large)));
   refused("no memory for a block of float32[4194304,4194304]", CALL(eye(int64_t{1} << 22)));
