@@ -21,7 +21,7 @@ const std::string text = [] {
 
 auto tokens(uint64_t seed = 5) { return windows(ByteSource::from_string(text), 17).shuffle(seed); }
 LoaderOptions by(const ShardOptions& shard, int threads = 2) {
-  return {.batch_size = 24, .shard = shard, .prefetch_groups = 3, .threads = threads};
+  return {.batch_size = 24, .shard = shard, .prefetch = 3, .threads = threads};
 }
 
 // Rows along each axis, along both where a process has neighbours, along none; the other dim cut where an axis is left.

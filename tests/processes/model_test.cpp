@@ -113,7 +113,7 @@ TEST(ManyProcesses, NewParametersAreThereWhenTheyAreUsed) {
     Gpt model = nn::filter_shard(Gpt::init(Key(0), {}), mesh_rules);
     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = state});
     const auto loss_fn = [](const Gpt& m, const TokenBatch& b) { return examples::next_token_loss(m, b); };
-    auto [loss, grads] = nn::value_and_grad(loss_fn, {.shard = state})(model, placed_tokens(mesh_rules));
+    auto [loss, grads] = nn::value_and_grad(loss_fn, {.shard_gradients_over = state})(model, placed_tokens(mesh_rules));
     for (int i = 0; i < updates; ++i) optimizer.update(model, grads);
     return model;
   };

@@ -48,7 +48,7 @@ struct Net {
 
 struct Plan {
   std::string moment, kind;
-  int victim = 0, prefetch = 1, steps = 6;
+  int victim = 0, prefetch_groups = 1, steps = 6;
 
   bool is_sharded() const { return moment == "forward" || moment == "backward"; }
 };
