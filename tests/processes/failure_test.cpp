@@ -105,7 +105,7 @@ struct TrainingCase {
   const char *moment, *kind;
   int victim;
   std::string words;
-  int prefetch = 1;
+  int prefetch_groups = 1;
   int timeout = 30;
   friend std::ostream& operator<<(std::ostream& out, const TrainingCase& c) {
     return out << c.moment << ' ' << c.kind << ' ' << c.victim << ' ' << c.prefetch_groups;
