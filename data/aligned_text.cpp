@@ -31,9 +31,9 @@ AlignedText AlignedText::part(size_t begin, size_t end) const {
 }
 
 std::string shortened(std::string_view text) {
-  constexpr size_t most = 200;  // two lines of a terminal
-  if (text.size() <= most) return std::string(text);
-  size_t end = most;
+  constexpr size_t max_bytes = 200;  // two lines of a terminal
+  if (text.size() <= max_bytes) return std::string(text);
+  size_t end = max_bytes;
   while ((text[end] & 0xC0) == 0x80) --end;
   return std::string(text.substr(0, end)) + "...";
 }

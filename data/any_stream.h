@@ -141,8 +141,9 @@ DividedStream<T>::DividedStream(std::vector<AnyStream<T>> parts) : parts_(std::m
 // batch is the same under any number that divides `parts`. The batch size has to be a multiple of `parts`. Of several
 // threads, each makes the rows of another part.
 //
-// Where a part goes on, only the process that reads it knows. A loader on_mesh (data/on_mesh.h) joins the states of all
-// when it is asked for its own; else save each process's state and restore joined_state() of all (data/loader_state.h).
+// Only the process that reads a part has its position. state() of a loader that shard_batches (data/shard_batches.h)
+// returns joins the states of all processes; else save each process's state and restore joined_state() of all
+// (data/loader_state.h).
 // Errors (invalid_argument): parts < 1, a dataset or stream that is not endless (an epoch would
 // end at different batches for different processes: repeat() first).
 template <class T, class Node, class Make>

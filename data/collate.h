@@ -1,4 +1,4 @@
-// Collate functions, which turn records into a batch: rows, each, and masked for a last batch that is filled up.
+// Collate functions, which turn records into a batch: as_vector, unbatched, and pad_last_batch.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 namespace tessera::data {
 
 // Any function of a std::vector<T> of records is a collate function; records too few for a batch are then dropped. The
-// standard ones are `stack` (data/stack.h: tensors), `rows` (the vector as it is) and `each` (the record as it is, for
-// batch_size 1 where records are batches already).
-struct Rows {
+// standard ones are `stack` (data/stack.h: tensors), `as_vector` (the vector as it is) and `unbatched` (the record as
+// it is, for batch_size 1 where records are batches already).
+struct AsVector {
   template <class T>
   std::vector<T> operator()(std::vector<T> records) const {
     return records;
   }
 };
-inline constexpr Rows rows;
+inline constexpr AsVector as_vector;
 
-struct Each {  // Error (invalid_argument): more than one record
+struct Unbatched {  // Error (invalid_argument): more than one record
   template <class T>
   T operator()(std::vector<T> records) const {
     if (records.size() == 1) return std::move(records.front());
-    fail(ErrorKind::invalid_argument, "each", std::to_string(records.size()) + " records, expected batch_size 1");
+    fail(ErrorKind::invalid_argument, "unbatched", std::to_string(records.size()) + " records, expected batch_size 1");
   }
 };
-inline constexpr Each each;
+inline constexpr Unbatched unbatched;
 
 // A batch whose last rows may be filling: copies of its last record, for which the mask is false.
 template <class Batch>
@@ -89,10 +89,10 @@ using batch_of = std::decay_t<std::invoke_result_t<const Collator<F>&, std::vect
 
 }  // namespace detail
 
-// For evaluation: every record comes once, and the last batch of an epoch is filled up. masked(stack) gives
+// For evaluation: every record comes once, and the last batch of an epoch is filled up. pad_last_batch(stack) gives
 // Masked<Batch>; an average over the rows whose mask is true is the average over the records.
 template <class F>
-auto masked(F collate) {
+auto pad_last_batch(F collate) {
   return detail::Masking<F>{std::move(collate)};
 }
 

@@ -108,12 +108,13 @@ int64_t shard_size(int64_t size, const ShardOptions& shard) {
 }
 
 int64_t batched_size(int64_t size, int64_t batch_size, bool pad) {
-  constexpr int64_t most = int64_t{1} << 40;
-  if (batch_size < 1 || batch_size > most)
+  constexpr int64_t max_batch_size = int64_t{1} << 40;
+  if (batch_size < 1 || batch_size > max_batch_size)
     bad("batch", "batches of " + std::to_string(batch_size) + ", expected 1 to 2^40");
   if (size < batch_size && !pad) {
-    bad("batch", std::to_string(size) + " records for batches of " + std::to_string(batch_size) +
-                     ", expected at least one batch; use a smaller batch, repeat() before batch(), or masked()");
+    bad("batch",
+        std::to_string(size) + " records for batches of " + std::to_string(batch_size) +
+            ", expected at least one batch; use a smaller batch, repeat() before batch(), or pad_last_batch()");
   }
   return size == endless ? endless : size / batch_size + (pad && size % batch_size != 0);
 }

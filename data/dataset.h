@@ -162,9 +162,9 @@ class Dataset {
 
   // Batches: what `collate` makes of `batch_size` records (data/collate.h, data/stack.h), by default the std::vector of
   // them, with `stack` tensors. Records at the end of an epoch that are too few for a batch are dropped;
-  // masked(collate) fills the last batch up, and says which rows are real.
+  // pad_last_batch(collate) fills the last batch up, and says which rows are real.
   // Error (invalid_argument) if batch_size < 1 or > 2^40, or larger than size() where the remainder is dropped.
-  template <class Collate = Rows>
+  template <class Collate = AsVector>
   auto batch(int64_t batch_size, Collate collate = {}) const {
     using Collator = detail::Collator<Collate>;
     detail::batched_size(size(), batch_size, Collator::pads);

@@ -11,29 +11,30 @@
 namespace tessera::data::detail {
 namespace {
 
-constexpr int64_t most_of_piece = 4 << 20;
+constexpr int64_t max_piece_bytes = 4 << 20;
 
 }  // namespace
 
 bool is_compressed(const std::string& path) { return path.ends_with(".gz") || path.ends_with(".zst"); }
 
-std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path, int64_t most) {
+std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path,
+                                            int64_t max_bytes) {
   std::vector<DecompressedPiece> pieces;
-  int64_t rest = most;
+  int64_t rest = max_bytes;
   const auto keep = [&](DecompressedPiece piece) {
     rest -= piece.size;
     if (rest < 0)
       fail_compressed(path, fmt::format("its {} compressed bytes hold more than {}, which is what the limit of all "
                                         "files leaves for it; if you trust the file, raise max_decompressed_bytes in "
                                         "the options, or decompress it",
-                                        bytes.size(), most));
+                                        bytes.size(), max_bytes));
     pieces.push_back(std::move(piece));
   };
   path.ends_with(".zst") ? decompress_zstd(bytes, path, keep) : decompress_gzip(bytes, path, keep);
   return pieces;
 }
 
-int64_t most_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any) {
+int64_t max_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any) {
   // Logs and tables are compressed to a tenth or a thirtieth, zeros by zlib to a thousandth. A few bytes of zstd can
   // hold any number of them.
   constexpr int64_t usual_ratio = 40;
@@ -47,9 +48,9 @@ void fail_compressed(const std::string& path, const std::string& what) {
 }
 
 std::span<uint8_t> PieceWriter::room() {
-  if (piece_.size == most_of_piece) emit_(std::exchange(piece_, {}));
-  if (!piece_.bytes) piece_.bytes = std::make_unique_for_overwrite<uint8_t[]>(most_of_piece);
-  return {piece_.bytes.get() + piece_.size, static_cast<size_t>(most_of_piece - piece_.size)};
+  if (piece_.size == max_piece_bytes) emit_(std::exchange(piece_, {}));
+  if (!piece_.bytes) piece_.bytes = std::make_unique_for_overwrite<uint8_t[]>(max_piece_bytes);
+  return {piece_.bytes.get() + piece_.size, static_cast<size_t>(max_piece_bytes - piece_.size)};
 }
 
 void PieceWriter::wrote(size_t bytes) { piece_.size += static_cast<int64_t>(bytes); }

@@ -22,12 +22,12 @@ bool is_compressed(const std::string& path);
 // What a .gz or .zst file at `path` with these bytes holds, in order, in pieces of at most 4 MiB; of several members or
 // frames one after the other, as gzip and zstd write them; zeros after a gzip member are ignored. Errors (invalid_file),
 // which name the path: bytes of another kind, cut short or damaged, as their checksums say; a build without zlib or
-// libzstd; more than `most` bytes, before these are in memory.
-std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path, int64_t most);
+// libzstd; more than `max_bytes` bytes, before these are in memory.
+std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path, int64_t max_bytes);
 
 // `max_bytes` of the options (data/source.h), or its default for files of this many compressed bytes, of
 // which `of_any` are free. Error (invalid_argument): it is negative.
-int64_t most_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any = 4 << 20);
+int64_t max_decompressed(int64_t max_bytes, int64_t compressed, int64_t of_any = 4 << 20);
 
 // Of either library; `emit` takes each piece. In a build without it, an Error that says what to install.
 using Emit = std::function<void(DecompressedPiece)>;

@@ -13,8 +13,8 @@ namespace {
 class Inflater {
  public:
   explicit Inflater(const std::string& path) : path_(path) {
-    constexpr int gzip_only = 16, most_window_bits = 15;
-    if (inflateInit2(&stream_, gzip_only + most_window_bits) != Z_OK) fail_compressed(path, "zlib has no memory left");
+    constexpr int gzip_only = 16, max_window_bits = 15;
+    if (inflateInit2(&stream_, gzip_only + max_window_bits) != Z_OK) fail_compressed(path, "zlib has no memory left");
   }
   ~Inflater() { inflateEnd(&stream_); }
   Inflater(const Inflater&) = delete;

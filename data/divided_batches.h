@@ -54,7 +54,7 @@ class DividedBatches : public BatchReader {
   }
 
   Item next(const std::atomic<bool>& stop) override {
-    if (!workers_ && options_.prefetch > 0 && options_.threads > 1) start(stop);
+    if (!workers_ && options_.prefetch > 0 && options_.num_threads > 1) start(stop);
     std::vector<T> rows;
     for (size_t part = 0; part < readers_.size(); ++part) {
       Share share = workers_ ? std::move(*std::static_pointer_cast<Share>(*workers_->next())) : read(part, &stop);
@@ -102,7 +102,7 @@ class DividedBatches : public BatchReader {
     const auto make = [this, parts, &stop](int64_t number) -> AnyItem {
       return std::make_shared<Share>(read(static_cast<size_t>(number % parts), &stop));
     };
-    workers_ = std::make_unique<Prefetcher>(make, static_cast<int>(parts), options_.threads);
+    workers_ = std::make_unique<Prefetcher>(make, static_cast<int>(parts), options_.num_threads);
   }
 
   StreamMark mark() const {

@@ -16,9 +16,9 @@ boost::json::value parse_line(const std::string& text, const std::string& where)
   return parse_json(text, "json_lines", where, /*allow_nan=*/true);
 }
 
-double number_up_to(double most, const JsonPart& json) {
+double number_up_to(double max, const JsonPart& json) {
   const double number = json.number();
-  if (!(std::abs(number) <= most)) json.refuse_type(fmt::format("a number of at most {:g}", most));
+  if (!(std::abs(number) <= max)) json.refuse_type(fmt::format("a number of at most {:g}", max));
   return number;
 }
 

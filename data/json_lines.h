@@ -27,7 +27,7 @@ template <class T>
 void read_json(const JsonPart& json, T& out);
 
 // Error (invalid_file): it is larger, or no number.
-double number_up_to(double most, const JsonPart& json);
+double number_up_to(double max, const JsonPart& json);
 
 template <class T>
 void read_number(const JsonPart& json, T& out) {

@@ -67,15 +67,15 @@ std::optional<Batch> moved_out(const AnyItem& item) {
 // A batch is any type: what the collate function returns for a std::vector<T> of records (data/collate.h). Global batch
 // b of an epoch holds records [b * batch_size, (b + 1) * batch_size); a shard makes the index-th of count equal blocks
 // of these rows, so the shards' batches one below the other are the global batch, row for row, for any number of
-// shards. Records at the end of an epoch that do not fill a batch are dropped, or filled up with masked(collate); after
-// repeat() there are none. So every process makes the same number of steps.
+// shards. Records at the end of an epoch that do not fill a batch are dropped, or filled up with
+// pad_last_batch(collate); after repeat() there are none. So every process makes the same number of steps.
 //
-// The order of the batches does not depend on prefetch or threads. The dataset and the collate function are called
+// The order of the batches does not depend on prefetch or num_threads. The dataset and the collate function are called
 // from the worker threads. Use a loader from one thread at a time. It can be moved; a moved-from loader gives Errors.
 // After fork() the child's loader goes on with threads of its own.
 //
 // Errors of the constructor (invalid_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger than
-// the dataset; shard.index outside [0, shard.count); prefetch < 0; threads < 1; a timeout without prefetch. The
+// the dataset; shard.index outside [0, shard.count); prefetch < 0; num_threads < 1; a timeout without prefetch. The
 // destructor waits for records that are being made: a source that may block forever needs a time limit of its own.
 template <class Batch>
 class Loader {
@@ -135,10 +135,10 @@ class Loader {
   // dataset, saying what differs; a place in a stream that this one does not have.
   void restore(const LoaderState& state) { core().restore(state); }
 
-  // The same loader with batches f(batch). f runs where batches are made, in the worker threads; after handed_out(),
-  // where they are handed out.
+  // The same loader with batches f(batch). f runs where batches are made, in the worker threads; after
+  // map_on_consumer(), where they are handed out.
   template <class F>
-  auto then(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
+  auto map(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
     using Result = std::decay_t<std::invoke_result_t<const F&, Batch>>;
     core().finish_with([f = std::move(f)](AnyItem batch) -> AnyItem {
       return std::make_shared<Result>(std::invoke(f, std::move(*std::static_pointer_cast<Batch>(batch))));
@@ -150,7 +150,7 @@ class Loader {
   // together. `batch` is a std::optional<Batch>, std::nullopt at the end of an epoch, and f returns a std::optional;
   // `place` is the state's global_next_index before the batch. If f throws, the loader stays before the batch.
   template <class F>
-  auto handed_out(
+  auto map_on_consumer(
       F f) && -> Loader<typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type> {
     using Result = typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type;
     core().hand_out_with([f = std::move(f)](AnyItem batch, int64_t place) -> AnyItem {
@@ -160,7 +160,7 @@ class Loader {
     return Loader<Result>(std::move(core_));
   }
 
-  // For data/on_mesh.h, which changes the batches of a loader whatever their type is.
+  // For data/shard_batches.h, which changes the batches of a loader whatever their type is.
   friend detail::LoaderCore& core_of(Loader& loader) { return loader.core(); }
 
  private:

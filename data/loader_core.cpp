@@ -49,8 +49,8 @@ AnyItem in_time_or_reset(Prefetcher& prefetcher, std::chrono::milliseconds timeo
 
 LoaderOptions checked(const LoaderOptions& options) {
   require(options.prefetch >= 0, "prefetch " + std::to_string(options.prefetch) + ", expected 0 (no thread) or more");
-  require(options.threads >= 1,
-          "threads " + std::to_string(options.threads) + ", expected at least 1; prefetch = 0 uses none");
+  require(options.num_threads >= 1,
+          "num_threads " + std::to_string(options.num_threads) + ", expected at least 1; prefetch = 0 uses none");
   require(options.timeout >= std::chrono::milliseconds(0) && options.timeout <= std::chrono::hours(24 * 365),
           "a timeout of " + std::to_string(options.timeout.count()) + " ms, expected 0 (none) to a year");
   require(options.timeout.count() == 0 || options.prefetch > 0,
@@ -85,7 +85,7 @@ void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch) {
   fail(ErrorKind::invalid_argument, "next",
        "epoch " + std::to_string(epoch) + " of the stream has " + std::to_string(records) +
            " records, fewer than one batch of " + std::to_string(batch_size) +
-           "; use a smaller batch, repeat() before the stream's first word, or masked()");
+           "; use a smaller batch, repeat() before the stream's first word, or pad_last_batch()");
 }
 
 // ---- every loader ---------------------------------------------------------------------------------------------------
@@ -96,16 +96,16 @@ LoaderCore::LoaderCore(const LoaderOptions& options, DatasetFacts facts)
 AnyItem LoaderCore::next() {
   const tessera::detail::ActivityScope waiting(tessera::detail::Activity::input);
   const auto asked = Clock::now();
-  if (stats_.batches == 0 && stats_.seconds == 0) began_ = asked;
+  if (stats_.num_batches == 0 && stats_.seconds == 0) began_ = asked;
   const LoaderState before = place();
   Made made = end_due_ ? Made() : make_next();
   stats_.seconds_waited += seconds_since(asked);
   if (hand_out_) hand_out(made.batch, before);
   stats_.seconds = seconds_since(began_);
   if (!made.batch) return nullptr;
-  ++stats_.batches;
-  stats_.records += options_.batch_size / options_.shard.count;
-  stats_.mean_ready += (made.ready - stats_.mean_ready) / static_cast<double>(stats_.batches);
+  ++stats_.num_batches;
+  stats_.num_records += options_.batch_size / options_.shard.count;
+  stats_.mean_ready += (made.ready - stats_.mean_ready) / static_cast<double>(stats_.num_batches);
   return std::move(made.batch);
 }
 
@@ -133,8 +133,8 @@ LoaderState LoaderCore::state() const {
 }
 
 void LoaderCore::restore(const LoaderState& state) {
-  constexpr int64_t most = int64_t{1} << 62;
-  if (state.global_next_index < 0 || state.global_next_index > most)
+  constexpr int64_t max_index = int64_t{1} << 62;
+  if (state.global_next_index < 0 || state.global_next_index > max_index)
     bad_state("global_next_index " + std::to_string(state.global_next_index) + ", expected 0 to 2^62");
   check_same_dataset(state.dataset, facts_.description);
   check(state);
@@ -197,7 +197,7 @@ LoaderCore::Made IndexedCore::make_next() {
       auto make = [this, start = position_](int64_t batch) {
         return batch_of(plan_.records(plan_.after(start, batch)));
       };
-      prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch, options_.threads);
+      prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch, options_.num_threads);
     }
     made.ready = prefetcher_->ready();
     made.batch = in_time_or_reset(*prefetcher_, options_.timeout, prefetcher_);
@@ -320,7 +320,7 @@ struct ChunkReader::Chunk {
 namespace {
 
 constexpr int chunks_per_thread = 2;
-constexpr int most_threads = 1 << 20;
+constexpr int max_threads = 1 << 20;
 
 }  // namespace
 
@@ -338,7 +338,7 @@ ChunkReader::ChunkReader(int64_t size, const StreamMark& from,
             }
             return chunk;
           },
-          chunks_per_thread* std::min(threads, most_threads), threads) {}
+          chunks_per_thread* std::min(threads, max_threads), threads) {}
 
 AnyItem ChunkReader::next() {
   if (!chunk_ || at_ == chunk_->made.size()) {

@@ -27,20 +27,20 @@ struct LoaderOptions {
   // Batches made ahead of use. 0: none, and no threads; next() makes each batch itself.
   int prefetch = 2;
   // Threads that make them; more than `prefetch` are not started (of a Stream, more than its records need).
-  int threads = 1;
+  int num_threads = 1;
   // How long next() waits for a batch before it throws an Error, up to a year; 0: forever. Needs prefetch.
   std::chrono::milliseconds timeout = {};
 };
 
 // Statistics since the loader was made or restored, or since Loader::reset_stats.
 struct LoaderStats {
-  int64_t batches = 0;        // handed out
-  int64_t records = 0;        // in these batches, of this process
+  int64_t num_batches = 0;    // handed out
+  int64_t num_records = 0;    // in these batches, of this process
   double seconds = 0;         // from the first call of next() to the end of the last
   double seconds_waited = 0;  // of these, inside next(): how long the trainer waited
   double mean_ready = 0;      // how many batches were ready at a call of next(), on average; at most `prefetch`
 
-  double records_per_second() const { return seconds > 0 ? static_cast<double>(records) / seconds : 0; }
+  double records_per_second() const { return seconds > 0 ? static_cast<double>(num_records) / seconds : 0; }
   double wait_fraction() const { return seconds > 0 ? seconds_waited / seconds : 0; }
 };
 

@@ -12,7 +12,7 @@
 namespace tessera::data::detail {
 namespace {
 
-constexpr int64_t most_of_header = 1 << 20;
+constexpr int64_t max_header_bytes = 1 << 20;
 
 // Reads {'descr': '<u2', 'fortran_order': False, 'shape': (3,), } from its beginning on.
 class DictReader {
@@ -102,7 +102,7 @@ TokenLayout npy_layout(const ByteSource& bytes, const SourceFile& file) {
   const int64_t length =
       fixed[8] | fixed[9] << 8 | (is_short ? 0 : int64_t{fixed[10]} << 16 | int64_t{fixed[11]} << 24);
   const int64_t begin = is_short ? 10 : 12;
-  if (length > std::min(file.size - begin, most_of_header))
+  if (length > std::min(file.size - begin, max_header_bytes))
     fail_tokens(file.path,
                 fmt::format("a header of {} bytes in a file of {}; it is cut short or damaged", length, file.size));
   std::string text(static_cast<size_t>(length), '\0');

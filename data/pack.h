@@ -13,8 +13,9 @@
 namespace tessera::data {
 
 struct PackOptions {
-  int64_t length = 0;     // tokens in a row, 1 to 2^31 - 1
-  int64_t open_rows = 8;  // rows that are filled at the same time; more waste less room and need more memory
+  int64_t length = 0;  // tokens in a row, 1 to 2^31 - 1
+  // Rows that are filled at the same time. More of them leave fewer positions unused and need more memory.
+  int64_t num_packing_bins = 8;
   // Whether a document longer than a row is split into several rows; else it is an Error that names its length.
   bool split_long = false;
 };
@@ -58,7 +59,7 @@ std::vector<Document> pieces_of(Document document, const PackOptions& options) {
 }  // namespace detail
 
 // The stage of Stream::pack: a document goes to the first open row that has room, or to a new row while there are fewer
-// than open_rows; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset (with
+// than num_packing_bins; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset (with
 // shuffle_bins=False).
 template <class Token>
 class FirstFit {
@@ -72,7 +73,7 @@ class FirstFit {
     if (!ready_.empty()) return false;
     for (auto& row : open_)
       if (has_room(row, document)) return add(row, document);
-    if (static_cast<int64_t>(open_.size()) < options_.open_rows) return add(open_.emplace_back(), document);
+    if (static_cast<int64_t>(open_.size()) < options_.num_packing_bins) return add(open_.emplace_back(), document);
     finish();
     return false;
   }
@@ -97,7 +98,7 @@ class FirstFit {
   bool empty() const { return open_.empty() && ready_.empty(); }
 
   std::string describe() const {
-    return " | pack(" + std::to_string(options_.length) + ", " + std::to_string(options_.open_rows) +
+    return " | pack(" + std::to_string(options_.length) + ", " + std::to_string(options_.num_packing_bins) +
            (options_.split_long ? ", split_long)" : ")");
   }
 

@@ -38,10 +38,10 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
   if (names.empty()) bad_rows(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
   for (const std::string& name : names) {
     if (!contents->file.contains(name)) {
-      constexpr size_t most = 20;  // more names hide the error
+      constexpr size_t max_names = 20;  // more names hide the error
       std::vector<std::string> known = contents->file.names();
-      const bool has_more = known.size() > most;
-      known.resize(std::min(known.size(), most));
+      const bool has_more = known.size() > max_names;
+      known.resize(std::min(known.size(), max_names));
       bad_rows(path,
                fmt::format("no tensor \"{}\"; it has {}{}", name, fmt::join(known, ", "), has_more ? ", ..." : ""));
     }

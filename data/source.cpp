@@ -89,11 +89,11 @@ struct ByteSource::Impl {
   }
 
   // What a compressed file holds, as one file.
-  void append_decompressed(const FileEntry& listed, int64_t most) {
+  void append_decompressed(const FileEntry& listed, int64_t max_bytes) {
     std::vector<uint8_t> compressed(static_cast<size_t>(listed.size));
     opened(listed).read_at(std::as_writable_bytes(std::span(compressed)), 0);
     SourceFile file{listed.path, size, 0};
-    for (auto& piece : detail::decompressed(compressed, listed.path, most)) {
+    for (auto& piece : detail::decompressed(compressed, listed.path, max_bytes)) {
       pieces.push_back({size, piece.size, piece.bytes.get(), nullptr});
       size += piece.size;
       file.size += piece.size;
@@ -105,13 +105,13 @@ struct ByteSource::Impl {
   template <class Visit>
   void for_each_piece(int64_t offset, size_t count, Visit visit) const {
     detail::check_range("bytes", offset, count, size);
-    constexpr int64_t most_of_a_map = 1 << 20;  // between two looks at its file
+    constexpr int64_t max_scan_bytes = 1 << 20;  // between two looks at its file
     const auto is_before = [](int64_t o, const Piece& p) { return o < p.begin; };
     while (count > 0) {
       const Piece& piece = *std::prev(std::upper_bound(pieces.begin(), pieces.end(), offset, is_before));
       if (piece.map) piece.map->watch.check();
       const int64_t skip = offset - piece.begin, rest = piece.size - skip;
-      const size_t here = std::min(static_cast<size_t>(piece.map ? std::min(rest, most_of_a_map) : rest), count);
+      const size_t here = std::min(static_cast<size_t>(piece.map ? std::min(rest, max_scan_bytes) : rest), count);
       visit(std::span(piece.data + skip, here));
       offset += static_cast<int64_t>(here);
       count -= here;
@@ -132,14 +132,14 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
                            [&](int64_t sum, auto& file) { return sum + (which(file) ? file.size : 0); });
   };
   const int64_t buffered = size_of(is_small);
-  int64_t most_decompressed = detail::most_decompressed(options.max_decompressed_bytes, size_of(holds_others));
+  int64_t max_decompressed = detail::max_decompressed(options.max_decompressed_bytes, size_of(holds_others));
   auto impl = std::make_shared<Impl>();
   impl->buffer = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(buffered));
   uint8_t* free = impl->buffer.get();
   for (const auto& file : files) {
     if (holds_others(file)) {
-      impl->append_decompressed(file, most_decompressed);
-      most_decompressed -= impl->files.back().size;
+      impl->append_decompressed(file, max_decompressed);
+      max_decompressed -= impl->files.back().size;
     } else if (is_small(file)) {
       opened(file).read_at({reinterpret_cast<std::byte*>(free), static_cast<size_t>(file.size)}, 0);
       impl->append(file, free);
@@ -183,7 +183,7 @@ void ByteSource::scan(int64_t offset, int64_t count, const std::function<void(st
 }
 
 std::string ByteSource::describe() const {
-  constexpr int64_t sample = 4096, samples = 64, most_files = 1000;
+  constexpr int64_t sample = 4096, samples = 64, max_files = 1000;
   uint64_t hash = 0xcbf29ce484222325;
   std::array<uint8_t, sample> bytes;
   const auto add = [&](int64_t begin, int64_t count) {
@@ -195,7 +195,7 @@ std::string ByteSource::describe() const {
   for (const auto& file : files()) {
     std::memcpy(bytes.data(), &file.size, sizeof file.size);
     hash = hashed(hash, {bytes.data(), sizeof file.size});
-    if (++seen > most_files) continue;
+    if (++seen > max_files) continue;
     add(file.begin, file.size);
     add(file.begin + std::max<int64_t>(0, file.size - sample), std::min(file.size, sample));
   }

@@ -13,7 +13,8 @@ namespace tessera::data::detail {
 void check_pack(const PackOptions& options) {
   if (options.length < 1 || options.length > std::numeric_limits<int32_t>::max())
     bad("pack", "rows of " + std::to_string(options.length) + " tokens, expected 1 to 2^31 - 1");
-  if (options.open_rows < 1) bad("pack", std::to_string(options.open_rows) + " open rows, expected at least 1");
+  if (options.num_packing_bins < 1)
+    bad("pack", std::to_string(options.num_packing_bins) + " packing bins, expected at least 1");
 }
 
 void check_rebatch(int64_t count) {
@@ -27,7 +28,7 @@ void check_document(int64_t tokens, const PackOptions& options) {
                   "; use longer rows, or {.split_long = true}");
 }
 
-int64_t most_barren(int64_t size, int64_t round) {
+int64_t max_barren(int64_t size, int64_t round) {
   if (size != endless) return size;
   return round == endless ? 10'000'000 : std::max<int64_t>(10'000, round > endless / 4 ? endless : 2 * round);
 }

@@ -139,7 +139,7 @@ struct Mapped {
 };
 
 // After how many input records in a row that give no record reading on is an Error.
-int64_t most_barren(int64_t size, int64_t round);
+int64_t max_barren(int64_t size, int64_t round);
 [[noreturn]] void fail_barren(int64_t records, int64_t epoch);
 [[noreturn]] void fail_stopped();
 [[noreturn]] void fail_misplaced(const StreamMark& mark);
@@ -152,7 +152,7 @@ class StreamReader {
   using Fetch = std::function<Fan(int64_t epoch, int64_t index)>;
 
   StreamReader(const Stage& stage, int64_t size, int64_t round, Fetch fetch)
-      : fresh_(stage), stage_(stage), size_(size), most_barren_(most_barren(size, round)), fetch_(std::move(fetch)) {}
+      : fresh_(stage), stage_(stage), size_(size), max_barren_(max_barren(size, round)), fetch_(std::move(fetch)) {}
 
   // Where the next record lies.
   StreamMark mark() const { return mark_; }
@@ -194,7 +194,7 @@ class StreamReader {
         return std::nullopt;
       }
       if (!fan_) {
-        if (++barren > most_barren_) fail_barren(barren - 1, cursor_.epoch);
+        if (++barren > max_barren_) fail_barren(barren - 1, cursor_.epoch);
         fan_ = fetch_(cursor_.epoch, cursor_.input);
         if (!fan_->empty()) barren = 0;
         if (cursor_.offset > 0 && cursor_.offset >= static_cast<int64_t>(fan_->size())) fail_misplaced(cursor_);
@@ -221,7 +221,7 @@ class StreamReader {
   }
 
   Stage fresh_, stage_;
-  int64_t size_, most_barren_;
+  int64_t size_, max_barren_;
   Fetch fetch_;
   StreamMark mark_, cursor_;  // where the next record begins; the next item to push
   std::optional<Fan> fan_;    // of input record cursor_.input

@@ -24,7 +24,7 @@ AnyItem collated(const Collate& collate, std::vector<T> records, int64_t valid, 
   }
 }
 
-inline int threads_ahead(const LoaderOptions& options) { return options.prefetch > 0 ? options.threads : 1; }
+inline int threads_ahead(const LoaderOptions& options) { return options.prefetch > 0 ? options.num_threads : 1; }
 
 template <class T, class Collate>
 class StreamBatches : public BatchReader {

@@ -80,7 +80,7 @@ class ShuffledReader : public RecordReader<T> {
  public:
   ShuffledReader(const PlanPtr<T>& plan, int64_t window, uint64_t seed, const StreamMark& from, int threads)
       : reader_(plan->open(part_of(from, 0), threads)),
-        most_(window),
+        max_window_(window),
         seed_(seed),
         is_endless_(plan->is_endless()),
         epoch_(from.epoch),
@@ -126,7 +126,7 @@ class ShuffledReader : public RecordReader<T> {
   void fill(const std::atomic<bool>* stop) {
     std::vector<T> window;
     bool is_last = false;
-    while (!is_last && static_cast<int64_t>(window.size()) < most_) {
+    while (!is_last && static_cast<int64_t>(window.size()) < max_window_) {
       auto record = reader_->next(stop);
       if (record)
         window.push_back(std::move(*record));
@@ -145,7 +145,7 @@ class ShuffledReader : public RecordReader<T> {
   }
 
   std::unique_ptr<RecordReader<T>> reader_;
-  int64_t most_;
+  int64_t max_window_;
   uint64_t seed_;
   bool is_endless_;
   int64_t epoch_, number_;  // of the window

@@ -16,7 +16,7 @@ struct TokenBatch {
 
 // The collate function of windows of bytes (uint8) or tokens (uint16, uint32, int32): B windows of T + 1 values give
 // inputs = window[0, T) and targets = window[1, T + 1). The arrays are not placed; from_process_local
-// (data/to_global.h) or on_mesh (data/on_mesh.h) do that.
+// (data/to_global.h) or shard_batches (data/shard_batches.h) do that.
 //
 //   auto tokens = windows(ByteSource::open({"books"}), 257).shuffle(seed).repeat();
 //   Loader loader(tokens, token_batch, {.batch_size = 32});

@@ -40,8 +40,8 @@ void check_text(std::string_view text, const std::string& where) {
 std::string decompressed_text(const std::string& compressed, const std::string& path, int64_t max_bytes) {
   const std::span bytes(reinterpret_cast<const uint8_t*>(compressed.data()), compressed.size());
   constexpr int64_t of_any = 256 << 10;  // of each document: thousands of tiny files must not hold many gigabytes
-  const int64_t most = detail::most_decompressed(max_bytes, static_cast<int64_t>(compressed.size()), of_any);
-  auto pieces = detail::decompressed(bytes, path, most);
+  const int64_t limit = detail::max_decompressed(max_bytes, static_cast<int64_t>(compressed.size()), of_any);
+  auto pieces = detail::decompressed(bytes, path, limit);
   size_t size = 0;
   for (const auto& piece : pieces) size += static_cast<size_t>(piece.size);
   std::string text;
@@ -70,11 +70,11 @@ void check_lines(const ByteSource& bytes, int64_t max_decompressed_bytes) {
       compressed += static_cast<int64_t>(size);
     bytes.scan(file.begin, static_cast<size_t>(file.size),
                [&](std::span<const uint8_t> piece) { lines += std::count(piece.begin(), piece.end(), '\n'); });
-    if (lines > detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line)
+    if (lines > detail::max_decompressed(max_decompressed_bytes, compressed) / bytes_per_line)
       bad_text(file.path,
                fmt::format("{} compressed bytes hold more than {} lines; if you trust the file, raise "
                            "max_decompressed_bytes in the options, or decompress it",
-                           compressed, detail::most_decompressed(max_decompressed_bytes, compressed) / bytes_per_line));
+                           compressed, detail::max_decompressed(max_decompressed_bytes, compressed) / bytes_per_line));
   }
 }
 

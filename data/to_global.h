@@ -77,7 +77,7 @@ std::vector<std::string> gathered_texts(const char* verb, const std::string& min
 }  // namespace detail
 
 // Checks that processes which hold the same rows (along a model axis) have read the same values; `global` is
-// from_process_local of `local`. All processes of the mesh call it together; on_mesh does so for every batch.
+// from_process_local of `local`. All processes of the mesh call it together; shard_batches does so for every batch.
 // Errors (inconsistent), the same on all processes and naming two that differ: different values, as from different
 // files or loader states; arrays of different shapes.
 template <class Batch>

@@ -25,7 +25,7 @@ using namespace detail;
 namespace {
 
 constexpr int64_t tokens_at_once = 4096;
-constexpr int64_t most_ids = int64_t{1} << 31;
+constexpr int64_t max_ids = int64_t{1} << 31;
 
 std::string with_extension(std::string path, const char* extension) {
   return path.replace(path.size() - 4, 4, extension);
@@ -94,7 +94,7 @@ struct TokenFiles::Impl {
 
   ByteSource bytes;
   TokenFormat format = TokenFormat::automatic;
-  int64_t limit = most_ids;
+  int64_t limit = max_ids;
   std::vector<Part> parts = {};         // one for each file
   std::vector<int64_t> documents = {};  // after which token each ends
   bool knows_documents = true;
@@ -127,10 +127,10 @@ struct TokenFiles::Impl {
 };
 
 TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFilesOptions& options) {
-  if (options.vocab_size < 0 || options.vocab_size > most_ids)
+  if (options.vocab_size < 0 || options.vocab_size > max_ids)
     fail(ErrorKind::invalid_argument, "open", fmt::format("a vocabulary of {}, expected 0 to 2^31", options.vocab_size));
   auto impl = std::make_shared<Impl>(Impl{ByteSource::open(resolved(paths, options), {.map_from = options.map_from})});
-  impl->limit = options.vocab_size ? options.vocab_size : most_ids;
+  impl->limit = options.vocab_size ? options.vocab_size : max_ids;
   for (const SourceFile& file : impl->bytes.files()) {
     const std::string index = file.path.ends_with(".bin") ? with_extension(file.path, ".idx") : file.path + ".idx";
     const TokenFormat format = options.format != TokenFormat::automatic

@@ -12,7 +12,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr size_t most_of_buffer = 1 << 20;
+constexpr size_t max_buffer_bytes = 1 << 20;
 constexpr const char* verb = "TokenWriter";
 
 std::filesystem::path with_end(const std::filesystem::path& prefix, const char* end) { return prefix.string() + end; }
@@ -42,7 +42,7 @@ void TokenWriter::add(std::span<const int32_t> document) {
   for (const int32_t id : document) {
     const auto narrow = static_cast<uint16_t>(id);
     is_narrow_ ? append(buffer_, &narrow, 1) : append(buffer_, &id, 1);
-    if (buffer_.size() >= most_of_buffer) write_buffer();
+    if (buffer_.size() >= max_buffer_bytes) write_buffer();
   }
   sizes_.push_back(static_cast<int32_t>(document.size()));
   tokens_ += static_cast<int64_t>(document.size());

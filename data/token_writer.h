@@ -23,8 +23,8 @@ class TokenWriter {
   void add(std::span<const int32_t> document);
   void finish();
 
-  int64_t documents() const { return static_cast<int64_t>(sizes_.size()); }
-  int64_t tokens() const { return tokens_; }
+  int64_t document_count() const { return static_cast<int64_t>(sizes_.size()); }
+  int64_t token_count() const { return tokens_; }
 
  private:
   void write_buffer();

@@ -27,7 +27,7 @@ using namespace detail;
 
 namespace {
 
-constexpr int64_t most_bytes = int64_t{1} << 30;
+constexpr int64_t max_file_bytes = int64_t{1} << 30;
 
 }  // namespace
 
@@ -95,12 +95,12 @@ BytePairEncoding model_of(const JsonPart& json) {
 }
 
 // A text is compared with added tokens at each of its bytes; those of models have at most a few hundred bytes.
-constexpr size_t most_of_added = 4096;
+constexpr size_t max_added_bytes = 4096;
 
 std::string content_of_added(const JsonPart& json) {
   const std::string content = json.text();
-  if (content.size() > most_of_added)
-    json.refuse(fmt::format("{} bytes given, expected at most {}.", content.size(), most_of_added));
+  if (content.size() > max_added_bytes)
+    json.refuse(fmt::format("{} bytes given, expected at most {}.", content.size(), max_added_bytes));
   return content;
 }
 
@@ -132,11 +132,11 @@ Tokenizer::Parts::Parts(const JsonPart& file)
   for (const char* key : {"truncation", "padding"})
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
   // Room for ids that no token has, as models pad their vocabularies, but not for a table of ids alone.
-  const size_t most = 16 * (model.vocabulary().size() + added.size()) + 65'536;
+  const size_t id_limit = 16 * (model.vocabulary().size() + added.size()) + 65'536;
   const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
-    if (static_cast<size_t>(id) >= most)
+    if (static_cast<size_t>(id) >= id_limit)
       file.refuse(fmt::format("\"{}\" has the id {}, expected one below {} in so small a vocabulary.", shortened(token),
-                              id, most));
+                              id, id_limit));
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
     return tokens[static_cast<size_t>(id)];
   };
@@ -155,10 +155,10 @@ Tokenizer::Parts::Parts(const JsonPart& file)
     if (!kept.empty() && kept != token.content) refuse_one_id(file.at("added_tokens"), kept, token.content, token.id);
     const std::string spelled =
         token.normalized ? normalizer(AlignedText(token.content, 0), budget).text() : token.content;
-    if (spelled.size() > most_of_added)
+    if (spelled.size() > max_added_bytes)
       file.at("added_tokens")
           .refuse(fmt::format("\"{}\" is {} bytes long as the normalizer spells it, expected at most {}.",
-                              shortened(token.content), spelled.size(), most_of_added));
+                              shortened(token.content), spelled.size(), max_added_bytes));
     (token.normalized ? in_normalized : in_text).add(spelled, token);
     kept = spelled;
     added_by_id[token.id] = &token;
@@ -255,22 +255,22 @@ void check_config_is_gpt2(const std::filesystem::path& folder) {
 Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   require_unicode();
   const std::filesystem::path json = is_folder(path) ? path / "tokenizer.json" : path;
-  if (!is_folder(path) || is_there(json))
-    return from_json(read_text(json, "Tokenizer", most_bytes), json.string());
+  if (!is_folder(path) || is_there(json)) return from_json(read_text(json, "Tokenizer", max_file_bytes), json.string());
   const std::filesystem::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
   if (!is_there(vocabulary) || !is_there(merges))
     fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: has neither tokenizer.json nor vocab.json with merges.txt.", path.string()));
   check_config_is_gpt2(path);
   boost::json::array pairs;
-  const std::string text = read_text(merges, "Tokenizer", most_bytes);
+  const std::string text = read_text(merges, "Tokenizer", max_file_bytes);
   for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty() && !line.starts_with("#version")) pairs.emplace_back(line);
   }
-  boost::json::value ids = parse_json(read_text(vocabulary, "Tokenizer", most_bytes), "Tokenizer", vocabulary.string());
+  boost::json::value ids =
+      parse_json(read_text(vocabulary, "Tokenizer", max_file_bytes), "Tokenizer", vocabulary.string());
   using Object = boost::json::object;
   boost::json::array added;
   if (const auto* object = ids.if_object())
@@ -430,13 +430,13 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
 
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(parts_->tokens.size()); }
 
-std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (const auto added = parts_->added_by_content.find(token); added != parts_->added_by_content.end())
     return added->second;
   const auto found = parts_->model.vocabulary().find(std::string(token));
   return found == parts_->model.vocabulary().end() ? std::nullopt : std::optional(found->second);
 }
 
-const std::string& Tokenizer::token_of(int32_t id) const { return parts_->token(id, "Tokenizer.token_of"); }
+const std::string& Tokenizer::id_to_token(int32_t id) const { return parts_->token(id, "Tokenizer.id_to_token"); }
 
 }  // namespace tessera::data

@@ -57,10 +57,10 @@ class Tokenizer {
 
   // One more than the largest id.
   int64_t vocab_size() const;
-  std::optional<int32_t> id_of(std::string_view token) const;
+  std::optional<int32_t> token_to_id(std::string_view token) const;
   // As the file spells it; an added token that is sought in normalized text, normalized. Error (invalid_argument): there is
   // none with this id.
-  const std::string& token_of(int32_t id) const;
+  const std::string& id_to_token(int32_t id) const;
 
  private:
   struct Parts;

@@ -23,7 +23,7 @@ namespace {
 
 // The time for a text is proportional to the number of steps, and each set of a regular expression takes 7 kB; files of
 // models have at most a dozen steps and a thousand bytes of expressions.
-constexpr size_t most_steps = 64, most_of_expressions = 16'384;
+constexpr size_t max_steps = 64, max_expression_bytes = 16'384;
 
 struct StepCounts {
   size_t steps = 0, bytes_of_expressions = 0;
@@ -44,11 +44,11 @@ struct StepCounts {
 void check_sizes(const JsonPart& json) {
   StepCounts counts;
   counts.add(json.value);
-  if (counts.steps > most_steps)
-    json.refuse(fmt::format("{} steps given, expected at most {}.", counts.steps, most_steps));
-  if (counts.bytes_of_expressions > most_of_expressions)
+  if (counts.steps > max_steps)
+    json.refuse(fmt::format("{} steps given, expected at most {}.", counts.steps, max_steps));
+  if (counts.bytes_of_expressions > max_expression_bytes)
     json.refuse(fmt::format("{} bytes of regular expressions given, expected at most {}.", counts.bytes_of_expressions,
-                            most_of_expressions));
+                            max_expression_bytes));
 }
 
 // ---- patterns
@@ -59,9 +59,9 @@ using Pattern = std::function<void(std::string_view, StepBudget&, const Visit&)>
 
 // The matches of a text in another.
 Pattern literal(const JsonPart& json, const std::string& what) {
-  constexpr size_t most_of_literal = 4096;  // the search compares all of it at each place where its first byte is
-  if (what.empty() || what.size() > most_of_literal)
-    json.refuse(fmt::format("a string of {} bytes given, expected 1 to {}.", what.size(), most_of_literal));
+  constexpr size_t max_literal_bytes = 4096;  // the search compares all of it at each place where its first byte is
+  if (what.empty() || what.size() > max_literal_bytes)
+    json.refuse(fmt::format("a string of {} bytes given, expected 1 to {}.", what.size(), max_literal_bytes));
   return [what](std::string_view text, StepBudget&, const Visit& visit) {
     for (size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size()))
       visit(at, at + what.size());
@@ -357,8 +357,8 @@ std::string stripped(std::string_view token, const std::string& content, int64_t
 Decoder strip(const JsonPart& json) {
   const std::string content = json.at("content").text();
   if (content.empty()) json.at("content").refuse("an empty string given, expected what to remove.");
-  constexpr int64_t most = 1 << 20;  // files of models have 1
-  const int64_t start = json.at("start").integer(0, most), stop = json.at("stop").integer(0, most);
+  constexpr int64_t max_stripped = 1 << 20;  // files of models have 1
+  const int64_t start = json.at("start").integer(0, max_stripped), stop = json.at("stop").integer(0, max_stripped);
   return [=](TokenTexts tokens, StepBudget&) {
     for (std::string& token : tokens) token = stripped(token, content, start, stop);
     return tokens;
@@ -402,7 +402,7 @@ Decoder decoder_of(const JsonPart& json) {
 
 namespace {
 
-constexpr size_t most_of_template = 1024;  // files of models have at most a few
+constexpr size_t max_template_ids = 1024;  // files of models have at most a few
 
 Template read_template(const JsonPart& json) {
   Template made;
@@ -433,8 +433,8 @@ Template read_template(const JsonPart& json) {
     const JsonPart special = json.at("special_tokens").at(item.at("SpecialToken").at("id").text());
     for (const JsonPart& id : special.at("ids").items()) {
       (is_after ? made.after : made.before).push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
-      if (made.before.size() + made.after.size() > most_of_template)
-        item.refuse(fmt::format("more than {} tokens around a text, expected fewer.", most_of_template));
+      if (made.before.size() + made.after.size() > max_template_ids)
+        item.refuse(fmt::format("more than {} tokens around a text, expected fewer.", max_template_ids));
     }
   }
   return made;

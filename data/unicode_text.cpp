@@ -134,18 +134,18 @@ std::vector<size_t> sources_of(std::string_view was, const std::vector<Made>& ma
 
 // ICU sorts marks by insertion, in quadratic time. People write fewer than 256 marks on one letter; at 256, each mark
 // costs 64 steps.
-constexpr int most_marks_for_icu = 256;
+constexpr int max_marks_for_icu = 256;
 
 bool has_many_marks(std::string_view text) {
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* decomposing = instance(NormalForm::kd, error);
   int marks = 0;
-  for (size_t i = 0; i < text.size() && marks <= most_marks_for_icu; i += character_bytes(text[i])) {
+  for (size_t i = 0; i < text.size() && marks <= max_marks_for_icu; i += character_bytes(text[i])) {
     const bool is_mark = static_cast<unsigned char>(text[i]) >= 0x80 &&
                          !decomposing->hasBoundaryBefore(static_cast<UChar32>(character_at(text, i)));
     marks = is_mark ? marks + 1 : 0;
   }
-  return marks > most_marks_for_icu;
+  return marks > max_marks_for_icu;
 }
 
 AlignedText normalized_by_characters(const AlignedText& text, NormalForm form) {
@@ -295,12 +295,12 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
          fmt::format("{}: the regular expression {} cannot be read: {}.", where, shortened(pattern),
                      u_errorName(error)));
   // Each step back copies a frame with the places of all groups; expressions of models have at most a few groups.
-  constexpr int32_t most_groups = 64;
+  constexpr int32_t max_groups = 64;
   const std::unique_ptr<icu::RegexMatcher> matcher(compiled->pattern->matcher(error));
-  if (U_FAILURE(error) || matcher->groupCount() > most_groups)
+  if (U_FAILURE(error) || matcher->groupCount() > max_groups)
     fail(ErrorKind::invalid_file, "Tokenizer",
          fmt::format("{}: the regular expression {} has more than {} groups. Write (?:...) for groups.", where,
-                     shortened(pattern), most_groups));
+                     shortened(pattern), max_groups));
   compiled->text = pattern, compiled->where = where;
   compiled_ = std::move(compiled);
 }

@@ -12,7 +12,7 @@
 #include "data/combine.h"
 #include "data/entropy.h"
 #include "data/file_list.h"
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/token_files.h"
 #include "data/tokenizer.h"
 #include "data/windows.h"
@@ -26,9 +26,9 @@ Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const
   const auto source = data::ByteSource::open(paths);
   const auto [training, held_out] = data::train_validation_split(data::windows(source, options.seq + 1), 0.01);
   const auto batches_of = [&](const auto& windows) {
-    return data::on_mesh(data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch,
-                                      {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
-                         mesh_rules);
+    return data::shard_batches(data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch,
+                                            {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
+                               mesh_rules);
   };
   if (training.size() < options.batch)
     fail(ErrorKind::invalid_argument, "data",
@@ -56,11 +56,11 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Documents = data::Dataset<Ids>;
 
-constexpr int64_t max_counted = 2'000'000;  // tokens
+constexpr int64_t max_counted_tokens = 2'000'000;
 
 std::optional<int32_t> end_of_text_of(const data::Tokenizer& tokenizer, const std::string& token) {
   if (token.empty()) return std::nullopt;
-  if (const auto id = tokenizer.id_of(token)) return id;
+  if (const auto id = tokenizer.token_to_id(token)) return id;
   fail(ErrorKind::invalid_argument, "data", fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
 }
 
@@ -120,9 +120,9 @@ data::Loader<data::PackedTokens> batches_of(const Documents& documents, const To
                         .repeat()
                         .map(checked)
                         .pack({.length = options.rows.seq + 1, .split_long = true});
-  return data::on_mesh(data::Loader(rows, data::packed_tokens,
-                                    {.batch_size = options.rows.batch, .shard = data::ShardByProcess(mesh_rules)}),
-                       mesh_rules);
+  return data::shard_batches(data::Loader(rows, data::packed_tokens,
+                                          {.batch_size = options.rows.batch, .shard = data::ShardByProcess(mesh_rules)}),
+                             mesh_rules);
 }
 
 // A document predicts all its tokens but the first.
@@ -154,7 +154,7 @@ Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, co
   const Documents held_out = options.eval.empty() ? Documents(last) : documents_of(options.eval, options);
   data::TokenEntropies entropies;
   int64_t tokens = 0, targets = 0, held_out_tokens = 0, held_out_targets = 0;
-  for (int64_t i = 0; i < training.size() && (tokens < max_counted || targets == 0); ++i) {
+  for (int64_t i = 0; i < training.size() && (tokens < max_counted_tokens || targets == 0); ++i) {
     const Ids document = training[i];
     entropies.add(document), tokens += std::ssize(document), targets += targets_of(document);
   }

@@ -31,7 +31,7 @@ struct Corpus {
 };
 
 // The bytes of files; the last hundredth of them is the validation. Errors: as ByteSource::open, windows,
-// train_validation_split and on_mesh.
+// train_validation_split and shard_batches.
 Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options,
                                     const MeshRules& mesh_rules);
 
@@ -45,8 +45,8 @@ struct TokenCorpusOptions {
 
 // The documents of texts, tokenized as they are read, or of token files (.bin, .idx, .npy), packed into rows. Of token
 // files that do not know their documents each row is one. Entropies are those of the first two million tokens. Errors:
-// as those of the sources, of Tokenizer and on_mesh; invalid_argument: too few documents, a token beyond the vocabulary, a
-// training or validation set whose documents all have fewer than two tokens.
+// as those of the sources, of Tokenizer and shard_batches; invalid_argument: too few documents, a token beyond the
+// vocabulary, a training or validation set whose documents all have fewer than two tokens.
 Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
                                        const MeshRules& mesh_rules);
 

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <vector>
 
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/stack.h"
 #include "data/text.h"
 
@@ -32,7 +32,7 @@ using Rows = std::vector<int64_t>;
 
 auto open_loader(const ShardOptions& shard) {
   const auto records = data::range(48).shuffle(42).repeat();  // shuffle first, then shard: the loader does
-  return Loader(records, data::rows, {.batch_size = 12, .shard = shard, .threads = 2});
+  return Loader(records, data::as_vector, {.batch_size = 12, .shard = shard, .num_threads = 2});
 }
 
 // The next global batches as `count` processes read them, each its rows, from where `state` says; it moves on.
@@ -81,9 +81,9 @@ void print_shards(int64_t data, int64_t model) {
 void print_global_batch() {
   const MeshRules mesh_rules{make_mesh({{"batch", 4}, {"model", 2}}), {{"batch", "batch"}, {"seq", replicated}}};
   const auto text = data::ByteSource::from_string("Distributed training only helps if accelerators stay fed.");
-  Loader loader = data::on_mesh(Loader(data::windows(text, 9).shuffle(0).repeat(), data::token_batch,
-                                       {.batch_size = 8, .shard = data::ShardByProcess(mesh_rules)}),
-                                mesh_rules);
+  Loader loader = data::shard_batches(Loader(data::windows(text, 9).shuffle(0).repeat(), data::token_batch,
+                                             {.batch_size = 8, .shard = data::ShardByProcess(mesh_rules)}),
+                                      mesh_rules);
   const data::TokenBatch batch = *loader.next();
   fmt::print("inputs {}, targets {}\n", batch.inputs.value.type_string(), batch.targets.value.type_string());
 }

@@ -185,7 +185,7 @@ class Job {
     made_from_ = made_from(options, tokenizer_);
     state_ = begun(options, made_from_);
     if (!options.end_of_text) return;
-    end_of_text_ = tokenizer_.id_of(*options.end_of_text);
+    end_of_text_ = tokenizer_.token_to_id(*options.end_of_text);
     if (!end_of_text_)
       fail(ErrorKind::invalid_argument, "tokenize",
            fmt::format("\"{}\" is no token of {}.", *options.end_of_text, options.tokenizer));
@@ -236,8 +236,8 @@ class Job {
     };
     const int64_t begin = std::min(now_.document, texts.size());
     if (begin < texts.size()) {
-      data::Loader loader(texts.slice(begin, texts.size()).map(make), data::each,
-                          {.batch_size = 1, .prefetch = 8 * options_.threads, .threads = options_.threads});
+      data::Loader loader(texts.slice(begin, texts.size()).map(make), data::unbatched,
+                          {.batch_size = 1, .prefetch = 8 * options_.threads, .num_threads = options_.threads});
       while (auto tokens = loader.next()) {
         ++now_.document;
         add(*tokens);
@@ -252,12 +252,12 @@ class Job {
     if (!writer_) writer_.emplace(shard_path(options_, state_.shards.size()), tokenizer_.vocab_size());
     writer_->add(tokens.ids);
     now_.bytes += tokens.bytes;
-    if (writer_->documents() == options_.shard_documents) end_shard();
+    if (writer_->document_count() == options_.shard_documents) end_shard();
   }
 
   void end_shard() {
     writer_->finish();
-    now_.documents = writer_->documents(), now_.tokens = writer_->tokens();
+    now_.documents = writer_->document_count(), now_.tokens = writer_->token_count();
     now_.checksum = shard_checksum(shard_path(options_, state_.shards.size()));
     writer_.reset();
     new_tokens_ += now_.tokens;

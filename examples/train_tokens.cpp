@@ -70,7 +70,7 @@ void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, 
     return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
   };
   std::vector<int32_t> ends;
-  if (const auto end = tokenizer.id_of(options.tokens.end_of_text)) ends.push_back(*end);
+  if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) ends.push_back(*end);
   const auto written =
       nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
                    {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});

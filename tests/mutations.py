@@ -84,7 +84,7 @@ FAULTS = {
         ("data/shuffle.cpp", "(seed + kGolden) + static_cast<uint64_t>(epoch));", "(seed + kGolden));",
          "data_test Dataset.*:Shuffle.*"),
         (BATCHES, "first + shard_.index * rows;", "first + shard_.index;", "data_test Chains.*"),
-        (BATCHES, "+ (pad_ && records % batch_size_ != 0);", ";", "data_test Masked.*"),
+        (BATCHES, "+ (pad_ && records % batch_size_ != 0);", ";", "data_test PadLastBatch.*"),
         ("data/shard_options.cpp", "std::min(shard.index + 1, rest)", "std::min(shard.index, rest)",
          "data_test Split.*"),
         ("data/combine.cpp", "index / period() * shares_[turn.part]}", "index / period()}", "data_test Mix.*"),

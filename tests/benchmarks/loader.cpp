@@ -88,7 +88,7 @@ void print(const char* what, double bare, const std::vector<std::pair<const char
 template <class Make>
 void compare(const char* what, const std::function<void()>& bare, Make make) {
   auto alone = make(LoaderOptions{.batch_size = batch_size, .prefetch = 0});
-  auto ahead = make(LoaderOptions{.batch_size = batch_size, .prefetch = 4, .threads = 1});
+  auto ahead = make(LoaderOptions{.batch_size = batch_size, .prefetch = 4, .num_threads = 1});
   std::vector<double> of_bare, of_alone, of_ahead;
   for (int64_t round = 0; round < rounds; ++round) {
     of_bare.push_back(seconds(bare));

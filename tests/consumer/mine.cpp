@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 #include "data/loader.h"
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/stack.h"
 #include "nn/layers/linear.h"
 #include "nn/placement.h"
@@ -69,7 +69,7 @@ int main() {
   std::cout << nn::placement_table(model) << '\n';
 
   const auto points = data::range(1000).map(point_of).shuffle(0).repeat();
-  auto loader = data::on_mesh(data::Loader(points, data::stack_as<Batch>, {.batch_size = 200}), mesh_rules);
+  auto loader = data::shard_batches(data::Loader(points, data::stack_as<Batch>, {.batch_size = 200}), mesh_rules);
   for (int step = 1; step <= 300; ++step) {
     const auto [result, grads] = nn::value_and_grad(loss_of)(model, *loader.next());
     optimizer.update(model, grads);

@@ -54,7 +54,7 @@ TEST(AnyStream, ShufflesWithinWindows) {
   const auto large = range(1000).filter(even).shuffle(1000, 1);
   EXPECT_NE(all(large), sorted(all(large)));
   EXPECT_EQ(sorted(all(large)).back(), 998);
-  Loader loader(large, rows, {.batch_size = 500});
+  Loader loader(large, as_vector, {.batch_size = 500});
   const Numbers epoch = *loader.next();
   EXPECT_EQ(loader.next(), std::nullopt);
   const Numbers another = *loader.next();
@@ -76,9 +76,9 @@ TEST(AnyStream, WindowsOfOneEpochDiffer) {
 TEST(AnyStream, LimitsEpochs) {
   EXPECT_EQ(all(range(20).filter(even).limit(3)), (Numbers{0, 2, 4}));
   EXPECT_EQ(all(range(4).filter(even).limit(3)), (Numbers{0, 2}));
-  Loader finite(range(20).filter(even).limit(3), rows, {.batch_size = 3});
+  Loader finite(range(20).filter(even).limit(3), as_vector, {.batch_size = 3});
   EXPECT_EQ(read(finite, 4), (Numbers{0, 2, 4, -7, 0, 2, 4, -7}));
-  Loader endless(range(10).repeat().filter(even).limit(4), rows, {.batch_size = 2});
+  Loader endless(range(10).repeat().filter(even).limit(4), as_vector, {.batch_size = 2});
   EXPECT_EQ(read(endless, 6), (Numbers{0, 2, 4, 6, -7, 8, 0, 2, 4, -7}));
   const auto shuffled = range(10).repeat().filter(even).shuffle(5, 1).limit(5);
   EXPECT_EQ(sorted(all(shuffled)), (Numbers{0, 2, 4, 6, 8}));
@@ -88,7 +88,7 @@ TEST(AnyStream, LimitsEpochs) {
 TEST(AnyStream, AMixGivesUpAfterAllOfItsRecords) {
   const auto kept =
       mix({1, 1}, range(30'000).repeat(), range(10).repeat()).filter([](int64_t x) { return x > 29'998; });
-  Loader loader(kept, rows, {.batch_size = 2});
+  Loader loader(kept, as_vector, {.batch_size = 2});
   EXPECT_EQ(loader.next(), (Numbers{29'999, 29'999}));
 }
 
@@ -98,10 +98,10 @@ TEST(AnyStream, MixesByWeights) {
   EXPECT_EQ(all(mix({2, 1}, low, high).limit(6)), (Numbers{0, 1000, 2, 4, 1002, 6}));
   EXPECT_EQ(all(mix({1, 1}, range(3).filter(even), high)), (Numbers{0, 1000, 2, 1002}));
   // Where the first has ended, both begin anew; what is endless goes on.
-  Loader loader(mix({1, 1}, range(3).filter(even), high), rows, {.batch_size = 4});
+  Loader loader(mix({1, 1}, range(3).filter(even), high), as_vector, {.batch_size = 4});
   EXPECT_EQ(read(loader, 3), (Numbers{0, 1000, 2, 1002, -7, 0, 1000, 2, 1002}));
   const auto endless = range(100).repeat().map([](int64_t x) { return 1000 + x; }).filter(even);
-  Loader going(mix({1, 1}, range(3).filter(even), endless), rows, {.batch_size = 4});
+  Loader going(mix({1, 1}, range(3).filter(even), endless), as_vector, {.batch_size = 4});
   EXPECT_EQ(read(going, 3), (Numbers{0, 1000, 2, 1002, -7, 0, 1004, 2, 1006}));
   const std::vector<AnyStream<int64_t>> several{low, high.shuffle(3, 1), range(7).filter(even)};
   EXPECT_EQ(all(mix({1, 1, 1}, several)).size(), 14u);  // four turns of each, two of the fifth
@@ -110,7 +110,7 @@ TEST(AnyStream, MixesByWeights) {
 
 TEST(AnyStream, MapsAndPacks) {
   const auto documents = range(50).map([](int64_t x) { return Numbers(static_cast<size_t>(x % 5 + 1), x); });
-  const auto packed = documents.pack({.length = 8, .open_rows = 3});
+  const auto packed = documents.pack({.length = 8, .num_packing_bins = 3});
   std::vector<PackedRow<int64_t>> rows_in_order, shuffled;
   for (const auto& row : packed) rows_in_order.push_back(row);
   for (const auto& row : packed.shuffle(6, 2)) shuffled.push_back(row);
@@ -128,11 +128,11 @@ TEST(AnyStream, ErrorsComeInTheirPlaceAndCanBeTriedAgain) {
   });
   const auto stream = mix({1, 1}, torn.filter(even).shuffle(4, 1), range(100).filter(even)).shuffle(3, 2);
   failures = 0;
-  Loader whole(stream, rows, {.batch_size = 3, .prefetch = 0});
+  Loader whole(stream, as_vector, {.batch_size = 3, .prefetch = 0});
   const Numbers expected = read(whole, 10);
   for (const int prefetch : {0, 2}) {
     failures = 1;
-    Loader loader(stream, rows, {.batch_size = 3, .prefetch = prefetch});
+    Loader loader(stream, as_vector, {.batch_size = 3, .prefetch = prefetch});
     Numbers numbers;
     int errors = 0;
     while (numbers.size() < expected.size()) {
@@ -148,7 +148,7 @@ TEST(AnyStream, ErrorsComeInTheirPlaceAndCanBeTriedAgain) {
   }
   const auto failing = [](int64_t) -> int64_t { throw std::runtime_error("no room"); };
   expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0", "no room"},
-               [&] { Loader(range(9).filter(even).limit(3).map(failing), rows, {.batch_size = 1}).next(); });
+               [&] { Loader(range(9).filter(even).limit(3).map(failing), as_vector, {.batch_size = 1}).next(); });
 }
 
 TEST(AnyStream, RefusesWhatMakesNoSense) {
@@ -158,12 +158,12 @@ TEST(AnyStream, RefusesWhatMakesNoSense) {
   expect_error(ErrorKind::invalid_argument, {"[mix] 1 weights for 2"}, [&] { mix({1}, stream, stream); });
   expect_error(ErrorKind::invalid_argument, {"[mix] no datasets and no streams"},
                [] { mix({}, std::vector<AnyStream<int64_t>>()); });
-  Loader loader(mix({1, 1}, stream, stream).limit(4), rows, {.batch_size = 2});
+  Loader loader(mix({1, 1}, stream, stream).limit(4), as_vector, {.batch_size = 2});
   for (const StreamMark& mark :
        {StreamMark{0, 1}, StreamMark{0, 0, 0, 0, {{0, 1}}}, StreamMark{0, 0, 0, 0, {{0, 1, 0, 0, {{0, 99}, {0, 1}}}}},
         StreamMark{0, -1, 0, 0, {{0, 1, 0, 0, {{}, {}}}}}, StreamMark{0, 0, 0, 0, {StreamMark::elsewhere()}}})
     expect_error(ErrorKind::invalid_argument, {"[restore] the state "}, [&] { loader.restore({2, mark}); });
-  Loader shuffled(stream.shuffle(4, 1), rows, {.batch_size = 2});
+  Loader shuffled(stream.shuffle(4, 1), as_vector, {.batch_size = 2});
   shuffled.restore({2, StreamMark{0, 0, 0, 5, {StreamMark{}}}});
   expect_error(ErrorKind::invalid_argument, {"[next] the loader's state goes on at"}, [&] { shuffled.next(); });
 }
@@ -179,7 +179,7 @@ auto divided_rows(int64_t parts, std::shared_ptr<std::atomic<int64_t>> made = nu
           if (made) ++*made;
           return document(x);
         })
-        .pack({.length = 16, .open_rows = 2})
+        .pack({.length = 16, .num_packing_bins = 2})
         .shuffle(5, 9)
         .map([](const PackedRow<int64_t>& row) {
           int64_t sum = 0;
@@ -190,15 +190,15 @@ auto divided_rows(int64_t parts, std::shared_ptr<std::atomic<int64_t>> made = nu
 }
 
 TEST(DividedStream, EachProcessReadsItsPartsAndTheBatchesAreThoseOfOne) {
-  Loader alone(divided_rows(8), rows, {.batch_size = 16, .prefetch = 0});
+  Loader alone(divided_rows(8), as_vector, {.batch_size = 16, .prefetch = 0});
   std::vector<Numbers> expected;
   for (int i = 0; i < 40; ++i) expected.push_back(*alone.next());
   for (const int64_t shards : {2, 4, 8}) {
     for (const int threads : {1, 3}) {
       std::vector<Numbers> joined(expected.size());
       for (int64_t index = 0; index < shards; ++index) {
-        Loader loader(divided_rows(8), rows,
-                      {.batch_size = 16, .shard = {index, shards}, .prefetch = 2, .threads = threads});
+        Loader loader(divided_rows(8), as_vector,
+                      {.batch_size = 16, .shard = {index, shards}, .prefetch = 2, .num_threads = threads});
         for (Numbers& batch : joined) append(batch, *loader.next());
       }
       EXPECT_EQ(joined, expected) << shards << " shards, " << threads << " threads";
@@ -208,15 +208,15 @@ TEST(DividedStream, EachProcessReadsItsPartsAndTheBatchesAreThoseOfOne) {
 
 TEST(DividedStream, AProcessMakesAnNthOfTheRecords) {
   const auto of_all = std::make_shared<std::atomic<int64_t>>(0), of_one = std::make_shared<std::atomic<int64_t>>(0);
-  Loader alone(divided_rows(8, of_all), rows, {.batch_size = 16, .prefetch = 0});
-  Loader fourth(divided_rows(8, of_one), rows, {.batch_size = 16, .shard = {1, 4}, .prefetch = 0});
+  Loader alone(divided_rows(8, of_all), as_vector, {.batch_size = 16, .prefetch = 0});
+  Loader fourth(divided_rows(8, of_one), as_vector, {.batch_size = 16, .shard = {1, 4}, .prefetch = 0});
   for (int i = 0; i < 50; ++i) alone.next(), fourth.next();
   EXPECT_NEAR(static_cast<double>(*of_one) / static_cast<double>(*of_all), 0.25, 0.02);
 }
 
 // After each batch the processes' states are joined, and other processes go on with any number of them.
 TEST(DividedStream, GoesOnAnywhereWithAnyNumberOfProcesses) {
-  Loader alone(divided_rows(4), rows, {.batch_size = 8, .prefetch = 0});
+  Loader alone(divided_rows(4), as_vector, {.batch_size = 8, .prefetch = 0});
   std::vector<Numbers> expected;
   for (int i = 0; i < 30; ++i) expected.push_back(*alone.next());
   LoaderState joined;
@@ -225,8 +225,9 @@ TEST(DividedStream, GoesOnAnywhereWithAnyNumberOfProcesses) {
     std::vector<LoaderState> states;
     Numbers batch;
     for (int64_t index = 0; index < shards; ++index) {
-      Loader loader(divided_rows(4), rows,
-                    {.batch_size = 8, .shard = {index, shards}, .prefetch = static_cast<int>(step % 2), .threads = 2});
+      Loader loader(
+          divided_rows(4), as_vector,
+          {.batch_size = 8, .shard = {index, shards}, .prefetch = static_cast<int>(step % 2), .num_threads = 2});
       loader.restore(joined);
       append(batch, *loader.next());
       states.push_back(LoaderState::from_json(loader.state().to_json()));
@@ -240,15 +241,16 @@ TEST(DividedStream, GoesOnAnywhereWithAnyNumberOfProcesses) {
 }
 
 TEST(DividedStream, APlaceThatIsNotKnownIsReadAgain) {
-  Loader alone(divided_rows(4), rows, {.batch_size = 8, .prefetch = 0});
+  Loader alone(divided_rows(4), as_vector, {.batch_size = 8, .prefetch = 0});
   for (int i = 0; i < 5; ++i) alone.next();
-  Loader first(divided_rows(4), rows, {.batch_size = 8, .shard = {0, 2}});
+  Loader first(divided_rows(4), as_vector, {.batch_size = 8, .shard = {0, 2}});
   for (int i = 0; i < 5; ++i) first.next();
   const Numbers expected = *alone.next();
   const Numbers lower(expected.begin() + 4, expected.end());
   for (const LoaderState& state : {LoaderState::from_json(first.state().to_json()), LoaderState{40}}) {
     for (const int prefetch : {0, 2}) {
-      Loader second(divided_rows(4), rows, {.batch_size = 8, .shard = {1, 2}, .prefetch = prefetch, .threads = 2});
+      Loader second(divided_rows(4), as_vector,
+                    {.batch_size = 8, .shard = {1, 2}, .prefetch = prefetch, .num_threads = 2});
       second.restore(state);
       EXPECT_EQ(*second.next(), lower);
     }
@@ -263,11 +265,10 @@ TEST(DividedStream, RefusesWhatProcessesCannotShare) {
                [&] { divided(2, range(9).repeat(), [](const auto& part) { return part.filter(even).limit(3); }); });
   const auto stream = divided(4, range(99).repeat(), as_is);
   expect_error(ErrorKind::invalid_argument, {"[Loader] a batch of 6 rows", "4 parts"},
-               [&] { Loader(stream, rows, {.batch_size = 6}); });
-  expect_error(ErrorKind::invalid_argument, {"[Loader] 3 shards of a stream in 4 parts"}, [&] {
-    Loader(stream, rows, {.batch_size = 12, .shard = {0, 3}});
-  });
-  Loader loader(stream, rows, {.batch_size = 4});
+               [&] { Loader(stream, as_vector, {.batch_size = 6}); });
+  expect_error(ErrorKind::invalid_argument, {"[Loader] 3 shards of a stream in 4 parts"},
+               [&] { Loader(stream, as_vector, {.batch_size = 12, .shard = {0, 3}}); });
+  Loader loader(stream, as_vector, {.batch_size = 4});
   expect_error(ErrorKind::invalid_argument, {"[restore] 3 records of a stream in 4 parts"}, [&] { loader.restore({3}); });
   expect_error(ErrorKind::invalid_argument, {"[restore] the state has the places of 2 streams, and here are 4"}, [&] {
     loader.restore({4, StreamMark{0, 1, 0, 0, {{}, {}}}});

@@ -135,7 +135,7 @@ Pipeline random_pipeline(Philox& random) {
     case 6:
       return pipeline_of(chain.filter(keep).shuffle(window, seed));
     case 7:
-      return pipeline_of(chain.map(longer).pack({.length = 8, .open_rows = 2}).shuffle(window, seed));
+      return pipeline_of(chain.map(longer).pack({.length = 8, .num_packing_bins = 2}).shuffle(window, seed));
     case 8:
       return pipeline_of(mix({2, 1}, chain.filter(keep), range(40).filter(keep).shuffle(window, seed)));
     case 9:
@@ -147,7 +147,7 @@ Pipeline random_pipeline(Philox& random) {
     case 1:
       return pipeline_of(chain.flat_map(several).filter(keep));
     case 2:
-      return pipeline_of(chain.map(longer).pack({.length = 8, .open_rows = 1 + random.integer(4)}));
+      return pipeline_of(chain.map(longer).pack({.length = 8, .num_packing_bins = 1 + random.integer(4)}));
     default:
       return pipeline_of(chain);
   }
@@ -216,7 +216,7 @@ TEST(Chains, AnyNumberOfThreadsGivesTheSameBatches) {
     auto alone = pipeline.open({.batch_size = size, .prefetch = 0});
     const auto expected = said(alone, 12);
     for (const int threads : {1, 2, 7}) {
-      auto loader = pipeline.open({.batch_size = size, .prefetch = threads + 1, .threads = threads});
+      auto loader = pipeline.open({.batch_size = size, .prefetch = threads + 1, .num_threads = threads});
       EXPECT_EQ(said(loader, 12), expected) << pipeline.words << ", " << threads << " threads";
     }
     return true;
@@ -241,7 +241,7 @@ TEST(Chains, ResumingAnywhereEqualsNeverStopping) {
     const Pipeline pipeline = random_pipeline(random);
     const int64_t size = batch_size_for(pipeline, random);
     if (size == 0) return false;
-    const LoaderOptions options{.batch_size = size, .prefetch = number % 10 ? 0 : 2, .threads = 2};
+    const LoaderOptions options{.batch_size = size, .prefetch = number % 10 ? 0 : 2, .num_threads = 2};
     const auto batches = with_states(pipeline.open(options), 12);
     for (size_t stop = 0; stop < batches.size(); ++stop) {
       auto resumed = pipeline.open(options);

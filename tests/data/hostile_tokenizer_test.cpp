@@ -22,7 +22,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-constexpr size_t megabyte = 1'000'000, most_memory = 100 * megabyte;
+constexpr size_t megabyte = 1'000'000, max_memory = 100 * megabyte;
 
 std::string repeated(const std::string& text, size_t times) {
   std::string all;
@@ -94,7 +94,7 @@ TEST_F(HostileTokenizer, LargeExpressionsAreRefused) {
   const auto file = [](const std::string& regex) {
     return file_with("\"pre_tokenizer\": " + split("{\"Regex\": \"" + regex + "\"}"));
   };
-  const testing::MemoryLimit limit(most_memory);
+  const testing::MemoryLimit limit(max_memory);
   expect_refused(file(repeated(R"(\\w)", 100'000)),
                  {"200000 bytes of regular expressions given, expected at most 16384"});
   expect_refused(file(repeated("()", 8000)), {"has more than 64 groups", "()()..."});
@@ -106,7 +106,7 @@ TEST_F(HostileTokenizer, LargeExpressionsAreRefused) {
 TEST_F(HostileTokenizer, StepsThatLengthenATextAgainAndAgainAreRefused) {
   const std::string ten = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"})";
   const std::string grows = repeated(ten + ", ", 11) + ten, too_long = "the steps make a text of 60 bytes too long";
-  const testing::MemoryLimit limit(most_memory);
+  const testing::MemoryLimit limit(max_memory);
   const std::string text(60, 'a');
   expect_text_refused(in_sequence("normalizer", "normalizers", grows), text, {"normalizers.", too_long});
   const auto decoding = Tokenizer::from_json(in_sequence("decoder", "decoders", grows));
@@ -141,7 +141,7 @@ TEST_F(HostileTokenizer, TemplatesHaveFewTokensOfTheVocabulary) {
                      R"(], "special_tokens": {"x": {"ids": [)" + ids + "]}}}");
   };
   EXPECT_EQ(Tokenizer::from_json(file("1, 1", 512)).encode("a").ids.size(), 1025u);
-  const testing::MemoryLimit limit(most_memory);
+  const testing::MemoryLimit limit(max_memory);
   expect_refused(file("0" + repeated(", 0", 100'000), 10'000), {"single.0: more than 1024 tokens around a text"});
   expect_refused(file("4294967298", 1), {"special_tokens.x.ids.0: 4294967298 given"});
   expect_refused(file("-7", 1), {"special_tokens.x.ids.0: -7 given"});
@@ -238,7 +238,7 @@ TEST_F(HostileTokenizer, ALongWordTakesLittleMoreThanItsLength) {
   }
   const auto tokenizer = Tokenizer::from_json(R"({"model": {"type": "BPE", "vocab": {)" + vocabulary +
                                               "}, \"merges\": [" + merges + "]}}");
-  const testing::MemoryLimit limit(most_memory);
+  const testing::MemoryLimit limit(max_memory);
   EXPECT_EQ(tokenizer.encode(std::string(megabyte, 'a')).ids, Ids(megabyte / 2, 1));
 }
 

@@ -76,7 +76,8 @@ TEST(Loader, TheOrderDoesNotDependOnDepthOrThreads) {
     const auto expected = first_batches(dataset, {.batch_size = 4, .prefetch = 0}, 25);
     for (const int prefetch : {1, 2, 4, 16}) {
       for (const int threads : {1, 2, 4, 7}) {
-        EXPECT_EQ(first_batches(dataset, {.batch_size = 4, .prefetch = prefetch, .threads = threads}, 25), expected);
+        EXPECT_EQ(first_batches(dataset, {.batch_size = 4, .prefetch = prefetch, .num_threads = threads}, 25),
+                  expected);
       }
     }
   }
@@ -117,7 +118,7 @@ TEST(Loader, AThrowingRecordReachesTheConsumerAtItsPlaceAndCanBePassedOver) {
     return x;
   });
   for (const int prefetch : {0, 1, 4}) {
-    Loader loader(dataset, as_rows, {.batch_size = 10, .prefetch = prefetch, .threads = 3});
+    Loader loader(dataset, as_rows, {.batch_size = 10, .prefetch = prefetch, .num_threads = 3});
     EXPECT_EQ(take(loader, 5).back().front(), 40);
     for (int again = 0; again < 2; ++again) {
       expect_error(ErrorKind::other, {"[next]", "record 57 of epoch 0", "torn page"}, [&] { loader.next(); });
@@ -175,7 +176,7 @@ TEST(Loader, SaysThatTheProgramWaitsForInput) {
 
 TEST(Loader, EarlyDestructionIsClean) {
   for (int round = 0; round < 50; ++round) {
-    Loader loader(uneven_pace(1000).repeat(), as_rows, {.batch_size = 2, .prefetch = 8, .threads = 4});
+    Loader loader(uneven_pace(1000).repeat(), as_rows, {.batch_size = 2, .prefetch = 8, .num_threads = 4});
     take(loader, static_cast<size_t>(round % 3));
   }
   Loader moved(range(10), as_rows, {.batch_size = 5});
@@ -214,7 +215,7 @@ TEST(Loader, MistakesAreErrors) {
   expect_error(bad, {"batch_size 4", "3 shards"}, make({.batch_size = 4, .shard = {0, 3}}));
   expect_error(bad, {"shard 2 of 2"}, make({.batch_size = 4, .shard = {2, 2}}));
   expect_error(bad, {"prefetch -1"}, make({.batch_size = 4, .prefetch = -1}));
-  expect_error(bad, {"threads 0"}, make({.batch_size = 4, .threads = 0}));
+  expect_error(bad, {"num_threads 0"}, make({.batch_size = 4, .num_threads = 0}));
   expect_error(bad, {"shard 0 of 0"}, make({.batch_size = 4, .shard = {0, 0}}));
   expect_error(bad, {"shard -1 of 2"}, make({.batch_size = 4, .shard = {-1, 2}}));
   Loader loader(range(10), as_rows, {.batch_size = 4});
@@ -235,7 +236,7 @@ TEST(Loader, MistakesAreErrors) {
 TEST(Loader, TheLastPlaceOfAllIsOne) {
   constexpr int64_t last = int64_t{1} << 62;
   for (const auto& dataset : std::vector<Dataset<int64_t>>{range(12).repeat(), range(12)}) {
-    Loader loader(dataset, as_rows, {.batch_size = 4, .prefetch = 3, .threads = 2});
+    Loader loader(dataset, as_rows, {.batch_size = 4, .prefetch = 3, .num_threads = 2});
     loader.restore({last});
     EXPECT_EQ(loader.next()->front(), last % 12);
     EXPECT_GT(loader.state().global_next_index, last);
@@ -260,14 +261,14 @@ TEST(Loader, CountsRecordsAndWaits) {
   }),
               as_rows, {.batch_size = 4, .shard = {1, 2}, .prefetch = 0});
   take(slow, 10);
-  EXPECT_EQ(slow.stats().batches, 10);
-  EXPECT_EQ(slow.stats().records, 20);
+  EXPECT_EQ(slow.stats().num_batches, 10);
+  EXPECT_EQ(slow.stats().num_records, 20);
   EXPECT_GE(slow.stats().seconds_waited, 0.04);
   EXPECT_GT(slow.stats().wait_fraction(), 0.5);
   EXPECT_LE(slow.stats().records_per_second(), 500);
   EXPECT_EQ(slow.stats().mean_ready, 0);
   slow.reset_stats();
-  EXPECT_EQ(slow.stats().batches, 0);
+  EXPECT_EQ(slow.stats().num_batches, 0);
 
   std::atomic<int64_t> made = 0;
   Loader ahead(range(100).map([&](int64_t x) { return ++made, x; }), as_rows, {.batch_size = 4, .prefetch = 3});
@@ -329,9 +330,9 @@ TEST(Loader, ASlowRecordIsAnErrorAfterTheTimeoutAndCanBeWaitedFor) {
 }
 
 TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
-  Loader sums = Loader(range(8), as_rows, {.batch_size = 4}).then([](const Batch& b) { return b[0] + b[3]; });
+  Loader sums = Loader(range(8), as_rows, {.batch_size = 4}).map([](const Batch& b) { return b[0] + b[3]; });
   EXPECT_EQ(take(sums, 2), (std::vector<int64_t>{3, 11}));
-  Loader throwing = Loader(range(8), as_rows, {.batch_size = 4}).then([](const Batch& b) -> int {
+  Loader throwing = Loader(range(8), as_rows, {.batch_size = 4}).map([](const Batch& b) -> int {
     if (b[0] == 4) throw std::runtime_error("no room");
     return 1;
   });

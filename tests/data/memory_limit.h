@@ -15,11 +15,11 @@ class MemoryLimit {
  public:
   explicit MemoryLimit(size_t more) {
     ::getrlimit(RLIMIT_DATA, &before_);
-    constexpr size_t most_without_sanitizer = size_t{1} << 36;
+    constexpr size_t max_without_sanitizer = size_t{1} << 36;
     const size_t now = bytes_now();
     struct rlimit limit = before_;
     limit.rlim_cur = now + more;
-    if (now < most_without_sanitizer && limit.rlim_cur < before_.rlim_cur) ::setrlimit(RLIMIT_DATA, &limit);
+    if (now < max_without_sanitizer && limit.rlim_cur < before_.rlim_cur) ::setrlimit(RLIMIT_DATA, &limit);
   }
   ~MemoryLimit() { ::setrlimit(RLIMIT_DATA, &before_); }
   MemoryLimit(const MemoryLimit&) = delete;

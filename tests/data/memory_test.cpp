@@ -73,7 +73,8 @@ void expect_errors_and_nothing_lost(const Source& source) {
   for (const Where place : {Where::first_thread, Where::other_threads}) {
     int errors = 0;
     for (int number = 0; number < 300; ++number)
-      errors += errors_when_fails(Loader(source, rows, {.batch_size = 2, .prefetch = 4, .threads = 2}), place, number);
+      errors += errors_when_fails(Loader(source, as_vector, {.batch_size = 2, .prefetch = 4, .num_threads = 2}), place,
+                                  number);
     EXPECT_GT(errors, 3);
   }
 }
@@ -90,22 +91,22 @@ TEST(Memory, ThatTheWordsOfAnErrorLackLosesNoRecord) {
       if (x == 3 && calls++ == 0) throw std::runtime_error("a record that cannot be read on this day");
       return true;
     }),
-                  rows, {.batch_size = 2, .prefetch = 0});
+                  as_vector, {.batch_size = 2, .prefetch = 0});
     EXPECT_GT(errors_when_fails(std::move(loader), Where::first_thread, number), 0);
   }
 }
 
-TEST(Memory, ThatThenLacksLeavesTheLoaderAsItWas) {
+TEST(Memory, ThatMapLacksLeavesTheLoaderAsItWas) {
   const std::string much(60, 'x');  // more than a std::function has room for
   const auto longer = [much](std::string x) { return x + much; };
   int failures = 0;
   for (int number = 0; number < 20; ++number) {
-    Loader loader = Loader(range(100), rows, {.batch_size = 2}).then([](const std::vector<int64_t>& batch) {
+    Loader loader = Loader(range(100), as_vector, {.batch_size = 2}).map([](const std::vector<int64_t>& batch) {
       return std::to_string(batch.front());
     });
     try {
       const FailingAllocation failing(Where::first_thread, number);
-      const auto unused = std::move(loader).then(longer);
+      const auto unused = std::move(loader).map(longer);
     } catch (const std::bad_alloc&) {
       ++failures;
       EXPECT_EQ(loader.next(), "0") << "allocation " << number;

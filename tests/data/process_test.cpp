@@ -52,8 +52,8 @@ TEST(Process, ManyLoadersLeaveNoThreadAndNoDescriptor) {
   const int64_t threads = entries("/proc/self/task"), descriptors = entries("/proc/self/fd");
   for (int round = 0; round < 300; ++round) {
     const auto bytes = windows(ByteSource::open({path}), 100).shuffle(1).repeat();
-    Loader loader(bytes, rows, {.batch_size = 2, .prefetch = 3, .threads = 2});
-    Loader stream(range(9).repeat().filter(odd), rows, {.batch_size = 2, .prefetch = 2, .threads = 2});
+    Loader loader(bytes, as_vector, {.batch_size = 2, .prefetch = 3, .num_threads = 2});
+    Loader stream(range(9).repeat().filter(odd), as_vector, {.batch_size = 2, .prefetch = 2, .num_threads = 2});
     if (round % 2) loader.next(), stream.next();
   }
   EXPECT_EQ(entries("/proc/self/fd"), descriptors);
@@ -64,8 +64,8 @@ TEST(Process, ManyLoadersLeaveNoThreadAndNoDescriptor) {
 
 TEST(Process, MoreThreadsThanThereAreIsAnErrorThatCanBeTriedAgain) {
   const auto status = status_in_child([] {
-    Loader loader(range(100).repeat(), rows, {.batch_size = 2, .prefetch = 10'000, .threads = 10'000});
-    Loader few(range(100).repeat(), rows, {.batch_size = 2, .prefetch = 2, .threads = 2});
+    Loader loader(range(100).repeat(), as_vector, {.batch_size = 2, .prefetch = 10'000, .num_threads = 10'000});
+    Loader few(range(100).repeat(), as_vector, {.batch_size = 2, .prefetch = 2, .num_threads = 2});
     struct rlimit before = {}, low = {};
     ::getrlimit(RLIMIT_AS, &before);
     low = {rlim_t{3} << 30, before.rlim_max};
@@ -87,7 +87,7 @@ TEST(Process, AHugePrefetchDepthTakesMemoryAsItIsUsed) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return x;
   });
-  Loader loader(slow, rows, {.batch_size = 5, .prefetch = std::numeric_limits<int>::max(), .threads = 2});
+  Loader loader(slow, as_vector, {.batch_size = 5, .prefetch = std::numeric_limits<int>::max(), .num_threads = 2});
   EXPECT_EQ(*loader.next(), (Numbers{0, 1, 2, 3, 4}));
 }
 
@@ -95,9 +95,9 @@ TEST(Process, AHugePrefetchDepthTakesMemoryAsItIsUsed) {
 template <class S>
 void expect_to_go_on_after_fork(const S& source) {
   for (const int threads : {1, 3}) {
-    const LoaderOptions options{.batch_size = 4, .prefetch = 4, .threads = threads};
-    Loader reference(source, rows, options);
-    Loader loader(source, rows, options);
+    const LoaderOptions options{.batch_size = 4, .prefetch = 4, .num_threads = threads};
+    Loader reference(source, as_vector, options);
+    Loader loader(source, as_vector, options);
     const auto next = [&] { return loader.next() == reference.next(); };
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(next());
     const std::vector<Numbers> expected = {*reference.next(), *reference.next()};
@@ -131,7 +131,8 @@ TEST(Process, AMappedFileLeavesTheSignalsAsTheyWere) {
   for (const Handler before : {Handler{SIG_DFL}, Handler{[](int) {}}}) {
     const Handler outside = ::signal(SIGBUS, before);
     {
-      Loader loader(windows(ByteSource::open({path}, {.map_from = 1}), 100), rows, {.batch_size = 2, .prefetch = 2});
+      Loader loader(windows(ByteSource::open({path}, {.map_from = 1}), 100), as_vector,
+                    {.batch_size = 2, .prefetch = 2});
       loader.next();
       EXPECT_EQ(handler_of_bus_errors(), before);
     }

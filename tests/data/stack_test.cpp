@@ -114,23 +114,23 @@ TEST(Stack, RowsThatDoNotFitAreErrors) {
   });
 }
 
-TEST(Masked, FillsUpTheLastBatchAndSaysSo) {
-  const auto batches = range(10).batch(4, masked(stack));
+TEST(PadLastBatch, FillsUpTheLastBatchAndSaysSo) {
+  const auto batches = range(10).batch(4, pad_last_batch(stack));
   ASSERT_EQ(batches.size(), 3);
   EXPECT_EQ(values<int64_t>(batches[2].batch), (std::vector<int64_t>{8, 9, 9, 9}));
   EXPECT_EQ(values<bool>(batches[2].mask), (std::vector<bool>{true, true, false, false}));
   EXPECT_EQ(values<bool>(batches[1].mask), (std::vector<bool>(4, true)));
-  EXPECT_EQ(range(2).batch(4, masked(rows))[0].batch, (std::vector<int64_t>{0, 1, 1, 1}));
+  EXPECT_EQ(range(2).batch(4, pad_last_batch(as_vector))[0].batch, (std::vector<int64_t>{0, 1, 1, 1}));
 }
 
 // Whatever the number of processes and the kind of chain, an epoch's unmasked rows are its records, once each.
-TEST(Masked, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
+TEST(PadLastBatch, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
   const auto even = [](int64_t x) { return x % 2 == 0; };
   const auto check = [](const auto& source, const std::vector<int64_t>& expected) {
     for (const int64_t count : {1, 2, 3, 6}) {
       std::vector<std::vector<int64_t>> by_batch;
       for (int64_t index = 0; index < count; ++index) {
-        Loader loader(source, masked(stack), {.batch_size = 6, .shard = {index, count}});
+        Loader loader(source, pad_last_batch(stack), {.batch_size = 6, .shard = {index, count}});
         for (int64_t epoch = 0; epoch < 2; ++epoch) {
           size_t number = 0;
           for (const auto& batch : loader) {
@@ -160,7 +160,7 @@ TEST(Masked, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
 template <class L>
 void expect_the_end_after_an_error(L loader, int64_t batches) {
   bool is_first = true;
-  auto mine = std::move(loader).handed_out([&](auto batch, int64_t) {
+  auto mine = std::move(loader).map_on_consumer([&](auto batch, int64_t) {
     if (!batch && std::exchange(is_first, false)) throw std::runtime_error("the peer is away");
     return batch;
   });
@@ -173,14 +173,14 @@ void expect_the_end_after_an_error(L loader, int64_t batches) {
   }
 }
 
-TEST(Masked, AnEndThatFailsWhereItIsHandedOutComesAgain) {
+TEST(PadLastBatch, AnEndThatFailsWhereItIsConsumedComesAgain) {
   constexpr auto every = [](int64_t) { return true; };
   for (const int prefetch : {0, 3}) {
     const LoaderOptions options{.batch_size = 4, .prefetch = prefetch};
-    expect_the_end_after_an_error(Loader(range(10), rows, options), 2);
-    expect_the_end_after_an_error(Loader(range(10).filter(every), rows, options), 2);
-    expect_the_end_after_an_error(Loader(range(10), masked(rows), options), 3);
-    expect_the_end_after_an_error(Loader(range(10).filter(every), masked(rows), options), 3);
+    expect_the_end_after_an_error(Loader(range(10), as_vector, options), 2);
+    expect_the_end_after_an_error(Loader(range(10).filter(every), as_vector, options), 2);
+    expect_the_end_after_an_error(Loader(range(10), pad_last_batch(as_vector), options), 3);
+    expect_the_end_after_an_error(Loader(range(10).filter(every), pad_last_batch(as_vector), options), 3);
   }
 }
 

@@ -57,7 +57,7 @@ TEST(Stream, Rebatches) {
 }
 
 TEST(Pack, FirstFitIsGrains) {
-  const auto rows = all(seven_documents().pack({.length = 8, .open_rows = 2}));
+  const auto rows = all(seven_documents().pack({.length = 8, .num_packing_bins = 2}));
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[0].tokens, (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
   EXPECT_EQ(rows[0].segment_ids, (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
@@ -70,14 +70,14 @@ TEST(Pack, FirstFitIsGrains) {
 }
 
 TEST(Pack, EveryTokenOnceAndNoSegmentBroken) {
-  for (const int64_t open_rows : {1, 2, 5, 100}) {
+  for (const int64_t num_packing_bins : {1, 2, 5, 100}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const auto documents = range(60).random_map(seed, [](int64_t x, Philox& random) {
         return document(static_cast<int>(random.integer(9)), static_cast<int32_t>(x) + 1);
       });
       std::multiset<int32_t> expected, packed;
       for (const auto& d : documents) expected.insert(d.begin(), d.end());
-      for (const auto& row : documents.pack({.length = 8, .open_rows = open_rows})) {
+      for (const auto& row : documents.pack({.length = 8, .num_packing_bins = num_packing_bins})) {
         ASSERT_EQ(row.tokens.size(), 8u);
         for (size_t i = 0; i < 8; ++i) {
           if (row.segment_ids[i] == 0) {
@@ -97,20 +97,21 @@ TEST(Pack, EveryTokenOnceAndNoSegmentBroken) {
 
 TEST(Pack, LongDocumentsAreSplitOrErrors) {
   const auto documents = Dataset<std::vector<int32_t>>::from_vector({document(2, 1), document(9, 2)});
-  const auto rows = all(documents.pack({.length = 4, .open_rows = 1, .split_long = true}));
+  const auto rows = all(documents.pack({.length = 4, .num_packing_bins = 1, .split_long = true}));
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[2].tokens, (std::vector<int32_t>{2, 2, 2, 2}));
   EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{2, 0, 0, 0}));
-  Loader loader(documents.pack({.length = 4}), data::rows, {.batch_size = 1});
+  Loader loader(documents.pack({.length = 4}), data::as_vector, {.batch_size = 1});
   expect_error(ErrorKind::invalid_argument, {"[next] record 1 of epoch 0", "9 tokens for rows of 4", "split_long"},
                [&] { loader.next(); });
   expect_error(ErrorKind::invalid_argument, {"[pack]", "0 tokens"}, [&] { documents.pack({}); });
   expect_error(ErrorKind::invalid_argument, {"[pack]", "2^31"}, [&] { documents.pack({.length = endless}); });
-  expect_error(ErrorKind::invalid_argument, {"[pack]", "0 open"}, [&] { documents.pack({.length = 4, .open_rows = 0}); });
+  expect_error(ErrorKind::invalid_argument, {"[pack]", "0 packing bins"},
+               [&] { documents.pack({.length = 4, .num_packing_bins = 0}); });
 }
 
 TEST(StreamLoader, DropsTheRemainderOfAnEpoch) {
-  Loader loader(range(11).filter(even), rows, {.batch_size = 4});
+  Loader loader(range(11).filter(even), as_vector, {.batch_size = 4});
   EXPECT_EQ(loader.batches_per_epoch(), unknown);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     EXPECT_EQ(loader.epoch(), epoch);
@@ -128,7 +129,7 @@ TEST(StreamLoader, ErrorsComeInTheirPlaceAndCanBePassedOver) {
                           })
                           .filter(even);
   for (const int threads : {0, 1, 3}) {
-    Loader loader(stream, rows, {.batch_size = 10, .prefetch = threads, .threads = std::max(1, threads)});
+    Loader loader(stream, as_vector, {.batch_size = 10, .prefetch = threads, .num_threads = std::max(1, threads)});
     loader.next();
     EXPECT_EQ(loader.next()->back(), 38);
     for (int again = 0; again < 2; ++again) {
@@ -143,12 +144,12 @@ TEST(StreamLoader, ErrorsComeInTheirPlaceAndCanBePassedOver) {
 TEST(StreamLoader, AStreamThatGivesNothingIsAnErrorNoHang) {
   for (const int prefetch : {0, 2}) {
     for (const int threads : {1, 3}) {
-      const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .threads = threads};
-      Loader finite(range(50).filter(none), rows, options);
+      const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .num_threads = threads};
+      Loader finite(range(50).filter(none), as_vector, options);
       expect_error(ErrorKind::invalid_argument, {"[next]", "0 records, fewer than one batch of 4"}, [&] { finite.next(); });
-      Loader few(range(5).filter(even), rows, options);
+      Loader few(range(5).filter(even), as_vector, options);
       expect_error(ErrorKind::invalid_argument, {"3 records, fewer than one batch of 4"}, [&] { few.next(); });
-      Loader forever(range(50).repeat().filter(none), rows, options);
+      Loader forever(range(50).repeat().filter(none), as_vector, options);
       expect_error(ErrorKind::invalid_argument, {"10000 records", "gave nothing", "filter"}, [&] { forever.next(); });
     }
   }
@@ -178,7 +179,7 @@ TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
   for (const int prefetch : {0, 2}) {
     for (const int threads : {1, 3}) {
       for (const auto& c : cases) {
-        Loader loader(thrice, rows, {.batch_size = 4, .prefetch = prefetch, .threads = threads});
+        Loader loader(thrice, as_vector, {.batch_size = 4, .prefetch = prefetch, .num_threads = threads});
         loader.next();
         for (int again = 0; again < 2; ++again) {
           expect_error(ErrorKind::invalid_argument, {c.words}, [&] {
@@ -192,7 +193,7 @@ TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
     }
   }
   expect_error(ErrorKind::invalid_argument, {"[restore]", "one endless epoch"}, [] {
-    Loader(range(5).repeat().filter(even), rows, {.batch_size = 2}).restore({0, StreamMark{1, 0, 0, 0}});
+    Loader(range(5).repeat().filter(even), as_vector, {.batch_size = 2}).restore({0, StreamMark{1, 0, 0, 0}});
   });
 }
 
@@ -201,13 +202,13 @@ TEST(StreamLoader, AnErrorWhileItFindsItsPlaceLeavesItWhereItWas) {
     if (x == 9) throw std::runtime_error("torn page");
     return x;
   });
-  Loader loader(torn.filter(even), rows, {.batch_size = 2});
+  Loader loader(torn.filter(even), as_vector, {.batch_size = 2});
   EXPECT_EQ(loader.next(), (Numbers{0, 2}));
   const LoaderState state = loader.state();
   expect_error(ErrorKind::other, {"record 9 of epoch 0", "torn page"}, [&] { loader.restore({8}); });
   EXPECT_EQ(loader.state(), state);
   EXPECT_EQ(loader.next(), (Numbers{4, 6}));
-  Loader packed(torn.map([](int64_t x) { return Numbers{x}; }).pack({.length = 2}), rows, {.batch_size = 1});
+  Loader packed(torn.map([](int64_t x) { return Numbers{x}; }).pack({.length = 2}), as_vector, {.batch_size = 1});
   packed.restore({4, StreamMark{0, 8, 0, 1}});
   for (int again = 0; again < 2; ++again)
     expect_error(ErrorKind::other, {"record 9 of epoch 0", "torn page"}, [&] { packed.next(); });
@@ -218,10 +219,10 @@ TEST(StreamLoader, WhatFailsAfterPackingNamesItsPlace) {
   const auto ones = range(10).map([](int64_t x) { return Numbers{x}; });
   for (const int prefetch : {0, 2}) {
     const LoaderOptions options{.batch_size = 1, .prefetch = prefetch};
-    Loader packed(ones.pack({.length = 2, .open_rows = 1}).map(failing), rows, options);
+    Loader packed(ones.pack({.length = 2, .num_packing_bins = 1}).map(failing), as_vector, options);
     expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no room"},
                  [&] { packed.next(); });
-    Loader grouped(ones.rebatch(3).map(failing), rows, options);
+    Loader grouped(ones.rebatch(3).map(failing), as_vector, options);
     expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no room"},
                  [&] { grouped.next(); });
     Loader collated(range(9).filter(even), failing, {.batch_size = 2, .prefetch = prefetch});
@@ -239,13 +240,13 @@ TEST(StreamLoader, EndsWhileItsThreadsSearch) {
                         return x;
                       })
                       .filter([](int64_t x) { return x == 99; }),
-                  rows, {.batch_size = 1, .prefetch = 2, .threads = 3});
+                  as_vector, {.batch_size = 1, .prefetch = 2, .num_threads = 3});
     if (round % 2) loader.next();
   }
 }
 
 TEST(StreamLoader, AStateWithoutAPlaceReadsFromTheBeginning) {
-  Loader loader(range(20).filter(even), rows, {.batch_size = 3});
+  Loader loader(range(20).filter(even), as_vector, {.batch_size = 3});
   loader.restore({6});
   EXPECT_EQ(loader.state().stream, (StreamMark{0, 11, 0, 0}));
   EXPECT_EQ(loader.next(), (Numbers{12, 14, 16}));

@@ -103,7 +103,7 @@ TEST(Utf8, TextThatIsNoneIsAnErrorThatNamesItsPlace) {
                [&] { checked[1]; });
   EXPECT_EQ(LineSource::open({path}, {.check_utf8 = false})[1], "b\xe9te");
   expect_error(ErrorKind::invalid_file, {path, "byte 6"}, [&] { documents({path})[0]; });
-  Loader loader(lines({path}), rows, {.batch_size = 1});
+  Loader loader(lines({path}), as_vector, {.batch_size = 1});
   loader.next();
   expect_error(ErrorKind::invalid_file, {"[next] record 1 of epoch 0", "line 2"}, [&] { loader.next(); });
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/stack.h"
 #include "data/text.h"
 #include "tests/data/expect_error.h"
@@ -50,21 +50,21 @@ TEST(ShardOf, RefusesRowsThatAreNoRun) {
   expect_error(bad, {"2 processes named for a mesh of 4"}, [&] { shard_of(mesh, P{"data"}, 0, {0, 1}); });
 }
 
-TEST(OnMesh, BatchesComePlaced) {
+TEST(ShardBatches, BatchesComePlaced) {
   const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}), {{"batch", "data"}, {"seq", replicated}}};
   const auto tokens = windows(ByteSource::from_string("abcdefghijklmnopq"), 3).shuffle(1).repeat();
-  const LoaderOptions options{.batch_size = 4, .shard = ShardByProcess(mesh_rules), .prefetch = 3, .threads = 2};
+  const LoaderOptions options{.batch_size = 4, .shard = ShardByProcess(mesh_rules), .prefetch = 3, .num_threads = 2};
   Loader hosts(tokens, token_batch, options);
-  Loader loader = on_mesh(Loader(tokens, token_batch, options), mesh_rules);
+  Loader loader = shard_batches(Loader(tokens, token_batch, options), mesh_rules);
   for (int step = 0; step < 10; ++step) {
     const TokenBatch batch = *loader.next(), host = *hosts.next();
     EXPECT_EQ(batch.inputs.value.type_string(), "int32[4@data,2]");
     EXPECT_EQ(batch.inputs.value.to_host<int32_t>(), host.inputs.value.to_host<int32_t>());
     EXPECT_EQ(loader.state(), hosts.state());
   }
-  Loader numbers = on_mesh(Loader(range(8), stack, {.batch_size = 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
+  Loader numbers = shard_batches(Loader(range(8), stack, {.batch_size = 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   EXPECT_EQ(numbers.next()->type_string(), "int64[4@data]");
-  Loader odd = on_mesh(Loader(tokens, token_batch, {.batch_size = 3}), mesh_rules);
+  Loader odd = shard_batches(Loader(tokens, token_batch, {.batch_size = 3}), mesh_rules);
   expect_error(ErrorKind::not_divisible, {"inputs", "batch"}, [&] { odd.next(); });
 }
 

@@ -191,7 +191,7 @@ TEST(TokenFiles, FillBatchesAndRows) {
   const auto files = TokenFiles::open({path});
   const TokenBatch batch = *Loader(windows(files, 3), token_batch, {.batch_size = 2}).next();
   EXPECT_EQ(batch.targets.value.to_host<int32_t>(), (Ids{5, 0, 6, 0}));
-  const auto packed = token_documents(files, {.end_of_text = 0}).pack({.length = 5, .open_rows = 1});
+  const auto packed = token_documents(files, {.end_of_text = 0}).pack({.length = 5, .num_packing_bins = 1});
   EXPECT_EQ(packed.begin()->tokens, (Ids{4, 5, 0, 6, 0}));
   EXPECT_EQ(packed.begin()->segment_ids, (Ids{1, 1, 1, 2, 2}));
   expect_error(ErrorKind::invalid_argument, {"[token_batch]", "token -2 is below 0"}, [] {

@@ -97,10 +97,10 @@ TEST_F(TokenizerTest, EncodesAndDecodes) {
   EXPECT_EQ(tokenizer.encode("").ids, Ids{7});
   EXPECT_EQ(tokenizer.decode({}), "");
   EXPECT_EQ(tokenizer.vocab_size(), 9);
-  EXPECT_EQ(tokenizer.id_of("Ġab"), 5);
-  EXPECT_EQ(tokenizer.id_of("<pad>"), 8);
-  EXPECT_EQ(tokenizer.id_of("nothing"), std::nullopt);
-  EXPECT_EQ(tokenizer.token_of(5), "Ġab");
+  EXPECT_EQ(tokenizer.token_to_id("Ġab"), 5);
+  EXPECT_EQ(tokenizer.token_to_id("<pad>"), 8);
+  EXPECT_EQ(tokenizer.token_to_id("nothing"), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(5), "Ġab");
 }
 
 // What pre_tokenizers.Split of tokenizers 0.23 finds.

@@ -59,8 +59,8 @@ TEST_F(TokenizerTrainerTest, WritesWhatATokenizerReads) {
       train_tokenizer(lines({path}), {.vocab_size = 264, .special_tokens = {"<|endoftext|>"}, .min_frequency = 2});
   const auto tokenizer = Tokenizer::from_json(text);
   EXPECT_EQ(tokenizer.vocab_size(), 264);
-  EXPECT_EQ(tokenizer.token_of(0), "<|endoftext|>");
-  EXPECT_EQ(tokenizer.token_of(257), "lo");  // four times, as "ow" and "we", whose ids are larger
+  EXPECT_EQ(tokenizer.id_to_token(0), "<|endoftext|>");
+  EXPECT_EQ(tokenizer.id_to_token(257), "lo");  // four times, as "ow" and "we", whose ids are larger
   const std::string sample = "slow caf\xc3\xa9s \xf0\x9f\x99\x82<|endoftext|>";
   const auto ids = tokenizer.encode(sample).ids;
   EXPECT_EQ(ids.back(), 0);

@@ -23,7 +23,7 @@ Array loss_of(const Line& line, const Array& x) { return mean(square(line.slope 
 void train(int64_t first, int64_t last) {
   Line model;
   auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 0.1}));
-  data::Loader loader(data::range(1000).shuffle(0).repeat(), data::rows, {.batch_size = 10});
+  data::Loader loader(data::range(1000).shuffle(0).repeat(), data::as_vector, {.batch_size = 10});
 
   nn::Checkpointer checkpoints("runs/7",
                                {.keep = {.latest = 2, .every = 1000, .best = 1, .metric = "validation_loss"}});

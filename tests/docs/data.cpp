@@ -3,7 +3,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/stack.h"
 #include "data/text.h"
 
@@ -23,7 +23,7 @@ void text(uint64_t seed) {
 
   const auto source = data::ByteSource::open({"books"}, {.extensions = {".txt"}});
   const auto tokens = data::windows(source, 257).shuffle(seed).repeat();
-  data::Loader loader = data::on_mesh(
+  data::Loader loader = data::shard_batches(
       data::Loader(tokens, data::token_batch, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
   for (const data::TokenBatch& batch : loader) {  // int32[32@data,256], placed ahead of use
     std::cout << batch.inputs.value.type_string() << '\n';
@@ -62,5 +62,5 @@ int main() {
   write_books();
   text(5);
   own::records(data::range(100).map([](int64_t i) { return own::Example{{0, 1, 2}, static_cast<int32_t>(i % 10)}; }));
-  own::one_batch(data::Loader(data::range(8), data::rows, {.batch_size = 4}));
+  own::one_batch(data::Loader(data::range(8), data::as_vector, {.batch_size = 4}));
 }

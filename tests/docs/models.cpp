@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "data/on_mesh.h"
 #include "data/packed_tokens.h"
+#include "data/shard_batches.h"
 #include "data/tokenizer.h"
 #include "nn/placement.h"
 #include "nn/transformations.h"
@@ -43,7 +43,7 @@ void from_nothing(const Mesh& mesh) {
 
 void documents(nn::CausalLm& model, const MeshRules& mesh_rules, data::Dataset<std::vector<int32_t>> documents) {
   const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
-  auto loader = data::on_mesh(
+  auto loader = data::shard_batches(
       data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
 
   const auto loss = [](const nn::CausalLm& model, const data::PackedTokens& batch) {

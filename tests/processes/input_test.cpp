@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "data/any_stream.h"
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/stack.h"
 #include "data/text.h"
 #include "tests/processes/ways.h"
@@ -21,7 +21,7 @@ const std::string text = [] {
 
 auto tokens(uint64_t seed = 5) { return windows(ByteSource::from_string(text), 17).shuffle(seed); }
 LoaderOptions by(const ShardOptions& shard, int threads = 2) {
-  return {.batch_size = 24, .shard = shard, .prefetch = 3, .threads = threads};
+  return {.batch_size = 24, .shard = shard, .prefetch = 3, .num_threads = threads};
 }
 
 // Rows along each axis, along both where a process has neighbours, along none; the other dim cut where an axis is left.
@@ -56,11 +56,11 @@ void expect_same(const std::optional<TokenBatch>& global, const std::optional<To
 template <class Records>
 void expect_one_process(const Records& records, const MeshRules& mesh_rules) {
   Loader alone(records, token_batch, by({}));
-  Loader here = on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules);
+  Loader here = shard_batches(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules);
   for (int step = 0; step < 7; ++step) expect_same(here.next(), alone.next());
   EXPECT_EQ(here.state(), alone.state());
   const auto state = LoaderState::from_json(here.state().to_json());
-  Loader other = on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules), 1)), mesh_rules);
+  Loader other = shard_batches(Loader(records, token_batch, by(ShardByProcess(mesh_rules), 1)), mesh_rules);
   other.restore(state);
   Loader back(records, token_batch, by({}));
   back.restore(state);
@@ -98,10 +98,12 @@ TEST(Input, AllMakeTheSameSteps) {
     };
     const ShardByProcess shard(mesh_rules);
     const auto odd = tokens().filter([](const auto& window) { return window[0] % 2 == 1; });
-    EXPECT_EQ(steps(on_mesh(Loader(tokens(), token_batch, by(shard)), mesh_rules)),
+    EXPECT_EQ(steps(shard_batches(Loader(tokens(), token_batch, by(shard)), mesh_rules)),
               steps(Loader(tokens(), token_batch, by({}))));
-    EXPECT_EQ(steps(on_mesh(Loader(odd, token_batch, by(shard)), mesh_rules)), steps(Loader(odd, token_batch, by({}))));
-    const auto padded = on_mesh(Loader(tokens(), masked(token_batch), by(shard)), mesh_rules).batches_per_epoch();
+    EXPECT_EQ(steps(shard_batches(Loader(odd, token_batch, by(shard)), mesh_rules)),
+              steps(Loader(odd, token_batch, by({}))));
+    const auto padded =
+        shard_batches(Loader(tokens(), pad_last_batch(token_batch), by(shard)), mesh_rules).batches_per_epoch();
     EXPECT_EQ(padded, (tokens().size() + 23) / 24);
   });
 }
@@ -110,7 +112,7 @@ TEST(Input, OneArrayLiesAsItsShardingSays) {
   const auto records = range(100).repeat().map([](int64_t x) { return std::vector<int64_t>(16, x); });
   on_all_mesh_rules([&](const MeshRules& mesh_rules) {
     const NamedSharding sharding(mesh_rules.mesh(), mesh_rules.activations().resolve({"batch", "seq"}, {24, 16}, "", "").spec);
-    Loader here = on_mesh(Loader(records, stack, by(ShardByProcess(mesh_rules))), sharding);
+    Loader here = shard_batches(Loader(records, stack, by(ShardByProcess(mesh_rules))), sharding);
     Loader alone(records, stack, by({}));
     for (int step = 0; step < 3; ++step) {
       const Array batch = *here.next();
@@ -131,12 +133,12 @@ int its_replica() { return last() - process_count() / 2; }
 
 TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
   const MeshRules mesh_rules = two_replicas();
-  const auto loader_of = [&](uint8_t added, const OnMeshOptions& options = {}) {
+  const auto loader_of = [&](uint8_t added, const ShardBatchesOptions& options = {}) {
     const auto records = tokens().map([added](std::vector<uint8_t> window) {
       window[0] += added;
       return window;
     });
-    return on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules, options);
+    return shard_batches(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules, options);
   };
   const uint8_t added = process_index() == last() ? 1 : 0;
   auto wrong = loader_of(added);
@@ -163,19 +165,19 @@ TEST(Input, ReplicasThatReadOtherRowsAreAnErrorOnAll) {
 
 TEST(Input, ShardsOfOtherDatasetsAreAnErrorOnAll) {
   const MeshRules mesh_rules(make_mesh({{"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}});
-  const std::string words = fmt::format("[on_mesh] process 0 has one of {} shards of ", process_count());
+  const std::string words = fmt::format("[shard_batches] process 0 has one of {} shards of ", process_count());
   const auto records = tokens(process_index() == last() ? 6 : 5);
-  const auto on_mesh_of = [&](const OnMeshOptions& options) {
-    return on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules, options).next();
+  const auto first_batch = [&](const ShardBatchesOptions& options) {
+    return shard_batches(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules, options).next();
   };
-  expect_error(ErrorKind::inconsistent, words, [&] { on_mesh_of({}); });
-  EXPECT_TRUE(on_mesh_of({.check_replicas = false}).has_value());
+  expect_error(ErrorKind::inconsistent, words, [&] { first_batch({}); });
+  EXPECT_TRUE(first_batch({.check_replicas = false}).has_value());
 }
 
 TEST(Input, AnEpochThatEndsOnOneProcessIsAnErrorOnAll) {
   const MeshRules mesh_rules(make_mesh({{"model", process_count()}}), {{"batch", replicated}, {"seq", replicated}});
   const auto records = tokens().slice(0, process_index() == last() ? 48 : 72);
-  auto loader = on_mesh(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules);
+  auto loader = shard_batches(Loader(records, token_batch, by(ShardByProcess(mesh_rules))), mesh_rules);
   for (int step = 0; step < 2; ++step) EXPECT_TRUE(loader.next().has_value());
   expect_error(ErrorKind::inconsistent,
                fmt::format("[next] process 0 has the batch at record 48, process {} has the end of an epoch before "

@@ -84,7 +84,7 @@ void pack(const Json& c, Report& report) {
   std::vector<std::vector<int32_t>> documents;
   for (const Json& length : c.at("lengths").as_array())
     documents.emplace_back(length.to_number<size_t>(), static_cast<int32_t>(documents.size() + 1));
-  const data::PackOptions options{.length = number(c, "length"), .open_rows = number(c, "open_rows")};
+  const data::PackOptions options{.length = number(c, "length"), .num_packing_bins = number(c, "open_rows")};
   json::array rows;
   for (const auto& row : data::Dataset<std::vector<int32_t>>::from_vector(documents).pack(options))
     rows.push_back(json::object{{"tokens", json_list(row.tokens)},

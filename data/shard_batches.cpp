@@ -1,5 +1,5 @@
 // Batches placed in the loader's threads, and compared where they are handed out, since all processes take part there.
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,7 @@ struct CheckedBatch {
 // Where each process reads its shard, those of one dataset in one order make a batch.
 void check_dataset(const LoaderCore& core, const Mesh& mesh) {
   const int64_t shards = core.shard().count;
-  check_same_input("on_mesh",
+  check_same_input("shard_batches",
                    shards == 1 ? "an input that is not sharded"
                                : "one of " + std::to_string(shards) + " shards of " + core.state().dataset,
                    mesh);
@@ -50,7 +50,7 @@ AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
   return next.batch;
 }
 
-void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, const OnMeshOptions& options,
+void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, const ShardBatchesOptions& options,
                    MakeGlobal make_global) {
   const bool is_shared = mesh.process_count() > 1 && mesh.process_index() >= 0;
   const bool checks = is_shared && options.check_replicas;
@@ -68,12 +68,12 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
 
 }  // namespace
 
-void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const OnMeshOptions& options) {
+void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const ShardBatchesOptions& options) {
   place_batches(core, type, mesh_rules.mesh(), options, [mesh_rules](const nn::Leaves& batch) { make_global(batch, mesh_rules); });
 }
 
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,
-                   const OnMeshOptions& options) {
+                   const ShardBatchesOptions& options) {
   place_batches(core, type, sharding.mesh(), options, [sharding](const nn::Leaves& batch) {
     for (const nn::Leaf& leaf : batch) *leaf.value = global_array(*leaf.value, sharding);
   });

@@ -1,4 +1,4 @@
-// on_mesh: a loader whose batches are global arrays, copied to the devices ahead of use.
+// shard_batches: a loader whose batches are global arrays, copied to the devices ahead of use.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tessera::data {
 
-// What on_mesh does beside placing batches.
-struct OnMeshOptions {
+// What shard_batches does in addition to placing batches.
+struct ShardBatchesOptions {
   // With several processes, those that hold the same rows compare checksums of every batch that they read
   // (check_replicas in data/to_global.h), and all compare the batch's place in the data and its shapes. The checksums
   // are computed in the loader's threads; the comparison costs next() two messages between all processes.
@@ -28,9 +28,9 @@ inline constexpr BatchType batch_type = {
     [](const AnyItem& batch) -> AnyItem { return std::make_shared<Batch>(*std::static_pointer_cast<Batch>(batch)); },
     [](const AnyItem& batch) { return nn::leaves(*std::static_pointer_cast<Batch>(batch)); }};
 
-void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const OnMeshOptions& options);
+void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const ShardBatchesOptions& options);
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,
-                   const OnMeshOptions& options);
+                   const ShardBatchesOptions& options);
 
 }  // namespace detail
 
@@ -39,17 +39,19 @@ void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding&
 // (data/any_stream.h) has the places of all its parts, which the processes exchange: then all call state() together,
 // and each gets the one state that all restore.
 //
-//   for (const TokenBatch& batch : on_mesh(Loader(tokens, token_batch, {.shard = ShardByProcess(mesh_rules)}), mesh_rules))
+//   Loader loader(tokens, token_batch, {.shard = ShardByProcess(mesh_rules)});
+//   for (const TokenBatch& batch : shard_batches(std::move(loader), mesh_rules)) { ... }
 //
 // All processes call next() together. Its errors, beside the loader's own: those of from_process_local; those of
 // check_replicas, after which all loaders stand before the batch that differs.
 template <class Batch>
-Loader<Batch> on_mesh(Loader<Batch> loader, const MeshRules& mesh_rules, const OnMeshOptions& options = {}) {
+Loader<Batch> shard_batches(Loader<Batch> loader, const MeshRules& mesh_rules, const ShardBatchesOptions& options = {}) {
   detail::place_batches(core_of(loader), detail::batch_type<Batch>, mesh_rules, options);
   return loader;
 }
 // The same for batches that are one Array, whose first dim counts the rows.
-inline Loader<Array> on_mesh(Loader<Array> loader, const NamedSharding& sharding, const OnMeshOptions& options = {}) {
+inline Loader<Array> shard_batches(Loader<Array> loader, const NamedSharding& sharding,
+                                   const ShardBatchesOptions& options = {}) {
   detail::place_batches(core_of(loader), detail::batch_type<Array>, sharding, options);
   return loader;
 }
