@@ -179,7 +179,7 @@ function(tessera_unpack_wheel wheel sha256 folder)
   file(SHA256 "${wheel}" given)
   if(NOT given STREQUAL sha256)
     message(FATAL_ERROR "[dependencies] ${wheel} has sha256 ${given}, pinned is ${sha256}. "
-                        "Delete it and fetch it anew.")
+                        "Delete it and fetch it again.")
   endif()
   execute_process(
     COMMAND python3 -c "import os, re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \

@@ -1,4 +1,4 @@
-// Neighbours merged, the lowest rank first, the leftmost of equals.
+// Merges pairs of adjacent tokens, the lowest rank first, the leftmost of equal ranks.
 #include "data/byte_pair_encoding.h"
 
 #include <fmt/format.h>

@@ -56,7 +56,7 @@ void check_index(int64_t epoch, int64_t index, int64_t size) {
 }
 
 void fail_beyond(int64_t number, int64_t each) {
-  bad("at", "number " + std::to_string(number) + " of runs of " + std::to_string(each) + " lies beyond 2^63");
+  bad("at", "number " + std::to_string(number) + " of runs of " + std::to_string(each) + " is beyond 2^63");
 }
 
 void check_shuffle(int64_t size) {

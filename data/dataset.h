@@ -126,8 +126,8 @@ class Dataset {
     return chain(detail::ShuffleNode<Node, Order>{{node_}, std::move(order)});
   }
 
-  // Shuffles each run of `window` consecutive records, so that neighbours on disk stay near each other. It may follow
-  // repeat(). Error (invalid_argument) if window < 1 or > 2^62.
+  // Shuffles each run of `window` consecutive records, so that adjacent records on disk stay near each other. It may
+  // follow repeat(). Error (invalid_argument) if window < 1 or > 2^62.
   auto window_shuffle(int64_t window, uint64_t seed) const {
     detail::check_window_shuffle(window);
     return chain(detail::WindowShuffleNode<Node>{{node_}, window, seed});
@@ -269,9 +269,9 @@ struct TrainValidation {
 };
 
 // The first records for training and the last `fraction` of them (rounded to the nearest, at least one) for
-// validation: the end of the files, not a sample, so that neighbouring text does not leak from one into the other
+// validation: the end of the files, not a sample, so that adjacent text does not leak from one into the other
 // (windows share one value at the boundary). Errors (invalid_argument): fraction outside (0, 1), fewer than two records or
-// none left for training, an endless dataset, one that is already shuffled (both parts would get neighboring records).
+// none left for training, an endless dataset, one that is already shuffled (both parts would get adjacent records).
 template <class T, class Node>
 TrainValidation<T, Node> train_validation_split(const Dataset<T, Node>& dataset, double fraction) {
   const int64_t held_out = detail::validation_size(dataset.size(), fraction, dataset.reshuffles());

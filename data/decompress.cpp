@@ -47,7 +47,7 @@ void fail_compressed(const std::string& path, const std::string& what) {
   fail(ErrorKind::invalid_file, "open", path + ": " + what + ".");
 }
 
-std::span<uint8_t> PieceWriter::room() {
+std::span<uint8_t> PieceWriter::free_space() {
   if (piece_.size == max_piece_bytes) emit_(std::exchange(piece_, {}));
   if (!piece_.bytes) piece_.bytes = std::make_unique_for_overwrite<uint8_t[]>(max_piece_bytes);
   return {piece_.bytes.get() + piece_.size, static_cast<size_t>(max_piece_bytes - piece_.size)};

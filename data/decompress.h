@@ -40,8 +40,8 @@ void decompress_zstd(std::span<const uint8_t> bytes, const std::string& path, co
 class PieceWriter {
  public:
   explicit PieceWriter(const Emit& emit) : emit_(emit) {}
-  std::span<uint8_t> room();  // at least one byte
-  void wrote(size_t bytes);   // into the room
+  std::span<uint8_t> free_space();  // at least one byte
+  void wrote(size_t bytes);         // to free_space()
   void finish();
 
  private:

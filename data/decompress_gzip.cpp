@@ -24,14 +24,14 @@ class Inflater {
   std::span<const uint8_t> member(std::span<const uint8_t> bytes, PieceWriter& out) {
     inflateReset(&stream_);
     for (int said = Z_OK; said != Z_STREAM_END;) {
-      const auto room = out.room();
+      const auto space = out.free_space();
       const size_t given = std::min<size_t>(bytes.size(), std::numeric_limits<uInt>::max());
       stream_.next_in = const_cast<Bytef*>(bytes.data());
       stream_.avail_in = static_cast<uInt>(given);
-      stream_.next_out = room.data();
-      stream_.avail_out = static_cast<uInt>(room.size());
+      stream_.next_out = space.data();
+      stream_.avail_out = static_cast<uInt>(space.size());
       said = inflate(&stream_, Z_NO_FLUSH);
-      const size_t taken = given - stream_.avail_in, made = room.size() - stream_.avail_out;
+      const size_t taken = given - stream_.avail_in, made = space.size() - stream_.avail_out;
       if (said != Z_OK && said != Z_STREAM_END && said != Z_BUF_ERROR)
         fail_compressed(path_, std::string("no gzip file, or a damaged one (") +
                                    (stream_.msg ? stream_.msg : "unknown to zlib") + ")");

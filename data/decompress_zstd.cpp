@@ -15,8 +15,8 @@ void decompress_zstd(std::span<const uint8_t> bytes, const std::string& path, co
   ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
   size_t wanted = 1;  // 0: a frame has ended
   while (in.pos < in.size || wanted > 0) {
-    const auto room = out.room();
-    ZSTD_outBuffer to{room.data(), room.size(), 0};
+    const auto space = out.free_space();
+    ZSTD_outBuffer to{space.data(), space.size(), 0};
     const size_t before = in.pos;
     wanted = ZSTD_decompressStream(stream.get(), &to, &in);
     if (ZSTD_isError(wanted))

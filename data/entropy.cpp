@@ -1,4 +1,4 @@
-// Counts and pairs of neighbours in one pass, then sums.
+// Counts bytes and pairs of adjacent bytes in one pass, then sums.
 #include "data/entropy.h"
 
 #include <algorithm>

@@ -13,7 +13,7 @@ namespace tessera::data {
 // context. Between 0 and ln 256 = 5.545. Reads the whole source once.
 double unigram_entropy(const ByteSource& source);
 
-// H(X_t | X_{t-1}) = -sum_{a,b} p(a, b) ln p(b | a) over all pairs of neighbouring bytes (across files too), in nats
+// H(X_t | X_{t-1}) = -sum_{a,b} p(a, b) ln p(b | a) over all pairs of adjacent bytes (across files too), in nats
 // per byte: the loss of the best model that sees one byte of context, so a language model that does not get below it
 // has not learned more than pairs. At most the unigram entropy (the first byte, which has no context, aside). 0 for a
 // source of one byte.

@@ -31,7 +31,7 @@ struct stat status_of(const std::string& path) {
   const std::string reason = std::strerror(errno);
   struct stat link;
   if (::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
-    bad_path(path, "a symbolic link that leads nowhere (" + reason + "); repair or remove it");
+    bad_path(path, "a broken symbolic link (" + reason + "); repair or remove it");
   }
   bad_path(path, reason + "; expected a file or a folder that can be read, check the spelling and the working folder");
 }

@@ -54,7 +54,7 @@ LoaderOptions checked(const LoaderOptions& options) {
   require(options.timeout >= std::chrono::milliseconds(0) && options.timeout <= std::chrono::hours(24 * 365),
           "a timeout of " + std::to_string(options.timeout.count()) + " ms, expected 0 (none) to a year");
   require(options.timeout.count() == 0 || options.prefetch > 0,
-          "a timeout without prefetch: a batch that is made when it is asked for cannot be waited for");
+          "a timeout without prefetch: next() then makes each batch itself. Set prefetch, or no timeout");
   rows_of_shard(options.batch_size, options.shard);
   return options;
 }
@@ -210,7 +210,7 @@ LoaderCore::Made IndexedCore::make_next() {
 void IndexedCore::check(const LoaderState& state) const {
   if (!state.stream) return;
   bad_state("the state of a Stream (a filter, flat_map, rebatch or pack), and this loader has none; its records are " +
-            std::string("counted otherwise: begin anew, or give LoaderState{index}"));
+            std::string("counted differently: start from the beginning, or give LoaderState{index}"));
 }
 
 void IndexedCore::go_to(const LoaderState& state) {
@@ -284,7 +284,7 @@ std::string missing_place(int64_t size, const StreamMark& mark) {
   const bool is_endless = size == endless;
   const bool is_place = mark.input <= (is_endless ? endless / 2 : size) && mark.epoch <= (is_endless ? 0 : endless / 2);
   if (is_place && mark.parts.empty() && std::min({mark.epoch, mark.input, mark.offset, mark.since}) >= 0) return "";
-  return "the state goes on at item " + std::to_string(mark.offset) + " of record " + std::to_string(mark.input) +
+  return "the state continues at item " + std::to_string(mark.offset) + " of record " + std::to_string(mark.input) +
          " in epoch " + std::to_string(mark.epoch) + ", and the stream's dataset has " +
          (is_endless ? "one endless epoch" : std::to_string(size) + " records") +
          "; restore it with the dataset it was taken from";

@@ -82,7 +82,7 @@ LoaderState joined_state(const std::vector<LoaderState>& states) {
         state.stream.has_value() != joined.stream.has_value() ||
         (state.stream && state.stream->parts.size() != joined.stream->parts.size()))
       fail(ErrorKind::invalid_argument, "joined_state",
-           "states of different places or datasets: " + state.to_json() + " beside " + joined.to_json() +
+           "states of different places or datasets: " + state.to_json() + " and " + joined.to_json() +
                "; take them after the same batch");
     for (size_t i = 0; state.stream && i < state.stream->parts.size(); ++i)
       if (joined.stream->parts[i].is_elsewhere()) joined.stream->parts[i] = state.stream->parts[i];
@@ -96,10 +96,10 @@ void detail::check_same_dataset(const std::string& saved, const std::string& now
   was.resize(std::max(was.size(), is.size()), "nothing more");
   is.resize(was.size(), "nothing more");
   const auto [had, has] = std::mismatch(was.begin(), was.end(), is.begin());
-  fail(
-      ErrorKind::invalid_argument, "restore",
-      "the state was taken from another dataset: where it had \"" + *had + "\", this one has \"" + *has +
-          "\". Restore it with the dataset it was taken from, or clear LoaderState::dataset to go on by number alone.");
+  fail(ErrorKind::invalid_argument, "restore",
+       "the state was taken from another dataset: where it had \"" + *had + "\", this one has \"" + *has +
+           "\". Restore it with the dataset it was taken from, or clear LoaderState::dataset to continue by number "
+           "alone.");
 }
 
 }  // namespace tessera::data

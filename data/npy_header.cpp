@@ -117,9 +117,10 @@ TokenLayout npy_layout(const ByteSource& bytes, const SourceFile& file) {
   if (!count) fail_tokens(file.path, "shape (" + entries->at("shape") + "), expected one dim, as (1000,)");
   const int64_t rest = file.size - begin - length;
   if (*count > rest || *count * type.bytes != rest)
-    fail_tokens(file.path, fmt::format("its header says {} elements of {} bytes, and {} bytes follow; it is cut short "
-                                       "or damaged",
-                                       *count, type.bytes, rest));
+    fail_tokens(file.path,
+                fmt::format("its header declares {} elements of {} bytes, and {} bytes follow; it is cut short "
+                            "or damaged",
+                            *count, type.bytes, rest));
   return {.format = TokenFormat::npy, .type = type, .begin = begin + length, .count = *count};
 }
 

@@ -13,9 +13,8 @@
 namespace tessera::data {
 
 struct PackOptions {
-  int64_t length = 0;  // tokens in a row, 1 to 2^31 - 1
-  // Rows that are filled at the same time. More of them leave fewer positions unused and need more memory.
-  int64_t num_packing_bins = 8;
+  int64_t length = 0;     // tokens in a row, 1 to 2^31 - 1
+  int64_t num_packing_bins = 8;  // rows that are filled at the same time; more rows leave less padding and need more memory
   // Whether a document longer than a row is split into several rows; else it is an Error that names its length.
   bool split_long = false;
 };
@@ -58,8 +57,8 @@ std::vector<Document> pieces_of(Document document, const PackOptions& options) {
 
 }  // namespace detail
 
-// The stage of Stream::pack: a document goes to the first open row that has room, or to a new row while there are fewer
-// than num_packing_bins; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset (with
+// The stage of Stream::pack: a document goes to the first open row that it fits into, or to a new row while there are
+// fewer than num_packing_bins; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset (with
 // shuffle_bins=False).
 template <class Token>
 class FirstFit {
@@ -72,7 +71,7 @@ class FirstFit {
   bool try_push(input& document) {
     if (!ready_.empty()) return false;
     for (auto& row : open_)
-      if (has_room(row, document)) return add(row, document);
+      if (fits_into(row, document)) return add(row, document);
     if (static_cast<int64_t>(open_.size()) < options_.num_packing_bins) return add(open_.emplace_back(), document);
     finish();
     return false;
@@ -103,7 +102,7 @@ class FirstFit {
   }
 
  private:
-  bool has_room(const value_type& row, const input& document) const {
+  bool fits_into(const value_type& row, const input& document) const {
     return row.tokens.size() + document.size() <= static_cast<size_t>(options_.length);
   }
 

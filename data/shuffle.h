@@ -8,7 +8,7 @@
 
 namespace tessera::data {
 
-// The seed for an epoch of a dataset shuffled with `seed`: a hash, so that neighbouring seeds share no epoch's order.
+// The seed for an epoch of a dataset shuffled with `seed`: a hash, so that consecutive seeds share no epoch's order.
 uint64_t epoch_seed(uint64_t seed, int64_t epoch);
 
 namespace detail {

@@ -1,4 +1,4 @@
-// Small files are read into one buffer, large ones mapped; neighbours in the buffer are one piece.
+// Small files are read into one buffer, large ones mapped; adjacent parts of the buffer are one piece.
 #include "data/source.h"
 
 #include <fmt/format.h>

@@ -41,7 +41,7 @@ void fail_barren(int64_t records, int64_t epoch) {
 }
 
 void fail_misplaced(const StreamMark& mark) {
-  bad("next", "the loader's state goes on at item " + std::to_string(mark.offset) + " of what comes of record " +
+  bad("next", "the loader's state continues at item " + std::to_string(mark.offset) + " of what comes of record " +
                   std::to_string(mark.input) + " of epoch " + std::to_string(mark.epoch) + ", " +
                   std::to_string(mark.since) + " records on, and there is none; it was taken from another dataset");
 }

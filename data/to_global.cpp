@@ -38,7 +38,7 @@ std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, c
     for (const Range& next : ranges) {
       if (next.first > all.second) {
         bad_share("the rows of process " + std::to_string(process) +
-                  " are no run of neighbours; order the mesh's devices by process");
+                  " are not contiguous; order the mesh's devices by process");
       }
       all.second = std::max(all.second, next.second);
     }
@@ -133,7 +133,8 @@ Array placed_by_rules(const nn::Leaf& leaf, const MeshRules& mesh_rules) {
   }
   fail(ErrorKind::invalid_argument, "from_process_local",
        leaf.path + ": " + local.type_string() + " on each of " + std::to_string(mesh.process_count()) +
-           " processes are no rows of an array that the rules cut alike; give a number of rows that their mesh axes "
+           " processes are not rows of an array that the rules split consistently; give a number of rows that their "
+           "mesh axes "
            "divide");
 }
 

@@ -142,7 +142,7 @@ TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFi
     impl->format = format;
     impl->add(file, mesh_rules_of(format, impl->bytes, file, index));
   }
-  if (impl->size() == 0) fail_tokens(paths.front(), "no token in it, nor in files beside it");
+  if (impl->size() == 0) fail_tokens(paths.front(), "no token in it, nor in the other files");
   return TokenFiles(std::move(impl));
 }
 
@@ -185,12 +185,12 @@ void check_separator(const TokenFiles& files, const TokenDocumentOptions& option
   if (given == (files.knows_documents() ? 0 : 1)) return;
   if (given == 2)
     fail(ErrorKind::invalid_argument, "token_documents",
-         fmt::format("end_of_text {} and begin_of_text {} given, expected one of them, or none for files that say "
-                     "themselves where documents end",
+         fmt::format("end_of_text {} and begin_of_text {} given, expected one of them, or none for files that mark the "
+                     "ends of documents themselves",
                      *options.end_of_text, *options.begin_of_text));
   fail(ErrorKind::invalid_argument, "token_documents",
-       files.knows_documents() ? "a separator, and the files say themselves where documents end; give none"
-                               : "the files do not say where documents end; give end_of_text or begin_of_text");
+       files.knows_documents() ? "a separator, and the files mark the ends of documents themselves; give none"
+                               : "the files do not mark the ends of documents; give end_of_text or begin_of_text");
 }
 
 std::vector<int64_t> bounds_by_separator(const TokenFiles& files, int32_t separator, bool is_last) {
@@ -209,7 +209,7 @@ std::vector<int64_t> bounds_by_separator(const TokenFiles& files, int32_t separa
   }
   if (!is_found)
     fail(ErrorKind::invalid_file, "token_documents",
-         fmt::format("{}: the separator {} is nowhere in {} tokens; is it of another tokenizer?", files.describe(),
+         fmt::format("{}: the separator {} does not occur in {} tokens; is it of another tokenizer?", files.describe(),
                      separator, files.size()));
   if (bounds.back() < files.size()) bounds.push_back(files.size());
   return bounds;

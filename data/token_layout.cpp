@@ -134,9 +134,10 @@ TokenLayout llm_c_layout(const ByteSource& bytes, const SourceFile& file) {
     fail_tokens(file.path, fmt::format("version {} of llm.c's {}, expected {}", header[1], kind->magic, kind->version));
   const int64_t rest = file.size - llm_c_header;
   if (header[2] < 0 || header[2] * int64_t{kind->type.bytes} != rest)
-    fail_tokens(file.path, fmt::format("its header says {} tokens of {} bytes, and {} bytes follow; it is cut short or "
-                                       "damaged",
-                                       header[2], kind->type.bytes, rest));
+    fail_tokens(file.path,
+                fmt::format("its header declares {} tokens of {} bytes, and {} bytes follow; it is cut short or "
+                            "damaged",
+                            header[2], kind->type.bytes, rest));
   return {.format = TokenFormat::llm_c, .type = kind->type, .begin = llm_c_header, .count = header[2]};
 }
 
@@ -172,7 +173,7 @@ Counts counts_of(const ByteSource& bytes, const SourceFile& file, int64_t header
   const bool fits = counts[0] <= rest / 12 && counts[1] <= rest / 8;
   const uint64_t needed = fits ? counts[0] * 12 + counts[1] * 8 : 0;
   if (!fits || (rest != needed && rest != needed + counts[0]))
-    fail_tokens(file.path, fmt::format("its header says {} sequences and {} boundaries of documents, and {} bytes "
+    fail_tokens(file.path, fmt::format("its header declares {} sequences and {} boundaries of documents, and {} bytes "
                                        "follow; it is cut short or damaged",
                                        counts[0], counts[1], rest));
   return {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
@@ -202,9 +203,9 @@ TokenLayout megatron_layout(const SourceFile& tokens, const std::string& index) 
   const ByteSource bytes = ByteSource::open({index});
   const SourceFile& file = bytes.files().front();
   if (!begins_with(bytes, file, index_magic))
-    fail_tokens(index,
-                "does not begin with MMIDIDX, as an index of Megatron does; if the file beside it has none, name "
-                "its format");
+    fail_tokens(
+        index,
+        "does not begin with MMIDIDX, as an index of Megatron does; if the file next to it has none, name its format");
   if (file.size < header) fail_tokens(index, fmt::format("{} bytes, expected a header of {}", file.size, header));
   if (const auto version = numbers<uint64_t>(bytes, file, 9, 1)[0]; version != 1)
     fail_tokens(index, fmt::format("version {} of Megatron's index, expected 1", version));
@@ -223,9 +224,10 @@ TokenLayout megatron_layout(const SourceFile& tokens, const std::string& index) 
   for (size_t i = 1; i < bounds.size(); ++i) layout.documents.push_back(ends[static_cast<size_t>(bounds[i])]);
   layout.count = ends.back();
   if (tokens.size != layout.count * layout.type.bytes)
-    fail_tokens(tokens.path, fmt::format("{} bytes, and {} says {} tokens of {} bytes; one of them is cut short or of "
-                                         "another run",
-                                         tokens.size, index, layout.count, layout.type.bytes));
+    fail_tokens(tokens.path,
+                fmt::format("{} bytes, and {} declares {} tokens of {} bytes; one of them is cut short or of "
+                            "another run",
+                            tokens.size, index, layout.count, layout.type.bytes));
   return layout;
 }
 
@@ -244,7 +246,7 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
   if (has_index) return TokenFormat::megatron;
   if (begins_with(bytes, file, npy_magic) || file.path.ends_with(".npy")) return TokenFormat::npy;
   if (begins_with(bytes, file, index_magic))
-    fail_tokens(file.path, "an index of Megatron's; name the .bin beside it, or end its name in .idx");
+    fail_tokens(file.path, "an index of Megatron's; name the .bin next to it, or end its name in .idx");
   if (llm_c_kind(bytes, file)) return TokenFormat::llm_c;
   check_headerless(bytes, file);
   return TokenFormat::headerless;

@@ -131,7 +131,7 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       decoder(decoder_of(file.at_or_null("decoder"))) {
   for (const char* key : {"truncation", "padding"})
     if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
-  // Room for ids that no token has, as models pad their vocabularies, but not for a table of ids alone.
+  // Allows ids without a token, because models pad their vocabularies, but bounds the memory that a large id can take.
   const size_t id_limit = 16 * (model.vocabulary().size() + added.size()) + 65'536;
   const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
     if (static_cast<size_t>(id) >= id_limit)

@@ -21,13 +21,13 @@ struct TokenizerTrainerOptions {
 };
 
 // Counts words and learns merges of them: byte pair encoding (Sennrich, Haddow and Birch, 2016). Of all pairs of
-// neighbouring tokens the most frequent becomes a token, of equally frequent ones the pair with the smaller ids, until
+// adjacent tokens the most frequent becomes a token, of equally frequent ones the pair with the smaller ids, until
 // the vocabulary is full or no pair is frequent enough: the merges and ids of BpeTrainer with the byte-level alphabet.
 // Takes the memory of all distinct words, about 100 bytes each, and the time of a few thousand merges a second. One
 // thread at a time. Needs ICU, as Tokenizer.
 class TokenizerTrainer {
  public:
-  // Errors (invalid_argument): a vocabulary that has no room for the bytes and the special tokens, min_frequency < 0, a
+  // Errors (invalid_argument): a vocabulary smaller than the bytes and the special tokens, min_frequency < 0, a
   // special token that is empty or given twice; invalid_file: a pattern that cannot be read, a build without ICU.
   explicit TokenizerTrainer(const TokenizerTrainerOptions& options);
 

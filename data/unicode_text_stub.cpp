@@ -7,7 +7,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   fail(ErrorKind::invalid_file, "Tokenizer",
-       "this library was built without ICU, whose Unicode tokenizers need. Install it (libicu-dev) and build anew.");
+       "this library was built without ICU, whose Unicode tokenizers need. Install it (libicu-dev) and rebuild.");
 }
 
 }  // namespace

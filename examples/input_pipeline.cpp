@@ -18,7 +18,7 @@ using data::Loader, data::LoaderState, data::ShardOptions;
 
 namespace {
 
-// The slices that ShardByJaxProcess gives: neighbours, by process.
+// The contiguous slice that ShardByJaxProcess gives to each process.
 void print_slices(int64_t records, int64_t processes, bool drop_remainder) {
   fmt::print("{} records over {} processes, drop_remainder={}:", records, processes, drop_remainder);
   for (int64_t i = 0; i < processes; ++i) {

@@ -21,12 +21,12 @@ constexpr const char* usage = R"(Makes files of tokens of texts, as Megatron's .
   tokenize --tokenizer PATH --out DIR FILES...
 
   --tokenizer PATH       a tokenizer.json, or the folder of one
-  --out DIR              where tokens-00000.bin, tokens-00000.idx and so on go; started again, it goes on there
+  --out DIR              where tokens-00000.bin, tokens-00000.idx and so on go; started again, it continues there
   --end-of-text TOKEN    a token of the vocabulary that ends each document (default: none)
-  --separator LINE       a text file's documents lie between such lines; "": between empty lines (default: a file is one)
+  --separator LINE       such lines separate a text file's documents; "": between empty lines (default: a file is one)
   --shard-documents N    documents in a shard (10000)
   --threads N            threads that make tokens; the files are the same for any number (all cores)
-  --stop-after N         stop after N shards; the next start goes on
+  --stop-after N         stop after N shards; the next start continues
 
 FILES are files and folders: of .jsonl, .jsonl.gz and .jsonl.zst the field "text" of each line is a document.
 )";

@@ -144,8 +144,7 @@ void make_out(const TokenizeOptions& options) {
   for (const std::string& texts : options.files)
     if (fs::is_directory(texts) && is_in(options.out, texts))
       fail(ErrorKind::invalid_argument, "tokenize",
-           fmt::format("{}: lies in {}, all of whose files are texts. Name a folder outside of it.", options.out,
-                       texts));
+           fmt::format("{}: is in {}, all of whose files are texts. Name a folder outside of it.", options.out, texts));
   if (fs::exists(options.out) && !fs::is_directory(options.out))
     fail(ErrorKind::invalid_argument, "tokenize",
          fmt::format("{}: a file, expected a folder, or a name for one.", options.out));

@@ -120,7 +120,7 @@ struct Placement {
 
 void resolve(Placement given, TrainOptions& options) {
   if (given.strategy && (given.mesh || given.rules))
-    refuse("--strategy", "it stands for a mesh and rules of its own. Give either it, or --mesh and --rules.");
+    refuse("--strategy", "it sets mesh and rules. Give either --strategy, or --mesh and --rules.");
   if (given.rules && !given.mesh)
     refuse("--rules", "rules without a mesh. Give --mesh too, as in --mesh data=4,model=2.");
   if (given.context) options.step.context = context_parallelism(*given.context);
@@ -188,11 +188,10 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& text) { o.tokens.vocab = whole_number("--vocab", text, 1); }},
       {"--eval", "PATH...", "files of the validation of tokens (the last hundredth of the documents)",
        [&](const std::string& path) { o.tokens.eval.push_back(path); }},
-      words("--from", "FOLDER", o.tokens.from,
-            "goes on from a model of Hugging Face's, with its tokenizer unless given"),
+      words("--from", "FOLDER", o.tokens.from, "continues from a Hugging Face model, with its tokenizer unless given"),
       {"--lora", "RANK", "trains changes of this rank in place of the weights of --from",
        [&](const std::string& text) { o.tokens.lora = whole_number("--lora", text, 1); }},
-      {"--router-aux-loss-coef", "X", "the part of the routers' balance loss, of a Mixtral (as --from says, or none)",
+      {"--router-aux-loss-coef", "X", "the part of the routers' balance loss, of a Mixtral (as in --from, or none)",
        [&](const std::string& text) {
          o.tokens.router_aux_loss_coef = positive_number("--router-aux-loss-coef", text);
        }},
@@ -200,16 +199,15 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       {"--model", "NAME",
        "gpt (GPT-2's manner), llama (rotary positions, grouped queries, SwiGLU) or mixtral (llama of experts) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
-      words("--strategy", "NAME", placement.strategy, "where the model lies, one of those below (2d)"),
+      words("--strategy", "NAME", placement.strategy, "how the model is sharded, one of those below (2d)"),
       integer("--devices", o.automatic.devices, 1, "of --strategy auto"),
       {"--memory", "BYTES", "of each device, which --strategy auto keeps to, as in 4GB (any)",
        [&](const std::string& text) { o.automatic.memory = bytes_of("--memory", text); }},
       words("--hardware", "FILE", o.automatic.hardware,
             "speeds for --strategy auto; measured and kept there if it is missing (a GPU's)"),
-      words(
-          "--mesh", "AXES", placement.mesh,
-          "or a mesh, as in data=4,model=2 or model=2,data=4:across (round the machines), with batch=data and all else "
-          "replicated"),
+      words("--mesh", "AXES", placement.mesh,
+            "or a mesh, as in data=4,model=2 or model=2,data=4:across (across machines), with batch=data and all else "
+            "replicated"),
       words("--rules", "RULES", placement.rules,
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
       words("--shard-state-over", "AXES", placement.shard_state_over,
@@ -226,15 +224,15 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
            "keeps a gathered weight until the step ends, in place of a second gather"),
       integer("--prefetch-groups", o.step.prefetch_groups, 0, "blocks whose weights are gathered ahead, between processes"),
       sets("--overlap-sums", o.step.overlap_sums, true,
-           "sums of activations between processes run beside products: tensor parallelism"),
+           "overlaps sums of activations between processes with products: tensor parallelism"),
       sets("--graphed-step", o.step.graphed_step, true,
            "records what a GPU computes for loss and gradients, and repeats it without the host"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),
-      words("--svg", "FILE", o.metrics.svg, "draws the loss curve, anew at every validation"),
+      words("--svg", "FILE", o.metrics.svg, "draws the loss curve, again at every validation"),
       words("--report", "FILE", o.metrics.report,
-            "writes a page of placement, communication and curves, anew at every validation"),
+            "writes a page of placement, communication and curves, again at every validation"),
       words("--profile", "FOLDER", o.profile.folder,
             "measures some steps: a trace for ui.perfetto.dev, and tables of where the time goes"),
       integer("--profile-steps", o.profile.steps, 1, "so many steps"),
@@ -242,11 +240,11 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& text) { o.profile.flops_per_second = positive_number("--peak-flops", text); }},
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
       integer("--save-every", o.save.every, 1, "steps between checkpoints (a tenth of all)"),
-      sets("--resume", o.save.resume, true, "goes on from the newest checkpoint in --save, on any mesh"),
+      sets("--resume", o.save.resume, true, "continues from the newest checkpoint in --save, on any mesh"),
       sets("--save-on-signal", o.save.on_signal, true, "SIGTERM saves a checkpoint and ends the training"),
       words("--keep-failed-step", "DIR", o.keep_failed_step,
             "keeps a training step that fails there: state, batch, flags"),
-      words("--replay", "DIR", o.replay, "runs a kept step alone, on one device, and says which operation fails"),
+      words("--replay", "DIR", o.replay, "runs a kept step alone, on one device, and prints which operation fails"),
       {"--lr", "X", fmt::format("peak learning rate ({})", o.learning_rate),
        [&](const std::string& text) { o.learning_rate = positive_number("--lr", text); }},
       {"--seed", "N", "of the parameters, the order of the data and the sample (0)",
@@ -263,7 +261,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, else 8/3, rounded up to 32s)"),
       {"--sample", "N", "prints so many bytes or tokens that the trained model writes",
        [&](const std::string& text) { o.sample.length = whole_number("--sample", text, 1); }},
-      {"--prompt", "TEXT...", "what the sample goes on from, one sample from each (a line break)",
+      {"--prompt", "TEXT...", "the text that the sample continues, one sample for each (a line break)",
        [&](const std::string& text) { o.prompts.push_back(text); }},
       words("--stop", "TEXT", o.sample.stop, "ends the sample where it has this text"),
       {"--top-k", "N", "draws the sample from so many of the likeliest (all)",
@@ -296,7 +294,7 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
   if (!options.replay.empty() && given.size() > 1)
     refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
   if (!options.keep_failed_step.empty() && options.keep_failed_step == options.save.folder)
-    refuse("--keep-failed-step", "the run saves there. Give a folder of its own.");
+    refuse("--keep-failed-step", "the run saves there. Give another folder.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.profile.folder.empty() && contains(given, "--profile-steps"))
@@ -305,7 +303,7 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
     if (!options.automatic.is_on && contains(given, flag))
       refuse(flag, "the mesh is given. Give --strategy auto too, which chooses one.");
   for (const char* flag : {"--shard-state-over", "--no-reshard-after-forward"})
-    if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto says it. Leave it out.");
+    if (options.automatic.is_on && contains(given, flag)) refuse(flag, "--strategy auto sets it. Leave it out.");
   if (options.model.name == "gpt" && contains(given, "--kv-heads"))
     refuse("--kv-heads", "gpt has as many as --heads. Give --model llama too, or leave it out.");
   const ModelOptions& model = options.model;
@@ -323,8 +321,8 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
   if (contains(given, "--schedule") && !is_cut(layers, options.rules))
     refuse("--schedule", "the layers are on no stages. Give a rule for layers too.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
-    if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is asked for. Give --sample N too.");
-  if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to go on from.");
+    if (!options.sample.length && contains(given, flag)) refuse(flag, "no sample is requested. Give --sample N too.");
+  if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to continue.");
 }
 
 // Whether the folder has a tokenizer beside the model.
@@ -345,7 +343,7 @@ void check_tokens(const std::vector<std::string>& given, const TrainOptions& opt
     refuse("--router-aux-loss-coef", "no routers to balance. Give --model mixtral or --from FOLDER of one too.");
   for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--experts", "--vocab"})
     if (!tokens.from.empty() && contains(given, flag))
-      refuse(flag, fmt::format("{} says it. Leave one of them out.", tokens.from));
+      refuse(flag, fmt::format("{} sets it too. Leave one of them out.", tokens.from));
 }
 
 bool is_flag(const std::string& argument) { return argument.starts_with("--"); }

@@ -94,7 +94,7 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
                     sample.length, prompt, config.positions - prompt));
 }
 
-void check_room(const nn::DecoderConfig& config, int64_t seq) {
+void check_sequence_length(const nn::DecoderConfig& config, int64_t seq) {
   if (config.family == nn::DecoderFamily::gpt2 && seq > config.positions)
     throw UsageError(
         fmt::format("[command line] --seq: {} given, expected {} at most, for which the model has positions.", seq,

@@ -44,7 +44,7 @@ void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, 
 // a folder that cannot be written to.
 void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
                   const TrainOptions& options);
-void check_room(const nn::DecoderConfig& config, int64_t seq);
+void check_sequence_length(const nn::DecoderConfig& config, int64_t seq);
 void check_export(const std::filesystem::path& folder);
 
 }  // namespace tessera::examples

@@ -114,7 +114,7 @@ void print_resumed(int64_t done, const TrainOptions& options) {
 }
 
 void print_input(const data::LoaderStats& stats) {
-  fmt::print("input    {:.0f} windows/s; steps waited for it {:.2f} % of the time, {:.1f} batches lay ready\n",
+  fmt::print("input    {:.0f} windows/s; steps waited for it {:.2f} % of the time, {:.1f} batches were ready\n",
              stats.records_per_second(), 100 * stats.wait_fraction(), stats.mean_ready);
 }
 
@@ -237,7 +237,7 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batc
     }
     checkpoints.save(step, is_last || is_stopped, state(), corpus.training.state());
     if (is_stopped && !is_last) {
-      progress.print(fmt::format("stopped by a signal after {} steps; --resume goes on", step));
+      progress.print(fmt::format("stopped by a signal after {} steps; --resume continues", step));
       break;
     }
   }
@@ -290,7 +290,7 @@ void train_on_tokens(const TrainOptions& options, const MeshRules& mesh_rules) {
   if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
   nn::CausalLm model = first_model(options, mesh_rules);
   check_sample(model.config(), tokenizer, options);
-  check_room(model.config(), options.model.seq);
+  check_sequence_length(model.config(), options.model.seq);
   check_export(tokens.export_to);
   const nn::Filter trained = trained_in(tokens);
   const auto loss = packed_loss_in(options.step.precision);

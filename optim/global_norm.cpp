@@ -42,7 +42,7 @@ struct Blocks {
 void check_mesh(const Blocks& blocks, const Type* type) {
   if (blocks.mesh && type->mesh && tessera::detail::whole_of(type->mesh) != blocks.mesh)
     fail(ErrorKind::device_mismatch, "global_norm",
-         "{} lies on another mesh ({}) than the arrays before it ({}). Place all on one mesh.", type->to_string(),
+         "{} is on another mesh ({}) than the arrays before it ({}). Place all on one mesh.", type->to_string(),
          Mesh(type->mesh).to_string(), Mesh(blocks.mesh).to_string());
   if (type->varying)
     fail(ErrorKind::invalid_argument, "global_norm",
@@ -161,7 +161,7 @@ at::Tensor over_devices(const at::Tensor& norm, const Blocks& blocks) {
             .cause = {.operation = "global_norm",
                       .where = {},
                       .reason = tessera::detail::as_text(
-                          fmt::format("the blocks lie along {}", blocks.mesh->names(blocks.axes))),
+                          fmt::format("the blocks are sharded over {}", blocks.mesh->names(blocks.axes))),
                       .path = {}},
             .operand = tessera::detail::as_text(fmt::format("{} arrays", blocks.arrays)),
             .result = tessera::detail::as_text(fmt::format("{}[]", name_of(blocks.dtype)))};

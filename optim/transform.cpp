@@ -62,7 +62,7 @@ Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype) {
 void check_can_follow(const char* verb, const Array& state, const nn::Leaf& parameter) {
   if (state.is_absent() || !state.is_committed() || parameter.value->is_committed()) return;
   fail(ErrorKind::device_mismatch, verb,
-       "{}the state lies on {}, the parameter was never placed. Place the model with nn::filter_shard, or make a new "
+       "{}the state is on {}, the parameter was never placed. Place the model with nn::filter_shard, or make a new "
        "state.",
        name_of_leaf(parameter), state.sharding().mesh().to_string());
 }
@@ -158,9 +158,9 @@ double LateNumber::read(const char* verb) const {
   const MeshImpl* mesh = there_.impl()->type->mesh;
   const std::string place = Mesh(mesh).to_string();
   if (!mesh->elsewhere)
-    fail(ErrorKind::invalid_argument, verb, "the model lies on the abstract mesh ({}), which holds no values.", place);
+    fail(ErrorKind::invalid_argument, verb, "the model is on the abstract mesh ({}), which holds no values.", place);
   fail(ErrorKind::invalid_argument, verb,
-       "the model lies on the mesh ({}), whose devices are those of {}. Reading does not communicate: read it there.",
+       "the model is on the mesh ({}), whose devices are those of {}. Reading does not communicate: read it there.",
        place, mesh->words_of_members());
 }
 

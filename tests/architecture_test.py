@@ -1,4 +1,4 @@
-"""What the manual says of the sources' order is so: paths, rooms, the table of collectives, functions and their files.
+"""Compares the manual with the sources: paths, components, the table of collectives, functions and their files.
 
     architecture_test.py ROOT
 
@@ -6,7 +6,7 @@
   `nn/tree/{tree,param}.h`, `tests/docs/<page>.cpp`), programs (`tests/benchmarks/ledger`), ctests (`docs/names`).
 - In CONTRIBUTING.md, what the path of x and the answers on the all-reduce name in backticks occurs in their files.
 - The functions and types that docs/architecture.md names in backticks occur in the code of the library.
-- The rooms of docs/architecture.md are those of tests/house_test.cmake, in that order.
+- docs/architecture.md lists the same components as tests/layering_lint.cmake, in the same order.
 - The table of collectives in docs/sharding.md is that of sharding/redistribution/route.cpp, row by row.
 """
 import re
@@ -102,11 +102,12 @@ def wrong_path_table(root, page):
     for number, cells in enumerate(rows, 1):
         place = f"CONTRIBUTING.md, path of x, step {number}"
         if len(cells) != 4 or cells[0] != str(number):
-            wrong.append(f"{place}: a row is its number, a room, files and what happens")
+            wrong.append(f"{place}: a row is its number, a component, files and what happens")
             continue
         paths = [path for code in in_backticks(cells[2]) for path in paths_in(code)]
-        room = cells[1] if "/" in cells[1] else "sharding/" + cells[1]
-        wrong += [f"{place}: {path} is not in the room {cells[1]}" for path in paths if not path.startswith(room + "/")]
+        component = cells[1] if "/" in cells[1] else "sharding/" + cells[1]
+        wrong += [f"{place}: {path} is not in the component {cells[1]}" for path in paths
+                  if not path.startswith(component + "/")]
         wrong += unknown_names(root, place, paths, in_backticks(cells[3]))
     return wrong
 
@@ -135,12 +136,13 @@ def differences(place, said, so, what):
     return [] if so else [f"{place}: the sources have no {what} that this test can read"]
 
 
-def wrong_rooms(root, folder):
-    house = (root / "tests/house_test.cmake").read_text()
-    rooms = re.search(rf"set\(rooms_of_{folder}\s+([^)]*)\)", house)
+def wrong_components(root, folder):
+    lint = (root / "tests/layering_lint.cmake").read_text()
+    components = re.search(rf"set\(components_of_{folder}\s+([^)]*)\)", lint)
     page = root / "docs/architecture.md"
     said = re.findall(rf"^\| `{folder}/(\w+)/` \|", page.read_text() if page.exists() else "", flags=re.M)
-    return differences("docs/architecture.md", said, rooms[1].split() if rooms else [], f"room of {folder}/")
+    in_lint = components[1].split() if components else []
+    return differences("docs/architecture.md", said, in_lint, f"component of {folder}/")
 
 
 def wrong_collectives(root):
@@ -161,7 +163,8 @@ def main(root):
     root = Path(root)
     guide = (root / "CONTRIBUTING.md").read_text()
     wrong = (missing_paths(root) + wrong_path_table(root, guide) + wrong_reason_paragraphs(root, guide) +
-             wrong_rooms(root, "sharding") + wrong_rooms(root, "nn") + wrong_collectives(root) + strange_names(root))
+             wrong_components(root, "sharding") + wrong_components(root, "nn") + wrong_collectives(root) +
+             strange_names(root))
     print("\n".join(wrong + [f"{len(wrong)} faults"]))
     return 1 if wrong else 0
 

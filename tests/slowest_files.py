@@ -1,7 +1,7 @@
 """The ten slowest files of a build: listed in slowest_files.txt, and no other may take thrice as long as they do.
 
     slowest_files.py BUILD [LIST]    prints the ten of BUILD's last build from nothing, and compares them with the list
-    slowest_files.py BUILD --write   makes the list anew of them
+    slowest_files.py BUILD --write   makes the list again from them
 
 Times are compared within one build alone, so neither the machine nor other work on it matters. Where no build compiled
 what is listed, or ccache did it, the test is skipped (exit status 77).
@@ -51,7 +51,7 @@ def main():
     slower = [name for name in slowest if name not in listed and seconds[name] > most]
     for name in slower:
         print(f"[slowest_files] {name}: {seconds[name]:.0f} s given, expected at most {most:.0f} s, thrice the slowest "
-              "that is listed. Make it lighter, by fewer headers or templates, or make the list anew: --write.")
+              "that is listed. Make it lighter, by fewer headers or templates, or make a new list: --write.")
     return bool(slower)
 
 

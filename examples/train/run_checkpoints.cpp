@@ -20,7 +20,7 @@ RunCheckpoints::RunCheckpoints(const SaveFlags& flags, const RunIdentity& run) :
   const auto steps = nn::checkpoint_steps(flags.folder);
   if (!steps.empty() && !flags.resume)
     fail(ErrorKind::invalid_file, "save",
-         fmt::format("{}: it has a checkpoint of step {}. Give --resume to go on from it, or another folder.",
+         fmt::format("{}: it has a checkpoint of step {}. Give --resume to continue from it, or another folder.",
                      flags.folder, steps.back()));
   checkpoints_.emplace(flags.folder, nn::CheckpointOptions{.keep = {.latest = 2}});
 }

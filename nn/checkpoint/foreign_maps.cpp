@@ -65,7 +65,7 @@ auto third(int64_t number) {
 }
 
 [[noreturn]] void not_in(const char* layer, const char* where) {
-  fail(ErrorKind::invalid_argument, "load_weights", "{} is in {} only. Give a WeightMap of your own.", layer, where);
+  fail(ErrorKind::invalid_argument, "load_weights", "{} is in {} only. Give a custom WeightMap.", layer, where);
 }
 
 // The rows of a part, below its paths.

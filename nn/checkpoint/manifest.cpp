@@ -190,7 +190,7 @@ SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_
   const json::value value = parse_json(text, "restore", name);
   SafetensorsIndex index;
   for (const auto& [tensor, file] : read(value, name, "index").at("weight_map").members()) {
-    if (!is_file_name(file.text())) file.refuse_type("a file beside the index");
+    if (!is_file_name(file.text())) file.refuse_type("a file next to the index");
     index.files[tensor] = file.text();
   }
   return index;

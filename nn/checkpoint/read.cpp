@@ -50,7 +50,7 @@ void add_facts(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules, Arr
 
 }  // namespace
 
-void make_room(RestoreTarget& target) {
+void allocate(RestoreTarget& target) {
   const Type* type = future_type(*target.leaf, target.mesh_rules);
   const MeshImpl* mesh = type->mesh;
   const int slots = !mesh ? 1 : mesh->elsewhere ? 0 : mesh->slots(type->slots);
@@ -86,7 +86,8 @@ int64_t TensorFile::offset(const SavedTensor& saved) const {
   if (!header_.contains(entry.name) || header_.info(entry.name).dtype != entry.dtype ||
       header_.info(entry.name).shape != entry.shape)
     fail(ErrorKind::invalid_file, "restore",
-         "{}: it does not hold {} as {} {}, as manifest.json says. Was the file replaced? Restore another checkpoint.",
+         "{}: it does not hold {} as {} {}, as manifest.json declares. Was the file replaced? Restore another "
+         "checkpoint.",
          file_.path().string(), entry.name, name_of(entry.dtype), to_string(entry.shape));
   return header_.data_offset() + header_.info(entry.name).begin;
 }

@@ -35,7 +35,7 @@ struct RestoreTarget {
 // Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the mesh rules. Its memory is
 // not filled yet; there is none where other processes have its devices. In the place of a pending sum lies a sum. Error
 // (invalid_argument): the leaf differs between replicas.
-void make_room(RestoreTarget& target);
+void allocate(RestoreTarget& target);
 
 // An open file of tensors, and its header.
 class TensorFile {

@@ -160,7 +160,7 @@ class Restore {
     for (RestoreTarget& target : targets_) target.offset = files.at(target.saved->file).offset(*target.saved);
     ChunkReader reader(options_.verify);
     for (RestoreTarget& target : targets_) {
-      make_room(target);
+      allocate(target);
       reader.fill(target, files.at(target.saved->file).file());
       target.blocks.clear();
     }

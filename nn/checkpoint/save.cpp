@@ -36,7 +36,7 @@ void check_has_values(const Leaf& leaf) {
   if (type.varying)
     refuse(leaf.path, fmt::format("{} differs between replicas. Reduce it first.", leaf.value->type_string()));
   if (type.mesh && type.mesh->has_no_hardware())
-    refuse(leaf.path, fmt::format("{} lies on an abstract mesh, which holds no values.", leaf.value->type_string()));
+    refuse(leaf.path, fmt::format("{} is on an abstract mesh, which holds no values.", leaf.value->type_string()));
 }
 
 // The array; of a pending sum the sum, which the array itself does not keep.
@@ -79,7 +79,7 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
   const MeshImpl* whole = whole_of(mesh);
   if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.count) return;
-  refuse(leaf.path, fmt::format("{} lies on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
+  refuse(leaf.path, fmt::format("{} is on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
                                 leaf.value->type_string(), counted(whole->processes, "process"),
                                 counted(processes.count, "process"), processes.count == 1 ? "s" : "",
                                 whole->elsewhere ? "" : ", or save gather(x)"));
@@ -133,7 +133,7 @@ SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
       fail(ErrorKind::invalid_argument, "save", "metric \"{}\": {} given, expected a finite number.", name, value);
   for (const Scalar& number : state.scalars)
     if (!saved.numbers.emplace(number.path, number.to_json()).second)
-      refuse(number.path, "two numbers have this path. Give each tree a name of its own.");
+      refuse(number.path, "two numbers have this path. Give each tree its own name.");
   saved.to_json();  // an extra that is no JSON is an error now
   return saved;
 }
@@ -200,8 +200,7 @@ Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& 
   std::set<std::string> names;
   for (const Leaf& leaf : state.arrays) {
     if (leaf.value->is_absent()) continue;
-    if (!names.insert(leaf.path).second)
-      refuse(leaf.path, "two arrays have this path. Give each tree a name of its own.");
+    if (!names.insert(leaf.path).second) refuse(leaf.path, "two arrays have this path. Give each tree its own name.");
     check_name("array", leaf.path);
     check_has_values(leaf);
     const MeshImpl* mesh = leaf.value->impl()->type->mesh;

@@ -28,8 +28,8 @@ void together(const Processes& processes, const std::filesystem::path& path, con
   }
   if (error) std::rethrow_exception(error);
   if (!all)
-    fail(ErrorKind::other, verb, "{}: another process could not {} its part. Its own error says why.", path.string(),
-         verb);
+    fail(ErrorKind::other, verb, "{}: another process could not {} its part. Its own error gives the reason.",
+         path.string(), verb);
 }
 
 Processes voting_by(std::shared_ptr<Votes> votes) {

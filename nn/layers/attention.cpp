@@ -58,7 +58,7 @@ void check_context(const MultiheadAttention& layer, const AttentionInputs& with)
          "{.causal = false} and no rope.");
   if (!with.segment_ids.is_absent())
     fail(ErrorKind::invalid_argument, "MultiheadAttention",
-         "segment ids beside a context, which has none. Give a mask (batch, 1, seq, keys).");
+         "segment ids together with a context, which has none. Give a mask (batch, 1, seq, keys).");
 }
 
 void check_positions(const MultiheadAttention& layer, const Array& positions) {
@@ -118,8 +118,8 @@ void check_broadcasts(const char* name, const Array& given, const Shape& logits)
 void check_decodes(const MultiheadAttention& layer) {
   if (!layer.causal)
     fail(ErrorKind::invalid_argument, "MultiheadAttention.decode",
-         "the layer is not causal, so that what it says of a position changes with those that follow. Make it with "
-         "{.causal = true}.");
+         "the layer is not causal, so its result at a position depends on later positions. Make it with {.causal = "
+         "true}.");
 }
 
 // What a cache holds is (batch, length, kv_heads, head_dim), but for its length as of the positions that come.
@@ -139,7 +139,7 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
   const auto name = [](const Array& x) { return x.is_absent() ? "absent" : x.type_string(); };
   fail(ErrorKind::shape_mismatch, "MultiheadAttention.decode",
        "the cache's keys are {} and its values {}, expected (batch, length, kv_heads, head_dim) with a batch of {} and "
-       "{} kv heads of {}. Give each layer and each text a cache of its own.",
+       "{} kv heads of {}. Give each layer and each text its own cache.",
        name(cache.keys), name(cache.values), x.shape(0), layer.num_kv_heads, features / layer.num_kv_heads);
 }
 

@@ -1,4 +1,4 @@
-// Writing behind what is there, as long as nobody else has.
+// Appends to the buffers in place if no other cache has written to their free positions.
 #include "nn/layers/key_value_cache.h"
 
 #include <ATen/core/Tensor.h>
@@ -12,23 +12,23 @@
 namespace tessera::nn {
 
 using namespace tessera::detail;
-struct detail::CacheRoom {
-  Array keys, values;                    // (batch, room, kv_heads, head_dim)
-  int64_t written = 0;                   // positions that a cache has
-  Array all_keys = {}, all_values = {};  // that cache's
+struct detail::CacheBuffers {
+  Array keys, values;                    // (batch, capacity, kv_heads, head_dim)
+  int64_t written = 0;                   // positions of the cache that wrote last
+  Array all_keys = {}, all_values = {};  // that cache's arrays
 
-  // Whether so many more positions have room behind those of a cache, which is the last that was written, unchanged.
-  bool holds(const KeyValueCache& cache, int64_t more) const {
+  // Whether `more` positions fit behind those of `cache`, and `cache` is the unchanged cache that wrote last.
+  bool fits(const KeyValueCache& cache, int64_t more) const {
     return written == cache.length() && written + more <= keys.shape(1) && all_keys.impl() == cache.keys.impl() &&
            all_values.impl() == cache.values.impl();
   }
 };
 
-using detail::CacheRoom;
+using detail::CacheBuffers;
 
 namespace {
 
-constexpr int64_t least_room = 32;
+constexpr int64_t min_free_positions = 32;
 
 // Whether the positions of x can be written one behind another on each device, outside of a differentiation.
 bool can_be_written(const Array& x) {
@@ -50,28 +50,31 @@ void write(const Array& into, const Array& positions, int64_t from) {
 
 Array longer(const Array& old, const Array& y) { return old.is_absent() ? y : concatenate({old, y}, 1); }
 
-Array with_room(const Array& x) { return pad(x, {{0, 0}, {0, std::max(least_room, x.shape(1))}, {0, 0}, {0, 0}}); }
+Array with_free_positions(const Array& x) {
+  return pad(x, {{0, 0}, {0, std::max(min_free_positions, x.shape(1))}, {0, 0}, {0, 0}});
+}
 
 }  // namespace
 
 void KeyValueCache::append(const Array& new_keys, const Array& new_values) {
   const int64_t before = length(), after = before + new_keys.shape(1);
-  const bool has_room = room && room->holds(*this, new_keys.shape(1)) && can_be_written(new_keys) &&
-                        can_be_written(new_values) && lie_alike(room->keys, new_keys) &&
-                        lie_alike(room->values, new_values);
-  if (has_room) {
-    write(room->keys, new_keys, before), write(room->values, new_values, before);
+  const bool can_append = buffers && buffers->fits(*this, new_keys.shape(1)) && can_be_written(new_keys) &&
+                          can_be_written(new_values) && lie_alike(buffers->keys, new_keys) &&
+                          lie_alike(buffers->values, new_values);
+  if (can_append) {
+    write(buffers->keys, new_keys, before), write(buffers->values, new_values, before);
   } else {
     const Array all_keys = longer(keys, new_keys), all_values = longer(values, new_values);
     if (!can_be_written(all_keys) || !can_be_written(all_values)) {
       *this = {.keys = all_keys, .values = all_values};
       return;
     }
-    room = std::make_shared<CacheRoom>(CacheRoom{with_room(all_keys), with_room(all_values)});
+    buffers =
+        std::make_shared<CacheBuffers>(CacheBuffers{with_free_positions(all_keys), with_free_positions(all_values)});
   }
-  room->written = after;
-  room->all_keys = keys = slice_in_dim(room->keys, 0, after, 1);
-  room->all_values = values = slice_in_dim(room->values, 0, after, 1);
+  buffers->written = after;
+  buffers->all_keys = keys = slice_in_dim(buffers->keys, 0, after, 1);
+  buffers->all_values = values = slice_in_dim(buffers->values, 0, after, 1);
 }
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// KeyValueCache: the keys and values of a text so far, with room for those that follow.
+// KeyValueCache: the keys and values of a sequence so far, in buffers with free positions for the next tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace tessera::nn {
 
 namespace detail {
-struct CacheRoom;
+struct CacheBuffers;
 }
 
-// The keys and values of all positions so far, which the next position attends to. They lie in memory that is twice as
-// long as was needed last, so that most tokens are written behind the others without a copy. Copies of a cache are
-// caches of their own: two that go on from one text do not see each other's tokens.
+// The keys and values of all positions so far, which the next position attends to. They are views of buffers with free
+// positions at the end, so most tokens are appended without copying the others. When the buffers are full, their length
+// doubles. Copies of a cache are independent: two copies that continue one sequence do not see each other's tokens.
 struct KeyValueCache {
   Array keys, values;  // (batch, length, kv_heads, head_dim); absent at first
-  std::shared_ptr<detail::CacheRoom> room = {};
+  std::shared_ptr<detail::CacheBuffers> buffers = {};
 
   int64_t length() const { return keys.is_absent() ? 0 : keys.shape(1); }
   void append(const Array& new_keys, const Array& new_values);

@@ -132,7 +132,7 @@ struct Routing {
 
 // Choice after choice; `taken` counts how many of an expert's places earlier choices have filled.
 Routing route(const MoeMlp& layer, const Array& p) {
-  const int64_t experts = p.shape(2), room = layer.capacity(p.shape(1));
+  const int64_t experts = p.shape(2), capacity = layer.capacity(p.shape(1));
   const Choices choices = choices_of(layer, p);
   Array taken, dispatch, combine, chosen;
   const auto plus = [](Array& total, const Array& x) { total = total.is_absent() ? x : total + x; };
@@ -140,7 +140,7 @@ Routing route(const MoeMlp& layer, const Array& p) {
     const Array mine = one_hot(index_in_dim(choices.experts, choice, 2, false), experts, p.dtype());
     Array place = cumsum(mine, 1) - mine;
     if (choice) place = place + taken;
-    const Array seat = one_hot(astype(sum(place * mine, {-1}), int32), room, p.dtype());
+    const Array seat = one_hot(astype(sum(place * mine, {-1}), int32), capacity, p.dtype());
     const Array seated = expand_dims(mine, {3}) * expand_dims(seat, {2});
     plus(dispatch, seated);
     plus(combine, seated * expand_dims(index_in_dim(choices.weights, choice, 2, true), {3}));

@@ -69,7 +69,7 @@ Array initial(const char* layer, const char* option, const Initializer& initiali
   if (!initializer) fail(ErrorKind::invalid_argument, layer, "{} is empty, expected an initializer of nn::init.", option);
   Array x = initializer(key, shape);
   if (!x.is_absent() && x.shape() == shape) return x;
-  fail(ErrorKind::shape_mismatch, layer, "{} gave {}, expected ({}), the shape that it was asked for.", option,
+  fail(ErrorKind::shape_mismatch, layer, "{} gave {}, expected ({}), the requested shape.", option,
        x.is_absent() ? "an absent array" : x.type_string(), fmt::join(shape, ", "));
 }
 

@@ -77,7 +77,7 @@ void check(const std::vector<Ids>& prompts, const GenerateOptions& options) {
   if (prompts.empty()) fail(ErrorKind::invalid_argument, "generate", "no prompts, expected one or more.");
   for (size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty())
-      fail(ErrorKind::invalid_argument, "generate", "prompt {} is empty, expected a token or more to go on from.", i);
+      fail(ErrorKind::invalid_argument, "generate", "prompt {} is empty, expected a token or more to continue.", i);
   if (options.max_tokens < 0)
     fail(ErrorKind::invalid_argument, "generate", "max_tokens = {}, expected 0 or more.", options.max_tokens);
 }

@@ -149,7 +149,7 @@ RotaryScaling scaling_of(const JsonPart& config, const JsonPart& rope, int64_t p
 RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
   const bool is_new = config.has("rope_parameters");
   if (is_new && config.has("rope_scaling"))
-    config.at("rope_scaling").refuse("given beside rope_parameters, expected one of the two.");
+    config.at("rope_scaling").refuse("given together with rope_parameters, expected one of the two.");
   const char* key = is_new ? "rope_parameters" : "rope_scaling";
   const double base = above_zero_or(config, "rope_theta", c.family == DecoderFamily::mixtral ? 1e6 : 10000);
   if (!config.has(key)) return {.base = base};
@@ -388,7 +388,7 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   const auto same = [&](const char* option, bool is_same) {
     if (!is_same)
       fail(ErrorKind::invalid_argument, "save_hugging_face",
-           "{}: the config of transformers' {} cannot say what it is here.", option, nn::name_of(c.family));
+           "{}: the config of transformers' {} cannot express what it is here.", option, nn::name_of(c.family));
   };
   const auto scale = [](const DecoderConfig& config) {
     return config.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim)));

@@ -33,7 +33,7 @@ std::string entry_of(const ExplainedArray& a) {
                                  a.error.empty() ? a.spec.to_string() : "an error, below",
                                  a.stage.empty() ? "" : " on ", a.stage);
   for (const RuleResolution::Decision& d : a.decisions) text += line_of(a, d);
-  if (a.error.empty() && a.decisions.empty()) text += "    no rule speaks of it\n";
+  if (a.error.empty() && a.decisions.empty()) text += "    no rule applies to it\n";
   return text;
 }
 
@@ -95,10 +95,9 @@ std::string Explanation::to_text() const {
   for (const ExplainedArray& a : arrays_)
     if (!a.error.empty()) errors.push_back(a.error);
   const auto elsewhere = folded_lines(arrays_, [](const ExplainedArray& a) {
-    return a.lies ? fmt::format(": {}, the rules say {}", a.lies->to_string(), a.spec.to_string()) : "";
+    return a.lies ? fmt::format(": {}, the rules give {}", a.lies->to_string(), a.spec.to_string()) : "";
   });
-  return text + section("Errors", errors) + section("Lying elsewhere", elsewhere) +
-         section("Rules that did nothing", idle) +
+  return text + section("Errors", errors) + section("Moved", elsewhere) + section("Rules that did nothing", idle) +
          section("Whole although large", folded_lines(large_whole(), whole_line));
 }
 

@@ -110,7 +110,7 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
     return now - std::exchange(flops_, now);
   }
 
-  // Those of the tree that take part, and the paths of other scopes, each behind its kin.
+  // The tree's modules with costs, and the paths of other scopes, each after the last module of the same parent.
   Modules modules_in_order() const {
     std::set<std::string> taking_part{""};
     for (const auto& [module, costs] : costs_)
@@ -126,10 +126,10 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
     const auto is_path = [&](const auto& module) { return module.first == path; };
     if (std::any_of(modules.begin(), modules.end(), is_path)) return;
     for (const std::string& around : modules_around(path)) {
-      const auto kin = std::find_if(modules.rbegin(), modules.rend(),
-                                    [&](const auto& module) { return is_in_module(module.first, around); });
-      if (kin == modules.rend()) continue;
-      modules.insert(kin.base(), {path, ""});
+      const auto related = std::find_if(modules.rbegin(), modules.rend(),
+                                        [&](const auto& module) { return is_in_module(module.first, around); });
+      if (related == modules.rend()) continue;
+      modules.insert(related.base(), {path, ""});
       return;
     }
   }

@@ -119,7 +119,7 @@ std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, boo
                     with_commas(w.bytes_per_device), w.reason);
     text +=
         w.constraint.empty() ? " No placement of it would stay cut there" : fmt::format(" {} keeps it cut", w.cure());
-    text += fmt::format("; {} says that it is meant to be whole.", w.as_it_is);
+    text += fmt::format("; {} marks it as intentionally whole.", w.as_it_is);
     entries.push_back(std::move(text));
   }
   return entries;

@@ -49,11 +49,10 @@ class Capture : tessera::detail::OperationWatcher {
   [[noreturn]] void refuse(const std::vector<std::string>& paths) const {
     const std::vector<std::string> near = tessera::detail::near_names(pattern_, paths);
     if (near.empty())
-      fail(
-          ErrorKind::invalid_argument, "capture",
-          "\"{}\" given, and no module computed. Place the model with filter_shard, which stamps its paths, and open a "
-          "ModuleScope in modules of your own.",
-          pattern_);
+      fail(ErrorKind::invalid_argument, "capture",
+           "\"{}\" given, and no module computed. Place the model with filter_shard, which stamps its paths, and open "
+           "a ModuleScope in custom modules.",
+           pattern_);
     fail(ErrorKind::invalid_argument, "capture", "\"{}\" given, expected the path of a module that computes. Nearest: {}.",
          pattern_, fmt::join(near, ", "));
   }

@@ -7,16 +7,16 @@ const lineOf = (record, names) => (record.file ? `${names.get(record.file)}:${re
 
 // ---- the timeline
 
-// Widths in proportion to seconds, but none too thin to be seen or hit as long as there is room; with a gap behind each
-// they fill `width`.
+// Widths in proportion to seconds, with a minimum width so that each bar can be seen and clicked. Bars and the gaps
+// behind them fill `width`.
 function barWidths(seconds, width) {
   const gap = Math.min(1, width / seconds.length / 4);
-  const room = width - gap * seconds.length;
-  const least = Math.min(3, room / seconds.length / 2);
-  let low = 0, high = room / Math.max(sum(seconds, (s) => s), 1e-300);
+  const available = width - gap * seconds.length;
+  const least = Math.min(3, available / seconds.length / 2);
+  let low = 0, high = available / Math.max(sum(seconds, (s) => s), 1e-300);
   for (let i = 0; i < 60; ++i) {
     const scale = (low + high) / 2;
-    if (sum(seconds, (s) => Math.max(least, s * scale)) > room) high = scale;
+    if (sum(seconds, (s) => Math.max(least, s * scale)) > available) high = scale;
     else low = scale;
   }
   return {gap, widths: seconds.map((s) => Math.max(least, s * low))};
@@ -135,7 +135,7 @@ function drawCommunication(section) {
   const lines = linesOf(records, names);
   section.append(
     html("p", {class: "lead"}, `${counted(records.length, "collective")} in the order of the step, ` +
-         `${secondsText(sum(seconds, (s) => s))} one behind the other where ${links}; computation takes no room here.`),
+         `${secondsText(sum(seconds, (s) => s))} one after another where ${links}; computation is not shown.`),
     kindLegend(records), timeline.canvas, timeline.panel.node,
     html("h3", {}, "By the line of the program that caused it"),
     html("ol", {class: "lines"}, ...lines.map((line) => lineRow(line, lines[0].bytes || 1))),

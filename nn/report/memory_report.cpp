@@ -87,7 +87,7 @@ std::string MemoryReport::to_text() const {
   add("at rest", with_commas(bytes_per_device()), with_commas(bytes));
   text += heading_of(*this) + ":\n";
   add("activations of the forward pass", "", with_commas(activation_bytes));
-  add("peak of the step, beside what was there", "", with_commas(peak_bytes));
+  add("peak of the step, above what was there", "", with_commas(peak_bytes));
   return text;
 }
 

@@ -125,8 +125,8 @@ function profileFigures({seconds, mfu, steps}) {
 function drawProfile(section) {
   const profile = report.profile;
   section.append(
-    html("p", {class: "lead"}, `One step as measured, of ${counted(profile.steps, "step")}: operations with those ` +
-         "that lie in them below, and the collectives on their way. All parts add up to the step; \"program\" is what no " +
+    html("p", {class: "lead"}, `One step as measured, of ${counted(profile.steps, "step")}: each operation, with the ` +
+         "operations that it calls below it, and the collectives on their way. All parts add up to the step; \"program\" is what no " +
          "operation and no wait accounts for."),
     ...partsOf(profile), ...profile.processes.map((step) => new ProfileTimeline(profile, step).node),
     timeTable("The time of each module", profile.modules, profile.seconds),

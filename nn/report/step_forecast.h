@@ -14,7 +14,7 @@
 
 namespace tessera::nn {
 
-// The connection of a device to its neighbours.
+// The connection between two devices.
 struct Link {
   double bytes_per_second = 50e9;
   double latency = 5e-6;  // seconds before the first byte of each message

@@ -53,10 +53,9 @@ void StrategySearch::survey() {
   steps_ += 1;
   roles_ = roles_of(survey.asked(), rows_);
   if (roles_.names.empty())
-    fail(
-        ErrorKind::invalid_argument, "suggest_strategies",
-        "the step places nothing by the names of its dims, expected filter_shard(model, mesh_rules). Without names no rule "
-        "has a say.");
+    fail(ErrorKind::invalid_argument, "suggest_strategies",
+         "the step places nothing by the names of its dims, expected filter_shard(model, mesh_rules). Without names no "
+         "rule applies.");
   has_own_rules_ = std::any_of(survey.asked().begin(), survey.asked().end(),
                                [](const tessera::detail::NamedDims& array) { return array.had_rules; });
 }

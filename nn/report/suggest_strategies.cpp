@@ -1,4 +1,4 @@
-// What a search has found, as text, Markdown and JSON, and the sentence between two neighbors.
+// What a search has found, as text, Markdown and JSON, and the sentence between two consecutive strategies.
 #include "nn/report/suggest_strategies.h"
 
 #include <fmt/format.h>
@@ -81,7 +81,7 @@ std::string reason(const StepForecast& a, const StepForecast& b) {
     return fmt::format("each device computes {} ms less, since more of the work is divided", milliseconds(computing));
   const double hidden = a.hidden_seconds - b.hidden_seconds;
   if (hidden > b.communication_seconds - a.communication_seconds)
-    return fmt::format("{} ms more of its communication run beside the computation", milliseconds(hidden));
+    return fmt::format("{} ms more of its communication overlap the computation", milliseconds(hidden));
   return fmt::format("it waits {} ms less for communication{}", milliseconds(waiting), dearest(a, b));
 }
 

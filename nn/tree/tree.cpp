@@ -33,7 +33,7 @@ void check_distinct(const Leaves& leaves, const char* verb) {
 void detail::check_present(const Leaves& tree, size_t i, const char* verb) {
   if (tree[i].value->is_absent())
     fail(ErrorKind::missing_array, verb,
-         tree[i].path + " is absent from another of the trees. Filter all of them alike (see nn::filter).");
+         tree[i].path + " is absent from another of the trees. Filter all of them in the same way (see nn::filter).");
 }
 
 void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb) {

@@ -57,7 +57,8 @@ class CommunicationGuard::Watch : public Watcher {
   [[noreturn]] void refuse(const Communication& c) const {
     const CommRecord r = record_of(c);
     fail(ErrorKind::forbidden, r.operation,
-         "{}: {}{} of {} to {}, {} bytes over {}{}, which nobody asked for and this scope forbids. Reason: {}. {}{}",
+         "{}: {}{} of {} to {}, {} bytes over {}{}, which was not requested and is forbidden in this scope. Reason: "
+         "{}. {}{}",
          line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
          r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r),
          misspelled(c.mesh));

@@ -179,16 +179,16 @@ at::Tensor assemble(const ArrayImpl& a) {
   const Type* type = a.type;
   if (type->varying)
     fail(ErrorKind::varying_axis, "to_host",
-         "{} has a value of its own on each device. Return it from shard_map, or use psum or all_gather.",
+         "{} has a different value on each device. Return it from shard_map, or use psum or all_gather.",
          type->to_string());
   if (type->mesh && type->mesh->elsewhere)
     fail(ErrorKind::invalid_argument, "to_host",
-         "{} lies on the mesh ({}), whose devices are those of {}. Reading does not communicate: {}.",
-         type->to_string(), Mesh(type->mesh).to_string(), type->mesh->words_of_members(),
+         "{} is on the mesh ({}), whose devices are those of {}. Reading does not communicate: {}.", type->to_string(),
+         Mesh(type->mesh).to_string(), type->mesh->words_of_members(),
          whole_of(type->mesh)->elsewhere ? "read it there" : "gather it first, on all processes");
   if (type->mesh && type->mesh->abstract)
     fail(ErrorKind::invalid_argument, "to_host",
-         "{} lies on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
+         "{} is on the abstract mesh ({}), which holds no values. Run the program on a mesh of devices.",
          type->to_string(), Mesh(type->mesh).to_string());
   if (a.local[0].is_meta())
     fail(ErrorKind::invalid_argument, "to_host",

@@ -85,7 +85,7 @@ class Array {
   }
   template <std::same_as<void>... Nothing>
   float item() const {
-    static_assert(detail::never<Nothing...>, "tessera: item says which type it reads: x.item<float>().");
+    static_assert(detail::never<Nothing...>, "tessera: item needs the type to read: x.item<float>().");
     return {};
   }
 
@@ -162,7 +162,7 @@ template <class T = void, class Values>
 requires(std::is_void_v<T> || !std::convertible_to<const Values&, std::span<const T>>) Array
     array(const Values&, const Shape&) {
   static_assert(detail::never<Values>,
-                "tessera: array takes a list or a std::vector, and a shape; of another range say the type of its "
+                "tessera: array takes a list or a std::vector, and a shape; for another range give the type of its "
                 "elements: array<float>(values, {3, 4}). Another type is astype's.");
   return {};
 }

@@ -104,11 +104,11 @@ void refuse_outside(const Table& table, const at::Tensor& rows) {
     const at::Tensor bounds = rows.narrow(0, Table::row * number, 2 * at::elementSize(check.dtype)).view(check.dtype);
     const auto first = bounds[0].item<int64_t>(), last = bounds[1].item<int64_t>();
     if (first >= check.lowest && last < check.size) continue;
-    fail(
-        ErrorKind::invalid_argument, check.verb.c_str(),
-        "{} from {} to {} given, expected {} to {}. At {}, said late, with a value read from the accelerator: what was "
-        "computed since then used the nearest {}.",
-        check.what, first, last, check.lowest, check.size - 1, check.line, check.what);
+    fail(ErrorKind::invalid_argument, check.verb.c_str(),
+         "{} from {} to {} given, expected {} to {}. At {}, reported late, with a value read from the accelerator: "
+         "what was "
+         "computed since then used the nearest {}.",
+         check.what, first, last, check.lowest, check.size - 1, check.line, check.what);
   }
 }
 

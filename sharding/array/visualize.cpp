@@ -106,22 +106,22 @@ void narrow(std::vector<int>& widths, int widest, int excess, int most) {
 }
 
 // The widest columns first, down to the next, until all fit.
-std::vector<int> fitted(std::vector<int> widths, int room) {
+std::vector<int> fitted(std::vector<int> widths, int available) {
   for (;;) {
     int total = 0, widest = 0, next = 0;
     for (int w : widths) total += w, widest = std::max(widest, w);
     for (int w : widths)
       if (w != widest) next = std::max(next, w);
-    if (total <= room || widest == next) return widths;
-    narrow(widths, widest, total - room, std::min(total - room, widest - next));
+    if (total <= available || widest == next) return widths;
+    narrow(widths, widest, total - available, std::min(total - available, widest - next));
   }
 }
 
-std::vector<int> column_widths(const Grid& grid, int room) {
+std::vector<int> column_widths(const Grid& grid, int available) {
   std::vector<int> widths(grid.columns(), 1);
   for (const auto& row : grid.rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].width());
-  return fitted(widths, room);
+  return fitted(widths, available);
 }
 
 // ---- a cell's lines
@@ -172,7 +172,7 @@ std::string border(const std::vector<int>& widths, const char* left, const char*
   return text + right + '\n';
 }
 
-// Colour `index` of a terminal's 256, with a text that can be read on it: neighbours differ.
+// Color `index` of a terminal's 256, with readable text on it; adjacent colors differ.
 std::string coloured(const std::string& text, size_t index) {
   struct Pair {
     int back, front;

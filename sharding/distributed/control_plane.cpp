@@ -196,7 +196,7 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
   const std::string here = place_of(waiting);
   const std::thread::id me = std::this_thread::get_id();
   if (me != computing_ && me != thread_.get_id())
-    return fmt::format("not all have come to {} within {:.1f} s, where a thread beside the one that computes waits",
+    return fmt::format("not all have come to {} within {:.1f} s, where a thread other than the computing thread waits",
                        here, std::chrono::duration<double>(longest_of(waiting)).count());
   const int64_t mine = standing().verbs;
   constexpr size_t max_named = 8;  // what is known of more does not fit into a message

@@ -134,8 +134,8 @@ void derive_address(const Environment& get, const Launcher& launcher, Launch& la
   const bool is_one_machine = on_machine && number(get, launcher, launcher.on_machine) == launch.count;
   if (!is_one_machine && !nodes && on_machine)
     fail(ErrorKind::invalid_argument, "initialize",
-         "{} says that {} of {} processes are on this machine ({}), and MASTER_ADDR and MASTER_PORT are not set. Set "
-         "them to the machine of process 0 and a port that is free there.",
+         "{} reports that {} of {} processes are on this machine ({}), and MASTER_ADDR and MASTER_PORT are not set. "
+         "Set them to the machine of process 0 and a port that is free there.",
          launcher.name, on_machine, launch.count, launcher.on_machine);
   launch.host = nodes && !is_one_machine ? first_node(nodes) : "127.0.0.1";
   if (launch.host.empty())

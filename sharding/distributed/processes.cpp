@@ -91,7 +91,7 @@ detail::Launch launch_of(const ProcessesOptions& options) {
          detail::max_processes);
   if (launch.count > 1 && launch.host.empty())
     fail(ErrorKind::invalid_argument, "initialize",
-         "this is process {} of {}, and nobody says where they meet. Give `address`, or set MASTER_ADDR and "
+         "this is process {} of {}, and the address of process 0 is not given. Give `address`, or set MASTER_ADDR and "
          "MASTER_PORT.",
          launch.index, launch.count);
   return launch;
@@ -237,7 +237,7 @@ class Meeting {
       if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
         fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
       if (Clock::now() > until_)
-        fail_absent(fmt::format("Nobody listens at {}, where {} should{}", address(), keeper(),
+        fail_absent(fmt::format("No process listens at {}, where {} should{}", address(), keeper(),
                                 launch_.is_agents_store ? "" : "; not seen: 0"));
       std::this_thread::sleep_for(20ms);
     }
@@ -266,8 +266,8 @@ class Meeting {
                       "(IPv6 is written without brackets)",
                       address(), launch_.host));
     if (!has_store)
-      fail_absent(
-          fmt::format("Somebody takes connections at {} and does not answer, where {} should", address(), keeper()));
+      fail_absent(fmt::format("Another program accepts connections at {} and does not answer, where {} should",
+                              address(), keeper()));
     try {
       return store.get();
     } catch (const std::exception& error) {
@@ -295,9 +295,8 @@ class Meeting {
     const std::string mine = std::to_string(launch_.count), others = run.first("count", mine);
     if (others != mine)
       fail(ErrorKind::inconsistent, "initialize",
-           "process {} has been told that there are {} processes, others that there are {}. Give all the same "
-           "WORLD_SIZE.",
-           launch_.index, mine, others);
+           "process {} expects {} processes, others expect {}. Give all the same WORLD_SIZE.", launch_.index, mine,
+           others);
   }
 
   // A process 0 that keeps the store writes "loss" into its run, and after that "started" for everybody.

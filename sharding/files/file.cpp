@@ -100,7 +100,7 @@ File File::lock(const std::filesystem::path& path, const char* verb) {
   if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) return file;
   if (errno == EWOULDBLOCK)
     fail(ErrorKind::invalid_file, verb,
-         "{}: another run saves here. Give each run a folder of its own, or wait for the other to end.",
+         "{}: another run saves here. Give each run its own folder, or wait for the other to end.",
          path.parent_path().string());
   refuse_path(path, "it cannot be locked", errno, verb);
 }
@@ -163,7 +163,7 @@ void File::reserve(int64_t size) const {
   if (again([&] { return ::ftruncate(fd_, size); }) != 0) refuse("it cannot be made as large as it must be", errno);
   if (size == 0 || again([&] { return ::fallocate(fd_, 0, 0, size); }) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
-    refuse(fmt::format("there is no room for its {} bytes", size), errno);
+    refuse(fmt::format("there is no space for its {} bytes", size), errno);
 }
 
 void File::flush(int64_t offset, int64_t size) const {

@@ -29,7 +29,8 @@ using detail::JsonPart;
 using detail::length_bytes;
 using detail::max_header_bytes;
 
-static_assert(std::endian::native == std::endian::little, "safetensors files are read as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors files are little-endian and read without conversion");
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
   fail(ErrorKind::invalid_file, "safetensors", "{}: {}", path.string(), message);

@@ -70,7 +70,7 @@ class SafetensorsFile {
   // The tensor as an array on no mesh; its values are copied. Errors: those of check_values.
   Array array(std::string_view name) const;
 
-  // Copies the values to `out`, which has room for info(name).end - info(name).begin bytes.
+  // Copies the values to `out`, a buffer of at least info(name).end - info(name).begin bytes.
   void read(std::string_view name, void* out) const;
 
   // The strings under "__metadata__"; empty if there are none.

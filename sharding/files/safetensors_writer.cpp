@@ -46,7 +46,7 @@ void check_tensors(const std::vector<TensorEntry>& tensors) {
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    fail(ErrorKind::invalid_argument, "safetensors", "two tensors are called \"{}\". Give each a name of its own.", *twice);
+    fail(ErrorKind::invalid_argument, "safetensors", "two tensors are called \"{}\". Give each its own name.", *twice);
   if (std::binary_search(names.begin(), names.end(), "__metadata__"))
     fail(ErrorKind::invalid_argument, "safetensors",
          "no tensor can be called \"__metadata__\", which the format reserves.");

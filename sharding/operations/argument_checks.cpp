@@ -52,7 +52,7 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
   if (!options.out_sharding) return result;
   if (!result.is_committed())
     fail(ErrorKind::device_mismatch, verb,
-         "out_sharding {} for {}, which lies on no mesh. Place an operand with device_put.",
+         "out_sharding {} for {}, which is on no mesh. Place an operand with device_put.",
          options.out_sharding->to_string(), result.type_string());
   return with_sharding_constraint(result, *options.out_sharding, where);
 }

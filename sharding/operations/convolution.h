@@ -47,8 +47,8 @@ struct ConvOptions {
 // jax.lax.conv_general_dilated, with one to three spatial dims. Nothing moves where the batch, the output features (of
 // the kernel), the groups, or the input features of both operands are sharded; with the last the result is a pending
 // sum. Input features sharded in one operand only are exchanged for another dim where that divides, else gathered. A
-// sharded spatial dim stays sharded if its size in the result divides, too: each device receives the elements of its
-// neighbours' blocks that its windows need (halos). Errors: shapes and letters that do not fit (shape_mismatch),
+// sharded spatial dim stays sharded if its size in the result divides, too: each device receives the elements of
+// adjacent blocks that its windows need (halos). Errors: shapes and letters that do not fit (shape_mismatch),
 // different element types (dtype_mismatch).
 Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
                            const Padding& padding, const ConvOptions& options = {});

@@ -47,11 +47,11 @@ void check_result(const at::Tensor& result, const BlockContext& block, const cha
   const Type& type = *block.plan().out[0];
   if (!result.defined() || result.sizes() != c10::IntArrayRef(type.local))
     fail(ErrorKind::shape_mismatch, operation,
-         "the function gave {}, the rule says {} for a block of {}. Mend one of them.",
+         "the function gave {}, the rule gives {} for a block of {}. Fix one of them.",
          result.defined() ? to_string(result.sizes().vec()) : "nothing", to_string(type.local), type.to_string());
   if (result.scalar_type() != scalar_type(type.dtype))
     fail(ErrorKind::dtype_mismatch, operation,
-         "the function gave {}, expected {}. Say the result's element type with .out_dtype.",
+         "the function gave {}, expected {}. Give the result's element type with .out_dtype.",
          c10::toString(result.scalar_type()), type.to_string());
 }
 

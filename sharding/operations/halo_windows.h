@@ -1,4 +1,4 @@
-// Windows that slide over spatial dims: sizes, padding, and the halos that they need of neighbours' blocks.
+// Windows that slide over spatial dims: sizes, padding, and the halos that they need from adjacent blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,8 +31,8 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
 // number of windows does not divide, or if one of the mesh axes `others` shards it.
 void cut_like(const Type& x, at::IntArrayRef dims, AxisSet others, Windows& windows);
 
-// x with every block of a sharded spatial dim extended to all elements that its windows need: halos come from the
-// neighbours, padding is `fill`. The result is stored in `made`; it is x itself if no dim has several blocks.
+// x with every block of a sharded spatial dim extended to all elements that its windows need: halos come from
+// adjacent blocks, padding is `fill`. The result is stored in `made`; it is x itself if no dim has several blocks.
 const Array& with_halos(const Operation& operation, const Operand& x, at::IntArrayRef dims, const Windows& windows,
                         double fill, Array& made);
 

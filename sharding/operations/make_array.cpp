@@ -43,7 +43,7 @@ class BlockReader {
     const std::string whose = fmt::format("the block {} of device {}", ranges_text(ranges_[place]), device(place));
     if (block.is_committed() && block.sharding().mesh().devices() != std::vector<int>{device(place)})
       fail(ErrorKind::device_mismatch, verb_,
-           "{} given for {} lies on the mesh ({}) of device {}. Leave it unplaced, or put it on its device.",
+           "{} given for {} is on the mesh ({}) of device {}. Leave it unplaced, or put it on its device.",
            block.type_string(), whose, block.sharding().mesh().to_string(), block.sharding().mesh().devices()[0]);
     if (block.shape() != expected)
       fail(ErrorKind::shape_mismatch, verb_, "{} given for {}, expected the shape {}.", block.type_string(), whose,
@@ -125,7 +125,7 @@ Stretch stretch_of(const Type* type, size_t d) {
   const auto count = static_cast<int64_t>(blocks.size());
   if (*blocks.rbegin() - *blocks.begin() + 1 != count)
     fail(ErrorKind::invalid_argument, "make_array_from_process_local_data",
-         "the blocks of process {} along dim {} of {} are no run of neighbours. Order the mesh's devices by process, "
+         "the blocks of process {} along dim {} of {} are not contiguous. Order the mesh's devices by process, "
          "or use make_array_from_callback.",
          mesh->process, d, type->to_string());
   return {*blocks.begin(), count, mesh->count(axes.axis_set())};
@@ -145,7 +145,8 @@ Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local
     const Stretch s = stretch_of(type, d);
     if (s.count < s.all && d < sharding.spec().entries().size() && sharding.spec().entries()[d].pads())
       fail(ErrorKind::not_divisible, "make_array_from_process_local_data",
-           "dim {} of {} may be padded, so that this process's {} rows do not say how many there are. Give the global "
+           "dim {} of {} may be padded, so that this process's {} rows do not determine how many there are. Give the "
+           "global "
            "shape.",
            d, sharding.spec().to_string(), local[d]);
     shape[d] *= s.all / s.count;
@@ -169,7 +170,8 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
   constexpr const char* verb = "make_array_from_callback";
   if (!sharding.spec().unreduced_axes().empty())
     fail(ErrorKind::invalid_argument, verb,
-         "{} leaves a sum pending, and ranges do not say which part of it a device holds. Use make_array_from_shards.",
+         "{} leaves a sum pending, and ranges do not determine which part of it a device holds. Use "
+         "make_array_from_shards.",
          sharding.spec().to_string());
   const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));
   const std::vector<int> places = places_here(sharding.mesh().impl());
@@ -223,7 +225,7 @@ Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, 
     tensors.push_back(reader.read(shards[i], places[i]));
     if (!same_bits(tensors[holders[i]], tensors[i]))
       fail(ErrorKind::invalid_argument, verb,
-           "devices {} and {} hold the same block {} of {} with other values. Give replicas alike.",
+           "devices {} and {} hold the same block {} of {} with different values. Give equal replicas.",
            sharding.mesh().devices()[places[holders[i]]], sharding.mesh().devices()[places[i]],
            ranges_text(reader.ranges(places[i])), reader.type()->to_string());
   }

@@ -181,7 +181,7 @@ class ReshapePlacement {
 
   const Type* make() {
     for (const Section& s : sections(from_->shape, key_.shape)) in_order(s);
-    for (const auto& [axis, section] : homeless_) house(axis, section);
+    for (const auto& [axis, section] : unassigned_) assign_axis(axis, section);
     return intern(key_);
   }
 
@@ -200,15 +200,15 @@ class ReshapePlacement {
         if (orderly)
           key_.dims[j].push_back(axis);
         else
-          homeless_.push_back({axis, s});
+          unassigned_.push_back({axis, s});
       }
       const bool cut_up = from_->shape[i] == 1 || !from_->dims[i].empty();
       orderly = orderly && cut_up;
     }
   }
 
-  // The largest dim of its section, else any, that the axis divides.
-  void house(int axis, const Section& s) {
+  // Assigns the axis to the largest dim of its section that it divides, else to any dim that it divides.
+  void assign_axis(int axis, const Section& s) {
     std::vector<size_t> order(key_.shape.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -221,7 +221,7 @@ class ReshapePlacement {
 
   const Type* from_;
   TypeKey key_;
-  std::vector<std::pair<int, Section>> homeless_;
+  std::vector<std::pair<int, Section>> unassigned_;
 };
 
 }  // namespace

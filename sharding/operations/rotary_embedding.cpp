@@ -78,8 +78,8 @@ void check_positions(const Array& x, const RotaryOptions& options) {
   const Array& positions = options.positions;
   check_integers("rotary_embedding", positions, "positions");
   if (options.offset != 0)
-    fail(ErrorKind::invalid_argument, "rotary_embedding", "an offset of {} beside positions, expected one of the two.",
-         options.offset);
+    fail(ErrorKind::invalid_argument, "rotary_embedding",
+         "an offset of {} together with positions, expected one of the two.", options.offset);
   const Shape all = x.shape(), tokens(all.begin(), all.end() - 2);
   if (positions.shape() != tokens && positions.shape() != Shape{tokens.back()})
     fail(ErrorKind::shape_mismatch, "rotary_embedding", "positions {} of {}, expected {} or ({}).",

@@ -96,10 +96,10 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
     if (axis.name.empty()) fail(ErrorKind::invalid_argument, "make_mesh", "a mesh axis has no name. Name every axis.");
     if (axis.name.find(',') != std::string::npos)
       fail(ErrorKind::invalid_argument, "make_mesh",
-           "mesh axis \"{}\" has a comma, which stands between axes. Choose another name.", axis.name);
+           "mesh axis \"{}\" has a comma, which separates axes. Choose another name.", axis.name);
     if (!seen.insert(axis.name).second)
-      fail(ErrorKind::duplicate_axis, "make_mesh",
-           "mesh axis \"{}\" is given twice. Every axis needs a name of its own.", axis.name);
+      fail(ErrorKind::duplicate_axis, "make_mesh", "mesh axis \"{}\" is given twice. Every axis needs its own name.",
+           axis.name);
     if (axis.size < 1 || axis.size > max_devices)
       fail(ErrorKind::invalid_argument, "make_mesh", "mesh axis \"{}\" = {}, expected a size from 1 to {}.", axis.name,
            axis.size, max_devices);
@@ -156,14 +156,15 @@ std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owne
     fail(ErrorKind::device_mismatch, "make_mesh", "{} devices given for a mesh of {}. Give one for each place.",
          devices.size(), n);
   if (std::set<int>(devices.begin(), devices.end()).size() != devices.size())
-    fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs one of its own.");
+    fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs its own device.");
   for (int id : devices)
     if (id < 0 || id >= owners.all())
       fail(ErrorKind::device_mismatch, "make_mesh", "device {} given, expected ids from 0 to {}.{}", id,
            owners.all() - 1,
-           owners.processes == 1 ? ""
-                                 : " Say with TESSERA_CPU_DEVICES how many devices each process has: unset, a mesh has "
-                                   "as many as it needs.");
+           owners.processes == 1
+               ? ""
+               : " Set TESSERA_CPU_DEVICES to the number of devices of each process: unset, a mesh has "
+                 "as many as it needs.");
   return devices;
 }
 
@@ -212,8 +213,8 @@ void check_boxes(const std::vector<Box>& boxes, const std::vector<int>& members,
            p, boxes[p].devices, devices, n);
     if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[members[0]]))
       fail(ErrorKind::device_mismatch, "make_mesh",
-           "the devices of process {} are no block of the grid, the same range along each axis for every process. "
-           "Order the devices so that neighbours belong to one process.",
+           "the devices of process {} are not a block of the grid, the same range along each axis for every process. "
+           "Order the devices so that adjacent devices belong to one process.",
            p);
   }
 }
@@ -248,7 +249,7 @@ std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<
   for (const MeshAxis& axis : axes)
     if (axis.neighbours == across)
       fail(ErrorKind::invalid_argument, "make_mesh",
-           "`devices` are given, and mesh axis \"{}\" is `across`: both say the order. Leave one of them out.",
+           "`devices` are given, and mesh axis \"{}\" is `across`: both set the order. Leave one of them out.",
            axis.name);
   return given;
 }
@@ -335,10 +336,10 @@ void check_typed_name(std::string_view name, std::string_view digits, std::strin
   const auto is_usual = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   if (std::all_of(name.begin(), name.end(), is_usual)) return;
   const bool has_mark = name.ends_with(":across");
-  fail(ErrorKind::invalid_argument, "parse_mesh_axes",
-       "the axis \"{}\" in \"{}\", expected a name of letters, digits and underscores{}.", name, text,
-       has_mark ? fmt::format("; the mark stands behind the size: {}={}:across", name.substr(0, name.find(':')), digits)
-                : "");
+  fail(
+      ErrorKind::invalid_argument, "parse_mesh_axes",
+      "the axis \"{}\" in \"{}\", expected a name of letters, digits and underscores{}.", name, text,
+      has_mark ? fmt::format("; the mark follows the size: {}={}:across", name.substr(0, name.find(':')), digits) : "");
 }
 
 }  // namespace

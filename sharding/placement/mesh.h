@@ -16,7 +16,7 @@ namespace detail {
 struct MeshImpl;
 }
 
-// Where the next device along a mesh axis is: as near as the order of the axes has it, or on another machine.
+// Where the next device along a mesh axis is: at the position given by the order of the axes, or on another machine.
 enum class Neighbours : uint8_t { near, across };
 inline constexpr Neighbours across = Neighbours::across;
 
@@ -41,8 +41,8 @@ struct MeshOptions {
   // arrays have shapes, placements and bytes but no data, and a ledger records what devices would communicate; see
   // forecast.h. Reading a value is an Error (invalid_argument). Environment variables do not apply to it.
   bool abstract = false;
-  // Of an abstract mesh: how many processes its devices belong to, equally many neighbours to each, as on a mesh of
-  // devices. A Forecast counts what a process holds to communicate with others. 0: each device has its own.
+  // Of an abstract mesh: how many processes its devices belong to. Each has equally many adjacent devices, as on a mesh
+  // with hardware. A Forecast counts what a process holds to communicate with others. 0: each device has its own.
   int processes = 0;
   // Where this process's devices have their memory, as LibTorch names it: "cpu", or an accelerator, "cuda" or "cuda:1".
   // All devices of the process share that one, as virtual devices share a CPU. Empty: TESSERA_DEVICE of the
@@ -93,13 +93,14 @@ class Mesh {
 //   make_mesh({{"data", 4}, {"model", 2}})
 //   make_mesh({{"data", 8}}, {.device = "cuda"})
 //
-// On several machines the processes of one stand together, whichever numbers their launcher gave them, so that the axes
-// named last lie within a machine. An axis marked `across` goes round the machines instead, wherever it is named: its
-// neighbours are on different ones, and the others lie within. So on 8 machines, which have to have equally many
-// processes and to divide the axis (several such axes share the machines, each with a factor above one):
+// On several machines the processes of one machine are adjacent, whatever their ranks, so the axes named last are
+// within a machine. An axis marked `across` spans the machines instead, wherever it is named: adjacent devices along it
+// are on different machines, and the other axes are within a machine. The machines must have equally many processes,
+// and their number must divide the axis (several such axes share the machines, each with a factor above one). On 8
+// machines:
 //   make_mesh({{"model", 4}, {"data", 8, across}})
-// On one machine, and on an abstract mesh, the mark changes nothing. Beside MeshOptions::devices it is an Error
-// (invalid_argument), on machines that do not suit it another (device_mismatch).
+// On one machine, and on an abstract mesh, the mark has no effect. Throws with MeshOptions::devices (invalid_argument), and
+// on machines that cannot hold such an axis (device_mismatch).
 //
 // With TESSERA_CPU_DEVICES=n in the environment every process has n devices (process p has the ids from p * n on), and
 // a larger mesh is an Error (device_mismatch); without it there are as many as the mesh needs, equally many per

@@ -59,8 +59,8 @@ struct MeshImpl {
   const std::string* kept_names(AxisSet set) const;
 };
 
-// The extents of what each of so many processes has of the grid, where neighbours are one's; 0: one device each. Empty
-// if those are no equal boxes.
+// The extents of the block of the grid that each process has, if each has adjacent devices; 0 processes: one device
+// each. Empty if the blocks are not equal boxes.
 std::vector<int> box_of_each(const std::vector<MeshAxis>& axes, int processes);
 
 // The mesh that a sub-mesh is cut from; any other mesh is whole itself.

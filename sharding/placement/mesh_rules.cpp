@@ -108,13 +108,14 @@ void check_rule(const Rule& rule) {
   if (rule.arrays.path.empty())
     fail_rule(ErrorKind::invalid_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
   if (rule.stage && rule.arrays.min_size)
-    fail_rule(ErrorKind::invalid_argument, rule, "goes by size. Name the paths that lie on the stage.");
+    fail_rule(ErrorKind::invalid_argument, rule, "goes by size. Name the paths of the stage's parameters.");
   if (!rule.spec) return;
   const std::vector<SpecEntry>& entries = rule.spec->entries();
   if (std::any_of(entries.begin(), entries.end(), [](const SpecEntry& e) { return e.is_unconstrained(); }))
-    fail_rule(ErrorKind::unconstrained, rule, "leaves a dim open. A parameter lies somewhere: give none or mesh axes.");
+    fail_rule(ErrorKind::unconstrained, rule,
+              "leaves a dim open. A parameter needs a complete sharding: give none or mesh axes.");
   if (!rule.spec->unreduced_axes().empty() || !rule.spec->reduced_axes().empty())
-    fail_rule(ErrorKind::invalid_argument, rule, "asks for a pending sum. A parameter is sharded or replicated.");
+    fail_rule(ErrorKind::invalid_argument, rule, "requests a pending sum. A parameter is sharded or replicated.");
 }
 
 void check_axes(const Rule& rule, Mesh mesh) {
@@ -128,7 +129,7 @@ void check_axes(const Rule& rule, Mesh mesh) {
 
 void check_activation_rule(const Rule& rule) {
   if (!rule.is_by_name())
-    fail_rule(ErrorKind::invalid_argument, rule, "speaks of paths, which activations do not have. Give rules by name.");
+    fail_rule(ErrorKind::invalid_argument, rule, "names paths, which activations do not have. Give rules by name.");
 }
 
 // ---- interning

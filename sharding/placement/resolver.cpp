@@ -218,7 +218,7 @@ class Resolver {
         ErrorKind::unknown_axis,
         fmt::format("dim {} is named \"{}\", which is in no rule{}. {}.{} Add {{\"{}\", replicated}} to keep it whole.",
                     d, axes_[d].name(), nearest_words(axes_[d].name(), names),
-                    known.empty() ? "No rule names a dim" : fmt::format("The rules know: {}", fmt::join(known, ", ")),
+                    known.empty() ? "No rule names a dim" : fmt::format("The rules name: {}", fmt::join(known, ", ")),
                     refused_arrays(), axes_[d].name()));
   }
 

@@ -12,7 +12,7 @@ const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types
     if (!first) first = type;
     if (first->mesh != type->mesh)
       fail(ErrorKind::device_mismatch, verb,
-           "{} lies on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.", first->to_string(),
+           "{} is on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.", first->to_string(),
            Mesh(first->mesh).to_string(), type->to_string(), Mesh(type->mesh).to_string(),
            first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : "");
   }

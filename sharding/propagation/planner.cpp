@@ -71,7 +71,8 @@ class Planner {
     for (const Type* type : problem_.operands)
       if (const AxisSet apart = (type->sharded | type->unreduced) & plan_.varying)
         fail(ErrorKind::varying_axis, problem_.operation.name,
-             "{} lies apart over \"{}\", along which another operand varies: inside shard_map it cannot be captured. "
+             "{} is not replicated over \"{}\", along which another operand varies: inside shard_map it cannot be "
+             "captured. "
              "Pass it through in_specs.",
              type->to_string(), mesh()->names(apart));
   }
@@ -129,7 +130,7 @@ class Planner {
     const std::vector<Candidates> wanted = candidates_;
     for (size_t f = 0; f < wanted.size(); ++f)
       if (!wanted[f].empty() && in_dispute(wanted, static_cast<int>(f))) open(f);
-    for (const auto& [operand, axes] : displaced_) rehouse(operand, axes);
+    for (const auto& [operand, axes] : displaced_) reassign_axes(operand, axes);
     for (Candidates& candidates : candidates_)
       if (candidates.empty()) candidates.push_back({});
   }
@@ -172,7 +173,7 @@ class Planner {
 
   // An axis of a dim that must be whole divides the work still if it can cut another dim of that operand and of the
   // output instead: attention over a sharded sequence becomes attention over sharded heads.
-  void rehouse(size_t operand, const DimAxes& axes) {
+  void reassign_axes(size_t operand, const DimAxes& axes) {
     for (auto dim = rule_.in[operand].rbegin(); dim != rule_.in[operand].rend(); ++dim)
       for (int f : *dim) {
         if (rule_.factors[f].kind != FactorKind::free || !in_output_[f]) continue;

@@ -77,7 +77,7 @@ class Parser {
       const std::string_view token = text.substr(i, end - i);
       i = end;
       if (token == "...") {
-        if (grouped || dots) wrong("an ellipsis stands once for an operand, and in no {}");
+        if (grouped || dots) wrong("an ellipsis may occur once in an operand, and not in {}");
         dots = dots_ = true;
         dims.push_back(any_dims());
         continue;
@@ -86,7 +86,7 @@ class Parser {
       if (token == "1") continue;
       const RuleFactor& factor = dims.back().factors.emplace_back(read_factor(token));
       if (!here.insert(factor.name).second)
-        wrong(fmt::format("\"{0}\" stands twice in \"{1}\". Name each dim once; diagonals are einsum's", factor.name,
+        wrong(fmt::format("\"{0}\" occurs twice in \"{1}\". Name each dim once; diagonals are einsum's", factor.name,
                           trimmed(text)));
     }
     if (grouped) wrong("a { is not closed");

@@ -174,8 +174,8 @@ namespace {
   ArrayImpl& a = *operands[i]->impl();
   if (recorded && !a.type->mesh && to->mesh && to->mesh->abstract)
     fail(ErrorKind::device_mismatch, site.operation.name,
-         "the parameter {} lies on no mesh, other operands on the {} ({}), where no gradient has values. Place the "
-         "model there with filter_shard.",
+         "the parameter {} is on no mesh, other operands on the {} ({}), where no gradient has values. Place the model "
+         "there with filter_shard.",
          a.type->to_string(), to->mesh->elsewhere ? "mesh of other processes" : "abstract mesh",
          Mesh(to->mesh).to_string());
   if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {

@@ -28,7 +28,7 @@ enum class Linearity : uint8_t {
 // place, the results' are zeros again after it, and no gradient comes back from them.
 enum class Padded : uint8_t {
   removed,       // not taken: the dim is made whole first, or cut by axes that divide it
-  kept,          // taken in a dim of the results: what is computed of a value does not depend on its neighbours
+  kept,          // taken in a dim of the results: a result does not depend on adjacent elements
   kept_as_ones,  // the same where zeros have no value or no derivative
   inside,        // and in one that the operation itself reduces, whose padding it leaves out
   zeros,         // and in any that is reduced, where zeros change nothing

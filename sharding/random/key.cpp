@@ -19,7 +19,7 @@ std::ostream& operator<<(std::ostream& out, const Key& key) {
 }
 
 std::vector<Key> split(const Key& key, int64_t n) {
-  if (n < 0) fail(ErrorKind::invalid_argument, "split", "n = {} keys were asked for. Give a number from 0 on.", n);
+  if (n < 0) fail(ErrorKind::invalid_argument, "split", "n = {} keys requested. Give a number from 0 on.", n);
   std::vector<Key> keys(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     keys[static_cast<size_t>(i)] = threefry2x32(key, static_cast<uint32_t>(i >> 32), static_cast<uint32_t>(i));

@@ -40,7 +40,7 @@ std::array<Key, N> split(const Key& key) {
 // A mistake: no number.
 template <class Nothing = void>
 std::array<Key, 2> split(const Key&) {
-  static_assert(detail::never<Nothing>, "tessera: split says into how many keys: auto [k1, k2] = split<2>(key).");
+  static_assert(detail::never<Nothing>, "tessera: split needs the number of keys: auto [k1, k2] = split<2>(key).");
   return {};
 }
 

@@ -51,8 +51,8 @@ void check_block(const Shape& global, const IndexRanges& block) {
   std::vector<std::string> ranges;
   for (const auto& [start, stop] : block) ranges.push_back(fmt::format("{}:{}", start, stop));
   fail(ErrorKind::invalid_argument, "random",
-       "the block [{}] does not lie inside the global shape {}. Give one range within each dim.",
-       fmt::join(ranges, ", "), to_string(global));
+       "the block [{}] is not inside the global shape {}. Give one range within each dim.", fmt::join(ranges, ", "),
+       to_string(global));
 }
 
 BlockWalk::BlockWalk(const Shape& global, const IndexRanges& block) {

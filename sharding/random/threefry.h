@@ -7,7 +7,7 @@
 #include "sharding/random/key.h"
 
 // Every function here fills `out` with the elements of `block`, in row-major order of the block. `block` gives
-// [start, stop) of each dim of a global array of shape `global`, and `out` has room for the product of stop - start;
+// [start, stop) of each dim of a global array of shape `global`, and `out` has space for the product of stop - start;
 // a scalar (both empty) is one element.
 //
 // An element depends only on the key and on its row-major index in the global array, so a value is the same bit for

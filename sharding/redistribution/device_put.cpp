@@ -47,7 +47,7 @@ void check_same_devices(const Type* from, const Type* to, const char* verb) {
   std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
   if (a != b || from->mesh->device != to->mesh->device)
     fail(ErrorKind::device_mismatch, verb,
-         "{} lies on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
+         "{} is on the mesh ({}), the target is the mesh ({}) over other devices. Both must have the same.",
          from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string());
 }
 
@@ -62,7 +62,7 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) 
   const Type* from = at_rest(a->type);
   if (from->varying)
     fail(ErrorKind::varying_axis, cause.operation,
-         "{} has a value of its own on each device and cannot go to the mesh ({}). Return it from shard_map, or use "
+         "{} has a different value on each device and cannot go to the mesh ({}). Return it from shard_map, or use "
          "psum or all_gather.",
          from->to_string(), Mesh(to->mesh).to_string());
   const ArrayPtr source = convert(*a, a, from, cause);
@@ -115,20 +115,19 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
   if (!from->mesh || from->mesh == to->mesh || are_stages(from->mesh, to->mesh)) return;
   if (from->mesh->has_no_hardware() != to->mesh->has_no_hardware())
     fail(ErrorKind::device_mismatch, verb,
-         "{} lies on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an abstract "
-         "mesh.",
+         "{} is on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an abstract mesh.",
          from->to_string(), from->mesh->has_no_hardware() ? "abstract " : "", Mesh(from->mesh).to_string(),
          to->mesh->has_no_hardware() ? "abstract " : "", Mesh(to->mesh).to_string());
   if (from->mesh->members() != to->mesh->members())
     fail(ErrorKind::device_mismatch, verb,
-         "{} lies on the mesh ({}) of {}, the target is the mesh ({}) of {}. Read the value, after gather where other "
+         "{} is on the mesh ({}) of {}, the target is the mesh ({}) of {}. Read the value, after gather where other "
          "processes have parts of it, and place that.",
          from->to_string(), Mesh(from->mesh).to_string(), from->mesh->words_of_members(), Mesh(to->mesh).to_string(),
          to->mesh->words_of_members());
   if (reach == Reach::any_device) return;
   if (reach == Reach::own_devices) return check_same_devices(from, to, verb);
   fail(ErrorKind::device_mismatch, verb,
-       "{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),
+       "{} is on the mesh ({}), the target is the mesh ({}). Move it with device_put.", from->to_string(),
        Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string());
 }
 
@@ -163,7 +162,7 @@ NamedSharding filled(const Array& x, const NamedSharding& sharding) {
 
 void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
   if (!materialized(x, verb).type->mesh)
-    fail(ErrorKind::device_mismatch, verb, "{} is not placed on a mesh, so that {} says nothing. Give a NamedSharding.",
+    fail(ErrorKind::device_mismatch, verb, "{} is not placed on a mesh, so {} has no meaning. Give a NamedSharding.",
          x.type_string(), spec.to_string());
 }
 

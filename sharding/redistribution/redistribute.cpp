@@ -14,7 +14,7 @@ Array redistribute(const Array& x, const NamedSharding& to, std::source_location
       detail::placed_type(a.type->dtype, a.type->shape, to, "redistribute"), a.type, "redistribute");
   if (a.type->mesh && a.type->mesh != type->mesh)
     fail(ErrorKind::device_mismatch, "redistribute",
-         "{} lies on the mesh ({}), the target is the mesh ({}). Move it with device_put.", x.type_string(),
+         "{} is on the mesh ({}), the target is the mesh ({}). Move it with device_put.", x.type_string(),
          Mesh(a.type->mesh).to_string(), to.mesh().to_string());
   return Array(
       detail::convert(a, x.impl(), type, {.operation = "redistribute", .where = where, .reason = detail::asked_for()}));

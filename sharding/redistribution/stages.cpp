@@ -149,7 +149,7 @@ void check_direction(const Type* from, const MeshImpl* stage, const Cause& cause
   const std::string& axis = stage->axes[stage->cut_axis].name;
   if (!goes_forward_only() || stage->cut_at > from->mesh->cut_at) return;
   fail(ErrorKind::invalid_argument, cause.operation,
-       "{} would go back from {}[{}] to {}[{}], where a parameter lies. Under one_f_one_b activations go to later "
+       "{} would go back from {}[{}] to {}[{}], where a parameter is placed. Under one_f_one_b activations go to later "
        "stages: leave a parameter of several stages on all, or use gpipe.",
        from->to_string(), axis, from->mesh->cut_at, axis, stage->cut_at);
 }
@@ -157,7 +157,7 @@ void check_direction(const Type* from, const MeshImpl* stage, const Cause& cause
 ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Cause cause) {
   check_direction(start->type, stage, cause);
   const Type* to = type_on(start->type, stage);
-  cause.reason = as_text(fmt::format("the activation goes on from {0}={1} to {0}={2}",
+  cause.reason = as_text(fmt::format("the activation is sent from {0}={1} to {0}={2}",
                                      stage->axes[stage->cut_axis].name, start->type->mesh->cut_at, stage->cut_at));
   const Type* from = start->type;
   Tensors local = carried(from, to, start->local, cause, false);

@@ -109,10 +109,11 @@ ArrayPtr inside(const Array& x, const char* verb) {
   const ManualAxes& manual = manual_axes();
   if (a.type->mesh && a.type->mesh != manual.mesh)
     fail(ErrorKind::device_mismatch, verb,
-         "{} lies on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
+         "{} is on the mesh ({}), shard_map runs over ({}). Pass it through in_specs.", x.type_string(),
          Mesh(a.type->mesh).to_string(), Mesh(manual.mesh).to_string());
   if (const AxisSet apart = (a.type->sharded | a.type->unreduced) & manual.axes)
-    fail(ErrorKind::varying_axis, verb, "{} lies apart over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
+    fail(ErrorKind::varying_axis, verb,
+         "{} is not replicated over \"{}\", but was not passed to shard_map. Pass it through in_specs.",
          x.type_string(), manual.mesh->names(apart));
   if (a.type->mesh) return x.impl();
   return convert(*x.impl(), x.impl(), on_mesh(a.type, manual.mesh), {.operation = verb});

@@ -23,7 +23,7 @@ std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
   const Cause cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
   for (ArrayPtr& a : arguments) {
     if (a->type->sharded | a->type->unreduced)
-      fail(ErrorKind::varying_axis, "local_map", "{} lies apart over axes that are not manual. Name them in axis_names.",
+      fail(ErrorKind::varying_axis, "local_map", "{} is not replicated over axes that are not manual. Name them in axis_names.",
            a->type->to_string());
     a = varied(a, varying, cause);
     a = convert(*a, a, a->type, cause);  // of a tape's parameter, the leaf
@@ -52,7 +52,7 @@ void check_alike(const std::vector<at::Tensor>& first, const std::vector<at::Ten
   if (!alike)
     fail(ErrorKind::shape_mismatch, "local_map",
          "given {}, the function returns tensors of other number, shape or element type on one device than on another. "
-         "They must be alike.",
+         "They must be the same.",
          types_of(arguments));
 }
 

@@ -174,7 +174,7 @@ Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t 
   const std::string what = fmt::format("argument {}, {}", i, type->to_string());
   if (type->mesh && type->mesh != mesh_.impl())
     fail(ErrorKind::device_mismatch, "shard_map",
-         "{} lies on the mesh ({}), shard_map runs over ({}). Move it with device_put.", what,
+         "{} is on the mesh ({}), shard_map runs over ({}). Move it with device_put.", what,
          Mesh(type->mesh).to_string(), mesh_.to_string());
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, type->shape.size());
   if (read.unreduced)

@@ -48,7 +48,7 @@ int main() {
   const Array x = on(make_mesh({{"data", 1}}), P{}, {2 * most});
   const auto cut = [&](int stop) { slice_in_dim(x, 0, stop + 1, 0); };
   std::printf("%d plans at most\n", most);
-  std::printf("%-44s %9.3f us\n", "  new plans into a cache with room", microseconds(most / 2, cut));
+  std::printf("%-44s %9.3f us\n", "  new plans into a cache that is not full", microseconds(most / 2, cut));
   std::printf("%-44s %9.3f us\n", "  new plans into a full cache",
               microseconds(most / 2, [&](int i) { cut(most + i); }));
   std::printf("%-44s %9zu\n", "  plans held at the end", tessera::detail::plan_count());

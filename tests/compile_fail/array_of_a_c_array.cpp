@@ -1,4 +1,4 @@
-// expect: tessera: array takes a list or a std::vector, and a shape; of another range say the type of its elements: array<float>(values, {3, 4}). Another type is astype's.
+// expect: tessera: array takes a list or a std::vector, and a shape; for another range give the type of its elements: array<float>(values, {3, 4}). Another type is astype's.
 #include "sharding/array.h"
 
 const float values[] = {1, 2};

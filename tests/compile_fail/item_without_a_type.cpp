@@ -1,4 +1,4 @@
-// expect: tessera: item says which type it reads: x.item<float>().
+// expect: tessera: item needs the type to read: x.item<float>().
 #include "sharding/array.h"
 
 float read(const tessera::Array& x) { return x.item(); }

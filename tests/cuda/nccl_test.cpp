@@ -177,11 +177,11 @@ TEST(NcclEngine, IsTheEngineOfGpus) {
 
 TEST(NcclWithoutGpu, SaysThatThereIsNone) {
   if (visible_gpus() > 0) GTEST_SKIP() << "here are GPUs: " << visible_gpus();
-  expect_error(ErrorKind::invalid_argument,
-               fmt::format("[initialize] process {0} of {1} is number {0} on its machine, where it sees 0 GPUs (CUDA "
-                           "says: ",
-                           process_index(), process_count()),
-               [] { gpu_group(everyone()); });
+  expect_error(
+      ErrorKind::invalid_argument,
+      fmt::format("[initialize] process {0} of {1} is number {0} on its machine, where it sees 0 GPUs (CUDA reports: ",
+                  process_index(), process_count()),
+      [] { gpu_group(everyone()); });
 }
 
 }  // namespace

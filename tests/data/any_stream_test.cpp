@@ -146,8 +146,8 @@ TEST(AnyStream, ErrorsComeInTheirPlaceAndCanBeTriedAgain) {
     EXPECT_EQ(errors, 1);
     EXPECT_EQ(numbers, expected);
   }
-  const auto failing = [](int64_t) -> int64_t { throw std::runtime_error("no room"); };
-  expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0", "no room"},
+  const auto failing = [](int64_t) -> int64_t { throw std::runtime_error("no space"); };
+  expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0", "no space"},
                [&] { Loader(range(9).filter(even).limit(3).map(failing), as_vector, {.batch_size = 1}).next(); });
 }
 
@@ -165,7 +165,7 @@ TEST(AnyStream, RefusesWhatMakesNoSense) {
     expect_error(ErrorKind::invalid_argument, {"[restore] the state "}, [&] { loader.restore({2, mark}); });
   Loader shuffled(stream.shuffle(4, 1), as_vector, {.batch_size = 2});
   shuffled.restore({2, StreamMark{0, 0, 0, 5, {StreamMark{}}}});
-  expect_error(ErrorKind::invalid_argument, {"[next] the loader's state goes on at"}, [&] { shuffled.next(); });
+  expect_error(ErrorKind::invalid_argument, {"[next] the loader's state continues at"}, [&] { shuffled.next(); });
 }
 
 // ---- divided streams ------------------------------------------------------------------------------------------------

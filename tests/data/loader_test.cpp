@@ -333,11 +333,11 @@ TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
   Loader sums = Loader(range(8), as_rows, {.batch_size = 4}).map([](const Batch& b) { return b[0] + b[3]; });
   EXPECT_EQ(take(sums, 2), (std::vector<int64_t>{3, 11}));
   Loader throwing = Loader(range(8), as_rows, {.batch_size = 4}).map([](const Batch& b) -> int {
-    if (b[0] == 4) throw std::runtime_error("no room");
+    if (b[0] == 4) throw std::runtime_error("no space");
     return 1;
   });
   EXPECT_EQ(throwing.next(), 1);
-  expect_error(ErrorKind::other, {"[next] the batch of records 4 to 7 of epoch 0: no room"}, [&] { throwing.next(); });
+  expect_error(ErrorKind::other, {"[next] the batch of records 4 to 7 of epoch 0: no space"}, [&] { throwing.next(); });
 }
 
 TEST(LoaderState, IsJson) {

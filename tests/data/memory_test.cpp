@@ -97,7 +97,7 @@ TEST(Memory, ThatTheWordsOfAnErrorLackLosesNoRecord) {
 }
 
 TEST(Memory, ThatMapLacksLeavesTheLoaderAsItWas) {
-  const std::string much(60, 'x');  // more than a std::function has room for
+  const std::string much(60, 'x');  // more than a std::function stores without an allocation
   const auto longer = [much](std::string x) { return x + much; };
   int failures = 0;
   for (int number = 0; number < 20; ++number) {

@@ -49,7 +49,7 @@ TEST(Shuffle, IsABijectionAroundPowersOfTwo) {
   expect_bijection((1 << 20) + 1, 3);
 }
 
-TEST(Shuffle, StepsBetweenNeighboursLookRandom) {
+TEST(Shuffle, StepsBetweenAdjacentRecordsLookRandom) {
   constexpr int64_t size = 1'000'000;
   for (const uint64_t seed : {0, 1, 2}) {
     const auto order = images(size, seed);
@@ -86,7 +86,7 @@ TEST(Shuffle, HugeSizesStayInside) {
   }
 }
 
-TEST(Shuffle, NeighbouringSeedsShareNoEpoch) {
+TEST(Shuffle, ConsecutiveSeedsShareNoEpoch) {
   std::map<uint64_t, int> seen;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     for (int64_t epoch = 0; epoch < 100; ++epoch) EXPECT_EQ(seen[epoch_seed(seed, epoch)]++, 0);

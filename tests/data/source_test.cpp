@@ -152,7 +152,7 @@ TEST(ByteSource, OddEntriesOfAFolderAreErrorsUnlessFilteredOut) {
   const ScratchFolder folder;
   folder.write("a.txt", "a");
   fs::create_symlink(folder.path("gone"), folder.path("dangling"));
-  expect_error(ErrorKind::invalid_file, {folder.path("dangling"), "leads nowhere"},
+  expect_error(ErrorKind::invalid_file, {folder.path("dangling"), "a broken symbolic link"},
                [&] { ByteSource::open({folder.path()}); });
   EXPECT_EQ(all(ByteSource::open({folder.path()}, {.extensions = {".txt"}})), "a");
   fs::remove(folder.path("dangling"));
@@ -198,7 +198,7 @@ TEST(ByteSource, AFileThatChangesUnderneathIsAnError) {
   folder.write("new", "short");
   fs::rename(folder.path("new"), other);
   pause();
-  EXPECT_EQ(read(replaced, 0, 3), "ccc") << "the source goes on with the old file";
+  EXPECT_EQ(read(replaced, 0, 3), "ccc") << "the source continues with the old file";
 }
 
 TEST(ByteSource, AScanLooksAtAMappedFileAgainAndAgain) {

@@ -169,11 +169,11 @@ TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
   const struct {
     StreamMark mark;
     const char* words;
-  } cases[] = {{{0, 11, 0, 0}, "[restore] the state goes on at item 0 of record 11 in epoch 0"},
+  } cases[] = {{{0, 11, 0, 0}, "[restore] the state continues at item 0 of record 11 in epoch 0"},
                {{0, -1, 0, 0}, "[restore]"},
                {{-1, 0, 0, 0}, "[restore]"},
                {{0, 0, -1, 0}, "[restore]"},
-               {{0, 2, 3, 0}, "[next] the loader's state goes on at item 3 of what comes of record 2"},
+               {{0, 2, 3, 0}, "[next] the loader's state continues at item 3 of what comes of record 2"},
                {{0, 2, 0, 1}, "1 records on, and there is none"},
                {{0, 2, 0, endless}, "and there is none"}};
   for (const int prefetch : {0, 2}) {
@@ -215,18 +215,18 @@ TEST(StreamLoader, AnErrorWhileItFindsItsPlaceLeavesItWhereItWas) {
 }
 
 TEST(StreamLoader, WhatFailsAfterPackingNamesItsPlace) {
-  const auto failing = [](const auto&) -> int { throw std::runtime_error("no room"); };
+  const auto failing = [](const auto&) -> int { throw std::runtime_error("no space"); };
   const auto ones = range(10).map([](int64_t x) { return Numbers{x}; });
   for (const int prefetch : {0, 2}) {
     const LoaderOptions options{.batch_size = 1, .prefetch = prefetch};
     Loader packed(ones.pack({.length = 2, .num_packing_bins = 1}).map(failing), as_vector, options);
-    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no room"},
+    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no space"},
                  [&] { packed.next(); });
     Loader grouped(ones.rebatch(3).map(failing), as_vector, options);
-    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no room"},
+    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no space"},
                  [&] { grouped.next(); });
     Loader collated(range(9).filter(even), failing, {.batch_size = 2, .prefetch = prefetch});
-    expect_error(ErrorKind::other, {"[next] the batch that ends before record 3 of epoch 0", "no room"},
+    expect_error(ErrorKind::other, {"[next] the batch that ends before record 3 of epoch 0", "no space"},
                  [&] { collated.next(); });
   }
 }

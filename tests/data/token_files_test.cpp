@@ -209,7 +209,7 @@ TEST(TokenDocuments, EndOrBeginWithASeparator) {
   EXPECT_EQ(documents_of(token_documents(files, {.begin_of_text = 9})),
             (std::vector<Ids>{{9, 4, 5}, {9}, {9, 6, 7}, {9, 8}}));
   EXPECT_EQ(documents_of(token_documents(files, {.begin_of_text = 4})).size(), 2u);
-  expect_error(ErrorKind::invalid_file, {"[token_documents]", "the separator 3 is nowhere in 9 tokens"},
+  expect_error(ErrorKind::invalid_file, {"[token_documents]", "the separator 3 does not occur in 9 tokens"},
                [&] { token_documents(files, {.end_of_text = 3}); });
   expect_error(ErrorKind::invalid_argument, {"[token_documents]", "give end_of_text or begin_of_text"},
                [&] { token_documents(files); });
@@ -220,7 +220,7 @@ TEST(TokenDocuments, EndOrBeginWithASeparator) {
                [&] { TokenDocuments(files, {.end_of_text = 9})[5]; });
   folder.write("m.bin", six_tokens);
   folder.write("m.idx", Index().bytes());
-  expect_error(ErrorKind::invalid_argument, {"say themselves where documents end"},
+  expect_error(ErrorKind::invalid_argument, {"mark the ends of documents themselves"},
                [&] { token_documents(TokenFiles::open({folder.path("m")}), {.end_of_text = 9}); });
 }
 
@@ -235,7 +235,7 @@ TEST(TokenDocuments, MayBeEmptyWhereAnIndexSaysSo) {
   index.documents = {0};
   index.sizes = {}, index.pointers = {};
   folder.write("m.idx", index.bytes());
-  expect_error(ErrorKind::invalid_file, {"says 0 tokens"}, [&] { TokenFiles::open({folder.path("m")}); });
+  expect_error(ErrorKind::invalid_file, {"declares 0 tokens"}, [&] { TokenFiles::open({folder.path("m")}); });
 }
 
 TEST(TokenFiles, IdsBeyondTheVocabularyAreErrorsThatNameThem) {
@@ -281,15 +281,15 @@ TEST(TokenFiles, DamagedHeadersAreErrorsThatNameTheFile) {
     TokenFormat format = TokenFormat::automatic;
   } cases[] = {
       {"odd.bin", "abc", "3 bytes are no whole number of uint16 tokens"},
-      {"a.bin", llm_c(20240520, 1, 3, two), "its header says 3 tokens of 2 bytes, and 4 bytes follow"},
-      {"a.bin", llm_c(20240520, 1, 1, two), "its header says 1 tokens"},
-      {"a.bin", llm_c(20240520, 1, -2, two), "its header says -2 tokens"},
+      {"a.bin", llm_c(20240520, 1, 3, two), "its header declares 3 tokens of 2 bytes, and 4 bytes follow"},
+      {"a.bin", llm_c(20240520, 1, 1, two), "its header declares 1 tokens"},
+      {"a.bin", llm_c(20240520, 1, -2, two), "its header declares -2 tokens"},
       {"a.bin", llm_c(20240520, 7, 2, two), "version 7 of llm.c's 20240520, expected 1"},
       {"a.bin", llm_c(20240801, 1, 1, two), "version 1 of llm.c's 20240801, expected 7"},
       {"a.bin", llm_c(20240520, 1, 2, two).substr(0, 500), "500 bytes, expected llm.c's header of 1024"},
       {"a.bin", llm_c(20240520, 1, 0, ""), "no token in it"},
       {"a.bin", two, "does not begin with llm.c's number", TokenFormat::llm_c},
-      {"a.bin", Index().bytes(), "an index of Megatron's; name the .bin beside it"},
+      {"a.bin", Index().bytes(), "an index of Megatron's; name the .bin next to it"},
       {"a.npy", two, "4 bytes, fewer than the header of a .npy file"},
       {"a.bin", two, "4 bytes, fewer than the header of a .npy file", TokenFormat::npy},
       {"a.npy", std::string(20, 'x'), "does not begin with \\x93NUMPY", TokenFormat::npy},
@@ -301,8 +301,8 @@ TEST(TokenFiles, DamagedHeadersAreErrorsThatNameTheFile) {
       {"a.npy", npy(dict("<u2", "()"), two), "shape (), expected one dim"},
       {"a.npy", npy(dict("<u2", "(2)"), two), "shape (2), expected one dim"},
       {"a.npy", npy(dict("<u2", "(-2,)"), two), "shape (-2,)"},
-      {"a.npy", npy(dict("<u2", "(3,)"), two), "its header says 3 elements of 2 bytes, and 4 bytes follow"},
-      {"a.npy", npy(dict("<u2", "(9223372036854775807,)"), two), "its header says 9223372036854775807 elements"},
+      {"a.npy", npy(dict("<u2", "(3,)"), two), "its header declares 3 elements of 2 bytes, and 4 bytes follow"},
+      {"a.npy", npy(dict("<u2", "(9223372036854775807,)"), two), "its header declares 9223372036854775807 elements"},
       {"a.npy", npy(dict("<u2", "(2,)") + "}", two), "no dict of descr, fortran_order and shape"},
       {"a.npy", npy("{'descr': '<u2', 'shape': (2,)}", two), "no dict of descr"},
       {"a.npy", npy("{'descr': '<u2', 'descr': '<u2', 'shape': (2,)}", two), "no dict of descr"},
@@ -334,7 +334,7 @@ TEST(TokenFiles, DamagedIndicesAreErrorsThatNameTheFile) {
       {Index().bytes().substr(0, 20), "20 bytes, expected a header of 34"},
       {changed([](Index& i) { i.version = 2; }), "version 2 of Megatron's index"},
       {changed([](Index& i) { i.type = 6; }), "element type 6"},
-      {changed([](Index& i) { i.more_sequences = 1; }), "its header says 4 sequences and 3 boundaries"},
+      {changed([](Index& i) { i.more_sequences = 1; }), "its header declares 4 sequences and 3 boundaries"},
       {changed([](Index& i) { i.more_sequences = ~uint64_t{0} - 5; }), "it is cut short or damaged"},
       {Index().bytes().substr(0, 80), "and 46 bytes follow"},
       {Index().bytes() + "xx", "it is cut short or damaged"},
@@ -359,7 +359,7 @@ TEST(TokenFiles, DamagedIndicesAreErrorsThatNameTheFile) {
   }
   folder.write("m.idx", Index().bytes());
   folder.write("m.bin", six_tokens + "x");
-  expect_error(ErrorKind::invalid_file, {"[open] " + tokens, "13 bytes, and", "says 6 tokens of 2 bytes"},
+  expect_error(ErrorKind::invalid_file, {"[open] " + tokens, "13 bytes, and", "declares 6 tokens of 2 bytes"},
                [&] { TokenFiles::open({tokens}); });
   std::filesystem::remove(tokens);
   expect_error(ErrorKind::invalid_file, {tokens, "No such file"}, [&] { TokenFiles::open({folder.path("m.idx")}); });

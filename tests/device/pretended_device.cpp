@@ -244,7 +244,7 @@ class Call {
       const bool number =
           t.dim() == 0 && (op_.hasTag(at::Tag::pointwise) || t.unsafeGetTensorImpl()->is_wrapped_number());
       TORCH_CHECK(number, "Expected all tensors to be on the same device, but ", op_.operator_name(),
-                  " got one of the CPU beside those of the pretended device");
+                  " got one on the CPU together with tensors on the pretended device");
       return t;
     }
     // What is written into an empty `out` decides its size.

@@ -111,7 +111,7 @@ TEST(DeviceSteps, WaitForNothingButTheLoss) {
     }
 }
 
-// ---- what is said late, and what is refused
+// ---- what is reported late, and what is refused
 
 TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
   const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
@@ -121,7 +121,7 @@ TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
   const Array rows = take(table, ids, 0);
   const int line = __LINE__ - 1;
   const std::string said =
-      fmt::format("[take] indices from -7 to 9 given, expected -4 to 3. At steps_test.cpp:{}, said late, ", line);
+      fmt::format("[take] indices from -7 to 9 given, expected -4 to 3. At steps_test.cpp:{}, reported late, ", line);
   expect_error(ErrorKind::invalid_argument, said, [&] { sum(rows).item<float>(); });
   expect_near(take(table, fine, 0), host(take(normal(Key(1), {4, 3}), array<int32_t>({0, 3, 0, 1}, {4}), 0)), 0);
   const Array long_value = device_put(normal(Key(2), {2048}), NamedSharding(mesh, P{}));  // read apart from the checks

@@ -86,7 +86,7 @@ TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
 TEST_F(ResumeTest, OtherRunsAndOldFoldersAreRefused) {
   train("--mesh data=1 --steps 2" + save_to("run"));
   expect_error("--mesh data=1 --steps 4" + save_to("run"),
-               "it has a checkpoint of step 2. Give --resume to go on from it, or another folder.", 1);
+               "it has a checkpoint of step 2. Give --resume to continue from it, or another folder.", 1);
   expect_error("--mesh data=1 --steps 4 --seed 5 --resume" + save_to("run"), "Give the same --data, --seq and --seed.",
                1);
   expect_error("--mesh data=1 --layers 2 --steps 4 --resume" + save_to("run"), "the checkpoint lacks model.layers.1.",

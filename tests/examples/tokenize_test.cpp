@@ -306,14 +306,14 @@ TEST_F(Tokenize, RefusesAPlaceThatIsAFileOrAmongTheTexts) {
     testing::expect_error(ErrorKind::invalid_argument, {"[tokenize] " + folder.path(out) + words},
                           [&] { tokenize_files(options(out, {file})); });
   };
-  refused("texts", "texts", ": lies in " + folder.path("texts"));
-  refused("texts/new/tokens", "texts/", ": lies in ");
-  refused("texts/deep/../tokens", "texts", ": lies in ");
+  refused("texts", "texts", ": is in " + folder.path("texts"));
+  refused("texts/new/tokens", "texts/", ": is in ");
+  refused("texts/deep/../tokens", "texts", ": is in ");
   refused("b.txt", "texts", ": a file, expected a folder, or a name for one.");
   testing::expect_error(ErrorKind::invalid_file, {"[tokenize] " + folder.path("b.txt/tokens") + ": Not a directory."},
                         [&] { tokenize_files(options("b.txt/tokens", {"texts"})); });
   EXPECT_EQ(folder.read("b.txt"), "ab");
-  EXPECT_TRUE(tokenize_files(options("texts_of_tokens", {"texts"})).is_finished) << "beside it";
+  EXPECT_TRUE(tokenize_files(options("texts_of_tokens", {"texts"})).is_finished) << "a folder next to the texts";
 }
 
 TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndMendedTextIsAnother) {

@@ -37,11 +37,10 @@ TEST(LostGradients, OfAnotherMeshNameBoth) {
   const Mesh three = make_mesh({{"a", 3}}), five = make_mesh({{"a", 5}});
   Model model{on(five)};
   Optimizer optimizer(model, sgd({.learning_rate = 0.1}));
-  EXPECT_EQ(error_of(ErrorKind::device_mismatch, [&] { optimizer.update(model, {on(three)}); }),
-            "[Optimizer.update] 0: the gradient lies on " + three.to_string() + ", the parameter on " +
-                five.to_string() +
-                ". Move the gradients with nn::filter_shard(grads, mesh_rules), or take them of the model that lies "
-                "there.");
+  EXPECT_EQ(
+      error_of(ErrorKind::device_mismatch, [&] { optimizer.update(model, {on(three)}); }),
+      "[Optimizer.update] 0: the gradient is on " + three.to_string() + ", the parameter on " + five.to_string() +
+          ". Move the gradients with nn::filter_shard(grads, mesh_rules), or compute them from the model on that mesh.");
   expect_near(model[0], std::vector<float>(15, 1), 0);
 }
 

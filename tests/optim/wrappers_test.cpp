@@ -1,4 +1,4 @@
-// Partition, accumulate, apply_if_finite, injected settings and their kin, Muon's distribution, errors, losses.
+// Partition, accumulate, apply_if_finite, injected hyperparameters, Muon's distribution, errors, losses.
 #include "optim/wrappers.h"
 
 #include <fstream>
@@ -324,7 +324,7 @@ TEST(Options, AModelOnAnotherMeshIsAnError) {
   Optimizer optimizer(params, adam({.learning_rate = 0.1}));
   Tree moved{{"p", device_put(ones({4}), NamedSharding(other, P{"rows"}))}};
   const std::string words = error_of(ErrorKind::device_mismatch, [&] { optimizer.update(moved, Tree(moved)); });
-  EXPECT_TRUE(words.starts_with("[Optimizer.update] state.0.mu.p: the state lies on ")) << words;
+  EXPECT_TRUE(words.starts_with("[Optimizer.update] state.0.mu.p: the state is on ")) << words;
 }
 
 TEST(OwnOptimizer, LearnsAndStandsInTheDocuments) {

@@ -70,11 +70,8 @@ const std::vector<Mistake>& mistakes() {
   static const Mesh other = make_mesh({{"data", 4}});
   static const std::string same = " Both must come from the same model.";
   static const std::vector<Mistake> all = {
-      {"a gradient of another shape",
-       [](Tree&, Tree& g) {
-         g["w"] = placed(ones({4, 5}));
-       },
-       ErrorKind::shape_mismatch, "w: the gradient is float32[4,5], the parameter float32[4,4]." + same},
+      {"a gradient of another shape", [](Tree&, Tree& g) { g["w"] = placed(ones({4, 5})); }, ErrorKind::shape_mismatch,
+       "w: the gradient is float32[4,5], the parameter float32[4,4]." + same},
       {"a gradient that broadcasts", [](Tree&, Tree& g) { g["w"] = placed(ones({})); }, ErrorKind::shape_mismatch,
        "w: the gradient is float32[], the parameter float32[4,4]." + same},
       {"a gradient too few", [](Tree&, Tree& g) { g.erase("w"); }, ErrorKind::invalid_argument,
@@ -92,12 +89,9 @@ const std::vector<Mistake>& mistakes() {
        "t: the gradient is bfloat16[4,2], the parameter float32[4,2]. Both must have the same floating element type; "
        "an integer's gradient is absent."},
       {"a gradient on another mesh",
-       [](Tree&, Tree& g) {
-         g["t"] = device_put(ones({4, 2}), NamedSharding(other, P{}));
-       },
-       ErrorKind::device_mismatch,
-       "t: the gradient lies on data=4, the parameter on data=2. Move the gradients with nn::filter_shard(grads, "
-       "mesh_rules), or take them of the model that lies there."},
+       [](Tree&, Tree& g) { g["t"] = device_put(ones({4, 2}), NamedSharding(other, P{})); }, ErrorKind::device_mismatch,
+       "t: the gradient is on data=4, the parameter on data=2. Move the gradients with nn::filter_shard(grads, "
+       "mesh_rules), or compute them from the model on that mesh."},
       {"a gradient of what is absent", [](Tree& m, Tree&) { m["t"] = {}; }, ErrorKind::missing_array,
        "t: the gradient is float32[4,2], the parameter is absent."},
       {"a model that grew", [](Tree& m, Tree& g) { m["x"] = g["x"] = placed(ones({2})); }, ErrorKind::invalid_argument,
@@ -152,7 +146,7 @@ TEST(WrongUse, AModelMovedToAnotherMeshIsRefused) {
     const auto before = values_of(params);
     const std::string words =
         error_of(ErrorKind::device_mismatch, [&] { optimizer.update(params, gradients_of(params)); });
-    EXPECT_NE(words.find("the state lies on "), std::string::npos) << words;
+    EXPECT_NE(words.find("the state is on "), std::string::npos) << words;
     EXPECT_EQ(values_of(params), before);
   });
 }

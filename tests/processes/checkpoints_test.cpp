@@ -205,7 +205,7 @@ class OddOne : public ProcessCheckpoints {
   }
 };
 
-const char* const kAnother = "another process could not restore its part. Its own error says why.";
+const char* const kAnother = "another process could not restore its part. Its own error gives the reason.";
 
 TEST_F(OddOne, ThatWouldRestoreAnotherStepIsFound) {
   save_two();
@@ -352,7 +352,7 @@ TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {
   const fs::path mine = folder_ / std::to_string(process_index());
   const std::string error =
       error_of([&] { Checkpointer(mine, {.processes = {.count = 1}}).save(1, named_state("model", model)); });
-  EXPECT_EQ(error, fmt::format("[save] model.kernel: {} lies on devices of {} processes, 1 process saves. Leave "
+  EXPECT_EQ(error, fmt::format("[save] model.kernel: {} is on devices of {} processes, 1 process saves. Leave "
                                "Processes as it is, so that all save, or save gather(x).",
                                model.kernel.value.type_string(), process_count()));
 }

@@ -157,11 +157,9 @@ TEST(ManyProcesses, EveryProcessHasABlockOfTheGrid) {
     for (int q = 0; q < p; ++q) dealt.push_back(2 * q + i);
   expect_error(
       ErrorKind::device_mismatch,
-      "[make_mesh] the devices of process 0 are no block of the grid, the same range along each axis for every "
-      "process. Order the devices so that neighbours belong to one process.",
-      [&] {
-        make_mesh({{"a", 2 * p}}, {.devices = dealt});
-      });
+      "[make_mesh] the devices of process 0 are not a block of the grid, the same range along each axis for every "
+      "process. Order the devices so that adjacent devices belong to one process.",
+      [&] { make_mesh({{"a", 2 * p}}, {.devices = dealt}); });
 }
 
 TEST(ManyProcesses, UnderCheckAllMoveTheSame) {

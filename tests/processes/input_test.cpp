@@ -24,7 +24,8 @@ LoaderOptions by(const ShardOptions& shard, int threads = 2) {
   return {.batch_size = 24, .shard = shard, .prefetch = 3, .num_threads = threads};
 }
 
-// Rows along each axis, along both where a process has neighbours, along none; the other dim cut where an axis is left.
+// Rows along each axis, along both if a process has adjacent rows, along none; the other dim is split if an axis is
+// left.
 std::vector<Rules> rules_of(const Mesh& mesh) {
   if (mesh.axes().size() == 1) return {{{"batch", "a"}, {"seq", replicated}}, {{"batch", replicated}, {"seq", "a"}}};
   std::vector<Rules> all{{{"batch", "a"}, {"seq", replicated}},

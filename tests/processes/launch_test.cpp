@@ -150,7 +150,7 @@ TEST(FromEnvironment, SaysWhatIsMissing) {
        "[initialize] MASTER_PORT=\"http\", expected a number from 1 to 65535. Set it to a port that is free on the "
        "machine of process 0."},
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
-       "[initialize] OpenMPI says that 2 of 4 processes are on this machine (OMPI_COMM_WORLD_LOCAL_SIZE), and "
+       "[initialize] OpenMPI reports that 2 of 4 processes are on this machine (OMPI_COMM_WORLD_LOCAL_SIZE), and "
        "MASTER_ADDR and MASTER_PORT are not set. Set them to the machine of process 0 and a port that is free there."},
       {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}},
        "[initialize] torchrun's WORLD_SIZE=1, but PMI's PMI_SIZE=2. Unset the variables of the one that has not "

@@ -132,7 +132,7 @@ TEST_F(SomeProcesses, KnowWhoHasWhat) {
     return;
   }
   expect_error(ErrorKind::invalid_argument,
-               fmt::format("[to_host] float32[] lies on the mesh ({}), whose devices are those of {}. Reading does not "
+               fmt::format("[to_host] float32[] is on the mesh ({}), whose devices are those of {}. Reading does not "
                            "communicate: read it there.",
                            mesh.to_string(), words_of_members()),
                [&] { total.item<float>(); });
@@ -193,7 +193,7 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
   const Mesh whole = make_mesh({{"a", 2 * process_count()}}), mesh = mesh_of_members();
   const Array x = device_put(batch_of(0), NamedSharding(whole, P{}));
   expect_error(ErrorKind::device_mismatch,
-               fmt::format("[device_put] float32[16,8] lies on the mesh ({}) of {}, the target is the mesh ({}) of {}. "
+               fmt::format("[device_put] float32[16,8] is on the mesh ({}) of {}, the target is the mesh ({}) of {}. "
                            "Read the value",
                            whole.to_string(), process_count() == 2 ? "processes 0 and 1" : "processes 0 to 3",
                            mesh.to_string(), words_of_members()),
@@ -221,7 +221,7 @@ TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
     EXPECT_GT(*optimizer.grad_norm(), 0);
   } else {
     expect_error(ErrorKind::invalid_argument,
-                 fmt::format("[grad_norm] the model lies on the mesh ({}), whose devices are those of {}. Reading does "
+                 fmt::format("[grad_norm] the model is on the mesh ({}), whose devices are those of {}. Reading does "
                              "not communicate: read it there.",
                              mesh_rules.mesh().to_string(), words_of_members()),
                  [&] { optimizer.grad_norm(); });

@@ -86,9 +86,8 @@ TEST(Stages, RefuseAnEndThatIsNone) {
                [&] {
                  (void)nn::filter_shard(Untied::init(Key(0)), MeshRules(make_mesh({{"data", 2}, {"pipe", 2}}), astray));
                });
-  expect_error(ErrorKind::invalid_argument, "goes by size. Name the paths that lie on the stage.", [&] {
-    MeshRules(mesh, {{ParamPattern{.min_size = 8}, on_stage("pipe", 0)}});
-  });
+  expect_error(ErrorKind::invalid_argument, "goes by size. Name the paths of the stage's parameters.",
+               [&] { MeshRules(mesh, {{ParamPattern{.min_size = 8}, on_stage("pipe", 0)}}); });
   // A tied table on the first stage alone: the last activation goes back to it.
   Rules first = pipe;
   first.push_back({ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)});
@@ -100,7 +99,8 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   const nn::PipelineOptions gpipe{.micro_batches = 4}, eager{.micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b};
   const double expected = loss_of(Model::init(Key(0), depth), make_batch(0)).item<double>();
   EXPECT_NEAR(nn::pipeline(loss_of, gpipe)(model, batch).first.item<double>(), expected, 1e-10);
-  expect_error(ErrorKind::invalid_argument, {"would go back from pipe[3] to pipe[0], where a parameter lies", "use gpipe"},
+  expect_error(ErrorKind::invalid_argument,
+               {"would go back from pipe[3] to pipe[0], where a parameter is placed", "use gpipe"},
                [&] { nn::pipeline(loss_of, eager)(model, batch); });
 }
 

@@ -67,7 +67,7 @@ TEST(Torchrun, AnAgentThatIsGoneIsNamed) {
       "TESSERA_START_TIMEOUT=2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
-            "[initialize] process 0 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
+            "[initialize] process 0 of 2: not all have arrived within 2 s. No process listens at 127.0.0.1:9 "
             "(MASTER_ADDR:MASTER_PORT), where torchrun's agent should. Raise TESSERA_START_TIMEOUT if they need "
             "longer.\n");
 }
@@ -76,7 +76,7 @@ TEST(Torchrun, ProcessZeroThatNeverComesIsNamed) {
   const Outcome outcome = start_one("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TESSERA_TIMEOUT=2");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
-            "[initialize] process 1 of 2: not all have arrived within 2 s. Nobody listens at 127.0.0.1:9 "
+            "[initialize] process 1 of 2: not all have arrived within 2 s. No process listens at 127.0.0.1:9 "
             "(MASTER_ADDR:MASTER_PORT), where process 0 should; not seen: 0. Raise TESSERA_START_TIMEOUT if they need "
             "longer.\n");
 }
@@ -114,10 +114,10 @@ TEST(Torchrun, DifferentCountsAreAnError) {
   const Outcome outcome = start(2, agent.variables(0), "none");
   EXPECT_EQ(outcome.exit_code, 1);
   for (const int process : {0, 1})
-    EXPECT_TRUE(outcome.says(
-        fmt::format("[initialize] process {} has been told that there are 2 processes, others that there are 3. Give "
-                    "all the same WORLD_SIZE.\n",
-                    process)))
+    EXPECT_TRUE(
+        outcome.says(fmt::format("[initialize] process {} expects 2 processes, others expect 3. Give all the same "
+                                 "WORLD_SIZE.\n",
+                                 process)))
         << outcome.output;
 }
 
@@ -194,7 +194,8 @@ TEST(Torchrun, ExplicitArgumentsGoWithItsAddress) {
   const Outcome outcome = run_program(fmt::format("{} explicit 1", TESSERA_VICTIM));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output,
-            "[initialize] this is process 1 of 2, and nobody says where they meet. Give `address`, or set MASTER_ADDR "
+            "[initialize] this is process 1 of 2, and the address of process 0 is not given. Give `address`, or set "
+            "MASTER_ADDR "
             "and MASTER_PORT.\n");
 }
 

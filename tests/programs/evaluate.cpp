@@ -425,7 +425,7 @@ bool meshes_agree_near_kinks(const Program& program) {
 
 std::string compared_types(const Program& program, const Outcome& abstract, const Outcome& real) {
   // Documented limits: what is differentiated there must be placed there, and a slice's start must be known.
-  for (const char* limit : {"lies on no mesh", "holds no values"})
+  for (const char* limit : {"is on no mesh", "holds no values"})
     if (abstract.error.find(limit) != std::string::npos) return "";
   if (!abstract.error.empty()) return "abstract mesh: " + abstract.error + "\n";
   std::string wrong;

@@ -218,16 +218,16 @@ batch_norm(False)
 
 
 def seats(p, k=2, factor=0.75):
-    """The k best experts of each token, and whether they had room: first choices first, earlier tokens first."""
+    """The k best experts of each token, and whether each is within capacity: first choices first, then earlier tokens."""
     best = np.argsort(-np.asarray(p), axis=-1)[..., :k]
-    room = int(np.ceil(k * p.shape[1] / p.shape[2] * factor))
+    capacity = int(np.ceil(k * p.shape[1] / p.shape[2] * factor))
     kept = np.zeros(best.shape, bool)
     for b in range(p.shape[0]):
         used = [0] * p.shape[2]
         for choice in range(k):
             for s in range(p.shape[1]):
                 used[best[b, s, choice]] += 1
-                kept[b, s, choice] = used[best[b, s, choice]] <= room
+                kept[b, s, choice] = used[best[b, s, choice]] <= capacity
     return best, kept
 
 

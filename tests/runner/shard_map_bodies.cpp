@@ -107,7 +107,7 @@ const MappedBodies two_axes{
 
 // ---- shard_map_more.json
 
-// (p[i - 1] + p[i] + p[i + 1]) / 3 over the neighbours' rows.
+// (p[i - 1] + p[i] + p[i + 1]) / 3 over the adjacent devices' rows.
 Blocks halo_exchange(const Blocks& b) {
   const Array& a = b[0];
   const int64_t rows = a.shape(0);

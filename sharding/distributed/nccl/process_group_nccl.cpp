@@ -356,7 +356,7 @@ ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device) {
   static Gpu* gpu = new_gpu(device);
   if (device.has_index() && device.index() != gpu->device)
     fail(ErrorKind::invalid_argument, "process_group",
-         "a mesh across processes lies on GPU {}, an earlier one on GPU {} of this process. Give each process one GPU.",
+         "a mesh across processes is on GPU {}, an earlier one on GPU {} of this process. Give each process one GPU.",
          static_cast<int>(device.index()), gpu->device);
   auto& group = gpu->groups[processes];
   if (!group) {

@@ -99,7 +99,7 @@ TEST_F(CheckpointTest, AbstractModelsAreComparedAndHoldNoData) {
   EXPECT_EQ(model.rate, 0.1);
   EXPECT_TRUE(model.kernel.value.sharding().mesh().is_abstract());
   expect_error(ErrorKind::invalid_argument,
-               "[save] model.kernel: float32[400,1500] lies on an abstract mesh, which holds no values.",
+               "[save] model.kernel: float32[400,1500] is on an abstract mesh, which holds no values.",
                [&] { save(folder("abstract"), 1, named_state("model", model)); });
 }
 

@@ -245,7 +245,7 @@ TEST_F(DamageTest, AFullDiskLosesNothing) {
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 4}));
 }
 
-// The system gives no thread, while it lives: none has room for such a stack.
+// While an object of this class exists, the system cannot start a thread: no memory suffices for such a stack.
 class NoThreads {
  public:
   NoThreads() {
@@ -352,7 +352,7 @@ TEST_F(DamageTest, TwoRunsDoNotShareAFolder) {
   Checkpointer first(folder());
   expect_error(ErrorKind::invalid_file,
                "[save] " + folder().string() +
-                   ": another run saves here. Give each run a folder of its own, or wait for the other to end.",
+                   ": another run saves here. Give each run its own folder, or wait for the other to end.",
                [&] { Checkpointer second(folder()); });
   first.save(2, named_state("model", model_));
   first.wait();
@@ -440,8 +440,7 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
   EXPECT_FALSE(fs::exists(folder_.path("other")));
   Leaves twice = named("model", model_);
   twice.push_back(twice[0]);
-  expect_error(ErrorKind::invalid_argument,
-               "[save] model.kernel: two arrays have this path. Give each tree a name of its own.",
+  expect_error(ErrorKind::invalid_argument, "[save] model.kernel: two arrays have this path. Give each tree its own name.",
                [&] { checkpoints.save(1, twice); });
   EXPECT_EQ(names_in(folder()), std::vector<std::string>{".lock"});
 }

@@ -10,7 +10,7 @@ namespace tessera::nn::testing::processes_test {
 namespace {
 
 constexpr int kProcesses = 3;
-const char* const kAnother = ": another process could not save its part. Its own error says why.";
+const char* const kAnother = ": another process could not save its part. Its own error gives the reason.";
 
 // What a process gives to save.
 struct Given {

@@ -248,7 +248,7 @@ TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   expect_error(ErrorKind::invalid_file,
                "[load_weights] layers.safetensors: in no row of the map: equinox.linear.weights.bias" + advice,
                CALL(load_weights(unbiased, testing::stored_layers(), "equinox.linear.weights", Library::equinox)));
-  expect_error(ErrorKind::invalid_argument, "[load_weights] DeepMlp is in Equinox only. Give a WeightMap of your own.",
+  expect_error(ErrorKind::invalid_argument, "[load_weights] DeepMlp is in Equinox only. Give a custom WeightMap.",
                CALL(weight_map(DeepMlp{}, Library::flax)));
 }
 

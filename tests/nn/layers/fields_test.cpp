@@ -118,8 +118,8 @@ TEST(LayerFields, WhatAttentionTakesBesideItsInput) {
 TEST(LayerFields, DecodeAsksForACausalLayer) {
   KeyValueCache cache;
   expect_error(ErrorKind::invalid_argument,
-               "[MultiheadAttention.decode] the layer is not causal, so that what it says of a position changes with "
-               "those that follow. Make it with {.causal = true}.",
+               "[MultiheadAttention.decode] the layer is not causal, so its result at a position depends on later "
+               "positions. Make it with {.causal = true}.",
                CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false}).decode(text, cache)));
   EXPECT_EQ(cache.length(), 0);
 }
@@ -130,7 +130,7 @@ TEST(LayerFields, DecodeAsksForItsOwnCache) {
     expect_error(ErrorKind::shape_mismatch,
                  "[MultiheadAttention.decode] the cache's keys are " + keys + " and its values " + values +
                      ", expected (batch, length, kv_heads, head_dim) with a batch of 1 and 2 kv heads of 3. Give each "
-                     "layer and each text a cache of its own.",
+                     "layer and each text its own cache.",
                  CALL(layer.decode(text, cache)));
   };
   const Array of_three = ones({1, 2, 3, 2}), of_two = ones({2, 3, 2, 3}), own = ones({1, 2, 2, 3});
@@ -161,7 +161,7 @@ TEST(LayerFields, AxesAndInitializers) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   const Initializer other = [](const Key&, const Shape&) { return ones({7}); };
   const auto gave = [](const std::string& layer, const std::string& shape) {
-    return "[" + layer + " gave float32[7], expected (" + shape + "), the shape that it was asked for.";
+    return "[" + layer + " gave float32[7], expected (" + shape + "), the requested shape.";
   };
   expect_errors({
       {kind, gave("Linear] kernel_init", "6, 6"), CALL(Linear::init(Key(0), embed, hidden, {.kernel_init = other}))},

@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, LayersEverywhere, ::testing::ValuesIn(names_of_
                          [](const auto& info) { return info.param; });
 
 // The structs in nn/layers that can be called.
-std::set<std::string> layers_of_the_house() {
+std::set<std::string> layers_of_the_library() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(TESSERA_LAYERS_DIR)) {
     if (file.path().extension() != ".h") continue;
@@ -214,7 +214,7 @@ std::set<std::string> layers_of_the_house() {
 
 TEST(LayersEverywhere, EveryLayerHasARow) {
   const std::vector<std::string> names = names_of_rows();
-  EXPECT_EQ(layers_of_the_house(), std::set<std::string>(names.begin(), names.end()));
+  EXPECT_EQ(layers_of_the_library(), std::set<std::string>(names.begin(), names.end()));
 }
 
 }  // namespace

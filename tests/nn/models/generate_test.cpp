@@ -104,10 +104,8 @@ TEST(Generate, Errors) {
   const std::vector<float> logits{1, 2};
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[generate] no prompts, expected one or more.", [&] { generate(model, Key(0), {}); }},
-       {ErrorKind::invalid_argument, "[generate] prompt 1 is empty, expected a token or more to go on from.",
-        [&] {
-          generate(model, Key(0), {{1}, {}});
-        }},
+       {ErrorKind::invalid_argument, "[generate] prompt 1 is empty, expected a token or more to continue.",
+        [&] { generate(model, Key(0), {{1}, {}}); }},
        {ErrorKind::invalid_argument, "[generate] max_tokens = -1, expected 0 or more.",
         [&] { generate(model, Key(0), {{1}}, {.max_tokens = -1}); }},
        {ErrorKind::invalid_argument, "[sample_token] top_p = 0, expected a number above 0 and up to 1.",
@@ -119,9 +117,7 @@ TEST(Generate, Errors) {
         [&] { generate(models()[2], Key(0), prompts, {.max_tokens = 40}); }},
        {ErrorKind::invalid_argument,
         "[sample_token] logits that are not numbers, expected finite ones. Did the model diverge?",
-        [&] {
-          sample_token(Key(0), std::vector<float>{1, NAN});
-        }},
+        [&] { sample_token(Key(0), std::vector<float>{1, NAN}); }},
        {ErrorKind::invalid_argument, "[sample_token] temperature = -1, expected a number from 0 on.",
         [&] { sample_token(Key(0), logits, {.temperature = -1}); }}});
 }

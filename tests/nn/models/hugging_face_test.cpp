@@ -30,7 +30,7 @@ DecoderConfig config_of(const std::string& more) { return config_from_hugging_fa
 
 TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
   const auto writing = [](DecoderConfig config) { return [=] { config_to_hugging_face(config, float32); }; };
-  const std::string begin = "[save_hugging_face] ", end = " cannot say what it is here.";
+  const std::string begin = "[save_hugging_face] ", end = " cannot express what it is here.";
   using enum DecoderFamily;
   testing::expect_errors({{ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' llama" + end,
                            writing({.attention_scale = 0.3})},
@@ -174,7 +174,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
              "silu, swish, tanh.",
         refused(R"("model_type": "llama", "hidden_act": "mish")")},
-       {ErrorKind::invalid_file, at + "rope_scaling: given beside rope_parameters, expected one of the two.",
+       {ErrorKind::invalid_file, at + "rope_scaling: given together with rope_parameters, expected one of the two.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
                    "rope_parameters": {"rope_type": "default"})")},
        {ErrorKind::invalid_file, "[from_hugging_face] config.json: [DecoderConfig] activation: mixtral has no such option.",

@@ -60,7 +60,7 @@ layers.{0..2}.down.bias
     dim 0 = 8: "embed" -> "data"
 scale
   float32 (): P()
-    no rule speaks of it
+    no rule applies to it
 
 Rules that did nothing
   "hidden" -> "data": always passed over, first at layers.0.up.kernel: 6 is not divisible by 4
@@ -103,7 +103,7 @@ TEST(Explain, says_all_errors_at_once) {
   const Explanation explanation = explain(Model::init(6), mesh(), {{"hidden", "data"}, {"embed", replicated}});
   EXPECT_TRUE(explanation.has_errors());
   EXPECT_EQ(explanation.at("embed.tokens").error,
-            "[filter_shard] embed.tokens: dim 0 is named \"vocab\", which is in no rule. The rules know: \"embed\", "
+            "[filter_shard] embed.tokens: dim 0 is named \"vocab\", which is in no rule. The rules name: \"embed\", "
             "\"hidden\". Add {\"vocab\", replicated} to keep it whole.");
   EXPECT_EQ(
       explanation.at("layers.2.up.kernel").error,
@@ -120,8 +120,7 @@ TEST(Explain, what_was_placed_by_the_layout_that_rides_on_it) {
   EXPECT_EQ(explain(model).at("embed.tokens").spec, P{"model"});
   model.layers[1].up.kernel.value = place_parameter(model.layers[1].up.kernel, mesh_rules, P{"data"}, "moved");
   EXPECT_EQ(explain(model).at("layers.1.up.kernel").lies, P{"data"});
-  EXPECT_NE(explain(model).to_text().find(
-                "Lying elsewhere\n  layers.1.up.kernel: P('data'), the rules say P(None, 'model')\n"),
+  EXPECT_NE(explain(model).to_text().find("Moved\n  layers.1.up.kernel: P('data'), the rules give P(None, 'model')\n"),
             std::string::npos)
       << explain(model);
 }

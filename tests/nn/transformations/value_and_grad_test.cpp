@@ -319,11 +319,10 @@ TEST(ValueAndGradErrors, a_model_in_memory_beside_a_batch_on_an_abstract_mesh) {
   const Mesh mesh = make_mesh({{"data", 4}}, {.abstract = true});
   const Array x = device_put(ones({8, 4}), NamedSharding(mesh, P{"data"}));
   const Param weight{ones({4, 2}), {none, none}};
-  expect_error(
-      ErrorKind::device_mismatch,
-      "[matmul] the parameter float32[4,2] lies on no mesh, other operands on the abstract mesh (data=4), where "
-      "no gradient has values. Place the model there with filter_shard.",
-      [&] { value_and_grad([&](const Param& w) { return mean(matmul(x, w.value)); })(weight); });
+  expect_error(ErrorKind::device_mismatch,
+               "[matmul] the parameter float32[4,2] is on no mesh, other operands on the abstract mesh (data=4), where "
+               "no gradient has values. Place the model there with filter_shard.",
+               [&] { value_and_grad([&](const Param& w) { return mean(matmul(x, w.value)); })(weight); });
 }
 
 TEST(ValueAndGradErrors, a_loss_that_is_no_floating_scalar) {

@@ -92,8 +92,8 @@ TEST(TreeMap, OtherStructures) {
   expect_error(ErrorKind::invalid_argument, "[tree_map] named.b.kernel: the other tree has nothing more" + cure,
                [&] { tree_map(add, Model(), other); });
   expect_error(ErrorKind::missing_array,
-               "[tree_map_with_path] head.bias is absent from another of the trees. Filter all of them alike (see "
-               "nn::filter).",
+               "[tree_map_with_path] head.bias is absent from another of the trees. Filter all of them in the same way "
+               "(see nn::filter).",
                [&] {
                  tree_map_with_path([](const std::string&, const Array& x, const Array& y) { return x + y; }, Model(),
                                     filter(Model(), !by_path("head.bias")));

@@ -20,7 +20,7 @@ TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
         ErrorKind::forbidden,
         fmt::format(
             "[matmul] communication_guard_test.cpp:{}: all_gather of float32[8@data,8] to float32[8,8], 256 bytes over "
-            "data, which nobody asked for and this scope forbids. Reason: lhs float32[8@data,8] and rhs "
+            "data, which was not requested and is forbidden in this scope. Reason: lhs float32[8@data,8] and rhs "
             "float32[8@data,8] disagree",
             line),
         clash);

@@ -89,7 +89,7 @@ TEST(AbstractMesh, HoldsNoValues) {
   const Mesh mesh = abstract({{"data", 8}});
   const Array x = on(mesh, {8}, P{"data"});
   expect_error(ErrorKind::invalid_argument, "holds no values", [&] { x.to_host<float>(); });
-  expect_error(ErrorKind::invalid_argument, "lies on the abstract mesh (data=8)", [&] { sum(x).item<float>(); });
+  expect_error(ErrorKind::invalid_argument, "is on the abstract mesh (data=8)", [&] { sum(x).item<float>(); });
   EXPECT_EQ(x.type_string(), "float32[8@data]");
   std::ostringstream printed;
   printed << x;
@@ -97,9 +97,7 @@ TEST(AbstractMesh, HoldsNoValues) {
   expect_error(ErrorKind::device_mismatch, "Nothing moves between devices and an abstract mesh", [&] {
     device_put(x, NamedSharding(make_mesh({{"data", 8}}), P{"data"}));
   });
-  expect_error(ErrorKind::device_mismatch, "lies on the mesh", [&] {
-    x + on(make_mesh({{"data", 8}}), {8}, P{"data"});
-  });
+  expect_error(ErrorKind::device_mismatch, "is on the mesh", [&] { x + on(make_mesh({{"data", 8}}), {8}, P{"data"}); });
 }
 
 TEST(AbstractMesh, MovesBetweenAbstractMeshesOverTheSameDevices) {

@@ -132,7 +132,7 @@ TEST(Visualize, ScalarsAndManyDims) {
   EXPECT_EQ("\n" + drawn({0, 3}, {{"a", 2}}, P{"a"}), "\n" + drawn({0, 3}, {{"a", 2}}, P{}));
 }
 
-TEST(Visualize, InColourNeighboursDiffer) {
+TEST(Visualize, AdjacentColorsDiffer) {
   const std::string text = visualize_sharding({1024}, NamedSharding(make_mesh({{"batch", 2}}), P{"batch"}),
                                               {.color = VisualizeOptions::Color::always});
   EXPECT_EQ(text.find("│"), std::string::npos);

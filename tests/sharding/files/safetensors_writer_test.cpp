@@ -46,7 +46,7 @@ TEST(SafetensorsWriter, TheReaderFindsWhatWasWritten) {
 
 TEST(SafetensorsWriter, RefusesWhatNoFileCanHold) {
   const auto plan = [](std::vector<TensorEntry> tensors) { return [=] { SafetensorsPlan{tensors}; }; };
-  expect_error(ErrorKind::invalid_argument, "[safetensors] two tensors are called \"a\". Give each a name of its own.",
+  expect_error(ErrorKind::invalid_argument, "[safetensors] two tensors are called \"a\". Give each its own name.",
                plan({{"a", float32, {1}}, {"b", float32, {1}}, {"a", int32, {2}}}));
   expect_error(ErrorKind::invalid_argument,
                "[safetensors] no tensor can be called \"__metadata__\", which the format reserves.",

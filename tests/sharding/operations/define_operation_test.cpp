@@ -75,10 +75,10 @@ TEST(DefineOperation, WrongDefinitionsAreNamed) {
       {"{i j} -> {i j}", "the size of \"i\" does not follow from the shapes"},
       {"i j -> i j=0", "\"j=0\" gives no size"},
       {"i (j) -> i", "\"(j)\" is no dim"},
-      {"... ... -> ...", "an ellipsis stands once"},
-      {"i j, i i -> i", "\"i\" stands twice in \"i i\". Name each dim once; diagonals are einsum's."},
-      {"i {i=2 j} -> j", "\"i\" stands twice in \"i {i=2 j}\""},
-      {"i -> i i", "\"i\" stands twice in \"i i\""},
+      {"... ... -> ...", "an ellipsis may occur once"},
+      {"i j, i i -> i", "\"i\" occurs twice in \"i i\". Name each dim once; diagonals are einsum's."},
+      {"i {i=2 j} -> j", "\"i\" occurs twice in \"i {i=2 j}\""},
+      {"i -> i i", "\"i\" occurs twice in \"i i\""},
   };
   for (const auto& [rule, words] : rules)
     expect_error(ErrorKind::invalid_argument, std::string("[define_operation] f: the rule \"") + rule + "\": " + words,
@@ -86,7 +86,7 @@ TEST(DefineOperation, WrongDefinitionsAreNamed) {
   for (const char* rule : {"*", "{i=2 j} -> i j", "i, {i j} -> j", "... [i] -> ... n=4", "1 i -> i", " -> "})
     define_operation("readable", rule, gated);
   const auto wrong_shape = define_operation("wrong_shape", "i j -> i", gated);
-  expect_error(ErrorKind::shape_mismatch, "the function gave (4, 2), the rule says (4)", [&] { wrong_shape(x); });
+  expect_error(ErrorKind::shape_mismatch, "the function gave (4, 2), the rule gives (4)", [&] { wrong_shape(x); });
   const auto wrong_type = define_operation("wrong_type", "*", [](const at::Tensor& t) { return t > 0; });
   expect_error(ErrorKind::dtype_mismatch, ".out_dtype", [&] { wrong_type(x); });
   const auto two =

@@ -161,7 +161,7 @@ TEST(OutShardingTest, APendingSumGoesStraightToItsTarget) {
 
 TEST(OutShardingTest, NeedsAMesh) {
   const Array x = numbers({2, 2});
-  expect_error(ErrorKind::device_mismatch, "[einsum] out_sharding P('x') for float32[2,2], which lies on no mesh",
+  expect_error(ErrorKind::device_mismatch, "[einsum] out_sharding P('x') for float32[2,2], which is on no mesh",
                CALL(einsum("ij->ji", {x}, {.out_sharding = P{"x"}})));
 }
 

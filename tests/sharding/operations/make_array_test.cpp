@@ -134,12 +134,12 @@ TEST(MakeArray, EveryRefusalNamesTheBlock) {
        of_shards({row, other, row, row})},
       {ErrorKind::dtype_mismatch, "int32[1] given for the block [1:2] of device 0, the blocks before it are float32",
        of_shards({row, row, array<int32_t>({1}), row})},
-      {ErrorKind::device_mismatch, "for the block [1:2] of device 0 lies on the mesh () of device 2",
+      {ErrorKind::device_mismatch, "for the block [1:2] of device 0 is on the mesh () of device 2",
        of_shards({row, row, device_put(row, 2), row})},
       {ErrorKind::missing_array, "[make_array_from_shards] the array is absent", of_shards({row, Array(), row, row})},
       {ErrorKind::shape_mismatch, "[make_array_from_callback] float32[2] given for the block [0:1] of device 3",
        of_block(two)},
-      {ErrorKind::device_mismatch, "lies on the mesh (a=2, b=2)", of_block(device_put(row, NamedSharding(mesh, {})))},
+      {ErrorKind::device_mismatch, "is on the mesh (a=2, b=2)", of_block(device_put(row, NamedSharding(mesh, {})))},
       {ErrorKind::not_divisible, "[make_array_from_callback] dim 0 of (3)",
        [=] { make_array_from_callback({3}, sharding, [&](const IndexRanges&) { return row; }); }},
       {ErrorKind::rank_mismatch, "P('a') names 1 dims, the shape () has 0",
@@ -257,9 +257,8 @@ TEST(Reshard, StaysOnItsMesh) {
   EXPECT_EQ(y.to_host<double>(), host.to_host<double>());
   EXPECT_EQ(reshard(host, NamedSharding(mesh, P{"b"})).type_string(), "float64[8@b,8]");
   expect_error(ErrorKind::device_mismatch,
-               "[reshard] float64[8@a,8] lies on the mesh (a=2, b=4), the target is the mesh (z=8)", [&] {
-                 reshard(x, NamedSharding(make_mesh({{"z", 8}}), P{"z"}));
-               });
+               "[reshard] float64[8@a,8] is on the mesh (a=2, b=4), the target is the mesh (z=8)",
+               [&] { reshard(x, NamedSharding(make_mesh({{"z", 8}}), P{"z"})); });
   expect_error(ErrorKind::device_mismatch, "[reshard] float64[8,8] is not placed", [&] { reshard(host, P{"a"}); });
 }
 

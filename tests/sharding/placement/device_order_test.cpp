@@ -44,7 +44,7 @@ TEST(DeviceOrder, AGridTakesTheFirstDevicesOfEachProcess) {
   EXPECT_EQ(detail::device_order({{"a", 8}}, {0, 1, 0, 1}, 3), (Numbers{0, 1, 6, 7, 3, 4, 9, 10}));
 }
 
-TEST(DeviceOrder, NeighboursAlongAnAxisAcrossAreOnDifferentMachines) {
+TEST(DeviceOrder, AdjacentDevicesAlongAnAxisAcrossAreOnDifferentMachines) {
   for (const Numbers& machines : {Numbers{0, 0, 1, 1}, Numbers{0, 1, 0, 1}}) {
     EXPECT_EQ(machines_of({{"model", 2}, {"data", 2, across}}, machines, 1), (Numbers{0, 1, 0, 1}));
     EXPECT_EQ(machines_of({{"data", 2, across}, {"model", 2}}, machines, 1), (Numbers{0, 0, 1, 1}));
@@ -90,10 +90,10 @@ TEST(DeviceOrder, WhatMachinesDoNotAllowIsSaid) {
       CALL(detail::device_order({{"data", 2, across}, {"model", 2}}, {0, 0, 1, 0}, 1)));
   expect_error(ErrorKind::device_mismatch, "[make_mesh] 3 devices are no equal parts for 2 processes.",
                CALL(detail::device_order({{"data", 3}}, {0, 1}, 4)));
-  expect_error(ErrorKind::invalid_argument,
-               "[make_mesh] `devices` are given, and mesh axis \"data\" is `across`: both say the order. Leave one of "
-               "them out.",
-               CALL(make_mesh({{"data", 2, across}}, {.devices = {1, 0}})));
+  expect_error(
+      ErrorKind::invalid_argument,
+      "[make_mesh] `devices` are given, and mesh axis \"data\" is `across`: both set the order. Leave one of them out.",
+      CALL(make_mesh({{"data", 2, across}}, {.devices = {1, 0}})));
 }
 
 }  // namespace

@@ -168,11 +168,10 @@ TEST(MeshRulesTest, RefusesWhatIsSilentElsewhere) {
   const auto resolve = [&](Axes axes, Shape shape) {
     return [=] { mesh_rules.resolve(axes, shape, "filter_shard", "up.kernel"); };
   };
-  expect_error(
-      ErrorKind::unknown_axis,
-      "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule; \"hidden\" is the nearest. The rules "
-      "know: \"embed\", \"hidden\", \"vocab\". Add {\"hiden\", replicated} to keep it whole.",
-      resolve({"embed", "hiden"}, {8, 8}));
+  expect_error(ErrorKind::unknown_axis,
+               "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule; \"hidden\" is the nearest. "
+               "The rules name: \"embed\", \"hidden\", \"vocab\". Add {\"hiden\", replicated} to keep it whole.",
+               resolve({"embed", "hiden"}, {8, 8}));
   expect_error(ErrorKind::not_divisible,
                "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
                "the dim, Rules{\"hidden\"} or the mesh.",
@@ -247,7 +246,7 @@ TEST(MeshRulesTest, RefusesRulesByPathThatFitNothing) {
                CALL(MeshRules(mesh, {{"", "data"}, {"embed", "data"}})));
   expect_error(ErrorKind::invalid_argument, "[MeshRules] the rule \"\" -> replicated" + nameless,
                CALL(MeshRules(mesh, {{"", replicated}})));
-  expect_error(ErrorKind::invalid_argument, "the rule ** -> P() speaks of paths, which activations do not have.",
+  expect_error(ErrorKind::invalid_argument, "the rule ** -> P() names paths, which activations do not have.",
                CALL(MeshRules(mesh, {}, {.activations = {{ParamPattern{}, replicated}}})));
 }
 

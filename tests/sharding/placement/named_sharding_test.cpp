@@ -37,7 +37,7 @@ TEST(MeshTest, AxesAreReadFromText) {
     testing::expect_error(ErrorKind::invalid_argument, "expected name=size", [&] { parse_mesh_axes(wrong); });
   testing::expect_error(ErrorKind::invalid_argument,
                         "[parse_mesh_axes] the axis \"data:across\" in \"model=2,data:across=8\", expected a name of "
-                        "letters, digits and underscores; the mark stands behind the size: data=8:across.",
+                        "letters, digits and underscores; the mark follows the size: data=8:across.",
                         [] { parse_mesh_axes("model=2,data:across=8"); });
   for (const char* wrong : {"data=4, model=2", "da-ta=2", "a b=2", "d.a=1", "\xc3\xa4=2"})
     testing::expect_error(ErrorKind::invalid_argument, "expected a name of letters, digits and underscores.",

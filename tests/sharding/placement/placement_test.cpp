@@ -157,7 +157,7 @@ TEST(Placement, AFlagOfTheEnvironmentIsOnOrOff) {
   }
 }
 
-// Neighbours are one's, as on a mesh of devices: those of the axes named last.
+// Each process has adjacent devices along the axes named last, as on a mesh with hardware.
 TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
   const auto over = [](int processes, const char* axes) {
     const Mesh mesh = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = processes});
@@ -272,13 +272,13 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        "[device_put] P('data', None, 'model') names 3 dims, the shape (8, 4) has 2. Use a shorter spec.",
        on(x, P{"data", none, "model"})},
       {ErrorKind::device_mismatch,
-       "[add] float64[8@data,4] lies on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the "
+       "[add] float64[8@data,4] is on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the "
        "other's mesh with device_put.",
        [=] { x + y; }},
       {ErrorKind::device_mismatch,
-       "[with_sharding_constraint] float64[8@data,4] lies on the mesh (data=4, model=2), the target is the mesh (a=16)",
+       "[with_sharding_constraint] float64[8@data,4] is on the mesh (data=4, model=2), the target is the mesh (a=16)",
        [=] { with_sharding_constraint(x, NamedSharding(wide, {})); }},
-      {ErrorKind::device_mismatch, "[redistribute] float64[8@data,4] lies on the mesh (data=4, model=2)",
+      {ErrorKind::device_mismatch, "[redistribute] float64[8@data,4] is on the mesh (data=4, model=2)",
        [=] { redistribute(x, NamedSharding(other, {})); }},
       {ErrorKind::device_mismatch, "is not placed on a mesh", [=] { with_sharding_constraint(tall, P{"data"}); }},
       {ErrorKind::device_mismatch, "[sharding] float64[3,4] is not placed on a mesh. Place it with device_put.",
@@ -298,13 +298,9 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        "[matmul] given float64[8@data,4] and float64[]: a scalar has no matrix product. Use *.",
        [=] { matmul(x, from_tensor(random_tensor({}, 1))); }},
       {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, 7) has another number.",
-       [=] {
-         reshape(x, {5, 7});
-       }},
+       [=] { reshape(x, {5, 7}); }},
       {ErrorKind::shape_mismatch, "[reshape] float64[8@data,4] has 32 elements, the shape (5, -1)",
-       [=] {
-         reshape(x, {5, -1});
-       }},
+       [=] { reshape(x, {5, -1}); }},
       {ErrorKind::shape_mismatch, "[layer_norm] given",
        [=] { layer_norm(x, from_tensor(random_tensor({3}, 1)), from_tensor(random_tensor({4}, 1))); }},
       {ErrorKind::shape_mismatch, "[dot_product_attention] given", [=] { dot_product_attention(x, x, x); }},
@@ -320,18 +316,11 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::invalid_argument, "[embedding] indices from 0 to 2 given, expected 0 to 1.",
        [=] { embedding(slice_in_dim(x, 0, 2, 0), ids); }},
       {ErrorKind::invalid_argument, "[embedding] indices from 0 to 8 given, expected 0 to 7.",
-       [=] {
-         embedding(x, array<int32_t>({0, 8}));
-       }},
+       [=] { embedding(x, array<int32_t>({0, 8})); }},
       {ErrorKind::invalid_argument, "[cross_entropy] indices from -1 to 0 given, expected 0 to 3.",
-       [=] {
-         cross_entropy(slice_in_dim(x, 0, 2, 0), array<int32_t>({0, -1}));
-       }},
+       [=] { cross_entropy(slice_in_dim(x, 0, 2, 0), array<int32_t>({0, -1})); }},
       {ErrorKind::invalid_argument, "[sum] dim 2 of float64[8@data,4], expected -2 to 1.", [=] { sum(x, {2}); }},
-      {ErrorKind::invalid_argument, "[sum] dim 1 of float64[8@data,4] given twice.",
-       [=] {
-         sum(x, {1, -1});
-       }},
+      {ErrorKind::invalid_argument, "[sum] dim 1 of float64[8@data,4] given twice.", [=] { sum(x, {1, -1}); }},
       {ErrorKind::invalid_argument, "[transpose] order (0) for float64[8@data,4], expected every dim once.",
        [=] { transpose(x, {0}); }},
       {ErrorKind::invalid_argument,

@@ -60,7 +60,7 @@ TEST(KeyTest, SplitOfAFixedNumberIsTheSame) {
 TEST(KeyTest, SplitIntoNoneIsEmptyAndIntoLessIsAnError) {
   EXPECT_TRUE(split(Key(0), 0).empty());
   EXPECT_EQ(testing::error_of(ErrorKind::invalid_argument, [] { split(Key(0), -1); }),
-            "[split] n = -1 keys were asked for. Give a number from 0 on.");
+            "[split] n = -1 keys requested. Give a number from 0 on.");
 }
 
 TEST(KeyTest, FoldInEqualsJax) {

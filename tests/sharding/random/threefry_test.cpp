@@ -292,7 +292,7 @@ void expect_refused(const std::function<void()>& call, const std::string& messag
 
 TEST(ThreefryTest, BlocksOutsideTheArrayAreRefused) {
   float out[64];
-  const std::string tail = "] does not lie inside the global shape (4, 3). Give one range within each dim.";
+  const std::string tail = "] is not inside the global shape (4, 3). Give one range within each dim.";
   expect_refused([&] { random_normal(Key(0), {4, 3}, {{0, 4}, {0, 4}}, out); }, "[random] the block [0:4, 0:4" + tail);
   expect_refused(
       [&] {

@@ -42,7 +42,7 @@ TEST(ShardMap, AValueThatVariesIsNotReadOnTheHost) {
         std::ostringstream text;
         text << a;
         EXPECT_EQ(text.str(), "float64[2]{V:x} different on each device");
-        expect_error(ErrorKind::varying_axis, "float64[2]{V:x} has a value of its own on each device", [&] { to_tensor(a); });
+        expect_error(ErrorKind::varying_axis, "float64[2]{V:x} has a different value on each device", [&] { to_tensor(a); });
         return a;
       },
       mesh, P{"x"}, P{"x"})(tensor({8}, 1));
@@ -344,7 +344,7 @@ TEST(ShardMap, RefusesCapturedArraysThatLieApart) {
   const auto run = [&](const std::function<Array(const Array&)>& f) {
     return shard_map(f, mesh, P{"x"}, P{"x"})(zeros({8}, float64));
   };
-  expect_error(ErrorKind::varying_axis, "float64[]{U:x} lies apart over \"x\"",
+  expect_error(ErrorKind::varying_axis, "float64[]{U:x} is not replicated over \"x\"",
                [&] { run([&](Array a) { return sum(captured) * a; }); });
   expect_error(ErrorKind::varying_axis, "Pass it through in_specs", [&] { run([&](Array) { return psum(captured, "x"); }); });
   expect_error(ErrorKind::varying_axis, "Pass it through in_specs", [&] { run([&](Array) { return captured; }); });
@@ -416,7 +416,7 @@ TEST(ShardMap, ArgumentsLieOnItsMesh) {
   const Mesh mesh = make_mesh({{"x", 2}}), other = make_mesh({{"p", 3}});
   const auto same = [](const Array& a) { return a; };
   expect_error(ErrorKind::device_mismatch,
-               "[shard_map] argument 0, float32[6] lies on the mesh (p=3), shard_map runs over (x=2).",
+               "[shard_map] argument 0, float32[6] is on the mesh (p=3), shard_map runs over (x=2).",
                [&] { shard_map(same, mesh, P{"x"}, P{"x"})(device_put(ones({6}), NamedSharding(other, {}))); });
   expect_error(ErrorKind::invalid_argument, "unconstrained in P(",
                [&] { shard_map(same, mesh, P{unconstrained}, P{"x"})(ones({6})); });

@@ -1,42 +1,43 @@
-# A test of the house test: it passes a small good house, and names the file of each way to break it.
+# Tests the layering lint: it accepts a small repository, and reports the file for each rule that is broken.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
-set(house "${SCRATCH}/house")
+set(repository "${SCRATCH}/repository")
 
-function(build_good_house)
-  file(REMOVE_RECURSE "${house}")
-  file(WRITE "${house}/sharding/placement.h" "// Placement.\n#pragma once\n#include \"sharding/placement/mesh.h\"\n")
-  file(WRITE "${house}/sharding/CMakeLists.txt" "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/mesh.cpp\n    distributed/nccl/group.cpp\n")
-  file(WRITE "${house}/sharding/placement/mesh.h" "// A mesh.\n#pragma once\n#include <ATen/core/Tensor.h>\n")
-  file(WRITE "${house}/sharding/placement/mesh.cpp"
+function(write_valid_repository)
+  file(REMOVE_RECURSE "${repository}")
+  file(WRITE "${repository}/sharding/placement.h" "// Placement.\n#pragma once\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${repository}/sharding/CMakeLists.txt"
+       "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/mesh.cpp\n    distributed/nccl/group.cpp\n")
+  file(WRITE "${repository}/sharding/placement/mesh.h" "// A mesh.\n#pragma once\n#include <ATen/core/Tensor.h>\n")
+  file(WRITE "${repository}/sharding/placement/mesh.cpp"
        "// A mesh.\n#include \"sharding/placement/mesh.h\"\n#include \"sharding/placement/part.h\"\n#include <ATen/ATen.h>\n")
-  file(WRITE "${house}/sharding/placement/part.h"
+  file(WRITE "${repository}/sharding/placement/part.h"
        "// A part of how a mesh is made.\n#include \"sharding/placement/mesh.h\"\n")
-  file(WRITE "${house}/sharding/files/file.h" "// A file.\n#pragma once\n")
-  file(WRITE "${house}/sharding/distributed/nccl/group.cpp" "// A group.\n#include <nccl.h>\n")
-  file(WRITE "${house}/nn/tree/tree.h" "// A tree.\n#include <boost/pfr.hpp>\n#include \"sharding/placement/mesh.h\"\n")
-  file(WRITE "${house}/nn/layers/internal/local.h" "// Inside.\n#include <ATen/ATen.h>\n")
-  file(WRITE "${house}/optim/adam.h" "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
-  file(WRITE "${house}/data/batch.h" "// A batch.\n#include \"nn/tree/tree.h\"\n")
-  file(WRITE "${house}/data/to_global.h"
+  file(WRITE "${repository}/sharding/files/file.h" "// A file.\n#pragma once\n")
+  file(WRITE "${repository}/sharding/distributed/nccl/group.cpp" "// A group.\n#include <nccl.h>\n")
+  file(WRITE "${repository}/nn/tree/tree.h" "// A tree.\n#include <boost/pfr.hpp>\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${repository}/nn/layers/internal/local.h" "// Inside.\n#include <ATen/ATen.h>\n")
+  file(WRITE "${repository}/optim/adam.h" "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${repository}/data/batch.h" "// A batch.\n#include \"nn/tree/tree.h\"\n")
+  file(WRITE "${repository}/data/to_global.h"
        "// To arrays.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
-  file(WRITE "${house}/examples/train.cpp"
+  file(WRITE "${repository}/examples/train.cpp"
        "// Trains.\n#include \"optim/adam.h\"\n#include \"data/batch.h\"\n#include \"sharding/placement.h\"\n")
-  file(WRITE "${house}/tests/run.sh" "#!/bin/sh\n# Runs.\n")
-  file(WRITE "${house}/tests/compile_fail/base.cpp" "// expect: no base class\n")
-  file(MAKE_DIRECTORY "${house}/docs" "${house}/build-mine" "${house}/.git")
+  file(WRITE "${repository}/tests/run.sh" "#!/bin/sh\n# Runs.\n")
+  file(WRITE "${repository}/tests/compile_fail/base.cpp" "// expect: no base class\n")
+  file(MAKE_DIRECTORY "${repository}/docs" "${repository}/build-mine" "${repository}/.git")
 endfunction()
 
-# The good house with `text` in `file` must be refused with `rule`, after the file's name.
+# Expects the lint to reject the valid repository with `text` in `file`; `rule` is the beginning of its message.
 function(refuse rule file text)
-  build_good_house()
-  file(WRITE "${house}/${file}" "${text}")
-  expect("${rule}" "-DROOT=${house}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/house_test.cmake")
+  write_valid_repository()
+  file(WRITE "${repository}/${file}" "${text}")
+  expect("${rule}" "-DROOT=${repository}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/layering_lint.cmake")
 endfunction()
 
-build_good_house()
-expect("" "-DROOT=${house}" -P "${CMAKE_CURRENT_LIST_DIR}/house_test.cmake")
+write_valid_repository()
+expect("" "-DROOT=${repository}" -P "${CMAKE_CURRENT_LIST_DIR}/layering_lint.cmake")
 
 refuse("sharding/array/a.h: includes nn/tree/tree.h" sharding/array/a.h "// A.\n#include \"nn/tree/tree.h\"\n")
 refuse("sharding/array/a.cpp: includes data/batch.h" sharding/array/a.cpp "// A.\n#  include <data/batch.h>\n")
@@ -51,52 +52,53 @@ refuse("nn/tree/a.h: includes examples/train.h" nn/tree/a.h "// A.\n#include \"e
 refuse("sharding/shard_map/a.cpp: includes sharding/redistribution/engine.h" sharding/shard_map/a.cpp
        "// A.\n#include \"sharding/redistribution/engine.h\"\n")
 
-# The rooms: an arrow that points up, a door used inside, a room used by a program, a file outside a room, a circle.
-refuse("sharding/distributed/a.h: includes sharding/placement/mesh.h, an arrow that points up" sharding/distributed/a.h
+# Components: an include against the order, an umbrella header in the library, a component's header in a program, a file
+# outside a component, a cycle.
+refuse("sharding/distributed/a.h: includes sharding/placement/mesh.h, against the order of components" sharding/distributed/a.h
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
-refuse("sharding/array/a.h: includes sharding/files/file.h, an arrow that points up" sharding/array/a.h
+refuse("sharding/array/a.h: includes sharding/files/file.h, against the order of components" sharding/array/a.h
        "// A.\n#include \"sharding/files/file.h\"\n")
-refuse("sharding/files/a.h: includes sharding/placement/mesh.h, an arrow that points up" sharding/files/a.h
+refuse("sharding/files/a.h: includes sharding/placement/mesh.h, against the order of components" sharding/files/a.h
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
-refuse("nn/tree/a.h: includes nn/layers/linear.h, an arrow that points up" nn/tree/a.h
+refuse("nn/tree/a.h: includes nn/layers/linear.h, against the order of components" nn/tree/a.h
        "// A.\n#include \"nn/layers/linear.h\"\n")
-refuse("sharding/array/a.h: includes sharding/placement.h, a door" sharding/array/a.h
+refuse("sharding/array/a.h: includes sharding/placement.h, an umbrella header" sharding/array/a.h
        "// A.\n#include \"sharding/placement.h\"\n")
-refuse("optim/a.cpp: includes nn/tree.h, a door" optim/a.cpp "// A.\n#include \"nn/tree.h\"\n")
-refuse("examples/a.cpp: includes sharding/placement/mesh.h, a room" examples/a.cpp
+refuse("optim/a.cpp: includes nn/tree.h, an umbrella header" optim/a.cpp "// A.\n#include \"nn/tree.h\"\n")
+refuse("examples/a.cpp: includes sharding/placement/mesh.h, a header of a component" examples/a.cpp
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
-refuse("sharding/mesh.cpp: lies in no room" sharding/mesh.cpp "// A mesh.\n")
-refuse("sharding/common/a.h: lies in no room" sharding/common/a.h "// A.\n")
-refuse("nn/tree.cpp: lies in no room" nn/tree.cpp "// A tree.\n")
-refuse("sharding/placement/mesh: is part of a circle" sharding/placement/mesh.h
+refuse("sharding/mesh.cpp: is in none of the components" sharding/mesh.cpp "// A mesh.\n")
+refuse("sharding/common/a.h: is in none of the components" sharding/common/a.h "// A.\n")
+refuse("nn/tree.cpp: is in none of the components" nn/tree.cpp "// A tree.\n")
+refuse("sharding/placement/mesh: is part of a cycle" sharding/placement/mesh.h
        "// A mesh.\n#include \"sharding/placement/part.h\"\n")
 refuse("sharding/array.h: is not among the HEADERS" sharding/array.h "// Arrays.\n")
 refuse("sharding/placement/part.h: is among the HEADERS" sharding/CMakeLists.txt
        "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/part.h\n")
 refuse("sharding/array/a.cpp: is not among the sources" sharding/array/a.cpp "// A.\n")
-refuse("sharding/array/a.h: includes \"../placement/mesh.h\", which is no path" sharding/array/a.h
+refuse("sharding/array/a.h: includes \"../placement/mesh.h\", which is not a path" sharding/array/a.h
        "// A.\n#include \"../placement/mesh.h\"\n")
-refuse("sharding/array/a.h: includes \"sharding/array/../placement/mesh.h\", which is no path" sharding/array/a.h
+refuse("sharding/array/a.h: includes \"sharding/array/../placement/mesh.h\", which is not a path" sharding/array/a.h
        "// A.\n#include \"sharding/array/../placement/mesh.h\"\n")
-refuse("sharding/array/more/a.h: lies in no room" sharding/array/more/a.h "// A.\n")
+refuse("sharding/array/more/a.h: is in none of the components" sharding/array/more/a.h "// A.\n")
 refuse("examples/a.cpp: includes sharding/pch.h" examples/a.cpp "// A.\n#include \"sharding/pch.h\"\n")
 
 refuse("nn/layers/a.h: includes boost/pfr/core.hpp; only" nn/layers/a.h "// A.\n#include <boost/pfr/core.hpp>\n")
 refuse("sharding/placement/mesh.cpp: includes nccl.h; only" sharding/placement/mesh.cpp "// A.\n#include <nccl.h>\n")
 refuse("sharding/array/a.cpp: includes torch/csrc/distributed/c10d/Work.hpp; only" sharding/array/a.cpp
        "// A.\n#include <torch/csrc/distributed/c10d/Work.hpp>\n")
-refuse("nn/tree/a.h: includes ATen/ATen.h, ten" nn/tree/a.h "// A.\n#include <ATen/ATen.h>\n")
-refuse("optim/a.h: includes torch/torch.h, ten" optim/a.h "// A.\n#include <torch/torch.h>\n")
+refuse("nn/tree/a.h: includes ATen/ATen.h, which adds ten" nn/tree/a.h "// A.\n#include <ATen/ATen.h>\n")
+refuse("optim/a.h: includes torch/torch.h, which adds ten" optim/a.h "// A.\n#include <torch/torch.h>\n")
 refuse("nn/tree/a.h: the first line" nn/tree/a.h "#pragma once\n")
 refuse("nn/tree/a.h: the first line" nn/tree/a.h "// Not a sentence\n#pragma once\n")
 refuse("tests/a.cpp: the first line" tests/a.cpp "#include <vector>\n")
 refuse("tests/CMakeLists.txt: the first line" tests/CMakeLists.txt "add_test()\n")
 refuse("tests/compile_fail/a.cpp: the first line" tests/compile_fail/a.cpp "// A.\n")
-refuse("common: is no folder of this house" common/a.h "// A.\n")
-refuse("tests/array/a_test.cpp: is named in no CMakeLists.txt" tests/array/a_test.cpp "// A.\n")
+refuse("common: is not a folder of this repository" common/a.h "// A.\n")
+refuse("tests/array/a_test.cpp: is listed in no CMakeLists.txt" tests/array/a_test.cpp "// A.\n")
 
-# Loops over a part of a temporary, which is destroyed before the first iteration. The last lines of a house that passes
-# iterate over what a name holds, what a call returns, and a field of what a call returns, which outlive the loop.
+# Loops over a part of a temporary, which is destroyed before the first iteration. The last
+# repository is valid: it iterates over named objects, results of calls and fields of results, which outlive the loop.
 refuse("sharding/array/a.h: iterates over a part of a temporary, made(x)->local" sharding/array/a.h
        "// A.\nvoid f() {\n  for (int i :\n       made(x)->local)\n    g(i);\n}\n")
 refuse("tests/a.h: iterates over a part of a temporary, detail::made(*at->second, {.name = \"a\"})->local" tests/a.h
@@ -109,8 +111,8 @@ refuse("nn/tree/a.h: iterates over a part of a temporary, made(x).impl()->local"
        "// A.\nvoid f() {\n  for (int i : made(x).impl()->local) g(i);\n}\n")
 refuse("nn/tree/a.h: iterates over a part of a temporary, *x.made(1)" nn/tree/a.h
        "// A.\nvoid f() {\n  for (int i : *x.made(1)) g(i);\n}\n")
-build_good_house()
-file(WRITE "${house}/nn/tree/tree.h" [[
+write_valid_repository()
+file(WRITE "${repository}/nn/tree/tree.h" [[
 // A tree.
 void f() {
   for (int i : x->local[0].rows) g(made(i)->local);
@@ -126,4 +128,4 @@ void f() {
     if (made(i)->is_empty) g(i);
 }
 ]])
-expect("" "-DROOT=${house}" -P "${CMAKE_CURRENT_LIST_DIR}/house_test.cmake")
+expect("" "-DROOT=${repository}" -P "${CMAKE_CURRENT_LIST_DIR}/layering_lint.cmake")

@@ -1,13 +1,14 @@
-# The house rules as a test: names every file under ROOT that breaks one (cmake -DROOT=<repository> -P <this>).
+# The layering lint: reports each file under ROOT that breaks a rule (cmake -DROOT=<repository> -P <this>).
 cmake_minimum_required(VERSION 3.25)
 if(NOT IS_DIRECTORY "${ROOT}/tests")
-  message(FATAL_ERROR "[house] ROOT=${ROOT}, expected the repository. Give -DROOT=<its folder>.")
+  message(FATAL_ERROR "[layering] ROOT=${ROOT}, expected the repository's folder. Pass -DROOT=<folder>.")
 endif()
 cmake_path(ABSOLUTE_PATH ROOT)
 
 set(folders sharding nn optim data examples)
 
-# What a folder may not include: dependencies point one way, sharding <- nn <- optim, and nobody looks at the roof.
+# Paths that the files of a folder may not include. The order is sharding <- nn <- optim; only examples/ and tests/ come
+# after them, and no library folder includes these two.
 set(forbidden_in_sharding "^(nn|optim|data|examples|tests)/")
 set(forbidden_in_nn "^(optim|data|examples|tests)/")
 set(forbidden_in_optim "^(data|examples|tests)/")
@@ -18,101 +19,106 @@ function(broken file rule)
   message(SEND_ERROR "${file}: ${rule}")
 endfunction()
 
-# The rooms of sharding/ and nn/, from the ground: a file includes its own room and those before it, and no door. A door
-# is the header over a room that programs include.
-set(rooms_of_sharding diagnostics distributed placement array accounting redistribution propagation autodiff operations
-    random shard_map files)
-set(rooms_of_nn tree placement layers transformations checkpoint models report)
-set(door "^(sharding|nn)/[a-z_]+[.]h$")
-# What programs include beside doors, since it costs time that not every program wants to spend: one layer, ATen's Tensor.
-set(beside_doors "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")
-# The files of sharding/ stand beside its ladder: they know diagnostics, what an element and a shape is, and arrays.
-set(known_to_files "^sharding/(files/|diagnostics/|placement/(dtype|shape)[.]h$|array/array[.]h$)")
+# The components of sharding/ and nn/, lowest first. A file includes its own component and earlier ones, and no umbrella
+# header: a header that programs include to get a whole component.
+set(components_of_sharding diagnostics distributed placement array accounting redistribution propagation autodiff
+    operations random shard_map files)
+set(components_of_nn tree placement layers transformations checkpoint models report)
+set(umbrella_header "^(sharding|nn)/[a-z_]+[.]h$")
+# Programs may also include these headers: a single layer, and two headers that take long to compile, because they
+# include ATen's Tensor.
+set(single_headers "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")
+# sharding/files/ is outside the order: it may include diagnostics, element types, shapes and arrays only.
+set(allowed_in_files "^sharding/(files/|diagnostics/|placement/(dtype|shape)[.]h$|array/array[.]h$)")
 
-function(check_arrow folder file included)
+function(check_folder_order folder file included)
   if(folder STREQUAL "data" AND file MATCHES "^data/to_global\\.")
     set(forbidden_in_data "^(optim|examples|tests)/")
   endif()
   if(included MATCHES "${forbidden_in_${folder}}"
      AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(files/[a-z_0-9]+|diagnostics/(activity|memo|moved_from|busy_core)))[.]h$")
-    broken("${file}" "includes ${included}, an arrow that points up (sharding <- nn <- optim; data knows nn/tree/)")
+    broken("${file}"
+           "includes ${included}, against the order of folders (sharding <- nn <- optim; data may include nn/tree/)")
   endif()
 endfunction()
 
-function(check_room folder file included)
-  if(included MATCHES "${door}")
+function(check_component_order folder file included)
+  if(included MATCHES "${umbrella_header}")
     if(NOT folder STREQUAL "examples" OR included STREQUAL "sharding/pch.h")
-      broken("${file}" "includes ${included}, a door: the library includes rooms")
+      broken("${file}" "includes ${included}, an umbrella header; the library includes headers of components")
     endif()
   elseif(folder STREQUAL "examples")
-    if(included MATCHES "^(sharding|nn)/" AND NOT included MATCHES "${beside_doors}")
-      broken("${file}" "includes ${included}, a room: programs include doors")
+    if(included MATCHES "^(sharding|nn)/" AND NOT included MATCHES "${single_headers}")
+      broken("${file}" "includes ${included}, a header of a component; programs include umbrella headers")
     endif()
   elseif(folder MATCHES "^(sharding|nn)$" AND file MATCHES "^${folder}/[a-z_]+/" AND included MATCHES "^${folder}/")
-    string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" room "${file}")
+    string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" component "${file}")
     string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" other "${included}")
-    list(FIND rooms_of_${folder} "${room}" here)
-    list(FIND rooms_of_${folder} "${other}" there)
-    if(there EQUAL -1 OR there GREATER here OR (room STREQUAL "files" AND NOT included MATCHES "${known_to_files}"))
-      broken("${file}" "includes ${included}, an arrow that points up: ${other} is no room below ${room}")
+    list(FIND components_of_${folder} "${component}" here)
+    list(FIND components_of_${folder} "${other}" there)
+    if(there EQUAL -1 OR there GREATER here
+       OR (component STREQUAL "files" AND NOT included MATCHES "${allowed_in_files}"))
+      broken("${file}" "includes ${included}, against the order of components: ${other} is not below ${component}")
     endif()
   endif()
 endfunction()
 
-# A file lies in a room of the list, or is a door.
-function(check_place folder file)
+# Each file is in a listed component, or is an umbrella header.
+function(check_location folder file)
   if(NOT file MATCHES "^(sharding|nn)/" OR file STREQUAL "sharding/pch.h" OR file MATCHES "/gloo/")
     return()
   endif()
-  string(REGEX REPLACE "^[a-z]+/([a-z_]+).*" "\\1" room "${file}")
-  if(NOT room IN_LIST rooms_of_${folder} OR (file MATCHES "^[a-z]+/[^/]+$" AND NOT file MATCHES "${door}")
+  string(REGEX REPLACE "^[a-z]+/([a-z_]+).*" "\\1" component "${file}")
+  if(NOT component IN_LIST components_of_${folder}
+     OR (file MATCHES "^[a-z]+/[^/]+$" AND NOT file MATCHES "${umbrella_header}")
      OR (file MATCHES "^[a-z]+/[a-z_]+/.+/" AND NOT file MATCHES "/(nccl|internal)/"))
-    broken("${file}" "lies in no room (${rooms_of_${folder}})")
+    broken("${file}" "is in none of the components (${components_of_${folder}})")
   endif()
 endfunction()
 
-function(check_doors file included)
+function(check_restricted_headers file included)
   if(included MATCHES "^boost/pfr" AND NOT file STREQUAL "nn/tree/tree.h")
-    broken("${file}" "includes ${included}; only nn/tree/tree.h opens Boost.PFR")
+    broken("${file}" "includes ${included}; only nn/tree/tree.h may include Boost.PFR")
   endif()
   if(included STREQUAL "nccl.h" AND NOT file MATCHES "^sharding/distributed/nccl/|^tests/cuda/")
-    broken("${file}" "includes ${included}; only sharding/distributed/nccl/ does")
+    broken("${file}" "includes ${included}; only sharding/distributed/nccl/ may")
   endif()
   if(included MATCHES "^(torch/csrc/distributed|gloo)/"
      AND NOT file MATCHES "^sharding/distributed/(process_group_gloo[.]cpp|gloo/)|^tests/")
-    broken("${file}" "includes ${included}; only sharding/distributed/process_group_gloo.cpp knows c10d and Gloo")
+    broken("${file}" "includes ${included}; only sharding/distributed/process_group_gloo.cpp may include c10d and Gloo")
   endif()
   if(included STREQUAL "sharding/redistribution/engine.h"
      AND NOT file MATCHES "^sharding/redistribution/(engine_[a-z]+[.]cpp|communicate[.]h)$")
-    broken("${file}" "includes ${included}; what moves bytes is asked of sharding/redistribution/communicate.h")
+    broken("${file}" "includes ${included}; call sharding/redistribution/communicate.h to communicate")
   endif()
   if(file MATCHES "\\.h$" AND NOT file MATCHES "/internal/|^sharding/pch\\.h$|^examples/"
      AND included MATCHES "^(ATen/ATen\\.h$|torch/)")
-    broken("${file}" "includes ${included}, ten seconds for everyone who includes this header; move the code to a .cpp")
+    broken("${file}"
+           "includes ${included}, which adds ten seconds to each file that includes this header; move the code to a .cpp")
   endif()
 endfunction()
 
-# Sets included_by_<file> to what the file includes of the house.
+# Sets included_by_<file> to the files of the repository that the file includes.
 function(check_includes folder file)
   file(STRINGS "${ROOT}/${file}" lines REGEX "^[ \t]*#[ \t]*include")
   set(own "")
   foreach(line IN LISTS lines)
     if(line MATCHES "include[ \t]*[<\"]([^>\"]+)[>\"]")
       set(included "${CMAKE_MATCH_1}")
-      check_arrow(${folder} "${file}" "${included}")
-      check_room(${folder} "${file}" "${included}")
-      check_doors("${file}" "${included}")
+      check_folder_order(${folder} "${file}" "${included}")
+      check_component_order(${folder} "${file}" "${included}")
+      check_restricted_headers("${file}" "${included}")
       if(EXISTS "${ROOT}/${included}" AND NOT included MATCHES "[.][.]")
         list(APPEND own "${included}")
       elseif(line MATCHES "\"" AND NOT file MATCHES "/gloo/")
-        broken("${file}" "includes \"${included}\", which is no path from the repository's root")
+        broken("${file}" "includes \"${included}\", which is not a path from the repository's root")
       endif()
     endif()
   endforeach()
   set("included_by_${file}" "${own}" PARENT_SCOPE)
 endfunction()
 
-# Sets all_of_<header> to what the header includes, and what that includes, and so on.
+# Sets all_of_<header> to the files that the header includes, directly or indirectly.
 function(close_over header)
   set(all "")
   set(next ${included_by_${header}})
@@ -126,9 +132,9 @@ function(close_over header)
   set("all_of_${header}" "${all}" PARENT_SCOPE)
 endfunction()
 
-# A unit is a header with its source. Units include each other in no circle; but a source may use what is built on its
-# own header, its implementation parts. Takes away units that lead nowhere until none is left.
-function(check_circles files)
+# Finds include cycles among units. A unit is a header with its source. A source may include headers that include its own
+# header (implementation parts). Removes units without outgoing includes until no such unit is left.
+function(check_cycles files)
   set(left "")
   foreach(file IN LISTS files)
     string(REGEX REPLACE "[.][a-z]+$" "" unit "${file}")
@@ -158,7 +164,7 @@ function(check_circles files)
     endforeach()
   endwhile()
   set(before "")
-  while(NOT left STREQUAL before)  # and those that nobody leads to: they stand above a circle
+  while(NOT left STREQUAL before)  # then units that no other unit includes: they depend on a cycle, but are not in one
     set(before "${left}")
     set(led_to "")
     foreach(unit IN LISTS left)
@@ -172,7 +178,7 @@ function(check_circles files)
   endwhile()
   foreach(unit IN LISTS left)
     list(JOIN leads_${unit} ", " others)
-    broken("${unit}" "is part of a circle of units that include each other: ${others}")
+    broken("${unit}" "is part of a cycle of units that include each other: ${others}")
   endforeach()
 endfunction()
 
@@ -187,7 +193,7 @@ function(check_first_line file)
     set(sentence "^(# |\"\"\")[^\n]+\\.(\"\"\")?\n")
   endif()
   if(NOT text MATCHES "${sentence}")
-    broken("${file}" "the first line must be one sentence that says what lives here")
+    broken("${file}" "the first line must be one sentence that describes the file")
   endif()
 endfunction()
 
@@ -215,8 +221,8 @@ foreach(folder IN LISTS folders)
   file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/${folder}/*.h" "${ROOT}/${folder}/*.cpp" "${ROOT}/${folder}/*.cu")
   foreach(file IN LISTS files)
     check_includes(${folder} "${file}")
-    check_place(${folder} "${file}")
-    if(NOT folder STREQUAL "examples" AND NOT file MATCHES "${door}")
+    check_location(${folder} "${file}")
+    if(NOT folder STREQUAL "examples" AND NOT file MATCHES "${umbrella_header}")
       list(APPEND library "${file}")
     endif()
   endforeach()
@@ -226,19 +232,19 @@ foreach(file IN LISTS library)
     close_over("${file}")
   endif()
 endforeach()
-check_circles("${library}")
+check_cycles("${library}")
 
-# A header is installed if a door leads to it, or a header of optim or data, and no other is.
+# A header is installed if an umbrella header, or a header of optim or data, includes it directly or indirectly.
 set(public "")
 foreach(file IN LISTS library)
-  if(file MATCHES "[.]h$" AND (file MATCHES "^(optim|data)/" OR file MATCHES "${beside_doors}")
+  if(file MATCHES "[.]h$" AND (file MATCHES "^(optim|data)/" OR file MATCHES "${single_headers}")
      AND NOT file MATCHES "/internal[.]h$")
     list(APPEND public "${file}" ${all_of_${file}})
   endif()
 endforeach()
-file(GLOB doors RELATIVE "${ROOT}" "${ROOT}/sharding/*.h" "${ROOT}/nn/*.h")
-list(REMOVE_ITEM doors sharding/pch.h)
-foreach(file IN LISTS doors)
+file(GLOB umbrella_headers RELATIVE "${ROOT}" "${ROOT}/sharding/*.h" "${ROOT}/nn/*.h")
+list(REMOVE_ITEM umbrella_headers sharding/pch.h)
+foreach(file IN LISTS umbrella_headers)
   close_over("${file}")
   list(APPEND public "${file}" ${all_of_${file}})
 endforeach()
@@ -255,7 +261,7 @@ foreach(folder IN ITEMS sharding nn optim data)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${folder}" OUTPUT_VARIABLE source)
     string(FIND "${list}" " ${source}" position)
     if(file MATCHES "^${folder}/.*[.]cpp$" AND position EQUAL -1)
-      broken("${file}" "is not among the sources of ${folder}/CMakeLists.txt, so nobody compiles it")
+      broken("${file}" "is not among the sources of ${folder}/CMakeLists.txt, so it is not compiled")
     endif()
   endforeach()
   foreach(file IN LISTS public)
@@ -265,12 +271,12 @@ foreach(folder IN ITEMS sharding nn optim data)
   endforeach()
   foreach(file IN LISTS listed)
     if(NOT file IN_LIST public)
-      broken("${file}" "is among the HEADERS of ${folder}/CMakeLists.txt, but no door leads to it")
+      broken("${file}" "is among the HEADERS of ${folder}/CMakeLists.txt, but no umbrella header includes it")
     endif()
   endforeach()
 endforeach()
 
-# The same of tests, whose lists may leave out "_test.cpp".
+# The same check for tests, whose lists may leave out "_test.cpp".
 set(lists "")
 file(GLOB_RECURSE files "${ROOT}/tests/*CMakeLists.txt")
 foreach(file IN LISTS files)
@@ -281,7 +287,7 @@ file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/tests/*_test.cpp")
 foreach(file IN LISTS files)
   cmake_path(GET file STEM name)
   if(NOT lists MATCHES "[ /]${name}[. )]")
-    broken("${file}" "is named in no CMakeLists.txt of tests/, so nobody compiles it")
+    broken("${file}" "is listed in no CMakeLists.txt of tests/, so it is not compiled")
   endif()
 endforeach()
 
@@ -298,10 +304,10 @@ foreach(folder IN LISTS folders ITEMS tests)
   endforeach()
 endforeach()
 
-file(GLOB rooms RELATIVE "${ROOT}" "${ROOT}/*")
+file(GLOB entries RELATIVE "${ROOT}" "${ROOT}/*")
 list(JOIN folders "|" known)
-foreach(room IN LISTS rooms)
-  if(IS_DIRECTORY "${ROOT}/${room}" AND NOT room MATCHES "^(${known}|tests|docs|build.*|\\..*)$")
-    broken("${room}" "is no folder of this house (${known}|tests|docs)")
+foreach(entry IN LISTS entries)
+  if(IS_DIRECTORY "${ROOT}/${entry}" AND NOT entry MATCHES "^(${known}|tests|docs|build.*|\\..*)$")
+    broken("${entry}" "is not a folder of this repository (${known}|tests|docs)")
   endif()
 endforeach()
