@@ -36,7 +36,7 @@ int main() {
 
   CommLedger ledger;
   const auto [loss, grads] = nn::value_and_grad(loss_of)(model, x);
-  std::cout << '\n' << ledger.table_by_axis() << '\n' << ledger.table_by_line() << '\n';
+  std::cout << '\n' << ledger.to_text_by_mesh_axis() << '\n' << ledger.to_text_by_line() << '\n';
   for (const CommRecord& r : ledger.records())
     if (r.path == "up.kernel")
       std::cout << r.kind << " of " << r.path << ", line " << r.where.line() << ", from " << r.operand << " to "

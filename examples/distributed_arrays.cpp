@@ -99,7 +99,7 @@ void three_ways() {
                                        mesh, {P{"x"}, P{"x", none}, P{none}}, P{none});
   CommLedger ledger;
   say("layer_sharded", layer_sharded(x, weights, bias));
-  std::cout << ledger.table();
+  std::cout << ledger.to_text();
 }
 
 int main() {

@@ -46,7 +46,7 @@ void propagation() {
     const Array x = device_put(normal(Key(2), {16, 32}), NamedSharding(mesh, spec));
     const CommLedger ledger;
     const Array y = matmul(x, w);
-    std::cout << x.type_string() << " @ " << w.type_string() << " = " << y.type_string() << '\n' << ledger.table();
+    std::cout << x.type_string() << " @ " << w.type_string() << " = " << y.type_string() << '\n' << ledger.to_text();
   }
   const Array x = device_put(normal(Key(2), {16, 8}), NamedSharding(mesh, P{"data"}));
   std::cout << "constrained: " << with_sharding_constraint(x, P{"model"}).type_string() << '\n';
@@ -105,7 +105,7 @@ void train(const Strategy& s) {
     const auto [loss, grads] = nn::value_and_grad(mse)(model, x, y);
     optimizer.update(model, grads);
     std::printf("loss %.6f\n", loss.item<float>());
-    if (step == 0) std::cout << ledger.table();
+    if (step == 0) std::cout << ledger.to_text();
   }
 }
 

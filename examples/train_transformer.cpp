@@ -211,7 +211,7 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batc
         [&] { row = take_step(step, model, batch, gradients, optimizer, failed_steps.keeps()); });
     const auto measured = profile.end_step(step);
     if (ledger) {
-      progress.print("One step communicates\n" + ledger->table());
+      progress.print("One step communicates\n" + ledger->to_text());
       metrics.keep(ledger->records());
     }
     row.tokens_per_second = progress.end_step(step, row.loss, corpus.training.progress());

@@ -100,19 +100,19 @@ Dims unit_dims(const nn::Leaf& parameter) {
   const auto n = static_cast<int>(shape.size());
   if (std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; }) <= 1) return {};
   if (n > 5)
-    fail(ErrorKind::invalid_argument, AdaptiveGradClip::name, "{}: {} dims given, expected at most five, or an axis.",
+    fail(ErrorKind::invalid_argument, AdaptiveGradClip::name, "{}: {} dims given, expected at most five, or `dims`.",
          parameter.path, n);
   Dims dims = {0};
   for (int d = 1; n > 3 && d + 1 < n; ++d) dims.push_back(d);
   return dims;
 }
 
-void check_axis(const Dims& axis, const nn::Leaf& parameter) {
+void check_dims(const Dims& dims, const nn::Leaf& parameter) {
   const int n = parameter.value->ndim();
-  for (int d : axis)
+  for (int d : dims)
     if (d < -n || d >= n)
       fail(ErrorKind::invalid_argument, AdaptiveGradClip::name,
-           "{}: axis {} given for {}, expected one of its {} dims. Mask it out, with masked.", parameter.path, d,
+           "{}: dim {} given for {}, expected one of its {} dims. Mask it out, with masked.", parameter.path, d,
            parameter.value->type_string(), n);
 }
 
@@ -123,18 +123,18 @@ Array unit_norms(const Array& x, const Dims& dims) { return sqrt(sum(square(x), 
 
 Array AdaptiveGradClip::operator()(const ArrayStep& step) const {
   const Array& g = step.gradient;
-  if (axis) check_axis(*axis, step.parameter);
-  const Dims dims = axis ? *axis : unit_dims(step.parameter);
-  const Array length = unit_norms(g, dims);
-  const Array bound = clipping * maximum(unit_norms(astype(step.p(), g.dtype()), dims), eps);
+  if (dims) check_dims(*dims, step.parameter);
+  const Dims along = dims ? *dims : unit_dims(step.parameter);
+  const Array length = unit_norms(g, along);
+  const Array bound = clipping * maximum(unit_norms(astype(step.p(), g.dtype()), along), eps);
   return where(length < bound, g, g * (bound / maximum(length, 1e-6)));
 }
-PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps, std::optional<Dims> axis) {
+PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps, std::optional<Dims> dims) {
   detail::check_positive("adaptive_grad_clip", "clipping", clipping);
   detail::check_options("adaptive_grad_clip", {}, {{"eps", eps}});
-  if (axis && axis->empty())
-    fail(ErrorKind::invalid_argument, "adaptive_grad_clip", "axis: no dim given, expected one or more, or no axis.");
-  return {AdaptiveGradClip{clipping, eps, std::move(axis)}};
+  if (dims && dims->empty())
+    fail(ErrorKind::invalid_argument, "adaptive_grad_clip", "dims: none given, expected one or more, or no `dims`.");
+  return {AdaptiveGradClip{clipping, eps, std::move(dims)}};
 }
 
 }  // namespace tessera::optim

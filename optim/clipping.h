@@ -65,20 +65,20 @@ inline constexpr bool detail::can_be_selected<ClipByGlobalNorm> = true;
 ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
 // By unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps), else g. The norms |.| of a unit are taken
-// along the dims `axis`; by default along dim 0 of arrays of two or three dims, along all dims but the last of arrays
+// along `dims`; by default along dim 0 of arrays of two or three dims, along all dims but the last of arrays
 // of four or five, and over the whole of arrays with at most one dim larger than 1. Errors (invalid_argument): an array of
-// more than five dims without an axis, an empty axis, a dim of the axis that an array does not have.
+// more than five dims without `dims`, empty `dims`, a dim that an array does not have.
 // Brock et al., "High-performance large-scale image recognition without normalization" (2021).
 struct AdaptiveGradClip {
   double clipping;
   double eps = 1e-3;
-  std::optional<Dims> axis = std::nullopt;
+  std::optional<Dims> dims = std::nullopt;
 
   static constexpr const char* name = "adaptive_grad_clip";
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<AdaptiveGradClip> adaptive_grad_clip(double clipping, double eps = 1e-3,
-                                              std::optional<Dims> axis = std::nullopt);
+                                              std::optional<Dims> dims = std::nullopt);
 
 // 0 for every NaN. The state says, under the path of each array, whether the last gradient had one.
 struct ZeroNansState {

@@ -43,10 +43,10 @@ Array errors_of(const char* verb, const Array& predictions, const Array& targets
 
 }  // namespace
 
-Array softmax_cross_entropy(Operand logits, Operand labels, int axis) {
+Array softmax_cross_entropy(Operand logits, Operand labels, int dim) {
   const CallerScope caller(logits.where());
   check_floating("softmax_cross_entropy", "logits", logits.array());
-  return -sum(labels.array() * log_softmax(logits.array(), axis), {axis});
+  return -sum(labels.array() * log_softmax(logits.array(), dim), {dim});
 }
 
 Array softmax_cross_entropy_with_integer_labels(Operand logits, Operand labels) {
@@ -98,10 +98,10 @@ Array perceptron_loss(Operand predictor_outputs, Operand targets) {
   return maximum(-predictor_outputs.array() * targets.array(), 0.0);
 }
 
-Array smooth_labels(Operand labels, double alpha, int axis) {
+Array smooth_labels(Operand labels, double alpha, int dim) {
   const CallerScope caller(labels.where());
   check_floating("smooth_labels", "labels", labels.array());
-  return (1 - alpha) * labels.array() + alpha / static_cast<double>(labels.array().shape(axis));
+  return (1 - alpha) * labels.array() + alpha / static_cast<double>(labels.array().shape(dim));
 }
 
 Array squared_error(Operand predictions, Operand targets) {
@@ -135,33 +135,33 @@ Array log_cosh(Operand predictions, Operand targets) {
   return logaddexp(errors, -errors) - std::log(2.0);
 }
 
-Array cosine_similarity(Operand predictions, Operand targets, double epsilon, int axis) {
+Array cosine_similarity(Operand predictions, Operand targets, double epsilon, int dim) {
   const CallerScope caller(predictions.where());
   check_floating("cosine_similarity", "predictions", predictions.array());
   check_floating("cosine_similarity", "targets", targets.array());
   detail::check_options("cosine_similarity", {}, {{"epsilon", epsilon}});
-  const auto unit = [&](const Array& x) { return x / sqrt(maximum(sum(square(x), {axis}, true), epsilon)); };
-  return sum(unit(predictions.array()) * unit(targets.array()), {axis});
+  const auto unit = [&](const Array& x) { return x / sqrt(maximum(sum(square(x), {dim}, true), epsilon)); };
+  return sum(unit(predictions.array()) * unit(targets.array()), {dim});
 }
 
-Array cosine_distance(Operand predictions, Operand targets, double epsilon, int axis) {
+Array cosine_distance(Operand predictions, Operand targets, double epsilon, int dim) {
   const CallerScope caller(predictions.where());
-  return 1.0 - cosine_similarity(predictions, targets, epsilon, axis);
+  return 1.0 - cosine_similarity(predictions, targets, epsilon, dim);
 }
 
-Array kl_divergence(Operand log_predictions, Operand targets, int axis) {
+Array kl_divergence(Operand log_predictions, Operand targets, int dim) {
   const CallerScope caller(log_predictions.where());
   check_floating("kl_divergence", "log_predictions", log_predictions.array());
   check_floating("kl_divergence", "targets", targets.array());
   const Array& t = targets.array();
-  return sum(t * (where(equal(t, 0.0), 0.0, log(t)) - log_predictions.array()), {axis});
+  return sum(t * (where(equal(t, 0.0), 0.0, log(t)) - log_predictions.array()), {dim});
 }
 
-Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int axis) {
+Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int dim) {
   const CallerScope caller(log_predictions.where());
   check_floating("kl_divergence_with_log_targets", "log_predictions", log_predictions.array());
   check_floating("kl_divergence_with_log_targets", "log_targets", log_targets.array());
-  return sum(exp(log_targets.array()) * (log_targets.array() - log_predictions.array()), {axis});
+  return sum(exp(log_targets.array()) * (log_targets.array() - log_predictions.array()), {dim});
 }
 
 }  // namespace tessera::optim

@@ -13,7 +13,7 @@ namespace tessera::optim {
 // ---- classification: logits (..., classes)
 
 // -sum(labels * log_softmax(logits)) over the last dim; labels are probabilities, such as one_hot's. (...)
-Array softmax_cross_entropy(Operand logits, Operand labels, int axis = -1);
+Array softmax_cross_entropy(Operand logits, Operand labels, int dim = -1);
 // The same for labels that are class indices in [0, classes): logsumexp(logits) - logits[label]. Logits that are
 // sharded over classes are not gathered.
 Array softmax_cross_entropy_with_integer_labels(Operand logits, Operand labels);
@@ -30,7 +30,7 @@ Array poly_loss_cross_entropy(Operand logits, Operand labels, double epsilon = 2
 Array hinge_loss(Operand predictor_outputs, Operand targets);
 Array perceptron_loss(Operand predictor_outputs, Operand targets);
 // (1 - alpha) * labels + alpha / classes, of labels (..., classes).
-Array smooth_labels(Operand labels, double alpha, int axis = -1);
+Array smooth_labels(Operand labels, double alpha, int dim = -1);
 
 // ---- regression
 
@@ -44,15 +44,15 @@ Array l2_loss(Operand errors);
 Array huber_loss(Operand predictions, Operand targets, double delta = 1);
 // log(cosh(predictions - targets)).
 Array log_cosh(Operand predictions, Operand targets);
-// The cosine of the angle between vectors along dim `axis`, whose squared lengths count as at least epsilon; 1 - that.
+// The cosine of the angle between vectors along `dim`, whose squared lengths count as at least epsilon; 1 - that.
 // Error (invalid_argument): an epsilon below 0.
-Array cosine_similarity(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
-Array cosine_distance(Operand predictions, Operand targets, double epsilon = 0, int axis = -1);
+Array cosine_similarity(Operand predictions, Operand targets, double epsilon = 0, int dim = -1);
+Array cosine_distance(Operand predictions, Operand targets, double epsilon = 0, int dim = -1);
 
 // ---- distributions
 
-// sum(targets * (log(targets) - log_predictions)) along dim `axis`, where 0 log 0 is 0; the same from log(targets).
-Array kl_divergence(Operand log_predictions, Operand targets, int axis = -1);
-Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int axis = -1);
+// sum(targets * (log(targets) - log_predictions)) along `dim`, where 0 log 0 is 0; the same from log(targets).
+Array kl_divergence(Operand log_predictions, Operand targets, int dim = -1);
+Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int dim = -1);
 
 }  // namespace tessera::optim

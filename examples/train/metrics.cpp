@@ -142,7 +142,7 @@ void Metrics::draw() {
   if (!svg_.empty()) write_text(svg_, curve_.svg(), "metrics");
   if (page_.empty()) return;
   report_.charts = charts_of(steps_, curve_);
-  write_text(page_, report_.html(), "metrics");
+  write_text(page_, report_.to_html(), "metrics");
 }
 
 }  // namespace tessera::train

@@ -24,11 +24,12 @@ namespace {
 namespace fs = std::filesystem;
 
 void check_processes(const Processes& processes) {
-  if (processes.count == 0 && processes.index == 0 && !processes.all_ok) return;
-  if (processes.index < 0 || processes.index >= processes.count || (processes.count > 1 && !processes.all_ok))
+  if (processes.num_processes == 0 && processes.process_index == 0 && !processes.all_ok) return;
+  if (processes.process_index < 0 || processes.process_index >= processes.num_processes ||
+      (processes.num_processes > 1 && !processes.all_ok))
     fail(ErrorKind::invalid_argument, "save",
          "process {} of {}{}: expected an index from 0 on below the count, and all_ok where there are several.",
-         processes.index, processes.count, processes.all_ok ? "" : " without all_ok");
+         processes.process_index, processes.num_processes, processes.all_ok ? "" : " without all_ok");
 }
 
 void check_options(const CheckpointOptions& options) {
@@ -74,7 +75,7 @@ std::string seen_in(const fs::path& folder) {
 struct Checkpointer::Impl {
   Impl(const fs::path& where, CheckpointOptions how) : folder(made_absolute(where)), options(std::move(how)) {
     check_processes(options.processes);
-    if (options.processes.count == 0) vote_by_program();
+    if (options.processes.num_processes == 0) vote_by_program();
     const std::string seen = take_folder();
     if (votes) votes->check_same(seen, "Give all processes one folder, on a filesystem that they share.");
   }
@@ -91,7 +92,7 @@ struct Checkpointer::Impl {
     together(options.processes, folder, "save", [&] {
       check_options(options);
       make_folders(folder);
-      if (options.processes.index == 0) {
+      if (options.processes.process_index == 0) {
         lock = File::lock(folder / ".lock", "save");
         remove_leftovers(folder);
       } else {

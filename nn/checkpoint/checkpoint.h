@@ -31,9 +31,9 @@ namespace tessera::nn {
 // error, the others throw one that says so, and none waits for a process that has given up. All processes must see the
 // same files, which the constructor checks. If a process is killed while others save, these end, as in a collective.
 struct Processes {
-  int index = 0;
+  int process_index = 0;
   // 0: process_count() of sharding/distributed/processes.h, the other fields stay unset; 1: this process alone.
-  int count = 0;
+  int num_processes = 0;
   // Waits until every process has called it, and returns whether all passed true. It is called by one thread at a time,
   // the caller's or the one that saves, equally often and in the same order on every process. It must not wait for a
   // process that has ended.

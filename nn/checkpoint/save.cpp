@@ -78,10 +78,10 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 // Those who save are those who have the values.
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
   const MeshImpl* whole = whole_of(mesh);
-  if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.count) return;
+  if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.num_processes) return;
   refuse(leaf.path, fmt::format("{} is on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
                                 leaf.value->type_string(), counted(whole->processes, "process"),
-                                counted(processes.count, "process"), processes.count == 1 ? "s" : "",
+                                counted(processes.num_processes, "process"), processes.num_processes == 1 ? "s" : "",
                                 whole->elsewhere ? "" : ", or save gather(x)"));
 }
 
@@ -185,7 +185,7 @@ std::vector<Save::Part> Save::parts_of(const Leaf& leaf, const Processes& proces
   const ArrayImpl& a = *values;
   const Held held = held_of(a, holders);
   std::vector<Part> parts;
-  for (IndexRanges& mine : blocks_to_write(held.blocks, held.owners, processes.index)) {
+  for (IndexRanges& mine : blocks_to_write(held.blocks, held.owners, processes.process_index)) {
     at::Tensor part = values_in(a, held.blocks, mine);
     parts.push_back({std::move(mine), std::move(part)});
   }
@@ -217,7 +217,7 @@ Save::Save(const std::filesystem::path& folder, int64_t step, const NamedState& 
 
 void Save::take(const NamedState& state, const WhoHas& who_has) {
   const at::AutoGradMode off(false);
-  std::vector<int> everyone(static_cast<size_t>(processes_.count));
+  std::vector<int> everyone(static_cast<size_t>(processes_.num_processes));
   std::iota(everyone.begin(), everyone.end(), 0);
   for (size_t i = 0; i < state.arrays.size(); ++i) {
     if (state.arrays[i].value->is_absent()) continue;
@@ -259,7 +259,7 @@ void Save::stage(const std::function<void()>& f) {
     over_ = std::current_exception();
     files_.clear();
     parts_.clear();
-    if (processes_.index == 0) checkpoint_.abandon();
+    if (processes_.process_index == 0) checkpoint_.abandon();
     throw;
   }
 }
@@ -267,7 +267,7 @@ void Save::stage(const std::function<void()>& f) {
 void Save::begin() {
   begun_ = true;
   stage([&] {
-    if (processes_.index > 0) return;
+    if (processes_.process_index > 0) return;
     const auto any = [&](std::string_view folder) {
       return std::any_of(plans_.begin(), plans_.end(), [&](const auto& plan) { return plan.file.starts_with(folder); });
     };
@@ -307,7 +307,7 @@ void Save::write_tensor(const Work& work) {
       });
     if (overlaps.empty()) continue;
     saved.checksums[chunk] = writer.write(overlaps, begin, size);
-    if (processes_.count > 1) saved.checksums[chunk] ^= crc32c_of_zeros(static_cast<size_t>(size));
+    if (processes_.num_processes > 1) saved.checksums[chunk] ^= crc32c_of_zeros(static_cast<size_t>(size));
     flush_up_to(work.file, work.offset + begin + size);
   }
 }
@@ -337,7 +337,7 @@ std::filesystem::path Save::checksums_of(int process) const {
 
 // Every process leaves what it knows of the checksums in a file; the first puts them together.
 void Save::leave_checksums() const {
-  const File file = File::create(checksums_of(processes_.index), "save");
+  const File file = File::create(checksums_of(processes_.process_index), "save");
   int64_t offset = 0;
   for (const SavedTensor& saved : manifest_.tensors) {
     file.write_at(std::as_bytes(std::span(saved.checksums)), offset);
@@ -346,7 +346,7 @@ void Save::leave_checksums() const {
 }
 
 void Save::gather_checksums() {
-  for (int process = 1; process < processes_.count; ++process) {
+  for (int process = 1; process < processes_.num_processes; ++process) {
     const File file = File::open(checksums_of(process), "save");
     int64_t offset = 0;
     for (SavedTensor& saved : manifest_.tensors) {
@@ -359,7 +359,7 @@ void Save::gather_checksums() {
   for (SavedTensor& saved : manifest_.tensors)
     for (size_t i = 0; i < saved.checksums.size(); ++i)
       saved.checksums[i] ^= crc32c_of_zeros(static_cast<size_t>(chunk_bytes(saved.bytes(), i)));
-  for (int process = 0; process < processes_.count; ++process) remove_all(checksums_of(process), "save");
+  for (int process = 0; process < processes_.num_processes; ++process) remove_all(checksums_of(process), "save");
 }
 
 void Save::finish() {
@@ -369,13 +369,13 @@ void Save::finish() {
   stage([&] {
     if (error_) std::rethrow_exception(error_);
     while (next_ < work_.size()) write_tensor(work_[next_++]);
-    if (processes_.count == 1) return;
+    if (processes_.num_processes == 1) return;
     leave_checksums();
     for (const File& file : files_) file.sync();
   });
   stage([&] {
-    if (processes_.index > 0) return files_.clear();
-    if (processes_.count > 1) gather_checksums();
+    if (processes_.process_index > 0) return files_.clear();
+    if (processes_.num_processes > 1) gather_checksums();
     checkpoint_.commit(manifest_, state_, files_);
     files_.clear();
     try {

@@ -33,8 +33,8 @@ void together(const Processes& processes, const std::filesystem::path& path, con
 }
 
 Processes voting_by(std::shared_ptr<Votes> votes) {
-  Processes all{.index = process_index(), .count = process_count()};
-  if (all.count > 1) all.all_ok = [votes = std::move(votes)](bool ok) { return votes->all(ok); };
+  Processes all{.process_index = process_index(), .num_processes = process_count()};
+  if (all.num_processes > 1) all.all_ok = [votes = std::move(votes)](bool ok) { return votes->all(ok); };
   return all;
 }
 

@@ -73,12 +73,12 @@ Initializer uniform(double limit) {
   return [limit](const Key& key, const Shape& shape) { return tessera::uniform(key, shape, -limit, limit); };
 }
 
-Initializer lecun_normal(int stacked) { return scaled_normal(Fan::in, 1, stacked); }
-Initializer lecun_uniform(int stacked) { return scaled_uniform(Fan::in, 1, stacked); }
-Initializer glorot_normal(int stacked) { return scaled_normal(Fan::average, 1, stacked); }
-Initializer glorot_uniform(int stacked) { return scaled_uniform(Fan::average, 1, stacked); }
-Initializer he_normal(int stacked) { return scaled_normal(Fan::in, 2, stacked); }
-Initializer he_uniform(int stacked) { return scaled_uniform(Fan::in, 2, stacked); }
-Initializer fan_in_uniform(int stacked) { return scaled_uniform(Fan::in, 1.0 / 3, stacked); }
+Initializer lecun_normal(int num_stacked_dims) { return scaled_normal(Fan::in, 1, num_stacked_dims); }
+Initializer lecun_uniform(int num_stacked_dims) { return scaled_uniform(Fan::in, 1, num_stacked_dims); }
+Initializer glorot_normal(int num_stacked_dims) { return scaled_normal(Fan::average, 1, num_stacked_dims); }
+Initializer glorot_uniform(int num_stacked_dims) { return scaled_uniform(Fan::average, 1, num_stacked_dims); }
+Initializer he_normal(int num_stacked_dims) { return scaled_normal(Fan::in, 2, num_stacked_dims); }
+Initializer he_uniform(int num_stacked_dims) { return scaled_uniform(Fan::in, 2, num_stacked_dims); }
+Initializer fan_in_uniform(int num_stacked_dims) { return scaled_uniform(Fan::in, 1.0 / 3, num_stacked_dims); }
 
 }  // namespace tessera::nn::init

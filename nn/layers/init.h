@@ -27,19 +27,19 @@ Initializer truncated_normal(double stddev);
 Initializer uniform(double limit);
 
 // The variance is 1 / fan in (lecun), 2 / (fan in + fan out) (glorot), 2 / fan in (he). The normal ones are truncated
-// at two standard deviations. The first `stacked` dims number separate kernels (jax's batch_axis): 1 for the shape
-// (experts, in, out).
+// at two standard deviations. The first `num_stacked_dims` dims number separate kernels (jax's batch_axis): 1 for the
+// shape (experts, in, out).
 // LeCun et al., "Efficient BackProp" (1998; Klambauer et al., 2017); Glorot and Bengio (2010); He et al. (2015), whom
 // PyTorch calls Kaiming.
-Initializer lecun_normal(int stacked = 0);  // flax.linen's default for kernels
-Initializer lecun_uniform(int stacked = 0);
-Initializer glorot_normal(int stacked = 0);
-Initializer glorot_uniform(int stacked = 0);
-Initializer he_normal(int stacked = 0);
-Initializer he_uniform(int stacked = 0);
+Initializer lecun_normal(int num_stacked_dims = 0);  // flax.linen's default for kernels
+Initializer lecun_uniform(int num_stacked_dims = 0);
+Initializer glorot_normal(int num_stacked_dims = 0);
+Initializer glorot_uniform(int num_stacked_dims = 0);
+Initializer he_normal(int num_stacked_dims = 0);
+Initializer he_uniform(int num_stacked_dims = 0);
 
 // Uniform in +-1 / sqrt(fan in): Equinox's and PyTorch's default for kernels (and, with the kernel's fan in, biases).
-Initializer fan_in_uniform(int stacked = 0);
+Initializer fan_in_uniform(int num_stacked_dims = 0);
 
 // jax.nn.initializers.orthogonal: the Q of a normal matrix (all dims but the last, last dim), with orthonormal columns,
 // or rows if those are fewer. Saxe, McClelland and Ganguli (2014). It is not a recipe but computed at once, since no

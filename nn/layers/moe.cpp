@@ -206,8 +206,9 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   check_positive("MoeMlp", "experts", experts.size);
   check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
   check_routing(o.top_k, o.capacity_factor, experts.size);
-  if (o.shared < 0)
-    fail(ErrorKind::invalid_argument, "MoeMlp", "shared = {}, expected a number of experts from 0 on.", o.shared);
+  if (o.num_shared_experts < 0)
+    fail(ErrorKind::invalid_argument, "MoeMlp", "num_shared_experts = {}, expected a number of experts from 0 on.",
+         o.num_shared_experts);
   const auto keys = split<5>(key);
   const Array router = initial("MoeMlp", "router_init", o.router_init, keys[0], {embed.size, experts.size});
   MoeMlp moe{.router = {o.dtypes.param(router), {embed, none}},
@@ -225,7 +226,8 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
              .dtypes = o.dtypes};
   if (o.gated) moe.gate = kernels("up_init", o.up_init, keys[3], experts, embed, hidden, o.dtypes);
   if (o.balance_bias) moe.bias = Buffer{zeros({experts.size}), {none}};
-  if (o.shared) moe.shared = shared_experts(keys[4], embed, {hidden.name, o.shared * hidden.size}, o);
+  if (o.num_shared_experts)
+    moe.shared = shared_experts(keys[4], embed, {hidden.name, o.num_shared_experts * hidden.size}, o);
   return moe;
 }
 

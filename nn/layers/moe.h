@@ -22,7 +22,7 @@ struct MoeOptions {
   std::optional<bool> normalize = {};  // whether the k scores are divided by their sum; for k > 1 unless given
   double scale = 1;                    // of the weights of the answers
   bool balance_bias = false;           // whether a bias that rebalance() moves is added where experts are chosen
-  int64_t shared = 0;                  // experts that answer every token: one MLP of so many times hidden, without bias
+  int64_t num_shared_experts = 0;      // experts that answer every token: one MLP of so many times hidden, without bias
   Activation activation = {Activation::gelu};
   Initializer router_init = init::lecun_normal();
   Initializer up_init = init::lecun_normal(1);  // of the stacked kernels (experts, in, out), gate's too

@@ -30,7 +30,7 @@ void check_all_there(const PowerIteration& power, const Array& kernel) {
 }  // namespace
 
 PowerIteration PowerIteration::init(const Key& key, const Param& kernel, const SpectralNormOptions& options) {
-  check_positive("SpectralNorm", "iterations", options.iterations);
+  check_positive("SpectralNorm", "num_power_iterations", options.num_power_iterations);
   check_eps("SpectralNorm", options.eps);
   check_there("SpectralNorm", "kernel", kernel);
   const auto [a, b] = split<2>(key);
@@ -44,7 +44,7 @@ PowerIteration PowerIteration::init(const Key& key, const Param& kernel, const S
                        .iterations = 15,
                        .eps = options.eps};
   power.step(kernel);
-  power.iterations = options.iterations;
+  power.iterations = options.num_power_iterations;
   return power;
 }
 

@@ -12,7 +12,7 @@ namespace tessera::nn {
 
 // equinox.nn.SpectralNorm's defaults.
 struct SpectralNormOptions {
-  int64_t iterations = 1;  // of the power method in each call
+  int64_t num_power_iterations = 1;  // of the power method in each call
   double eps = 1e-12;      // the least norm that a vector is divided by
 };
 
@@ -22,8 +22,8 @@ struct PowerIteration {
   int64_t iterations = 1;
   double eps = 1e-12;
 
-  // Starts with random vectors and fifteen iterations, as Equinox and PyTorch do. Errors (invalid_argument): iterations
-  // below 1, an eps below 0 or not finite.
+  // Starts with random vectors and fifteen iterations, as Equinox and PyTorch do. Errors (invalid_argument):
+  // num_power_iterations below 1, an eps below 0 or not finite.
   static PowerIteration init(const Key& key, const Param& kernel, const SpectralNormOptions& options);
   // Runs `iterations` more iterations, without a gradient for the kernel.
   void step(const Array& kernel);

@@ -45,7 +45,7 @@ std::string comparison(const PlacementRow& a, const PlacementRow& b) {
   compare("mesh", mesh_of(a), mesh_of(b));
   compare("spec", a.spec, b.spec);
   compare("bytes/device", with_commas(a.bytes_per_device), with_commas(b.bytes_per_device));
-  compare("replicas", with_commas(a.replicas), with_commas(b.replicas));
+  compare("replicas", with_commas(a.num_replicas), with_commas(b.num_replicas));
   return text;
 }
 

@@ -51,7 +51,7 @@ PlacementRow make_row(const Leaf& leaf) {
           .shape = x.shape(),
           .shard_shape = x.shape(),
           .dtype = x.dtype(),
-          .elements = x.size(),
+          .num_elements = x.size(),
           .bytes = bytes,
           .bytes_per_device = bytes};
 }
@@ -64,8 +64,8 @@ PlacementRow make_row(const Leaf& leaf, const NamedSharding& sharding) {
   row.mesh = sharding.mesh().axes();
   row.stage = detail::stage_name(sharding.mesh());
   row.divided_over = dividing_axes(sharding.spec());
-  row.replicas = sharding.mesh().size();
-  for (const std::string& axis : row.divided_over) row.replicas /= sharding.mesh().size(axis);
+  row.num_replicas = sharding.mesh().size();
+  for (const std::string& axis : row.divided_over) row.num_replicas /= sharding.mesh().size(axis);
   row.padded_shape = padded_shape(row, sharding);
   return row;
 }
@@ -114,7 +114,9 @@ PlacementTable& PlacementTable::operator=(const PlacementTable&) = default;
 PlacementTable& PlacementTable::operator=(PlacementTable&&) noexcept = default;
 PlacementTable::~PlacementTable() = default;
 
-int64_t PlacementTable::elements(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::elements); }
+int64_t PlacementTable::element_count(std::string_view path) const {
+  return sum_of(rows_, path, &PlacementRow::num_elements);
+}
 int64_t PlacementTable::bytes(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::bytes); }
 int64_t PlacementTable::bytes_per_device(std::string_view path) const {
   std::map<std::string, int64_t> by_stage;

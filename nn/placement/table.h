@@ -25,10 +25,10 @@ struct PlacementRow {
   Shape shape;                                   // global
   Shape shard_shape;                             // of one device, with its padding
   DType dtype = float32;
-  int64_t elements = 0;                        // global
+  int64_t num_elements = 0;                    // global
   int64_t bytes = 0;                           // global
   int64_t bytes_per_device = 0;                // of one shard, as if every device stored a copy of its own
-  int64_t replicas = 1;                        // devices that hold the same shard; 1: not replicated
+  int64_t num_replicas = 1;                    // devices that hold the same shard; 1: not replicated
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // the mesh axes that divide it
   std::string stage = {};                      // pipe[1] if it lies on that sub-mesh (sub_mesh.h)
@@ -48,7 +48,7 @@ struct AxisTotals {
 enum class SortBy { tree, bytes, path };  // bytes: per device, largest first; path: numbers by value
 
 // How a table is printed.
-struct TableFormat {
+struct PlacementTableOptions {
   size_t width = 0;               // most characters of a line: columns are dropped, paths shortened; 0: no limit
   bool fold = false;              // repeated layers in one line, layers.{0..79}.mlp.up.kernel, with summed bytes
   std::optional<int> depth = {};  // group by this many names of the path; 1: model, optimizer. nullopt: no groups
@@ -72,7 +72,7 @@ class PlacementTable {
 
   // Sums over the arrays at `path` and below it ("model", "layers.2"); "" for all. Bytes are bytes, not kilobytes.
   // A device has the arrays on the whole mesh and those of its stage: bytes_per_device counts the fullest stage.
-  int64_t elements(std::string_view path = "") const;
+  int64_t element_count(std::string_view path = "") const;
   int64_t bytes(std::string_view path = "") const;
   int64_t bytes_per_device(std::string_view path = "") const;
 
@@ -83,9 +83,9 @@ class PlacementTable {
   std::vector<AxisTotals> over_axes() const;
 
   // Aligned columns with the sums below; all rows, unless the format says otherwise.
-  std::string to_text(const TableFormat& format = {}) const;
+  std::string to_text(const PlacementTableOptions& format = {}) const;
   // The same as a Markdown table of any width.
-  std::string to_markdown(const TableFormat& format = {}) const;
+  std::string to_markdown(const PlacementTableOptions& format = {}) const;
   // {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
   // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over", "stage" (if on one), "padded_shape" (if
   // padded)}, ...], "arrays", "elements", "bytes", "bytes_per_device", "replication", "over_axes": [{"axis", "size",

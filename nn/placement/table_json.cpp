@@ -19,10 +19,10 @@ json::object to_object(const PlacementRow& row) {
   object["shape"] = json::array(row.shape.begin(), row.shape.end());
   object["shard_shape"] = json::array(row.shard_shape.begin(), row.shard_shape.end());
   object["dtype"] = name_of(row.dtype);
-  object["elements"] = row.elements;
+  object["elements"] = row.num_elements;
   object["bytes"] = row.bytes;
   object["bytes_per_device"] = row.bytes_per_device;
-  object["replicas"] = row.replicas;
+  object["replicas"] = row.num_replicas;
   for (const MeshAxis& axis : row.mesh) mesh[axis.name] = axis.size;
   object["mesh"] = std::move(mesh);
   object["divided_over"] = json::array(row.divided_over.begin(), row.divided_over.end());
@@ -56,10 +56,10 @@ PlacementRow to_row(const JsonPart& row) {
           .shape = row.at("shape").shape(),
           .shard_shape = row.at("shard_shape").shape(),
           .dtype = dtype_in(row.at("dtype")),
-          .elements = row.at("elements").count(),
+          .num_elements = row.at("elements").count(),
           .bytes = row.at("bytes").count(),
           .bytes_per_device = row.at("bytes_per_device").count(),
-          .replicas = row.at("replicas").count(),
+          .num_replicas = row.at("replicas").count(),
           .mesh = mesh_in(row.at("mesh")),
           .divided_over = texts_in(row.at("divided_over")),
           .stage = row.text("stage", ""),
@@ -79,7 +79,7 @@ std::string PlacementTable::to_json() const {
                     {"copies", a.copies}});
   return json::serialize(json::object{{"rows", std::move(rows)},
                                       {"arrays", rows_.size()},
-                                      {"elements", elements()},
+                                      {"elements", element_count()},
                                       {"bytes", bytes()},
                                       {"bytes_per_device", bytes_per_device()},
                                       {"replication", replication()},
@@ -94,7 +94,7 @@ PlacementTable parse_placement_table(std::string_view text) {
   int64_t total = 0;  // at least each of the table's sums
   for (const JsonPart& json : table.at("rows").items()) {
     const PlacementRow& row = rows.emplace_back(to_row(json));
-    if (__builtin_add_overflow(total, std::max({row.elements, row.bytes, row.bytes_per_device}), &total))
+    if (__builtin_add_overflow(total, std::max({row.num_elements, row.bytes, row.bytes_per_device}), &total))
       json.refuse("the rows up to here have more than 2^63 - 1 bytes.");
   }
   return PlacementTable(std::move(rows));

@@ -31,7 +31,7 @@ bool is_number(int column) {
 using Columns = std::vector<int>;
 
 // The columns of a table of arrays, of modules.
-Columns columns_for(const TableFormat& format, bool folded) {
+Columns columns_for(const PlacementTableOptions& format, bool folded) {
   if (format.depth) return {path, arrays, elements, bytes, bytes_per_device};
   Columns columns{path, axes, spec, shape, shard_shape, dtype, bytes_per_device, replicas};
   if (folded) columns.insert(columns.begin() + 1, arrays);
@@ -68,7 +68,7 @@ Line line_of(const std::string& name, const std::vector<const PlacementRow*>& ro
   const PlacementRow& first = *rows[0];
   int64_t sums[3] = {};
   for (const PlacementRow* row : rows)
-    sums[0] += row->elements, sums[1] += row->bytes, sums[2] += row->bytes_per_device;
+    sums[0] += row->num_elements, sums[1] += row->bytes, sums[2] += row->bytes_per_device;
   Line line;
   line.bytes_per_device = sums[2];
   line.cells = {name,
@@ -81,7 +81,7 @@ Line line_of(const std::string& name, const std::vector<const PlacementRow*>& ro
                 with_commas(sums[0]),
                 with_commas(sums[1]),
                 with_commas(sums[2]),
-                with_commas(first.replicas)};
+                with_commas(first.num_replicas)};
   return line;
 }
 
@@ -166,7 +166,7 @@ void sort_lines(Lines& lines, SortBy by) {
                      [](const Line& a, const Line& b) { return path_before(a.cells[path], b.cells[path]); });
 }
 
-Lines lines_of(const PlacementTable& table, const TableFormat& format) {
+Lines lines_of(const PlacementTable& table, const PlacementTableOptions& format) {
   std::vector<Entry> entries = format.depth ? by_module(table.rows(), *format.depth) : by_array(table.rows());
   if (format.fold) entries = folded(entries);
   Lines lines;
@@ -179,7 +179,7 @@ Lines lines_of(const PlacementTable& table, const TableFormat& format) {
 
 std::string totals(const PlacementTable& table) {
   return fmt::format("{}, {}, {}; bytes per device:", counted(std::ssize(table.rows()), "array"),
-                     counted(table.elements(), "element"), counted(table.bytes(), "byte"));
+                     counted(table.element_count(), "element"), counted(table.bytes(), "byte"));
 }
 
 std::vector<std::string> axis_lines(const PlacementTable& table) {
@@ -249,7 +249,7 @@ std::array<std::string, count> title_cells() {
 
 }  // namespace
 
-std::string PlacementTable::to_text(const TableFormat& format) const {
+std::string PlacementTable::to_text(const PlacementTableOptions& format) const {
   const Lines lines = lines_of(*this, format);
   Columns columns = columns_for(format, lines.size() < rows_.size());
   Widths widths = widths_of(lines);
@@ -271,7 +271,7 @@ std::string PlacementTable::to_text(const TableFormat& format) const {
   return text;
 }
 
-std::string PlacementTable::to_markdown(const TableFormat& format) const {
+std::string PlacementTable::to_markdown(const PlacementTableOptions& format) const {
   const Lines lines = lines_of(*this, format);
   const Columns columns = columns_for(format, lines.size() < rows_.size());
   std::vector<tessera::detail::Cells> rows;

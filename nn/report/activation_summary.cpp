@@ -161,7 +161,7 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
       if (!is_in_module(common_module(r.path), path)) continue;
       ModuleTraffic& sum = sums[{r.backward, r.kind}];
       sum.kind = r.kind, sum.backward = r.backward;
-      sum.count += 1, sum.bytes += r.bytes;
+      sum.num_collectives += 1, sum.bytes += r.bytes;
     }
     std::vector<ModuleTraffic> traffic;
     for (auto& [key, sum] : sums) traffic.push_back(std::move(sum));

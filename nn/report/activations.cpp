@@ -31,7 +31,7 @@ boost::json::array to_array(const std::vector<ModuleArray>& activations) {
 boost::json::object to_object(const ActivationRow& row) {
   boost::json::array traffic;
   for (const ModuleTraffic& t : row.traffic)
-    traffic.push_back({{"kind", t.kind}, {"backward", t.backward}, {"count", t.count}, {"bytes", t.bytes}});
+    traffic.push_back({{"kind", t.kind}, {"backward", t.backward}, {"count", t.num_collectives}, {"bytes", t.bytes}});
   return {{"path", row.path},
           {"module", row.module},
           {"inputs", to_array(row.inputs)},
@@ -47,7 +47,7 @@ boost::json::object to_object(const WholeActivation& whole) {
           {"operation", whole.operation},
           {"maker", whole.maker},
           {"type", whole.type},
-          {"axes", whole.axes},
+          {"axes", whole.mesh_axes},
           {"reason", whole.reason},
           {"constraint", whole.constraint},
           {"as_it_is", whole.as_it_is},

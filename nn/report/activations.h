@@ -26,7 +26,7 @@ struct ModuleArray {
 struct ModuleTraffic {
   std::string kind;  // as in CommRecord
   bool backward = false;
-  int64_t count = 0, bytes = 0;
+  int64_t num_collectives = 0, bytes = 0;
   friend bool operator==(const ModuleTraffic&, const ModuleTraffic&) = default;
 };
 
@@ -53,7 +53,7 @@ struct WholeActivation {
   std::string module, operation;  // that want it whole; module "": none
   std::string maker;              // the module that made it; "": none
   std::string type;               // before: float32[8@data,128@model,64]
-  std::string axes;               // "model", or "data,model"
+  std::string mesh_axes;          // "model", or "data,model"
   std::string reason;             // in the words of the ledger
   std::string constraint;         // what keeps it cut: P{"data", "model"}; "": no placement would
   std::string as_it_is;           // what says that it is meant to be whole: P{"data"}
@@ -65,7 +65,7 @@ struct WholeActivation {
   std::string cure() const;
 };
 
-struct ActivationFormat {
+struct ActivationTableOptions {
   std::optional<int> depth = {};  // most names of a module's path
   bool fold = false;              // equal modules in one line, layers.{0..79}.mlp, with summed bytes and operations
 };
@@ -83,9 +83,9 @@ class ActivationTable {
   std::vector<WholeActivation> whole() && { return std::move(whole_); }
 
   // Aligned columns; below them what is silently whole, why, and what cures it.
-  std::string to_text(const ActivationFormat& format = {}) const;
+  std::string to_text(const ActivationTableOptions& format = {}) const;
   // The same as a Markdown table and a list.
-  std::string to_markdown(const ActivationFormat& format = {}) const;
+  std::string to_markdown(const ActivationTableOptions& format = {}) const;
   // {"modules": [{"path", "module", "inputs": [{"type", "bytes_per_device"}, ...], "outputs", "saved_bytes",
   // "forward_flops", "backward_flops", "collectives": [{"kind", "backward", "count", "bytes"}, ...]}, ...], "whole":
   // [{"module", "operation", "maker", "type", "axes", "reason", "constraint", "as_it_is", "cure", "bytes_per_device",

@@ -35,7 +35,8 @@ std::string types_of(const std::vector<ModuleArray>& activations) {
 std::string pass_of(const std::vector<ModuleTraffic>& traffic, bool backward) {
   std::vector<std::string> words;
   for (const ModuleTraffic& t : traffic)
-    if (t.backward == backward) words.push_back(fmt::format("{} {} ({})", t.count, t.kind, with_commas(t.bytes)));
+    if (t.backward == backward)
+      words.push_back(fmt::format("{} {} ({})", t.num_collectives, t.kind, with_commas(t.bytes)));
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -54,7 +55,7 @@ void add(std::vector<ModuleTraffic>& sums, const std::vector<ModuleTraffic>& tra
     if (sum == sums.end())
       sums.push_back(t);
     else
-      sum->count += t.count, sum->bytes += t.bytes;
+      sum->num_collectives += t.num_collectives, sum->bytes += t.bytes;
   }
 }
 
@@ -70,7 +71,7 @@ ActivationRow sum_of(const std::vector<ActivationRow>& rows, const std::vector<s
   return sum;
 }
 
-std::vector<ActivationRow> shown(const ActivationTable& table, const ActivationFormat& format) {
+std::vector<ActivationRow> shown(const ActivationTable& table, const ActivationTableOptions& format) {
   std::vector<ActivationRow> rows;
   for (const ActivationRow& row : table.rows()) {
     const auto names = row.path.empty() ? 0 : 1 + std::count(row.path.begin(), row.path.end(), '.');
@@ -90,7 +91,7 @@ std::vector<ActivationRow> shown(const ActivationTable& table, const ActivationF
   return folded;
 }
 
-std::vector<Cells> cells_of(const ActivationTable& table, const ActivationFormat& format) {
+std::vector<Cells> cells_of(const ActivationTable& table, const ActivationTableOptions& format) {
   std::vector<Cells> cells{activation_titles};
   for (const ActivationRow& row : shown(table, format))
     cells.push_back({row.path.empty() ? "all" : row.path, row.module, types_of(row.inputs), types_of(row.outputs),
@@ -108,13 +109,13 @@ std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, boo
   std::vector<std::string> owners, looks, entries;
   for (const WholeActivation& w : all) {
     owners.push_back(fold ? w.maker : fmt::format("{} {}", w.maker, owners.size()));
-    looks.push_back(fmt::format("{}|{}|{}|{}|{}", w.type, w.axes, w.operation, line_name(w.where), w.constraint));
+    looks.push_back(fmt::format("{}|{}|{}|{}|{}", w.type, w.mesh_axes, w.operation, line_name(w.where), w.constraint));
   }
   for (const detail::Folded& f : detail::fold_paths(owners, looks)) {
     WholeActivation w = all[f.members[0]];
     if (f.members.size() > 1) w.maker = f.path, w.module = "";
     std::string text =
-        fmt::format("{} is whole over {} for {} at {}{}, {} bytes on each device: {}.", owner_of(w), w.axes,
+        fmt::format("{} is whole over {} for {} at {}{}, {} bytes on each device: {}.", owner_of(w), w.mesh_axes,
                     w.operation, line_name(w.where), w.module.empty() ? "" : fmt::format(" in {}", w.module),
                     with_commas(w.bytes_per_device), w.reason);
     text +=
@@ -134,13 +135,13 @@ std::string WholeActivation::cure() const {
                      within ? maker : operation, line_name(where));
 }
 
-std::string ActivationTable::to_text(const ActivationFormat& format) const {
+std::string ActivationTable::to_text(const ActivationTableOptions& format) const {
   std::string text = tessera::detail::text_table(cells_of(*this, format), activation_line);
   for (const std::string& entry : entries_of(whole_, format.fold)) text += entry + '\n';
   return text;
 }
 
-std::string ActivationTable::to_markdown(const ActivationFormat& format) const {
+std::string ActivationTable::to_markdown(const ActivationTableOptions& format) const {
   std::string text = tessera::detail::markdown_table(cells_of(*this, format), activation_line);
   const std::vector<std::string> entries = entries_of(whole_, format.fold);
   for (const std::string& entry : entries) text += (&entry == &entries[0] ? "\n- " : "- ") + entry + '\n';

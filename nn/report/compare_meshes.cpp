@@ -53,8 +53,8 @@ void fill_peaks(Table& table, const StepForecast& s, size_t column) {
 
 void fill_traffic(Table& table, const StepForecast& s, size_t column) {
   for (const Traffic& t : s.traffic)
-    table.set(fmt::format("{} over {}", t.kind, t.axes), column,
-              fmt::format("{} x, {}", t.count, with_commas(t.bytes)));
+    table.set(fmt::format("{} over {}", t.kind, t.mesh_axes), column,
+              fmt::format("{} x, {}", t.num_collectives, with_commas(t.bytes)));
 }
 
 void fill_times(Table& table, const StepForecast& s, size_t column) {
@@ -117,10 +117,9 @@ MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& 
   if (!step) fail(ErrorKind::invalid_argument, "compare_meshes", "an empty function given, expected a step of a Mesh.");
   std::vector<StepForecast> steps;
   for (const Mesh& mesh : meshes) {
-    const Mesh abstract =
-        mesh.impl()->has_no_hardware()
-            ? mesh
-            : make_mesh(mesh.axes(), {.abstract = true, .processes = mesh.process_count()});
+    const Mesh abstract = mesh.impl()->has_no_hardware()
+                              ? mesh
+                              : make_mesh(mesh.axes(), {.abstract = true, .num_processes = mesh.process_count()});
     steps.push_back(detail::forecast_step(
         abstract, [&] { return step(abstract); }, hardware));
   }

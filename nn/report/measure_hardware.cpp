@@ -81,8 +81,9 @@ double seconds_on_each(const Mesh& mesh, const MeasureOptions& options, Shape bl
                        const std::function<Array(const Array&)>& call) {
   const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
   block.insert(block.begin(), mesh.size());
-  return slowest(mesh, least_seconds(
-                           options.rounds, [&] { return ones(block, {.dtype = dtype, .out_sharding = each}); }, call));
+  return slowest(
+      mesh,
+      least_seconds(options.num_rounds, [&] { return ones(block, {.dtype = dtype, .out_sharding = each}); }, call));
 }
 
 double flops_per_second(const Mesh& mesh, const MeasureOptions& options) {
@@ -223,8 +224,8 @@ class ChainStep {
 double call_seconds(const Mesh& mesh, const MeasureOptions& options, const Hardware& hardware) {
   const ChainStep step(mesh, /*count=*/32, /*side=*/4, /*rows=*/4, /*is_cut=*/false);
   const StepForecast forecast = step.forecast(hardware);
-  const double taken = step.seconds(options.rounds, {{}}).front();
-  return std::max(0.0, taken - forecast.seconds()) / static_cast<double>(forecast.calls);
+  const double taken = step.seconds(options.num_rounds, {{}}).front();
+  return std::max(0.0, taken - forecast.seconds()) / static_cast<double>(forecast.num_calls);
 }
 
 // By how much a step is faster whose weights are gathered ahead, of what it would be if they cost nothing. A process
@@ -235,7 +236,7 @@ double overlap(const Mesh& mesh, const MeasureOptions& options, const Hardware& 
   const ChainStep step(mesh, /*count=*/8, side, /*rows=*/256, /*is_cut=*/true);
   const double hidden = step.forecast(hardware).hidden_seconds;
   if (hidden == 0) return hardware.overlap;
-  const std::vector<double> taken = step.seconds(4 * options.rounds, {{.prefetch_groups = 0}, {.prefetch_groups = 1}});
+  const std::vector<double> taken = step.seconds(4 * options.num_rounds, {{.prefetch_groups = 0}, {.prefetch_groups = 1}});
   return std::clamp((taken[0] - taken[1]) / hidden, 0.0, 1.0);
 }
 
@@ -251,7 +252,7 @@ void check(const Mesh& mesh, const MeasureOptions& options) {
          name_of(options.dtype));
   check_at_least("side", options.side, 1);
   check_at_least("bytes", options.bytes, 65536);
-  check_at_least("rounds", options.rounds, 1);
+  check_at_least("num_rounds", options.num_rounds, 1);
 }
 
 boost::json::object json_of(const Link& link) {
@@ -269,7 +270,7 @@ Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options) {
   Hardware hardware{.flops_per_second = flops_per_second(mesh, options),
                     .memory_bytes_per_second = memory_bytes_per_second(mesh, options)};
   for (const MeshAxis& axis : mesh.axes())
-    if (axis.size > 1) hardware.links[axis.name] = AlongAxis(mesh, axis, options.rounds).link(options.bytes);
+    if (axis.size > 1) hardware.links[axis.name] = AlongAxis(mesh, axis, options.num_rounds).link(options.bytes);
   const tessera::detail::AxisSet across_machines = mesh.impl()->across_machines();
   for (size_t a = 0; a < mesh.axes().size(); ++a)
     if (across_machines >> a & 1) hardware.across.push_back(mesh.axes()[a].name);

@@ -16,7 +16,7 @@ struct MeasureOptions {
   DType dtype = float32;    // of the products
   int64_t side = 512;       // of the square matrices that each device multiplies; at least 1
   int64_t bytes = 4 << 20;  // of each device in the larger collectives and in memory; at least 65536
-  int64_t rounds = 15;      // each measured so often, of which the least counts; at least 1
+  int64_t num_rounds = 15;  // each measured so often, of which the least counts; at least 1
 };
 
 // Measures on the devices of a mesh, all at work at once: matrix products, reading and writing memory (an elementwise

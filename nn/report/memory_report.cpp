@@ -67,7 +67,7 @@ int64_t MemoryReport::bytes_per_device() const {
   return sum;
 }
 
-int64_t MemoryReport::devices() const {
+int64_t MemoryReport::device_count() const {
   int64_t n = 1;
   for (const MeshAxis& axis : mesh) n *= axis.size;
   return n;
@@ -79,7 +79,8 @@ std::string MemoryReport::to_text() const {
   const auto add = [&text](const std::string& name, const std::string& a, const std::string& b) {
     text += fmt::format("{:<40}{:>18}{:>18}\n", name, a, b);
   };
-  add(fmt::format("{} device{} ({})", devices(), devices() == 1 ? "" : "s", text_of(mesh)), "bytes/device", "bytes");
+  add(fmt::format("{} device{} ({})", device_count(), device_count() == 1 ? "" : "s", text_of(mesh)), "bytes/device",
+      "bytes");
   for (const MemoryShare& share : at_rest) {
     add(share.name, with_commas(share.bytes_per_device), with_commas(share.bytes));
     bytes += share.bytes;

@@ -33,7 +33,7 @@ struct MemoryReport {
   enum class Of { device, process, process_with_private_replicas } of = Of::process;
 
   int64_t bytes_per_device() const;  // at rest
-  int64_t devices() const;
+  int64_t device_count() const;
 
   std::string to_text() const;
   // {"mesh": {axis: size}, "at_rest": [{"name", "bytes", "bytes_per_device"}], "bytes_per_device", "activation_bytes",

@@ -175,14 +175,14 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
             .arrived = heard.arrived,
             .pass = record.backward ? Pass::backward : Pass::forward,
             .kind = profile.number_of(record.kind),
-            .axes = profile.number_of(record.axes),
+            .axes = profile.number_of(record.mesh_axes),
             .operation = profile.number_of(record.operation),
             .path = profile.number_of(record.path),
             .reason = profile.number_of(record.reason),
             .file = profile.number_of(record.where.file_name()),
             .line = static_cast<int>(record.where.line()),
             .bytes = record.bytes,
-            .devices = record.devices};
+            .devices = record.num_devices};
   }
 
   StepSlices step_of(ProcessProfile& profile, const Span& span) const {

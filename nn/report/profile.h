@@ -22,7 +22,7 @@ enum class ProfileBy { part, pass, module, operation, line };
 // A row of a profile. Seconds are those of one step of one process, on average.
 struct ProfileRow {
   std::string name;
-  double calls = 0;    // in a step
+  double num_calls = 0;  // in a step
   double seconds = 0;  // that are of no other row: all rows add up to the step
   double whole = 0;    // of a module with all modules in it; else the same
 };

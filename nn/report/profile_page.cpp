@@ -27,7 +27,7 @@ double rounded_seconds(int64_t nanoseconds) { return 1e-7 * static_cast<double>(
 json::array rows_of(const std::vector<ProfileRow>& rows) {
   json::array all;
   for (size_t i = 0; i < std::min(rows.size(), max_rows); ++i)
-    all.push_back(json::array{rows[i].name, rows[i].calls, rows[i].seconds, rows[i].whole});
+    all.push_back(json::array{rows[i].name, rows[i].num_calls, rows[i].seconds, rows[i].whole});
   return all;
 }
 

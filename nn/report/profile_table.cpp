@@ -90,7 +90,7 @@ std::vector<ProfileRow> rows_of(const std::vector<ProcessProfile>& processes, Pr
     for (const StepSlices& step : p.steps)
       for (const Slice& slice : step.slices) {
         ProfileRow& row = rows[names.of(p, slice)];
-        row.calls += !is_step(slice) / steps;
+        row.num_calls += !is_step(slice) / steps;
         row.seconds += seconds_of(slice.alone) / steps;
       }
   for (auto& [name, row] : rows) row.name = name, row.whole = row.seconds;
@@ -156,14 +156,14 @@ std::vector<ProfileRow> folded(const std::vector<ProfileRow>& rows) {
   for (const Folded& f : fold_paths(paths, std::vector<std::string>(rows.size()))) {
     ProfileRow& sum = result.emplace_back(ProfileRow{f.path});
     for (const size_t i : f.members)
-      sum.calls += rows[i].calls, sum.seconds += rows[i].seconds, sum.whole += rows[i].whole;
+      sum.num_calls += rows[i].num_calls, sum.seconds += rows[i].seconds, sum.whole += rows[i].whole;
   }
   std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.whole > b.whole; });
   return result;
 }
 
 Cells cells_of(const ProfileRow& row, double step, bool has_whole) {
-  Cells cells{row.name, fmt::format("{:.4g}", row.calls), ms(row.seconds)};
+  Cells cells{row.name, fmt::format("{:.4g}", row.num_calls), ms(row.seconds)};
   if (has_whole) cells.push_back(ms(row.whole));
   cells.push_back(fmt::format("{:.1f}", 100 * row.seconds / step));
   return cells;
@@ -177,7 +177,7 @@ std::string table_by(const char* title, std::vector<ProfileRow> rows, double ste
   std::vector<Cells> lines{heads};
   ProfileRow rest{"others"};
   for (size_t i = max_rows; i < rows.size(); ++i) {
-    rest.calls += rows[i].calls, rest.seconds += rows[i].seconds, rest.whole += rows[i].seconds;
+    rest.num_calls += rows[i].num_calls, rest.seconds += rows[i].seconds, rest.whole += rows[i].seconds;
   }
   if (rows.size() > max_rows + 1) {
     rest.name = fmt::format("{} others", rows.size() - max_rows);
@@ -238,7 +238,7 @@ std::string text_of(const ProfileReport& report, const ProfileOptions& options, 
 json::array array_of(const std::vector<ProfileRow>& rows) {
   json::array all;
   for (const ProfileRow& row : rows)
-    all.push_back({{"name", row.name}, {"calls", row.calls}, {"seconds", row.seconds}, {"whole", row.whole}});
+    all.push_back({{"name", row.name}, {"calls", row.num_calls}, {"seconds", row.seconds}, {"whole", row.whole}});
   return all;
 }
 

@@ -112,7 +112,7 @@ std::string without_brackets(std::string_view data) {
 
 }  // namespace
 
-std::string Report::html() const {
+std::string Report::to_html() const {
   constexpr std::string_view mark = "{{data}}";
   std::string page(detail::report_page);
   return page.replace(page.find(mark), mark.size(), without_brackets(data_of(*this)));

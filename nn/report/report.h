@@ -48,7 +48,7 @@ struct ReportChart {
 //     step(model, batch);
 //     report.collectives = ledger.records();
 //   }
-//   std::ofstream("report.html") << report.html();
+//   std::ofstream("report.html") << report.to_html();
 struct Report {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts = {};  // below the title: {"mesh", "data=4, model=2"}
@@ -69,7 +69,7 @@ struct Report {
   // collective takes about 450 bytes; a line keeps at most 1,600 points, thinned to its extremes
   // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (invalid_argument): a chart with a number
   // that is not finite.
-  std::string html() const;
+  std::string to_html() const;
 };
 
 }  // namespace tessera::nn

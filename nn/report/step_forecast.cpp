@@ -55,8 +55,8 @@ void check_speed(const char* verb, const char* what, double value, bool may_be_z
 }
 
 double seconds_of(const CommRecord& r, const Mesh& mesh, const Hardware& hardware) {
-  return hardware.across.empty() ? collective_seconds(r.kind, r.axes, r.devices, r.bytes, hardware)
-                                 : collective_seconds(r.kind, r.axes, mesh, r.bytes, hardware);
+  return hardware.across.empty() ? collective_seconds(r.kind, r.mesh_axes, r.num_devices, r.bytes, hardware)
+                                 : collective_seconds(r.kind, r.mesh_axes, mesh, r.bytes, hardware);
 }
 
 // What each takes of a device's time: stages communicate side by side, so that those count that take longest.
@@ -75,9 +75,9 @@ CommTime time_of_a_device(const std::vector<CommRecord>& records, const Mesh& me
 std::vector<Traffic> traffic_of(const CommLedger& ledger, const CommTime& time) {
   std::map<std::pair<std::string, std::string>, Traffic> rows;
   for (const CommRecord& r : ledger.records()) {
-    Traffic& row = rows[{r.kind, r.axes}];
-    row.kind = r.kind, row.axes = r.axes;
-    row.count += 1;
+    Traffic& row = rows[{r.kind, r.mesh_axes}];
+    row.kind = r.kind, row.mesh_axes = r.mesh_axes;
+    row.num_collectives += 1;
     row.bytes += r.bytes;
     row.seconds += time(r);
   }
@@ -116,11 +116,11 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   result.activation_bytes = forecast.activation_bytes();
   result.peak_bytes = forecast.peak_bytes();
   result.flops = forecast.flops();
-  result.calls = forecast.calls();
+  result.num_calls = forecast.call_count();
   const CommTime time = time_of_a_device(forecast.ledger().records(), mesh, hardware);
   result.traffic = traffic_of(forecast.ledger(), time);
   result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware) +
-                           static_cast<double>(result.calls) * hardware.call_seconds;
+                           static_cast<double>(result.num_calls) * hardware.call_seconds;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
   result.hidden_seconds = hidden_seconds(forecast, result, time, hardware);
   result.bubble_seconds = result.compute_seconds * forecast.bubble() / (1 - forecast.bubble());
@@ -129,10 +129,10 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
 
 }  // namespace
 
-double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
+double collective_seconds(const std::string& kind, const std::string& mesh_axes, int64_t num_devices, int64_t bytes,
                           const Hardware& hardware) {
-  const Link& link = link_over(axes, hardware);
-  const auto n = static_cast<double>(devices), b = static_cast<double>(bytes);
+  const Link& link = link_over(mesh_axes, hardware);
+  const auto n = static_cast<double>(num_devices), b = static_cast<double>(bytes);
   const auto rounds = [&](double count, double bytes_each) {
     return count * (bytes_each / link.bytes_per_second + link.latency);
   };
@@ -142,10 +142,10 @@ double collective_seconds(const std::string& kind, const std::string& axes, int6
   return rounds(1, b);
 }
 
-double collective_seconds(const std::string& kind, const std::string& axes, const Mesh& mesh, int64_t bytes,
+double collective_seconds(const std::string& kind, const std::string& mesh_axes, const Mesh& mesh, int64_t bytes,
                           const Hardware& hardware) {
   Stage all, within, between;
-  for (const std::string_view part : split_text(axes, ",")) {
+  for (const std::string_view part : split_text(mesh_axes, ",")) {
     const std::string axis(part);
     const bool is_across = std::count(hardware.across.begin(), hardware.across.end(), axis) > 0;
     const int64_t size = mesh.has_axis(axis) ? mesh.size(axis) : 1;
@@ -197,14 +197,17 @@ boost::json::object json_of(const StepForecast& s) {
   bytes["peak"] = s.peak_bytes;
   boost::json::array collectives;
   for (const Traffic& t : s.traffic)
-    collectives.push_back(
-        {{"kind", t.kind}, {"axes", t.axes}, {"count", t.count}, {"bytes", t.bytes}, {"seconds", t.seconds}});
+    collectives.push_back({{"kind", t.kind},
+                           {"axes", t.mesh_axes},
+                           {"count", t.num_collectives},
+                           {"bytes", t.bytes},
+                           {"seconds", t.seconds}});
   return {{"mesh", std::move(mesh)},
           {"devices", s.mesh.size()},
           {"error", s.error.empty() ? boost::json::value(nullptr) : boost::json::value(s.error)},
           {"bytes", std::move(bytes)},
           {"flops", s.flops},
-          {"calls", s.calls},
+          {"calls", s.num_calls},
           {"collectives", std::move(collectives)},
           {"compute_seconds", s.compute_seconds},
           {"communication_seconds", s.communication_seconds},

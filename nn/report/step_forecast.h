@@ -41,8 +41,8 @@ struct Hardware {
 
 // The collectives of one kind over the same axes.
 struct Traffic {
-  std::string kind, axes;
-  int64_t count = 0, bytes = 0;  // bytes as in CommRecord
+  std::string kind, mesh_axes;
+  int64_t num_collectives = 0, bytes = 0;  // bytes as in CommRecord
   double seconds = 0;            // of a device: of stages, which communicate side by side, the one that takes longest
 };
 
@@ -53,7 +53,7 @@ struct StepForecast {
   std::vector<std::pair<std::string, int64_t>> at_rest;  // bytes by the first name of the paths: model, optimizer
   int64_t activation_bytes = 0, peak_bytes = 0;          // see sharding/accounting/forecast.h
   double flops = 0;
-  int64_t calls = 0;
+  int64_t num_calls = 0;
   std::vector<Traffic> traffic;
   double compute_seconds = 0;  // with reading and writing memory, and calls
   double communication_seconds = 0;
@@ -63,11 +63,11 @@ struct StepForecast {
   double seconds() const { return compute_seconds + communication_seconds - hidden_seconds + bubble_seconds; }
 };
 
-// The time of one collective on this hardware. `axes` as in CommRecord: "data" or "data,model".
-double collective_seconds(const std::string& kind, const std::string& axes, int64_t devices, int64_t bytes,
+// The time of one collective on this hardware. `mesh_axes` as in CommRecord: "data" or "data,model".
+double collective_seconds(const std::string& kind, const std::string& mesh_axes, int64_t num_devices, int64_t bytes,
                           const Hardware& hardware);
 // The same over axes of this mesh, in two stages where Hardware::across says so.
-double collective_seconds(const std::string& kind, const std::string& axes, const Mesh& mesh, int64_t bytes,
+double collective_seconds(const std::string& kind, const std::string& mesh_axes, const Mesh& mesh, int64_t bytes,
                           const Hardware& hardware);
 
 namespace detail {

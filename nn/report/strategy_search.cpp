@@ -25,7 +25,7 @@ Axes axes_of(const std::vector<std::string>& names) {
 }
 
 Mesh abstract_mesh(const std::vector<MeshAxis>& axes, int processes = 0) {
-  return make_mesh(axes, {.abstract = true, .processes = processes});
+  return make_mesh(axes, {.abstract = true, .num_processes = processes});
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ std::string words_of(const Rules& rules) {
 std::string milliseconds(double seconds) { return fmt::format("{:.4g}", seconds * 1e3); }
 
 std::string words_of(const Traffic& t) {
-  return fmt::format("{} over {} {} x, {} bytes, {} ms", t.kind, t.axes, t.count, with_commas(t.bytes),
+  return fmt::format("{} over {} {} x, {} bytes, {} ms", t.kind, t.mesh_axes, t.num_collectives, with_commas(t.bytes),
                      milliseconds(t.seconds));
 }
 
@@ -56,7 +56,7 @@ double waited(const StepForecast& f) { return f.communication_seconds - f.hidden
 
 double seconds_of(const StepForecast& f, const Traffic& like) {
   for (const Traffic& t : f.traffic)
-    if (t.kind == like.kind && t.axes == like.axes) return t.seconds;
+    if (t.kind == like.kind && t.mesh_axes == like.mesh_axes) return t.seconds;
   return 0;
 }
 
@@ -67,8 +67,8 @@ std::string dearest(const StepForecast& a, const StepForecast& b) {
                                      [&](const Traffic& x, const Traffic& y) { return more(x) < more(y); });
   if (most == b.traffic.end() || more(*most) <= 0) return "";
   const double here = seconds_of(a, *most);
-  return fmt::format(": {} over {} takes {} ms there, {} here", most->kind, most->axes, milliseconds(most->seconds),
-                     here == 0 ? "none" : milliseconds(here) + " ms");
+  return fmt::format(": {} over {} takes {} ms there, {} here", most->kind, most->mesh_axes,
+                     milliseconds(most->seconds), here == 0 ? "none" : milliseconds(here) + " ms");
 }
 
 std::string reason(const StepForecast& a, const StepForecast& b) {

@@ -87,7 +87,7 @@ void WholeActivations::add(const tessera::detail::OperationCall& call, const Ope
                                 .operation = call.operation,
                                 .maker = flow.value(*value).maker.value_or(""),
                                 .type = given.to_string(),
-                                .axes = given.mesh->names(lost),
+                                .mesh_axes = given.mesh->names(lost),
                                 .reason = call.reason ? *call.reason : "",
                                 .constraint = cure ? spelled(*cure) : "",
                                 .as_it_is = spelled(read),

@@ -23,7 +23,7 @@ using namespace detail;
 
 class CommunicationGuard::Watch : public Watcher {
  public:
-  explicit Watch(AllowedCommunication allowed, bool forbids)
+  explicit Watch(CommunicationGuardOptions allowed, bool forbids)
       : Watcher(Role::may_prevent), allowed_(std::move(allowed)), forbids_(forbids), innermost_(innermost(), this) {}
 
   void ask(const Communication& c) override {
@@ -34,7 +34,7 @@ class CommunicationGuard::Watch : public Watcher {
   bool is_allowed(const Communication& c) const {
     if (allowed_.backward && (c.backward || c.cause.operation == std::string_view(gradients_operation))) return true;
     AxisSet others = c.axes;
-    for (const std::string& name : allowed_.axes)
+    for (const std::string& name : allowed_.mesh_axes)
       if (const int axis = c.mesh->find(name); axis >= 0) others &= ~(AxisSet{1} << axis);
     return others == 0;
   }
@@ -42,14 +42,14 @@ class CommunicationGuard::Watch : public Watcher {
   // No constraint takes the place of a sum of gradients.
   static const char* advice_for(const CommRecord& r) {
     if (r.operation == gradients_operation)
-      return "Place the work otherwise, or allow it (forbid_implicit_communication's options: backward, axes).";
+      return "Place the work otherwise, or allow it (forbid_implicit_communication's options: backward, mesh_axes).";
     return "Move it with with_sharding_constraint or device_put, place it otherwise, or allow it "
            "(forbid_implicit_communication's options).";
   }
 
   // An axis that was allowed under a name that the mesh does not have.
   std::string misspelled(const MeshImpl* mesh) const {
-    for (const std::string& name : allowed_.axes)
+    for (const std::string& name : allowed_.mesh_axes)
       if (mesh->find(name) < 0) return fmt::format(" The scope allows \"{}\", which is no axis of this mesh.", name);
     return "";
   }
@@ -59,7 +59,7 @@ class CommunicationGuard::Watch : public Watcher {
     fail(ErrorKind::forbidden, r.operation,
          "{}: {}{} of {} to {}, {} bytes over {}{}, which was not requested and is forbidden in this scope. Reason: "
          "{}. {}{}",
-         line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.axes,
+         line_name(r.where), r.path.empty() ? "" : r.path + ": ", r.kind, r.operand, r.result, r.bytes, r.mesh_axes,
          r.backward ? " in the backward pass" : "", r.reason.empty() ? "none given" : r.reason, advice_for(r),
          misspelled(c.mesh));
   }
@@ -69,7 +69,7 @@ class CommunicationGuard::Watch : public Watcher {
     return watch;
   }
 
-  AllowedCommunication allowed_;
+  CommunicationGuardOptions allowed_;
   bool forbids_;
   ScopedValue<const Watch*> innermost_;
 };
@@ -78,11 +78,11 @@ CommunicationGuard::CommunicationGuard(std::unique_ptr<Watch> watch) : watch_(st
 CommunicationGuard::CommunicationGuard(CommunicationGuard&&) noexcept = default;
 CommunicationGuard::~CommunicationGuard() = default;
 
-CommunicationGuard forbid_implicit_communication(AllowedCommunication allowed) {
+CommunicationGuard forbid_implicit_communication(CommunicationGuardOptions allowed) {
   return CommunicationGuard(std::make_unique<CommunicationGuard::Watch>(std::move(allowed), true));
 }
 CommunicationGuard allow_implicit_communication() {
-  return CommunicationGuard(std::make_unique<CommunicationGuard::Watch>(AllowedCommunication{}, false));
+  return CommunicationGuard(std::make_unique<CommunicationGuard::Watch>(CommunicationGuardOptions{}, false));
 }
 
 // ---- budgets

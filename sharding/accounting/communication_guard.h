@@ -10,8 +10,8 @@
 namespace tessera {
 
 // What a scope allows all the same.
-struct AllowedCommunication {
-  std::vector<std::string> axes = {};  // communication over no other mesh axes than these
+struct CommunicationGuardOptions {
+  std::vector<std::string> mesh_axes = {};  // communication over no other mesh axes than these
   bool backward = false;               // what the backward pass moves, and reductions of parameters' gradients
 };
 
@@ -23,7 +23,7 @@ class CommunicationGuard {
   CommunicationGuard& operator=(CommunicationGuard&&) = delete;
 
  private:
-  friend CommunicationGuard forbid_implicit_communication(AllowedCommunication);
+  friend CommunicationGuard forbid_implicit_communication(CommunicationGuardOptions);
   friend CommunicationGuard allow_implicit_communication();
   class Watch;
   explicit CommunicationGuard(std::unique_ptr<Watch> watch);
@@ -37,7 +37,7 @@ class CommunicationGuard {
 // Asked for are device_put, with_sharding_constraint, redistribute and the like, the collectives inside a shard_map,
 // and the reading of a value, which includes the loss that value_and_grad returns. What moves nothing is never
 // forbidden. Of nested scopes the innermost counts, as in JAX's transfer_guard.
-[[nodiscard]] CommunicationGuard forbid_implicit_communication(AllowedCommunication allowed = {});
+[[nodiscard]] CommunicationGuard forbid_implicit_communication(CommunicationGuardOptions allowed = {});
 // Lifts, while it lives, what an outer scope forbids.
 [[nodiscard]] CommunicationGuard allow_implicit_communication();
 

@@ -17,7 +17,7 @@ int64_t Forecast::peak_bytes() const { return meter_->peak; }
 int64_t Forecast::allocated_bytes() const { return meter_->allocated.most(); }
 int64_t Forecast::activation_bytes() const { return meter_->activations; }
 double Forecast::flops() const { return meter_->flops.most(); }
-int64_t Forecast::calls() const { return meter_->calls.most(); }
+int64_t Forecast::call_count() const { return meter_->calls.most(); }
 double Forecast::bubble() const {
   const auto others = static_cast<double>(meter_->flops.own.size()) - 1;
   return others > 0 ? others / (static_cast<double>(meter_->micro_batches) + others) : 0;

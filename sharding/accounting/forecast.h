@@ -17,7 +17,7 @@ struct Meter;
 //   const Mesh mesh = make_mesh({{"data", 64}, {"model", 8}}, {.abstract = true});
 //   Forecast forecast;
 //   step(mesh);
-//   std::cout << forecast.peak_bytes() << " bytes\n" << forecast.ledger().table();
+//   std::cout << forecast.peak_bytes() << " bytes\n" << forecast.ledger().to_text();
 // Bytes are those of one device, as LibTorch's CPU kernels and autograd would take them: parameters, whatever the
 // graph saves, gathered weights, temporaries, gradients. What is inside a kernel (its scratch space) is not known and
 // not counted. A step knows what the one before it gathered: run it once before. The ledger is that of the same program
@@ -40,7 +40,7 @@ class Forecast {
   double flops() const;
   // The operations of LibTorch on one device that make or write memory: what is called, or launched as a kernel. An
   // array that a collective moves, whose parts are packed and unpacked, counts as one.
-  int64_t calls() const;
+  int64_t call_count() const;
   // Of a model on stages (sub_mesh.h), all of this is that of a device of the stage that has most. And the part of the
   // time that a stage waits for others, (S - 1) / (M + S - 1) for S stages and the M micro-batches of nn::pipeline (one
   // without it); 0 without stages.

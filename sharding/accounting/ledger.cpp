@@ -17,8 +17,8 @@ using namespace detail;
 
 namespace {
 
-bool matches(const CommRecord& r, const std::string& kind, const std::string& axes) {
-  return (kind.empty() || r.kind == kind) && (axes.empty() || r.axes == axes);
+bool matches(const CommRecord& r, const std::string& kind, const std::string& mesh_axes) {
+  return (kind.empty() || r.kind == kind) && (mesh_axes.empty() || r.mesh_axes == mesh_axes);
 }
 
 }  // namespace
@@ -28,8 +28,8 @@ CommRecord detail::record_of(const Communication& c) {
     return text ? *text : type ? type->to_string() : std::string();
   };
   return {.kind = c.kind,
-          .axes = c.mesh->names(c.axes),
-          .devices = c.mesh->count(c.axes),
+          .mesh_axes = c.mesh->names(c.axes),
+          .num_devices = c.mesh->count(c.axes),
           .bytes = c.bytes,
           .operation = c.cause.operation,
           .operand = words(c.operand, c.from),
@@ -116,14 +116,14 @@ const std::vector<CommRecord>& CommLedger::records() const { return book_->writt
 const std::vector<UnplacedArray>& CommLedger::unplaced() const { return book_->unplaced(); }
 void CommLedger::clear() { book_->clear(); }
 
-int64_t CommLedger::count(const std::string& kind, const std::string& axes) const {
-  return std::count_if(records().begin(), records().end(), [&](const auto& r) { return matches(r, kind, axes); });
+int64_t CommLedger::count(const std::string& kind, const std::string& mesh_axes) const {
+  return std::count_if(records().begin(), records().end(), [&](const auto& r) { return matches(r, kind, mesh_axes); });
 }
 
-int64_t CommLedger::bytes(const std::string& kind, const std::string& axes) const {
+int64_t CommLedger::bytes(const std::string& kind, const std::string& mesh_axes) const {
   int64_t total = 0;
   for (const CommRecord& r : records())
-    if (matches(r, kind, axes)) total += r.bytes;
+    if (matches(r, kind, mesh_axes)) total += r.bytes;
   return total;
 }
 
@@ -135,7 +135,7 @@ std::string CommLedger::chrome_trace(const CommTime& time, double flops_per_seco
 
 CommTime ring_time(double bytes_per_second, double latency) {
   return [=](const CommRecord& r) {
-    const auto others = static_cast<double>(r.devices - 1), n = static_cast<double>(r.devices);
+    const auto others = static_cast<double>(r.num_devices - 1), n = static_cast<double>(r.num_devices);
     const double passes = r.kind.starts_with("all_reduce") ? 2 : 1;
     const double whole = static_cast<double>(r.bytes) * (r.kind == "reduce_scatter" ? n : 1);
     return passes * (whole * others / n / bytes_per_second + others * latency);

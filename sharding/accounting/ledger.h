@@ -20,8 +20,8 @@ struct CommMoment {
 // array, a reduce-scatter the shard. The same with shared and with private replicas.
 struct CommRecord {
   std::string kind;     // all_reduce, all_gather, reduce_scatter, all_to_all
-  std::string axes;     // mesh axes, "data" or "data,model"
-  int64_t devices = 1;  // in each group
+  std::string mesh_axes;    // "data" or "data,model"
+  int64_t num_devices = 1;  // in each group
   int64_t bytes = 0;
   std::string operation;  // the operation that needed it
   std::string operand;    // the operand's type before: float32[64@data,256]
@@ -57,7 +57,7 @@ CommTime ring_time(double bytes_per_second, double latency = 0);
 // happens inside it. Recording stores handles only; they are spelled out when they are read.
 //   CommLedger ledger;
 //   step(model, batch);
-//   std::cout << ledger.table();
+//   std::cout << ledger.to_text();
 class CommLedger {
  public:
   CommLedger();
@@ -72,16 +72,16 @@ class CommLedger {
   void clear();
 
   // Collectives of a kind ("" for all) over these axes ("" for any): how many, and their bytes.
-  int64_t count(const std::string& kind = "", const std::string& axes = "") const;
-  int64_t bytes(const std::string& kind = "", const std::string& axes = "") const;
+  int64_t count(const std::string& kind = "", const std::string& mesh_axes = "") const;
+  int64_t bytes(const std::string& kind = "", const std::string& mesh_axes = "") const;
 
   // One row per kind, axes and direction: count, bytes, and the operations that caused it. "no communication" if none.
-  std::string table() const;
+  std::string to_text() const;
   // One row per set of mesh axes: devices, count and bytes in each pass.
-  std::string table_by_axis() const;
+  std::string to_text_by_mesh_axis() const;
   // One row per line of the program, the most bytes first: "model.cpp:31", count, bytes, what moves and for whom. A
   // file is named by its last part, or by as many as tell it from the others.
-  std::string table_by_line() const;
+  std::string to_text_by_line() const;
 
   // Every record with all its fields, in order: {"collectives": [{"kind": "all_gather", ..., "file": "/src/model.cpp",
   // "line": 31}, ...], "count": 7, "bytes": 4096, "unplaced": [{"path", "type", "file", "line"}, ...]}.

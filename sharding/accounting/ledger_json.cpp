@@ -12,8 +12,8 @@ namespace json = boost::json;
 
 json::object detail::to_object(const CommRecord& r) {
   return {{"kind", r.kind},
-          {"axes", r.axes},
-          {"devices", r.devices},
+          {"axes", r.mesh_axes},
+          {"devices", r.num_devices},
           {"bytes", r.bytes},
           {"operation", r.operation},
           {"operand", r.operand},
@@ -49,8 +49,8 @@ std::string detail::chrome_trace_of(const Timeline& timeline) {
   for (const auto& [span, awaited, record] : timeline.collectives) {
     json::object args = to_object(*record);
     args["awaited"] = awaited * microseconds;  // on the trace's clock
-    trace.add_slice(trace.take_track("mesh axes " + record->axes, span), record->kind + " for " + record->operation,
-                    record->backward ? "backward" : "forward", span, args);
+    trace.add_slice(trace.take_track("mesh axes " + record->mesh_axes, span),
+                    record->kind + " for " + record->operation, record->backward ? "backward" : "forward", span, args);
   }
   return trace.to_json();
 }

@@ -19,7 +19,7 @@ struct Sum {
   std::map<std::string, int> causes;
 
   void add(const CommRecord& r, const std::string& cause) {
-    count += 1, bytes += r.bytes, devices = r.devices;
+    count += 1, bytes += r.bytes, devices = r.num_devices;
     causes[cause] += 1;
   }
   std::string text() const {
@@ -51,9 +51,9 @@ std::string unplaced_lines(const std::vector<UnplacedArray>& unplaced) {
 
 }  // namespace
 
-std::string CommLedger::table() const {
+std::string CommLedger::to_text() const {
   std::map<std::tuple<bool, std::string, std::string>, Sum> rows;
-  for (const CommRecord& r : records()) rows[{r.backward, r.axes, r.kind}].add(r, r.operation);
+  for (const CommRecord& r : records()) rows[{r.backward, r.mesh_axes, r.kind}].add(r, r.operation);
   if (rows.empty()) return nothing() + unplaced_lines(unplaced());
 
   constexpr auto rest = "{:>8}{:>7}{:>14}  {:<9} {}";  // the two columns before it are at least as wide as here:
@@ -67,13 +67,13 @@ std::string CommLedger::table() const {
   return detail::text_table(lines, "< < <") + unplaced_lines(unplaced());
 }
 
-std::string CommLedger::table_by_axis() const {
+std::string CommLedger::to_text_by_mesh_axis() const {
   struct Axis {
     Sum forward, backward;
   };
   std::map<std::string, Axis> rows;
   for (const CommRecord& r : records()) {
-    Axis& row = rows[r.axes];
+    Axis& row = rows[r.mesh_axes];
     (r.backward ? row.backward : row.forward).add(r, r.kind);
   }
   if (rows.empty()) return nothing();
@@ -85,14 +85,14 @@ std::string CommLedger::table_by_axis() const {
   return text;
 }
 
-std::string CommLedger::table_by_line() const {
+std::string CommLedger::to_text_by_line() const {
   std::vector<std::string> files;
   for (const CommRecord& r : records()) files.push_back(r.where.file_name());
   const std::map<std::string, std::string> names = detail::short_names(files);
   std::map<std::string, Sum> rows;
   for (const CommRecord& r : records())
     rows[detail::line_name(names.at(r.where.file_name()), r.where.line())].add(
-        r, fmt::format("{} over {} for {}", r.kind, r.axes, r.operation));
+        r, fmt::format("{} over {} for {}", r.kind, r.mesh_axes, r.operation));
   if (rows.empty()) return nothing() + unplaced_lines(unplaced());
   std::vector<std::pair<std::string, Sum>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -75,11 +75,12 @@ Duration timeout_of(const char* option, std::optional<Duration> given, const cha
 }
 
 detail::Launch launch_of(const ProcessesOptions& options) {
-  if (options.index.has_value() != options.count.has_value())
-    fail(ErrorKind::invalid_argument, "initialize", "`index` and `count` belong together. Give both, or neither.");
+  if (options.process_index.has_value() != options.num_processes.has_value())
+    fail(ErrorKind::invalid_argument, "initialize",
+         "`process_index` and `num_processes` belong together. Give both, or neither.");
   detail::Launch launch;
-  if (options.index) {
-    launch = {.index = *options.index, .count = *options.count};
+  if (options.process_index) {
+    launch = {.index = *options.process_index, .count = *options.num_processes};
     if (launch.count > 1) read_address(environment, launch);
   } else {
     launch = detail::launch_of(environment);

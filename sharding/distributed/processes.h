@@ -11,8 +11,8 @@ namespace tessera {
 
 // How this process and its peers act together. What is left out comes from the launcher's environment.
 struct ProcessesOptions {
-  std::optional<int> index = {};  // of this process, from 0
-  std::optional<int> count = {};  // of all processes
+  std::optional<int> process_index = {};  // of this process, from 0
+  std::optional<int> num_processes = {};  // of all processes
   std::string address = {};       // where process 0 opens the store in which all meet: "node1:29500"
   // The machine of this process: those that name the same one share it (the order of a mesh, the number of a GPU, what
   // is summed within a machine first). Empty: TESSERA_MACHINE, else what the system says, for which every container is

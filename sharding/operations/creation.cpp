@@ -127,13 +127,13 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
   });
 }
 
-Array linspace(double start, double stop, int64_t count, const LinspaceOptions& options) {
-  if (count < 0) fail(ErrorKind::invalid_argument, "linspace", "{} numbers given, expected 0 or more.", count);
-  const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? count - 1 : count, 1));
+Array linspace(double start, double stop, int64_t num, const LinspaceOptions& options) {
+  if (num < 0) fail(ErrorKind::invalid_argument, "linspace", "{} numbers given, expected 0 or more.", num);
+  const double steps = static_cast<double>(std::max<int64_t>(options.endpoint ? num - 1 : num, 1));
   const DType dtype = options.dtype.value_or(float32);
-  const double last = static_cast<double>(std::max<int64_t>(count - 1, 0)) / steps;
-  if (count > 0) check_ends("linspace", start, stop * last + start * (1 - last), dtype);
-  return from_blocks("linspace", {count}, dtype, options.out_sharding, [&](const IndexRanges& block) {
+  const double last = static_cast<double>(std::max<int64_t>(num - 1, 0)) / steps;
+  if (num > 0) check_ends("linspace", start, stop * last + start * (1 - last), dtype);
+  return from_blocks("linspace", {num}, dtype, options.out_sharding, [&](const IndexRanges& block) {
     const at::Tensor t = indices_of(block, 0).to(at::kDouble).div(steps);
     const at::Tensor values = t.mul(stop).add(t.neg().add(1).mul(start));
     return is_floating(dtype) || dtype == boolean ? values : values.floor();

@@ -29,13 +29,13 @@ Array full_like(const Array& x, double value, const CreationOptions& options = {
 Array arange(Number stop, const CreationOptions& options = {});
 Array arange(Number start, Number stop, Number step = 1, const CreationOptions& options = {});
 
-// `count` equally spaced numbers from start to stop; without `endpoint`, stop itself is left out.
+// `num` equally spaced numbers from start to stop; without `endpoint`, stop itself is left out.
 struct LinspaceOptions {
   bool endpoint = true;
   std::optional<DType> dtype = std::nullopt;
   std::optional<NamedSharding> out_sharding = std::nullopt;
 };
-Array linspace(double start, double stop, int64_t count = 50, const LinspaceOptions& options = {});
+Array linspace(double start, double stop, int64_t num = 50, const LinspaceOptions& options = {});
 
 // jax.lax.broadcasted_iota: every element is its index along `dim`.
 Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<NamedSharding>& out_sharding = {});

@@ -160,18 +160,18 @@ at::Tensor taken(const at::Tensor& x, const at::Tensor& ids, int64_t axis, const
 
 }  // namespace
 
-Array take(Operand x, const Array& ids, std::optional<int> axis, const ResultOptions& options) {
+Array take(Operand x, const Array& ids, std::optional<int> dim, const ResultOptions& options) {
   check_integers("take", ids, "ids");
-  if (!axis) return take({reshape(x, {-1}), x.where()}, ids, 0, options);
+  if (!dim) return take({reshape(x, {-1}), x.where()}, ids, 0, options);
   materialized(x.array(), "take");
-  const int64_t dim = checked_dim("take", x.array(), *axis);
+  const int64_t d = checked_dim("take", x.array(), *dim);
   const auto look_up = [&](const Array& ids) {
-    return run({.operation = take_op, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
-               [dim](Locals t, const BlockContext& block) {
-                 return taken(t[0], wrapped_indices("take", t[1], block.size("a")), dim, block);
+    return run({.operation = take_op, .attributes = {d}, .where = x.where()}, {&x.array(), &ids},
+               [d](Locals t, const BlockContext& block) {
+                 return taken(t[0], wrapped_indices("take", t[1], block.size("a")), d, block);
                });
   };
-  const Read read{take_op, x, ids, dim, dim, Read::Finds::slice};
+  const Read read{take_op, x, ids, d, d, Read::Finds::slice};
   return placed_result(read_cheaply(read, look_up), options, "take", x.where());
 }
 
@@ -205,26 +205,25 @@ at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axi
 
 }  // namespace
 
-Array take_along_axis(Operand x, const Array& ids, int axis) {
+Array take_along_axis(Operand x, const Array& ids, int dim) {
   check_integers("take_along_axis", ids, "ids");
   materialized(x.array(), "take_along_axis");
-  const int64_t dim = checked_dim("take_along_axis", x.array(), axis);
+  const int64_t d = checked_dim("take_along_axis", x.array(), dim);
   if (ids.ndim() != x.array().ndim())
     fail(ErrorKind::shape_mismatch, "take_along_axis",
          "given {} and ids {}, expected as many dims of both. For ids of another shape use take.",
          x.array().type_string(), ids.type_string());
   const auto look_up = [&](const Array& ids) {
-    return run({.operation = take_along_axis_op, .attributes = {dim}, .where = x.where()}, {&x.array(), &ids},
-               [dim](Locals t, const BlockContext& block) {
-                 const at::Tensor all =
-                     spread_over(wrapped_indices("take_along_axis", t[1], block.size("a")), t[0], dim);
-                 const at::Tensor from = spread_over(t[0], all, dim);
-                 if (block.is_whole("a")) return at::gather(from, dim, all);
-                 const Found found(all, block.offset("a"), t[0].size(dim));
-                 return at::gather(from, dim, found.place).masked_fill(found.here.logical_not(), no_term);
+    return run({.operation = take_along_axis_op, .attributes = {d}, .where = x.where()}, {&x.array(), &ids},
+               [d](Locals t, const BlockContext& block) {
+                 const at::Tensor all = spread_over(wrapped_indices("take_along_axis", t[1], block.size("a")), t[0], d);
+                 const at::Tensor from = spread_over(t[0], all, d);
+                 if (block.is_whole("a")) return at::gather(from, d, all);
+                 const Found found(all, block.offset("a"), t[0].size(d));
+                 return at::gather(from, d, found.place).masked_fill(found.here.logical_not(), no_term);
                });
   };
-  return read_cheaply({take_along_axis_op, x, ids, dim, 0, Read::Finds::element}, look_up);
+  return read_cheaply({take_along_axis_op, x, ids, d, 0, Read::Finds::element}, look_up);
 }
 
 // ---- one_hot
@@ -362,8 +361,8 @@ Array added_once(const Operand& x, const Array& part) {
   return x + Operand(part, x.where());
 }
 
-Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& ids, const Array& updates, int axis) {
-  const Scatter scatter(verb, x, ids, updates, axis);
+Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& ids, const Array& updates, int dim) {
+  const Scatter scatter(verb, x, ids, updates, dim);
   const Array* operands[] = {&x.array(), &ids, scatter.updates};
   Prepared call;
   prepare(call, {.operation = scatter_add_op, .attributes = {scatter.axis}, .where = x.where()}, operands, 3);
@@ -378,19 +377,19 @@ Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& 
 
 }  // namespace
 
-Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis) {
-  return added_rows("scatter_add", wrapped_indices, x, ids, updates, axis);
+Array scatter_add(Operand x, const Array& ids, const Array& updates, int dim) {
+  return added_rows("scatter_add", wrapped_indices, x, ids, updates, dim);
 }
 
-Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis) {
-  const Scatter scatter("scatter_set", x, ids, updates, axis);
+Array scatter_set(Operand x, const Array& ids, const Array& updates, int dim) {
+  const Scatter scatter("scatter_set", x, ids, updates, dim);
   return run({.operation = scatter_set_op, .attributes = {scatter.axis}, .where = x.where()},
              {&x.array(), &ids, scatter.updates},
              [&](Locals t, const BlockContext& block) { return set_rows(t[0], t[1], t[2], scatter.axis, block); });
 }
 
-Array scatter_set(Operand x, int64_t index, const Array& updates, int axis) {
-  return scatter_set(x, array<int64_t>(std::vector<int64_t>{index}, {}), updates, axis);
+Array scatter_set(Operand x, int64_t index, const Array& updates, int dim) {
+  return scatter_set(x, array<int64_t>(std::vector<int64_t>{index}, {}), updates, dim);
 }
 
 Array bincount(Operand ids, int64_t length) {

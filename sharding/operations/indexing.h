@@ -16,26 +16,26 @@ namespace tessera {
 // the rows from there on are padding, and an id of one is an Error (invalid_argument) as well.
 Array embedding(Operand table, const Array& ids, const ResultOptions& options = {}, int64_t vocab = 0);
 
-// jax.numpy.take: x with dim `axis` replaced by the dims of ids; without an axis, x is flattened first.
-Array take(Operand x, const Array& ids, std::optional<int> axis = std::nullopt, const ResultOptions& options = {});
+// jax.numpy.take: x with dimension `dim` replaced by those of ids. Without `dim`, x is flattened first.
+Array take(Operand x, const Array& ids, std::optional<int> dim = std::nullopt, const ResultOptions& options = {});
 
-// jax.numpy.take_along_axis: ids have as many dims as x; along all dims but `axis`, both broadcast. For axis 1,
+// jax.numpy.take_along_axis: ids have as many dims as x; along all dims but `dim`, both broadcast. For dim 1,
 // result[i, j, k] = x[i, ids[i, j, k], k].
-Array take_along_axis(Operand x, const Array& ids, int axis = -1);
+Array take_along_axis(Operand x, const Array& ids, int dim = -1);
 
 // jax.nn.one_hot: ids (...) -> (..., classes), 1 at each id and 0 elsewhere; zeros for an id outside [0, classes).
 Array one_hot(Operand ids, int64_t classes, DType dtype = float32);
 
-// x.at[ids].add(updates) of jax.numpy, along `axis`: updates have the shape of take(x, ids, axis), or broadcast to it,
+// x.at[ids].add(updates) of jax.numpy, along `dim`: updates have the shape of take(x, ids, dim), or broadcast to it,
 // and are cast to x's element type. Where ids repeat, all updates are added. Updates that are sharded along the ids are
 // not gathered: the result is a pending sum, in which x counts once.
 // Error (dtype_mismatch): floating updates of an integer x.
-Array scatter_add(Operand x, const Array& ids, const Array& updates, int axis = 0);
+Array scatter_add(Operand x, const Array& ids, const Array& updates, int dim = 0);
 
 // x.at[ids].set(updates), as scatter_add; where ids repeat, the last one counts. Updates that are sharded along the ids
 // are gathered first.
-Array scatter_set(Operand x, const Array& ids, const Array& updates, int axis = 0);
-Array scatter_set(Operand x, int64_t index, const Array& updates, int axis = 0);
+Array scatter_set(Operand x, const Array& ids, const Array& updates, int dim = 0);
+Array scatter_set(Operand x, int64_t index, const Array& updates, int dim = 0);
 
 // jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (invalid_argument): an id
 // outside, which JAX clips or drops.

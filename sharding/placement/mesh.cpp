@@ -38,7 +38,7 @@ const detail::MeshImpl& checked(const detail::MeshImpl* mesh) {
 const std::vector<MeshAxis>& Mesh::axes() const { return checked(impl_).axes; }
 const std::vector<int>& Mesh::devices() const { return checked(impl_).devices; }
 int64_t Mesh::size() const { return static_cast<int64_t>(devices().size()); }
-bool Mesh::has_axis(std::string_view axis) const { return checked(impl_).find(axis) >= 0; }
+bool Mesh::has_axis(std::string_view mesh_axis) const { return checked(impl_).find(mesh_axis) >= 0; }
 bool Mesh::private_replicas() const { return checked(impl_).private_replicas; }
 bool Mesh::is_abstract() const { return checked(impl_).abstract; }
 std::string Mesh::device() const { return checked(impl_).device.str(); }
@@ -63,10 +63,10 @@ std::vector<int> Mesh::machines() const {
   return machines;
 }
 
-int64_t Mesh::size(std::string_view axis) const {
-  const int a = checked(impl_).find(axis);
+int64_t Mesh::size(std::string_view mesh_axis) const {
+  const int a = checked(impl_).find(mesh_axis);
   if (a < 0)
-    fail(ErrorKind::unknown_axis, "Mesh", "mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", axis,
+    fail(ErrorKind::unknown_axis, "Mesh", "mesh axis \"{}\" is not in the mesh ({}). Use one of its axes.", mesh_axis,
          to_string());
   return impl_->axes[a].size;
 }
@@ -255,11 +255,12 @@ std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<
 }
 
 detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options) {
-  if (options.processes)
-    fail(ErrorKind::invalid_argument, "make_mesh",
-         "processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
-         "make the mesh abstract.",
-         options.processes);
+  if (options.num_processes)
+    fail(
+        ErrorKind::invalid_argument, "make_mesh",
+        "num_processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
+        "make the mesh abstract.",
+        options.num_processes);
   detail::environment_flag("TESSERA_CHECK");  // was read before main, where an Error cannot be caught
   const int64_t n = checked_size(axes);
   const Owners owners = owners_of(n, !options.devices.empty());
@@ -281,12 +282,13 @@ detail::MeshImpl abstract_mesh(std::vector<MeshAxis> axes, const MeshOptions& op
   const int64_t n = checked_size(axes);
   detail::MeshImpl mesh = whole_grid(std::move(axes));
   mesh.devices = numbered(n);
-  mesh.box = detail::box_of_each(mesh.axes, options.processes);
+  mesh.box = detail::box_of_each(mesh.axes, options.num_processes);
   if (mesh.box.empty())
     fail(ErrorKind::device_mismatch, "make_mesh",
-         "processes: {} given, expected a number that divides the {} devices so that each process has a block of the "
+         "num_processes: {} given, expected a number that divides the {} devices so that each process has a block of "
+         "the "
          "grid.",
-         options.processes, n);
+         options.num_processes, n);
   mesh.abstract = true;
   mesh.device = c10::kMeta;
   return mesh;

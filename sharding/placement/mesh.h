@@ -43,7 +43,7 @@ struct MeshOptions {
   bool abstract = false;
   // Of an abstract mesh: how many processes its devices belong to. Each has equally many adjacent devices, as on a mesh
   // with hardware. A Forecast counts what a process holds to communicate with others. 0: each device has its own.
-  int processes = 0;
+  int num_processes = 0;
   // Where this process's devices have their memory, as LibTorch names it: "cpu", or an accelerator, "cuda" or "cuda:1".
   // All devices of the process share that one, as virtual devices share a CPU. Empty: TESSERA_DEVICE of the
   // environment, else "cpu". Without a number: the only accelerator that the process sees, or the n-th for the n-th
@@ -59,10 +59,10 @@ class Mesh {
   Mesh() = default;  // no mesh
 
   const std::vector<MeshAxis>& axes() const;
-  const std::vector<int>& devices() const;    // ids, row-major
-  int64_t size() const;                       // number of devices
-  int64_t size(std::string_view axis) const;  // devices along one axis; Error (unknown_axis) if there is none
-  bool has_axis(std::string_view axis) const;
+  const std::vector<int>& devices() const;         // ids, row-major
+  int64_t size() const;                            // number of devices
+  int64_t size(std::string_view mesh_axis) const;  // devices along one axis; Error (unknown_axis) if there is none
+  bool has_axis(std::string_view mesh_axis) const;
   bool private_replicas() const;
   bool is_abstract() const;    // also where all devices are those of other processes: there is no data here
   std::string device() const;  // of this process: "cpu", "cuda:0"; "meta" for an abstract mesh

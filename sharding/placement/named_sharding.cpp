@@ -187,7 +187,7 @@ std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
   return ids;
 }
 
-int NamedSharding::num_distinct_shards(const Shape& shape) const {
+int NamedSharding::distinct_shard_count(const Shape& shape) const {
   const std::vector<int> ids = replica_ids(shape);
   return static_cast<int>(std::count(ids.begin(), ids.end(), 0));
 }

@@ -50,7 +50,7 @@ class NamedSharding {
   std::vector<int> replica_ids(const Shape& shape) const;
 
   // How many different blocks there are.
-  int num_distinct_shards(const Shape& shape) const;
+  int distinct_shard_count(const Shape& shape) const;
 
   // Every device holds the whole value.
   bool is_fully_replicated() const;

@@ -30,15 +30,15 @@ bool same_set(std::vector<std::string> a, std::vector<std::string> b) {
 
 }  // namespace
 
-PartitionSpec PartitionSpec::unreduced(std::vector<std::string> axes) const {
+PartitionSpec PartitionSpec::unreduced(std::vector<std::string> mesh_axes) const {
   PartitionSpec spec = *this;
-  spec.unreduced_ = std::move(axes);
+  spec.unreduced_ = std::move(mesh_axes);
   return spec;
 }
 
-PartitionSpec PartitionSpec::reduced(std::vector<std::string> axes) const {
+PartitionSpec PartitionSpec::reduced(std::vector<std::string> mesh_axes) const {
   PartitionSpec spec = *this;
-  spec.reduced_ = std::move(axes);
+  spec.reduced_ = std::move(mesh_axes);
   return spec;
 }
 

@@ -71,8 +71,8 @@ class PartitionSpec {
   // The same spec with these mesh axes unreduced (a pending sum: adding up over them gives the value) or reduced (equal
   // on all devices along them, and used by work that differs along them). In JAX: P(..., unreduced={...},
   // reduced={...}).
-  PartitionSpec unreduced(std::vector<std::string> axes) const;
-  PartitionSpec reduced(std::vector<std::string> axes) const;
+  PartitionSpec unreduced(std::vector<std::string> mesh_axes) const;
+  PartitionSpec reduced(std::vector<std::string> mesh_axes) const;
   const std::vector<std::string>& unreduced_axes() const { return unreduced_; }
   const std::vector<std::string>& reduced_axes() const { return reduced_; }
 

@@ -40,18 +40,19 @@ std::unique_ptr<MeshImpl> cut(const MeshImpl& whole, size_t axis, int at) {
 
 }  // namespace
 
-Mesh sub_mesh(const Mesh& mesh, std::string_view axis, int64_t at) {
-  const int64_t size = mesh.size(axis);
+Mesh sub_mesh(const Mesh& mesh, std::string_view mesh_axis, int64_t at) {
+  const int64_t size = mesh.size(mesh_axis);
   const MeshImpl& whole = *mesh.impl();
   if (whole.parent)
     fail(ErrorKind::invalid_argument, "sub_mesh", "({}) is a sub-mesh itself, expected a whole mesh. Cut {} from ({}).",
-         mesh.to_string(), axis, Mesh(whole.parent).to_string());
+         mesh.to_string(), mesh_axis, Mesh(whole.parent).to_string());
   if (at < 0 || at >= size)
-    fail(ErrorKind::invalid_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, axis, size - 1);
+    fail(ErrorKind::invalid_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, mesh_axis,
+         size - 1);
   static std::mutex mutex;
   // never destroyed: see make_mesh
   static auto& meshes = *new std::map<std::tuple<const MeshImpl*, int, int64_t>, std::unique_ptr<MeshImpl>>;
-  const int number = whole.find(axis);
+  const int number = whole.find(mesh_axis);
   const std::lock_guard lock(mutex);
   auto& entry = meshes[{&whole, number, at}];
   if (!entry) entry = cut(whole, static_cast<size_t>(number), static_cast<int>(at));

@@ -124,25 +124,25 @@ Array placed_like(const Array& noise, const Array& x) {
 
 }  // namespace
 
-Array categorical(const Key& key, Operand logits, int axis, const std::optional<Shape>& shape) {
+Array categorical(const Key& key, Operand logits, int dim, const std::optional<Shape>& shape) {
   const Array& x = logits.array();
   materialized(x, "categorical");
   check_floating("categorical", x.dtype());
-  const int dim = checked_dim("categorical", x, axis);
+  const int d = checked_dim("categorical", x, dim);
   Shape draws = x.shape();
-  draws.erase(draws.begin() + dim);
+  draws.erase(draws.begin() + d);
   const Shape wanted = shape.value_or(draws);
   if (wanted.size() < draws.size() || !std::equal(draws.rbegin(), draws.rend(), wanted.rbegin()))
     fail(ErrorKind::shape_mismatch, "categorical", "shape {} for logits {}, expected one that ends in {}.",
          to_string(wanted), x.type_string(), to_string(draws));
   check_size("categorical", x.dtype(), wanted);
-  if (x.shape(dim) == 0)
+  if (x.shape(d) == 0)
     fail(ErrorKind::invalid_argument, "categorical", "{} has no categories along dim {}, expected one or more.",
-         x.type_string(), dim);
+         x.type_string(), d);
   Shape noise(wanted.begin(), wanted.end() - draws.size());
   noise.insert(noise.end(), x.shape().begin(), x.shape().end());
   const Array disturbed = logits + Operand(placed_like(gumbel(key, noise, x.dtype()), x), logits.where());
-  return argmax({disturbed, logits.where()}, dim - x.ndim());
+  return argmax({disturbed, logits.where()}, d - x.ndim());
 }
 
 namespace {
@@ -175,10 +175,10 @@ Array permutation(const Key& key, int64_t n) {
   return array<int32_t>(shuffled(key, n), {n});
 }
 
-Array permutation(const Key& key, Operand x, int axis) {
+Array permutation(const Key& key, Operand x, int dim) {
   materialized(x.array(), "permutation");
-  const int dim = checked_dim("permutation", x.array(), axis);
-  return take(x, permutation(key, x.array().shape(dim)), dim);
+  const int d = checked_dim("permutation", x.array(), dim);
+  return take(x, permutation(key, x.array().shape(d)), d);
 }
 
 // ---- dropout

@@ -37,14 +37,14 @@ Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType
 // jax.random.bits(key, shape, uint32) as int64 values, since there is no uint32.
 Array bits(const Key& key, Shape shape);
 
-// jax.random.categorical(key, logits, axis, shape): along `axis`, the index of one entry, drawn with the probabilities
-// softmax(logits); int32. The result has the shape of logits without `axis`; dims that `shape` has in front of that are
+// jax.random.categorical(key, logits, dim, shape): along `dim`, the index of one entry, drawn with the probabilities
+// softmax(logits); int32. The result has the shape of logits without `dim`; dims that `shape` has in front of that are
 // further draws. It is the argmax of logits + Gumbel noise, which each device draws for its own block of logits.
-Array categorical(const Key& key, Operand logits, int axis = -1, const std::optional<Shape>& shape = std::nullopt);
+Array categorical(const Key& key, Operand logits, int dim = -1, const std::optional<Shape>& shape = std::nullopt);
 
-// jax.random.permutation: 0 to n - 1 in random order, int32; and the slices of x along `axis` in that order.
+// jax.random.permutation: 0 to n - 1 in random order, int32; and the slices of x along `dim` in that order.
 Array permutation(const Key& key, int64_t n);
-Array permutation(const Key& key, Operand x, int axis = 0);
+Array permutation(const Key& key, Operand x, int dim = 0);
 
 // where(bernoulli(key, 1 - rate, x.shape()), x / (1 - rate), 0), 0 <= rate <= 1: flax.linen.Dropout. Each device draws
 // the bits of its own block: they are the same on every mesh, bit for bit. For inference leave it out, or pass rate 0.

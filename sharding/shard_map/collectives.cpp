@@ -47,12 +47,12 @@ int manual_axis(const char* verb, const std::string& name) {
   return axis;
 }
 
-Along axes_of(const char* verb, const SpecEntry& entry) {
-  if (entry.is_unconstrained())
+Along axes_of(const char* verb, const SpecEntry& mesh_axes) {
+  if (mesh_axes.is_unconstrained())
     fail(ErrorKind::invalid_argument, verb, "unconstrained given, expected mesh axes. Name those to communicate along.");
   Along result;
   AxisSet seen = 0;
-  for (const std::string& name : entry.axes()) {
+  for (const std::string& name : mesh_axes.axes()) {
     const int axis = manual_axis(verb, name);
     if (seen >> axis & 1) fail(ErrorKind::duplicate_axis, verb, "mesh axis \"{}\" is named twice.", name);
     seen |= AxisSet{1} << axis;
@@ -110,25 +110,25 @@ int checked_new_dim(const char* verb, const Array& x, int dim) {
 }
 
 // Untiled, the dim has a place for every device; tiled, a part.
-void check_parts(const char* verb, const Array& x, int dim, const SpecEntry& entry, const Along& axes, bool tiled) {
+void check_parts(const char* verb, const Array& x, int dim, const SpecEntry& mesh_axes, const Along& axes, bool tiled) {
   const int64_t size = x.shape()[dim];
   if (!tiled && size != axes.n)
     fail(ErrorKind::size_mismatch, verb,
          "dim {} of {} = {}, expected {}, the devices along {}. Use tiled to cut it into parts.", dim, x.type_string(),
-         size, axes.n, fmt::join(entry.axes(), ","));
+         size, axes.n, fmt::join(mesh_axes.axes(), ","));
   if (size % axes.n)
     fail(ErrorKind::not_divisible, verb, "dim {} of {} = {} is not divisible by {}, the devices along {}.", dim,
-         x.type_string(), size, axes.n, fmt::join(entry.axes(), ","));
+         x.type_string(), size, axes.n, fmt::join(mesh_axes.axes(), ","));
 }
 
 }  // namespace
 
 // ---- sums and extrema
 
-Array psum(Operand x, const SpecEntry& entry) {
-  const Along axes = axes_of("psum", entry);
+Array psum(Operand x, const SpecEntry& mesh_axes) {
+  const Along axes = axes_of("psum", mesh_axes);
   const Cause cause = cause_of("psum", x);
-  if (!x.array().is_absent() && x.array().dtype() == boolean) return psum({astype(x, int32), x.where()}, entry);
+  if (!x.array().is_absent() && x.array().dtype() == boolean) return psum({astype(x, int32), x.where()}, mesh_axes);
   const ArrayPtr a = operand_of(x, axes, cause);
   if (axes.n == 1) return Array(a);
   TypeKey key = *a->type;
@@ -136,9 +136,9 @@ Array psum(Operand x, const SpecEntry& entry) {
   return carried(a, resharding_over(Row::unreduced_to_replicated, a->type, intern(key), axes.axes, 0, 0, cause));
 }
 
-Array pmean(Operand x, const SpecEntry& entry) {
-  const Array sum = psum({as_floating(x), x.where()}, entry);
-  return Operand(sum, x.where()) / static_cast<double>(axes_of("pmean", entry).n);
+Array pmean(Operand x, const SpecEntry& mesh_axes) {
+  const Array sum = psum({as_floating(x), x.where()}, mesh_axes);
+  return Operand(sum, x.where()) / static_cast<double>(axes_of("pmean", mesh_axes).n);
 }
 
 namespace {
@@ -171,8 +171,8 @@ struct SharesOfExtremum {
   }
 };
 
-Array extremum(const char* verb, Collective collective, const Operand& x, const SpecEntry& entry) {
-  const Along axes = axes_of(verb, entry);
+Array extremum(const char* verb, Collective collective, const Operand& x, const SpecEntry& mesh_axes) {
+  const Along axes = axes_of(verb, mesh_axes);
   const Cause cause = cause_of(verb, x);
   ArrayPtr a = operand_of(x, axes, cause);
   a = convert(*a, a, with_unreduced(a->type, 0), cause);
@@ -195,21 +195,21 @@ Array extremum(const char* verb, Collective collective, const Operand& x, const 
 
 }  // namespace
 
-Array pmax(Operand x, const SpecEntry& axes) { return extremum("pmax", Collective::all_reduce_max, x, axes); }
-Array pmin(Operand x, const SpecEntry& axes) { return extremum("pmin", Collective::all_reduce_min, x, axes); }
+Array pmax(Operand x, const SpecEntry& mesh_axes) { return extremum("pmax", Collective::all_reduce_max, x, mesh_axes); }
+Array pmin(Operand x, const SpecEntry& mesh_axes) { return extremum("pmin", Collective::all_reduce_min, x, mesh_axes); }
 
 // ---- gathering, scattering, exchanging
 
-Array all_gather(Operand x, const SpecEntry& entry, const AllGatherOptions& options) {
-  const Along axes = axes_of("all_gather", entry);
+Array all_gather(Operand x, const SpecEntry& mesh_axes, const AllGatherOptions& options) {
+  const Along axes = axes_of("all_gather", mesh_axes);
   const Cause cause = cause_of("all_gather", x);
   const Array given(inside(x.array(), "all_gather"));
   if (!options.tiled) {
-    const int dim = checked_new_dim("all_gather", given, options.axis);
+    const int dim = checked_new_dim("all_gather", given, options.dim);
     const Array stacked = reshape({given, x.where()}, with_dim(given.shape(), dim, 1));
-    return all_gather({stacked, x.where()}, entry, {.axis = dim, .tiled = true, .to = options.to});
+    return all_gather({stacked, x.where()}, mesh_axes, {.dim = dim, .tiled = true, .to = options.to});
   }
-  const int dim = checked_dim("all_gather", given, options.axis);
+  const int dim = checked_dim("all_gather", given, options.dim);
   const ArrayPtr a = whole_along(operand_of({given, x.where()}, axes, cause), {dim}, cause);
   if (axes.n == 1) return Array(a);
   TypeKey key = *a->type;
@@ -220,12 +220,12 @@ Array all_gather(Operand x, const SpecEntry& entry, const AllGatherOptions& opti
   return carried(a, resharding_over(row, a->type, intern(key), axes.axes, dim, 0, cause));
 }
 
-Array psum_scatter(Operand x, const SpecEntry& entry, const PsumScatterOptions& options) {
-  const Along axes = axes_of("psum_scatter", entry);
+Array psum_scatter(Operand x, const SpecEntry& mesh_axes, const PsumScatterOptions& options) {
+  const Along axes = axes_of("psum_scatter", mesh_axes);
   const Cause cause = cause_of("psum_scatter", x);
   const Array given(inside(x.array(), "psum_scatter"));
-  const int dim = checked_dim("psum_scatter", given, options.scatter_dimension);
-  check_parts("psum_scatter", given, dim, entry, axes, options.tiled);
+  const int dim = checked_dim("psum_scatter", given, options.scatter_dim);
+  check_parts("psum_scatter", given, dim, mesh_axes, axes, options.tiled);
   ArrayPtr a = whole_along(operand_of({given, x.where()}, axes, cause), {dim}, cause);
   Array part(a);
   if (axes.n > 1) {
@@ -257,13 +257,13 @@ Array stacked_exchange(const Array& x, const Along& axes, int split, int concat,
 
 }  // namespace
 
-Array all_to_all(Operand x, const SpecEntry& entry, int split_axis, int concat_axis, const AllToAllOptions& options) {
-  const Along axes = axes_of("all_to_all", entry);
+Array all_to_all(Operand x, const SpecEntry& mesh_axes, int split_dim, int concat_dim, const AllToAllOptions& options) {
+  const Along axes = axes_of("all_to_all", mesh_axes);
   const Cause cause = cause_of("all_to_all", x);
   const Array given(inside(x.array(), "all_to_all"));
-  const int split = checked_dim("all_to_all", given, split_axis);
-  const int concat = checked_dim("all_to_all", given, concat_axis);
-  check_parts("all_to_all", given, split, entry, axes, options.tiled);
+  const int split = checked_dim("all_to_all", given, split_dim);
+  const int concat = checked_dim("all_to_all", given, concat_dim);
+  check_parts("all_to_all", given, split, mesh_axes, axes, options.tiled);
   if (!options.tiled) return stacked_exchange(given, axes, split, concat, cause);
   if (split != concat) return exchange(given, axes, split, concat, cause);
   Shape parts = with_dim(given.shape(), split, axes.n);
@@ -272,8 +272,8 @@ Array all_to_all(Operand x, const SpecEntry& entry, int split_axis, int concat_a
   return reshape({moved, x.where()}, given.shape());
 }
 
-Array ppermute(Operand x, const SpecEntry& entry, const std::vector<std::pair<int, int>>& pairs) {
-  const Along axes = axes_of("ppermute", entry);
+Array ppermute(Operand x, const SpecEntry& mesh_axes, const std::vector<std::pair<int, int>>& pairs) {
+  const Along axes = axes_of("ppermute", mesh_axes);
   const Cause cause = cause_of("ppermute", x);
   std::vector<int> senders(axes.n, -1);
   std::vector<bool> sends(axes.n);
@@ -296,8 +296,8 @@ Array ppermute(Operand x, const SpecEntry& entry, const std::vector<std::pair<in
 
 namespace {
 
-Array varying_along(const char* verb, const Operand& x, const SpecEntry& entry) {
-  const Along axes = axes_of(verb, entry);
+Array varying_along(const char* verb, const Operand& x, const SpecEntry& mesh_axes) {
+  const Along axes = axes_of(verb, mesh_axes);
   const ArrayPtr a = inside(x.array(), verb);
   if (const AxisSet already = a->type->varying & axes.axes.axis_set())
     fail(ErrorKind::varying_axis, verb, "{} varies along \"{}\" already. Name the mesh axes along which it is equal.",
@@ -307,17 +307,17 @@ Array varying_along(const char* verb, const Operand& x, const SpecEntry& entry) 
 
 }  // namespace
 
-Array pvary(Operand x, const SpecEntry& axes) { return varying_along("pvary", x, axes); }
+Array pvary(Operand x, const SpecEntry& mesh_axes) { return varying_along("pvary", x, mesh_axes); }
 
-Array pcast(Operand x, const SpecEntry& axes, Vma to) {
+Array pcast(Operand x, const SpecEntry& mesh_axes, Vma to) {
   if (to == Vma::invarying)
     fail(ErrorKind::varying_axis, "pcast",
          "{} to invarying. A varying value becomes equal by psum, pmax or an invarying all_gather.",
          x.array().type_string());
-  return varying_along("pcast", x, axes);
+  return varying_along("pcast", x, mesh_axes);
 }
 
-int64_t axis_size(const SpecEntry& axes) { return axes_of("axis_size", axes).n; }
+int64_t axis_size(const SpecEntry& mesh_axes) { return axes_of("axis_size", mesh_axes).n; }
 
 namespace {
 
@@ -337,28 +337,28 @@ Array varying_value(const char* verb, const Along& axes, DType dtype, const Shap
 
 }  // namespace
 
-Array axis_index(const SpecEntry& entry) {
-  return varying_value("axis_index", axes_of("axis_index", entry), int32, {},
+Array axis_index(const SpecEntry& mesh_axes) {
+  return varying_value("axis_index", axes_of("axis_index", mesh_axes), int32, {},
                        [](int64_t number, c10::Device device) {
                          return at::full({}, number, at::TensorOptions(device).dtype(at::kInt));
                        });
 }
 
-DeviceKeys fold_in_axis(const Key& key, const SpecEntry& entry) {
-  const int n = axes_of("fold_in_axis", entry).n;
-  DeviceKeys result{entry.axes(), {}};
+DeviceKeys fold_in_axis(const Key& key, const SpecEntry& mesh_axes) {
+  const int n = axes_of("fold_in_axis", mesh_axes).n;
+  DeviceKeys result{mesh_axes.axes(), {}};
   for (int i = 0; i < n; ++i) result.keys.push_back(fold_in(key, static_cast<uint32_t>(i)));
   return result;
 }
 
 DeviceKeys fold_in(const DeviceKeys& keys, uint32_t data) {
-  DeviceKeys result{keys.axes, {}};
+  DeviceKeys result{keys.mesh_axes, {}};
   for (const Key& key : keys.keys) result.keys.push_back(fold_in(key, data));
   return result;
 }
 
 std::vector<DeviceKeys> split(const DeviceKeys& keys, int64_t n) {
-  std::vector<DeviceKeys> result(static_cast<size_t>(std::max<int64_t>(n, 0)), {keys.axes, {}});
+  std::vector<DeviceKeys> result(static_cast<size_t>(std::max<int64_t>(n, 0)), {keys.mesh_axes, {}});
   for (const Key& key : keys.keys) {
     const std::vector<Key> parts = split(key, n);
     for (size_t i = 0; i < parts.size(); ++i) result[i].keys.push_back(parts[i]);
@@ -367,11 +367,11 @@ std::vector<DeviceKeys> split(const DeviceKeys& keys, int64_t n) {
 }
 
 Array per_device(const DeviceKeys& keys, const std::function<Array(const Key&)>& draw) {
-  const Along axes = axes_of("per_device", SpecEntry(keys.axes));
+  const Along axes = axes_of("per_device", SpecEntry(keys.mesh_axes));
   if (static_cast<int>(keys.keys.size()) != axes.n)
     fail(ErrorKind::size_mismatch, "per_device",
          "{} keys for {} devices along ({}). Make them with fold_in_axis inside this shard_map.", keys.keys.size(),
-         axes.n, fmt::join(keys.axes, ", "));
+         axes.n, fmt::join(keys.mesh_axes, ", "));
   std::vector<at::Tensor> drawn;
   for (const Key& key : keys.keys) {
     drawn.push_back(to_tensor(draw(key)));

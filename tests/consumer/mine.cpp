@@ -80,5 +80,5 @@ int main() {
 
   const CommLedger ledger;
   nn::value_and_grad(loss_of)(model, *loader.next());
-  std::cout << '\n' << ledger.table_by_line();
+  std::cout << '\n' << ledger.to_text_by_line();
 }

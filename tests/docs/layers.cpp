@@ -53,7 +53,7 @@ void experts(const Key& key) {
   const Array x = device_put(normal(key, {4, 8, 8}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const CommLedger ledger;
   const nn::MoeResult answer = moe(x);  // out, balance_loss, dropped, choices, probabilities
-  std::cout << ledger.table();
+  std::cout << ledger.to_text();
 }
 
 // A file with the weights of one attention, as torch.nn.MultiheadAttention names them, and of a head.

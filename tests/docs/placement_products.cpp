@@ -32,6 +32,6 @@ int main() {
     const CommLedger ledger;
     const auto [loss, grads] = nn::value_and_grad(loss_of)(model, batch);
     optimizer.update(model, grads);
-    std::cout << "loss " << loss.item<float>() << '\n' << ledger.table();
+    std::cout << "loss " << loss.item<float>() << '\n' << ledger.to_text();
   }
 }

@@ -110,7 +110,7 @@ void train(const Placement& p) {
                                    ? nn::pipeline(loss_of, {.micro_batches = p.micro_batches})(model, batch)
                                    : nn::value_and_grad(loss_of, {.shard_gradients_over = p.shard_state_over})(model, batch);
     optimizer.update(model, grads);
-    if (step == 1) std::cout << "bytes on each device: " << table.bytes_per_device() << '\n' << ledger.table();
+    if (step == 1) std::cout << "bytes on each device: " << table.bytes_per_device() << '\n' << ledger.to_text();
   }
 }
 

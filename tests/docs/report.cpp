@@ -49,6 +49,6 @@ int main() {
   report.collectives = ledger.records();
   report.activations = trace;
   report.charts = {{.title = "Loss", .x = "step", .y = "nats", .series = {{"training loss", {{1, 2.5}, {2, 2.25}}}}}};
-  std::ofstream("report.html") << report.html();
+  std::ofstream("report.html") << report.to_html();
   std::cout << "report.html: " << report.collectives.size() << " collectives, " << ledger.bytes() << " bytes\n";
 }

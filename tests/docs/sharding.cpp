@@ -111,7 +111,7 @@ void without_hardware() {
   optimizer.update(model, grads);
   forecast.peak_bytes();  // parameters, state, activations, gathered weights, gradients
   forecast.flops();
-  std::cout << forecast.ledger().table();
+  std::cout << forecast.ledger().to_text();
 }
 
 int main() {

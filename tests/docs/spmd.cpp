@@ -92,7 +92,7 @@ void reshard_arrays(const Mesh& mesh) {
   const Array x_data = device_put(normal(Key(0), {16, 8}), NamedSharding(mesh, P{"data"}));
   const CommLedger ledger;
   const Array result = with_sharding_constraint(x_data, P{"model"}) * 2;
-  std::cout << result.type_string() << '\n' << ledger.table();
+  std::cout << result.type_string() << '\n' << ledger.to_text();
 }
 
 int main() {

@@ -38,7 +38,7 @@ using Summary = std::map<std::tuple<std::string, std::string, bool>, std::pair<i
 Summary summary(const std::vector<CommRecord>& records) {
   Summary rows;
   for (const CommRecord& r : records) {
-    auto& [count, bytes] = rows[{r.kind, r.axes, r.backward}];
+    auto& [count, bytes] = rows[{r.kind, r.mesh_axes, r.backward}];
     count += 1;
     bytes += r.bytes;
   }

@@ -98,9 +98,10 @@ void with_both_models(F f) {
 class ForecastOfTransformer : public ::testing::TestWithParam<Strategy> {};
 
 std::string text_of(const CommRecord& r) {
-  return r.kind + " over " + r.axes + ", " + std::to_string(r.devices) + " devices, " + std::to_string(r.bytes) +
-         " bytes: " + r.operation + " of " + r.path + " " + r.operand + " -> " + r.result + " (" + r.reason + ") " +
-         (r.backward ? "backward " : "forward ") + r.where.file_name() + ":" + std::to_string(r.where.line());
+  return r.kind + " over " + r.mesh_axes + ", " + std::to_string(r.num_devices) + " devices, " +
+         std::to_string(r.bytes) + " bytes: " + r.operation + " of " + r.path + " " + r.operand + " -> " + r.result +
+         " (" + r.reason + ") " + (r.backward ? "backward " : "forward ") + r.where.file_name() + ":" +
+         std::to_string(r.where.line());
 }
 
 std::vector<std::string> texts_of(const CommLedger& ledger) {
@@ -118,7 +119,7 @@ TEST_P(ForecastOfTransformer, HasTheLedgerOfTheRealStepRecordByRecord) {
       return texts_of(ledger);
     };
     const std::vector<std::string> expected = records({});
-    EXPECT_EQ(records({.abstract = true, .processes = 1}), expected);
+    EXPECT_EQ(records({.abstract = true, .num_processes = 1}), expected);
     EXPECT_EQ(expected.empty(), std::string(s.name) == "one");
   });
 }
@@ -129,7 +130,7 @@ TEST_P(ForecastOfTransformer, HasThePeakOfOneDevice) {
   const Strategy& s = GetParam();
   with_both_models([&](const auto& model) {
     const Forecast forecast;
-    train_step(model, s, make_mesh(s.mesh, {.abstract = true, .processes = 1}));
+    train_step(model, s, make_mesh(s.mesh, {.abstract = true, .num_processes = 1}));
     const Mesh mesh = make_mesh(s.mesh, {.private_replicas = true});
     const Allocations memory;
     train_step(model, s, mesh);

@@ -127,7 +127,7 @@ TEST(Golden, SeventyBillionParametersInOneScreen) {
   const auto optimizer = make_optimizer(llama);
   const auto table = nn::placement_table(nn::named("model", llama, "optimizer", optimizer), mesh_rules);
   EXPECT_EQ(table.rows().size(), 3u * (80 * 9 + 2));
-  EXPECT_EQ(table.elements("model"), 69'503'033'344);
+  EXPECT_EQ(table.element_count("model"), 69'503'033'344);
   const std::string text = table.to_text({.width = 100, .fold = true});
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 45);
   EXPECT_NE(text.find("model.layers.{0..79}"), std::string::npos) << text;

@@ -179,8 +179,8 @@ TEST_F(ReportInABrowser, ShowsTextsAsTheyAre) {
                     .facts = {{"<i>", "&amp;"}},
                     .placement = nn::PlacementTable(
                         {{.path = "<img src=x onerror=alert(1)>", .spec = "P()", .bytes = 4, .bytes_per_device = 4}}),
-                    .collectives = {{.kind = "<u>", .axes = "<s>", .bytes = 4, .operation = "<q>"}}}
-             .html();
+                    .collectives = {{.kind = "<u>", .mesh_axes = "<s>", .bytes = 4, .operation = "<q>"}}}
+             .to_html();
   const std::string drawn = opened(path);
   EXPECT_EQ(count(drawn, "<h1 id=\"title\">&lt;/script&gt;&lt;b&gt;bold&lt;/b&gt;</h1>"), 1);
   EXPECT_EQ(count(drawn, "<dt>&lt;i&gt;</dt><dd>&amp;amp;</dd>"), 1);

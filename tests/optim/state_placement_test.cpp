@@ -222,7 +222,8 @@ TEST(ShardedState, TakesAPartOfTheBytes) {
 
 std::string communication(const CommLedger& ledger) {
   std::string text;
-  for (const CommRecord& r : ledger.records()) text += r.kind + " " + r.axes + " " + std::to_string(r.bytes) + "; ";
+  for (const CommRecord& r : ledger.records())
+    text += r.kind + " " + r.mesh_axes + " " + std::to_string(r.bytes) + "; ";
   return text;
 }
 

@@ -276,7 +276,7 @@ TEST(Muon, MatricesAreExchangedNotGathered) {
   const auto state = tx.init(model);
   CommLedger ledger;
   tx.update(model, state, model);
-  ASSERT_EQ(ledger.records().size(), 2u) << ledger.table();
+  ASSERT_EQ(ledger.records().size(), 2u) << ledger.to_text();
   for (const auto& record : ledger.records()) EXPECT_EQ(record.kind, "all_to_all");
   EXPECT_NE(error_of(ErrorKind::shape_mismatch,
                      [&] { tx.update({zeros({2})}, tx.init(std::vector<Array>{zeros({2})}), {zeros({2})}); })

@@ -255,9 +255,7 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
        "decay_steps is the length of the whole schedule, warmup included."},
       {[] { exponential_decay({.init_value = 1, .transition_steps = 1, .decay_rate = 0}); },
        "[exponential_decay] decay_rate: 0 given, expected decay_rate > 0."},
-      {[] {
-         piecewise_constant_schedule({.init_value = 1, .boundaries_and_scales = {{3, -1}}});
-       },
+      {[] { piecewise_constant_schedule({.init_value = 1, .boundaries_and_scales = {{3, -1}}}); },
        "[piecewise_constant_schedule] boundaries_and_scales: -1 given at 3, expected a scale >= 0."},
       {[] { clip_by_global_norm(0); }, "[clip_by_global_norm] max_norm 0 given, expected above 0."},
       {[] {
@@ -280,7 +278,7 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
       {[] { schedule_free(sgd({.learning_rate = 0.1}), 0.1, 1.0); },
        "[schedule_free] b1: 1 given, expected 0 <= b1 < 1."},
       {[] { adaptive_grad_clip(0.1, 1e-3, Dims{}); },
-       "[adaptive_grad_clip] axis: no dim given, expected one or more, or no axis."},
+       "[adaptive_grad_clip] dims: none given, expected one or more, or no `dims`."},
       {[] {
          Tree params{{"p", ones({2})}};
          Optimizer(params, ademamix({.learning_rate = 0.1, .alpha = [](int64_t) { return NAN; }}))

@@ -115,15 +115,15 @@ std::vector<Collective> collectives() {
        [](const at::Tensor& x) { return to_all(x.amax(0), x.size(0)); }},
       {"pmin", [](const Array& x, const SpecEntry& e) { return pvary(pmin(x, e), e); },
        [](const at::Tensor& x) { return to_all(x.amin(0), x.size(0)); }},
-      {"all_gather", [](const Array& x, const SpecEntry& e) { return all_gather(x, e, {.axis = 1, .tiled = true}); },
+      {"all_gather", [](const Array& x, const SpecEntry& e) { return all_gather(x, e, {.dim = 1, .tiled = true}); },
        [](const at::Tensor& x) { return to_all(at::cat(x.unbind(0), 1), x.size(0)); }},
       {"all_gather invarying",
        [](const Array& x, const SpecEntry& e) {
-         return pvary(all_gather(x, e, {.axis = 0, .tiled = true, .to = Vma::invarying}), e);
+         return pvary(all_gather(x, e, {.dim = 0, .tiled = true, .to = Vma::invarying}), e);
        },
        [](const at::Tensor& x) { return to_all(at::cat(x.unbind(0), 0), x.size(0)); }},
       {"psum_scatter",
-       [](const Array& x, const SpecEntry& e) { return psum_scatter(x, e, {.scatter_dimension = 1, .tiled = true}); },
+       [](const Array& x, const SpecEntry& e) { return psum_scatter(x, e, {.scatter_dim = 1, .tiled = true}); },
        [](const at::Tensor& x) { return at::stack(x.sum(0).chunk(x.size(0), 1)); }},
       {"all_to_all", [](const Array& x, const SpecEntry& e) { return all_to_all(x, e, 1, 0, {.tiled = true}); },
        [](const at::Tensor& x) {
@@ -145,9 +145,7 @@ std::vector<Collective> collectives() {
          return y;
        }},
       {"axis_index", [](const Array& x, const SpecEntry& e) { return x * astype(axis_index(e), float64); },
-       [](const at::Tensor& x) {
-         return x * at::arange(x.size(0), at::kDouble).view({-1, 1, 1});
-       }},
+       [](const at::Tensor& x) { return x * at::arange(x.size(0), at::kDouble).view({-1, 1, 1}); }},
       {"per_device",
        [](const Array& x, const SpecEntry& e) {
          return x + per_device(fold_in_axis(Key(3), e), [](const Key& k) { return normal(k, {2, 16}, float64); });

@@ -48,7 +48,7 @@ class ProcessCheckpoints : public ::testing::Test {
   // What one process would save of the values, on no mesh; others may read it afterwards.
   std::map<std::string, std::string> files_of_one() {
     if (process_index() == 0) {
-      Checkpointer checkpoints(folder_ / "one", {.max_file_bytes = 1 << 20, .processes = {.count = 1}});
+      Checkpointer checkpoints(folder_ / "one", {.max_file_bytes = 1 << 20, .processes = {.num_processes = 1}});
       checkpoints.save(12, named_state_of(model_, optimizer_), {.extra = {{"loader", R"({"next": 3})"}}});
     }
     folder_.wait_for_all();
@@ -351,7 +351,7 @@ TEST_F(OddOne, CannotSaveAloneWhatOthersHold) {
   Saved model = filter_shard(model_, mesh_rules_on(make_mesh({{"a", process_count()}}), true));
   const fs::path mine = folder_ / std::to_string(process_index());
   const std::string error =
-      error_of([&] { Checkpointer(mine, {.processes = {.count = 1}}).save(1, named_state("model", model)); });
+      error_of([&] { Checkpointer(mine, {.processes = {.num_processes = 1}}).save(1, named_state("model", model)); });
   EXPECT_EQ(error, fmt::format("[save] model.kernel: {} is on devices of {} processes, 1 process saves. Leave "
                                "Processes as it is, so that all save, or save gather(x).",
                                model.kernel.value.type_string(), process_count()));

@@ -192,7 +192,7 @@ TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
 
 TEST(ManyProcesses, AllMeasureTheSameHardware) {
   const Mesh mesh = make_mesh({{"data", process_count()}, {"model", 2}});
-  const nn::Hardware hardware = nn::measure_hardware(mesh, {.side = 32, .bytes = 65536, .rounds = 2});
+  const nn::Hardware hardware = nn::measure_hardware(mesh, {.side = 32, .bytes = 65536, .num_rounds = 2});
   EXPECT_NO_THROW(detail::check_agreement("measure_hardware", process_count(), nn::to_json(hardware)));
 }
 

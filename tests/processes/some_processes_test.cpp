@@ -150,7 +150,7 @@ TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
     nn::value_and_grad(loss_of)(model, x);
     std::vector<std::string> lines;
     for (const CommRecord& r : ledger.records())
-      lines.push_back(fmt::format("{} {} {}{}", r.kind, r.axes, r.bytes, r.backward ? " back" : ""));
+      lines.push_back(fmt::format("{} {} {}{}", r.kind, r.mesh_axes, r.bytes, r.backward ? " back" : ""));
     std::sort(lines.begin(), lines.end());  // between processes some are begun ahead
     return lines;
   };

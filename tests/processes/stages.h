@@ -142,7 +142,7 @@ inline void expect_same(const Curve& a, const Curve& b, double tolerance = 1e-10
 inline std::string said_of(const CommLedger& ledger) {
   std::map<std::string, std::pair<int, int64_t>> rows;
   for (const CommRecord& r : ledger.records()) {
-    auto& [count, bytes] = rows[r.kind + " " + r.axes + (r.backward ? " back" : "")];
+    auto& [count, bytes] = rows[r.kind + " " + r.mesh_axes + (r.backward ? " back" : "")];
     count += 1, bytes += r.bytes;
   }
   std::string text;

@@ -97,7 +97,7 @@ void run(const std::string& kind, int victim, int steps) {
   else if (kind == "at_once")
     initialize({.start_timeout = std::chrono::milliseconds(0)});
   else if (kind == "explicit")  // as one of two
-    initialize({.index = victim, .count = 2});
+    initialize({.process_index = victim, .num_processes = 2});
   else
     initialize();
   const Mesh mesh = make_mesh({{"data", process_count()}}, {.abstract = true});

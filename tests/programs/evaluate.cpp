@@ -28,9 +28,9 @@ Array collective(const Node& node, const Array& x) {
     case Collective::pmax:
       return pmax(x, axes);
     case Collective::all_gather:
-      return all_gather(x, axes, {.axis = node.dim, .tiled = true});
+      return all_gather(x, axes, {.dim = node.dim, .tiled = true});
     case Collective::psum_scatter:
-      return psum_scatter(x, axes, {.scatter_dimension = node.dim, .tiled = true});
+      return psum_scatter(x, axes, {.scatter_dim = node.dim, .tiled = true});
     case Collective::all_to_all:
       return all_to_all(x, axes, node.dim, node.other_dim, {.tiled = true});
     case Collective::ppermute: {

@@ -123,9 +123,9 @@ class Printer {
       case Collective::pmax:
         return fmt::format("pmax({}, {})", x, axes);
       case Collective::all_gather:
-        return fmt::format("all_gather({}, {}, {{.axis = {}, .tiled = true}})", x, axes, node.dim);
+        return fmt::format("all_gather({}, {}, {{.dim = {}, .tiled = true}})", x, axes, node.dim);
       case Collective::psum_scatter:
-        return fmt::format("psum_scatter({}, {}, {{.scatter_dimension = {}, .tiled = true}})", x, axes, node.dim);
+        return fmt::format("psum_scatter({}, {}, {{.scatter_dim = {}, .tiled = true}})", x, axes, node.dim);
       case Collective::all_to_all:
         return fmt::format("all_to_all({}, {}, {}, {}, {{.tiled = true}})", x, axes, node.dim, node.other_dim);
       case Collective::ppermute:

@@ -123,8 +123,8 @@ const Table& scaling_table() {
       {"adaptive_grad_clip",
        [](Arguments& a) {
          optim::AdaptiveGradClip o{.clipping = a.number("clipping")};
-         a("eps", o.eps)("axis", o.axis);
-         return optim::adaptive_grad_clip(o.clipping, o.eps, o.axis);
+         a("eps", o.eps)("axis", o.dims);
+         return optim::adaptive_grad_clip(o.clipping, o.eps, o.dims);
        }},
       {"zero_nans", [](Arguments&) { return optim::zero_nans(); }}};
   return table;

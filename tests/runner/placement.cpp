@@ -40,7 +40,7 @@ Json placed_record(const Array& x, const NamedSharding& sharding) {
                       {"shard_shape", array.at("local_shape")},
                       {"tiles", tiles_of(x.shape(), shard)},
                       {"is_fully_replicated", array.at("is_fully_replicated")},
-                      {"num_distinct_shards", sharding.num_distinct_shards(x.shape())},
+                      {"num_distinct_shards", sharding.distinct_shard_count(x.shape())},
                       {"bytes_per_device", array.at("bytes_per_device")},
                       {"devices", rows_of(array.at("devices"))}};
 }

@@ -87,8 +87,8 @@ PartitionSpec parts(const PartitionSpec& spec) { return PartitionSpec(spec.entri
 std::string ledger_text(const CommLedger& ledger) {
   std::string text;
   for (const CommRecord& r : ledger.records())
-    text +=
-        fmt::format("{} {} over {}: {} bytes, {} -> {}; ", r.operation, r.kind, r.axes, r.bytes, r.operand, r.result);
+    text += fmt::format("{} {} over {}: {} bytes, {} -> {}; ", r.operation, r.kind, r.mesh_axes, r.bytes, r.operand,
+                        r.result);
   return text.empty() ? "nothing" : text.substr(0, text.size() - 2);
 }
 
@@ -202,7 +202,7 @@ class Case {
   // Nothing is silent: each collective says where, what and why.
   static void check_records(Run& run, const CommLedger& ledger) {
     for (const CommRecord& r : ledger.records()) {
-      run.expect(r.bytes > 0 && !r.reason.empty() && !r.axes.empty(), "a full account of " + r.operation);
+      run.expect(r.bytes > 0 && !r.reason.empty() && !r.mesh_axes.empty(), "a full account of " + r.operation);
       run.expect(std::string_view(r.where.file_name()).ends_with("runner/propagation_operations.cpp"),
                  fmt::format("the caller's line for {}, got {}:{}", r.operation, r.where.file_name(), r.where.line()));
     }

@@ -123,7 +123,7 @@ void Example::collectives(const std::string& name, const CommLedger& ledger) {
   for (const auto& [kind, total] : item->at("summary").as_object()) bytes += total.at("bytes").to_number<int64_t>();
   if (ledger.bytes() > bytes)
     complain("collectives", name,
-             fmt::format("expected at most {} bytes, got {}\n{}", bytes, ledger.bytes(), ledger.table()));
+             fmt::format("expected at most {} bytes, got {}\n{}", bytes, ledger.bytes(), ledger.to_text()));
 }
 
 void Example::error(const std::string& name, const std::function<void()>& call) {

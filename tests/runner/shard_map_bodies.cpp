@@ -61,14 +61,14 @@ const MappedBodies one_axis{
 
 const MappedBodies exchanges{
     {"all_gather_stacked", BLOCKS(all_gather(b[0], "x"))},
-    {"all_gather_stacked_axis1", BLOCKS(all_gather(b[0], "x", {.axis = 1}))},
+    {"all_gather_stacked_axis1", BLOCKS(all_gather(b[0], "x", {.dim = 1}))},
     {"all_gather_tiled", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
-    {"all_gather_tiled_axis1", BLOCKS(all_gather(b[0], "x", {.axis = 1, .tiled = true}))},
+    {"all_gather_tiled_axis1", BLOCKS(all_gather(b[0], "x", {.dim = 1, .tiled = true}))},
     {"all_gather_replicated", BLOCKS(all_gather(b[0], "x", {.tiled = true, .to = Vma::invarying}))},
     {"all_gather_out_replicated_rejected", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
     {"all_gather_out_replicated_unchecked", BLOCKS(all_gather(b[0], "x", {.tiled = true}))},
     {"psum_scatter_tiled", BLOCKS(psum_scatter(b[0], "x", {.tiled = true}))},
-    {"psum_scatter_tiled_dim1", BLOCKS(psum_scatter(b[0], "x", {.scatter_dimension = 1, .tiled = true}))},
+    {"psum_scatter_tiled_dim1", BLOCKS(psum_scatter(b[0], "x", {.scatter_dim = 1, .tiled = true}))},
     {"psum_scatter_untiled", BLOCKS(psum_scatter(b[0], "x"))},
     {"psum_scatter_bad_size_rejected", BLOCKS(psum_scatter(b[0], "x"))},
     {"ppermute_ring", BLOCKS(ppermute(b[0], "x", ring(8)))},
@@ -94,9 +94,9 @@ const MappedBodies two_axes{
     {"pmax_both", BLOCKS(pmax(b[0], {"x", "y"}))},
     {"psum_x_of_x_only", BLOCKS(psum(b[0], "x"))},
     {"psum_y_of_x_only", BLOCKS(psum(b[0], "y"))},
-    {"all_gather_y", BLOCKS(all_gather(b[0], "y", {.axis = 1, .tiled = true, .to = Vma::invarying}))},
+    {"all_gather_y", BLOCKS(all_gather(b[0], "y", {.dim = 1, .tiled = true, .to = Vma::invarying}))},
     {"all_gather_both_tuple", BLOCKS(all_gather(b[0], {"x", "y"}, {.tiled = true, .to = Vma::invarying}))},
-    {"psum_scatter_y", BLOCKS(psum_scatter(b[0], "y", {.scatter_dimension = 1, .tiled = true}))},
+    {"psum_scatter_y", BLOCKS(psum_scatter(b[0], "y", {.scatter_dim = 1, .tiled = true}))},
     {"ppermute_y", BLOCKS(ppermute(b[0], "y", ring(4)))},
     {"axis_index_both", BLOCKS(b[0] + 10 * axis_index("x") + axis_index("y"))},
     {"spec_tuple_in", BLOCKS(b[0] + axis_index({"x", "y"}))},
@@ -182,7 +182,7 @@ const MappedBodies more_exchanges{
     {"ppermute_duplicate_rejected", BLOCKS(ppermute(b[0], "x", {{0, 1}, {2, 1}}))},
     {"halo_exchange", halo_exchange},
     {"column_then_row",
-     BLOCKS(psum_scatter(matmul(relu(matmul(b[0], b[1])), b[2]), "model", {.scatter_dimension = 1, .tiled = true}))},
+     BLOCKS(psum_scatter(matmul(relu(matmul(b[0], b[1])), b[2]), "model", {.scatter_dim = 1, .tiled = true}))},
     {"gathered_weight", BLOCKS(matmul(b[0], transpose(all_gather(b[1], "x", {.tiled = true}))))},
 };
 

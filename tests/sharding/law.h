@@ -120,8 +120,8 @@ inline std::set<std::string> axes_of(const PartitionSpec& spec, bool sets = true
 inline std::string ledger_text(const CommLedger& ledger) {
   std::string text;
   for (const CommRecord& r : ledger.records())
-    text += fmt::format("{} {} over {} ({} devices), {} bytes, {} -> {}, {}\n", r.operation, r.kind, r.axes, r.devices,
-                        r.bytes, r.operand, r.result, r.backward ? "backward" : "forward");
+    text += fmt::format("{} {} over {} ({} devices), {} bytes, {} -> {}, {}\n", r.operation, r.kind, r.mesh_axes,
+                        r.num_devices, r.bytes, r.operand, r.result, r.backward ? "backward" : "forward");
   return text;
 }
 
@@ -198,12 +198,12 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
                                          parameters[i].type_string()));
   }
   for (const CommRecord& r : records) {
-    for (std::string_view rest = r.axes; !rest.empty();) {
+    for (std::string_view rest = r.mesh_axes; !rest.empty();) {
       const std::string axis(rest.substr(0, rest.find(',')));
       rest.remove_prefix(std::min(rest.size(), axis.size() + 1));
       if (!used.contains(axis)) throw std::logic_error("a collective over " + axis + ", which no input uses");
     }
-    if (r.devices < 2 || r.bytes < 1) throw std::logic_error("an empty collective in the ledger");
+    if (r.num_devices < 2 || r.bytes < 1) throw std::logic_error("an empty collective in the ledger");
     if (std::string_view(r.where.file_name()).find("/tests/") == std::string_view::npos)
       throw std::logic_error(fmt::format("the {} of {} is put down to {}:{}, no line of the caller", r.kind,
                                          r.operation, r.where.file_name(), r.where.line()));

@@ -18,7 +18,7 @@ struct Step {
 inline std::string summary(const CommLedger& ledger) {
   std::map<std::string, int> lines;
   for (const CommRecord& r : ledger.records())
-    ++lines[fmt::format("{}{} {} {}", r.backward ? "<" : "", r.kind, r.axes, r.bytes)];
+    ++lines[fmt::format("{}{} {} {}", r.backward ? "<" : "", r.kind, r.mesh_axes, r.bytes)];
   std::vector<std::string> parts;
   for (const auto& [line, n] : lines) parts.push_back(n == 1 ? line : fmt::format("{} x{}", line, n));
   return fmt::format("{}", fmt::join(parts, "; "));

@@ -30,7 +30,7 @@ class CheckpointTest : public ::testing::Test {
     const std::vector<std::string> errors = Crowd(processes).run([&](const Processes& mine) {
       Checkpointer checkpoints(to,
                                {.max_file_bytes = 1 << 20,  // the first writes most of its part before save returns
-                                .max_pending_bytes = mine.index == 0 ? 100'000 : 1 << 30,
+                                .max_pending_bytes = mine.process_index == 0 ? 100'000 : 1 << 30,
                                 .processes = mine});
       checkpoints.save(12, named_state_of(model, optimizer), {.extra = {{"loader", R"({"next": 3})"}}});
       checkpoints.wait();

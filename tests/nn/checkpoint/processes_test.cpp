@@ -25,7 +25,7 @@ class ProcessesTest : public ::testing::Test {
 
   // The first writes at once, the others leave it to the background.
   CheckpointOptions options(const Processes& mine) const {
-    return {.max_pending_bytes = mine.index == 0 ? 0 : 1 << 30, .processes = mine};
+    return {.max_pending_bytes = mine.process_index == 0 ? 0 : 1 << 30, .processes = mine};
   }
 
   // What save, or the wait after it, says; "" where both went well.
@@ -68,9 +68,9 @@ TEST_F(ProcessesTest, WhatIsWrongOnOneFailsAllAndTheNextSaveIsWhole) {
       const auto thrown = Crowd(kProcesses).run([&](const Processes& mine) {
         Checkpointer checkpoints(folder(), options(mine));
         Given given{.arrays = named("model", model_)};
-        if (mine.index == at) change(given);
-        first[mine.index] = error_of(checkpoints, given);
-        second[mine.index] = error_of(checkpoints, {.arrays = named("model", model_), .step = 2});
+        if (mine.process_index == at) change(given);
+        first[mine.process_index] = error_of(checkpoints, given);
+        second[mine.process_index] = error_of(checkpoints, {.arrays = named("model", model_), .step = 2});
       });
       EXPECT_EQ(thrown, std::vector<std::string>(kProcesses)) << words;
       expect_all_failed(first, at, words, words);
@@ -88,12 +88,12 @@ TEST_F(ProcessesTest, AStageThatFailsOnOneFailsOnAllAndTheNextSaveIsWhole) {
       std::vector<std::string> second(kProcesses);
       const auto first = Crowd(kProcesses).run([&](Processes mine) {
         int calls = 0;
-        mine.all_ok = [&calls, agree = mine.all_ok, refuses = mine.index == at, stage](bool ok) {
+        mine.all_ok = [&calls, agree = mine.all_ok, refuses = mine.process_index == at, stage](bool ok) {
           return agree(ok && !(++calls == stage && refuses));
         };
         Checkpointer checkpoints(folder(), options(mine));
         const std::string error = error_of(checkpoints, {.arrays = named("model", model_)});
-        second[mine.index] = error_of(checkpoints, {.arrays = named("model", model_), .step = 2});
+        second[mine.process_index] = error_of(checkpoints, {.arrays = named("model", model_), .step = 2});
         throw std::runtime_error(error);
       });
       const std::string what = fmt::format("stage {}", stage);
@@ -106,7 +106,7 @@ TEST_F(ProcessesTest, AStageThatFailsOnOneFailsOnAllAndTheNextSaveIsWhole) {
 
 TEST_F(ProcessesTest, AProcessThatSeesOtherFilesFailsAllAndLeavesNothing) {
   const auto errors = Crowd(kProcesses).run([&](const Processes& mine) {
-    Checkpointer checkpoints(mine.index == 1 ? fs::path(folder_.path("elsewhere")) : folder(), options(mine));
+    Checkpointer checkpoints(mine.process_index == 1 ? fs::path(folder_.path("elsewhere")) : folder(), options(mine));
     checkpoints.save(1, named_state("model", model_));
     checkpoints.wait();
   });
@@ -116,9 +116,10 @@ TEST_F(ProcessesTest, AProcessThatSeesOtherFilesFailsAllAndLeavesNothing) {
 
 TEST_F(ProcessesTest, AFolderThatOneCannotHaveIsRefusedToAll) {
   const auto make = [&](const fs::path& path, const Processes& mine) { Checkpointer(path, options(mine)); };
-  expect_all_failed(
-      Crowd(kProcesses).run([&](const Processes& mine) { make(mine.index == 2 ? "/proc/no/such" : folder(), mine); }),
-      2, "[save] /proc/no/such: this folder cannot be made", "");
+  expect_all_failed(Crowd(kProcesses).run([&](const Processes& mine) {
+    make(mine.process_index == 2 ? "/proc/no/such" : folder(), mine);
+  }),
+                    2, "[save] /proc/no/such: this folder cannot be made", "");
   Checkpointer another(folder());
   expect_all_failed(Crowd(kProcesses).run([&](const Processes& mine) { make(folder(), mine); }), 0,
                     "another run saves here", "");
@@ -127,7 +128,7 @@ TEST_F(ProcessesTest, AFolderThatOneCannotHaveIsRefusedToAll) {
 TEST_F(ProcessesTest, NoneWaitsForOneThatHasLeft) {
   const auto errors = Crowd(kProcesses).run([&](const Processes& mine) {
     Checkpointer checkpoints(folder(), options(mine));
-    if (mine.index == 1) throw std::runtime_error("something else");
+    if (mine.process_index == 1) throw std::runtime_error("something else");
     checkpoints.save(1, named_state("model", model_));
   });
   expect_all_failed(errors, 1, "something else", "");
@@ -136,7 +137,7 @@ TEST_F(ProcessesTest, NoneWaitsForOneThatHasLeft) {
 
 TEST_F(ProcessesTest, ProcessesThatCannotBeAreRefused) {
   const auto with = [&](int index, int count) {
-    return [=, this] { Checkpointer(folder(), {.processes = {.index = index, .count = count}}); };
+    return [=, this] { Checkpointer(folder(), {.processes = {.process_index = index, .num_processes = count}}); };
   };
   const std::string expected = ": expected an index from 0 on below the count, and all_ok where there are several.";
   expect_error(ErrorKind::invalid_argument, "[save] process 0 of 2 without all_ok" + expected, with(0, 2));

@@ -148,7 +148,7 @@ class Crowd {
     for (int i = 0; i < count_; ++i)
       threads.emplace_back([&, i] {
         try {
-          f(Processes{.index = i, .count = count_, .all_ok = [this](bool ok) { return all_ok(ok); }});
+          f(Processes{.process_index = i, .num_processes = count_, .all_ok = [this](bool ok) { return all_ok(ok); }});
         } catch (const std::exception& error) {
           errors[i] = error.what();
         }

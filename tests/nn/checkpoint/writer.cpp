@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   try {
     if (argc != 5) throw std::runtime_error("FOLDER INDEX COUNT FILE expected");
     const int index = std::atoi(argv[2]), count = std::atoi(argv[3]);
-    save_all(argv[1], {.index = index, .count = count, .all_ok = Agreement(argv[4], count)});
+    save_all(argv[1], {.process_index = index, .num_processes = count, .all_ok = Agreement(argv[4], count)});
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

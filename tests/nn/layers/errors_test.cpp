@@ -108,8 +108,8 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        CALL(Conv::init(Key(0), embed, hidden, {3, 3}, {.strides = {1}}))},
       {kind, "[MoeMlp] top_k = 5 of 4 experts, expected 1 to 4.",
        CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5}))},
-      {kind, "[MoeMlp] shared = -1, expected a number of experts from 0 on.",
-       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.shared = -1}))},
+      {kind, "[MoeMlp] num_shared_experts = -1, expected a number of experts from 0 on.",
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.num_shared_experts = -1}))},
       {kind, "[rebalance] the experts have no bias. Give MoeOptions{.balance_bias = true}.",
        [&] {
          MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4});
@@ -117,8 +117,8 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        }},
       {kind, "[MoeMlp] capacity_factor = 0, expected a number above 0.",
        CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = 0}))},
-      {kind, "[SpectralNorm] iterations = 0, expected 1 or more.",
-       CALL(SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.iterations = 0}))},
+      {kind, "[SpectralNorm] num_power_iterations = 0, expected 1 or more.",
+       CALL(SpectralNorm<Linear>::init(Key(0), Linear::init(Key(0), embed, hidden), {.num_power_iterations = 0}))},
       {kind, "[with_lora] rank = 0, expected 1 or more.",
        CALL(with_lora(Key(0), Linear::init(Key(0), embed, hidden), {.rank = 0}))},
       {kind,

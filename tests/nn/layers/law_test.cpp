@@ -88,8 +88,9 @@ void moe_row() {
     for (const std::optional<double> capacity : {std::optional(0.75), std::optional<double>()})
       expect_itself(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.capacity_factor = capacity, .gated = gated}),
                     shape, stream, {"batch", "experts", gated ? "hidden" : "embed"}, with_balance);
-  MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
-                            {.capacity_factor = {}, .gated = true, .score = RouterScore::sigmoid, .shared = 2});
+  MoeMlp moe =
+      MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
+                   {.capacity_factor = {}, .gated = true, .score = RouterScore::sigmoid, .num_shared_experts = 2});
   moe.bias = Buffer{normal(Key(1), {4}), {none}};
   expect_itself(moe, shape, stream, {"batch", "experts", "hidden"}, with_balance);
 }

@@ -263,7 +263,7 @@ TEST(MoeMlp, OfSigmoidScoresIsALoopOverExperts) {
                                .score = RouterScore::sigmoid,
                                .scale = 2.5,
                                .balance_bias = true,
-                               .shared = 2});
+                               .num_shared_experts = 2});
     const Array x = normal(Key(1), {3, 8, embed.size});
     const Array scores = sigmoid(matmul(x, moe.router));
     const auto expected = [&](const std::vector<float>& bias) {

@@ -48,23 +48,23 @@ TEST(PlacementTable, says_where_each_array_lies) {
                               .shape = {8, 16},
                               .shard_shape = {2, 8},
                               .dtype = float32,
-                              .elements = 128,
+                              .num_elements = 128,
                               .bytes = 512,
                               .bytes_per_device = 64,
-                              .replicas = 1,
+                              .num_replicas = 1,
                               .mesh = {{"data", 4}, {"model", 2}},
                               .divided_over = {"data", "model"}};
   EXPECT_EQ(table.rows()[3], expected);
   EXPECT_EQ(table.rows()[1].spec, "P()");
-  EXPECT_EQ(table.rows()[1].replicas, 8);
-  EXPECT_EQ(table.rows()[4].replicas, 4);  // mlp.up.bias
+  EXPECT_EQ(table.rows()[1].num_replicas, 8);
+  EXPECT_EQ(table.rows()[4].num_replicas, 4);  // mlp.up.bias
   EXPECT_EQ(table.rows()[7].axes, std::nullopt);
   EXPECT_EQ(table.rows()[7].bytes_per_device, 2);
 }
 
 TEST(PlacementTable, sums_all_or_a_part) {
   const PlacementTable table = placement_table(Model::init(Key(0)), two_by_two());
-  EXPECT_EQ(table.elements(), 128 + 16 + 128 + 16 + 128 + 8 + 1);
+  EXPECT_EQ(table.element_count(), 128 + 16 + 128 + 16 + 128 + 8 + 1);
   EXPECT_EQ(table.bytes(), 4 * (128 + 16 + 128 + 16 + 128 + 8) + 2);
   EXPECT_EQ(table.bytes_per_device("mlp"), 4 * (16 + 8 + 16 + 2));
   EXPECT_EQ(table.bytes_per_device("mlp.up"), 4 * (16 + 8));
@@ -96,7 +96,7 @@ TEST(PlacementTable, counts_the_bytes_that_a_device_holds) {
       int64_t copies = 0;
       for (const Shard& shard : all[i].value->addressable_shards())
         copies += shard.index == all[i].value->addressable_shards()[0].index;
-      EXPECT_EQ(table.rows()[i].replicas, copies) << name << ' ' << all[i].path;
+      EXPECT_EQ(table.rows()[i].num_replicas, copies) << name << ' ' << all[i].path;
     }
   }
 }
@@ -106,7 +106,7 @@ TEST(PlacementTable, of_arrays_on_no_mesh) {
   const PlacementTable table = placement_table(layer);
   EXPECT_EQ(table.rows()[0].spec, "uncommitted");
   EXPECT_EQ(table.rows()[0].shard_shape, (Shape{4, 8}));
-  EXPECT_EQ(table.rows()[0].replicas, 1);
+  EXPECT_EQ(table.rows()[0].num_replicas, 1);
   EXPECT_EQ(table.bytes_per_device(), 4 * (32 + 8));
 }
 
@@ -161,7 +161,7 @@ TEST(PlacementTable, as_json) {
   const PlacementTable table = placement_table(Model::init(Key(0)), two_by_two());
   const boost::json::object object = boost::json::parse(table.to_json()).as_object();
   EXPECT_EQ(object.at("arrays").as_int64(), 8);
-  EXPECT_EQ(object.at("elements").as_int64(), table.elements());
+  EXPECT_EQ(object.at("elements").as_int64(), table.element_count());
   EXPECT_EQ(object.at("bytes").as_int64(), table.bytes());
   EXPECT_EQ(object.at("bytes_per_device").as_int64(), table.bytes_per_device());
   const boost::json::array& rows = object.at("rows").as_array();

@@ -146,7 +146,7 @@ using Sums = std::map<std::string, std::pair<int64_t, int64_t>>;
 
 Sums sums_of(const std::vector<ModuleTraffic>& traffic) {
   Sums sums;
-  for (const ModuleTraffic& t : traffic) sums[t.kind + (t.backward ? " back" : "")] = {t.count, t.bytes};
+  for (const ModuleTraffic& t : traffic) sums[t.kind + (t.backward ? " back" : "")] = {t.num_collectives, t.bytes};
   return sums;
 }
 
@@ -242,7 +242,7 @@ TEST(SilentlyWhole, IsWhatAMissingConstraintLeavesSo) {
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].maker, "embed");
   EXPECT_EQ(whole[0].type, "float32[32@data,128,128]{U:model}");
-  EXPECT_EQ(whole[0].axes, "model");
+  EXPECT_EQ(whole[0].mesh_axes, "model");
   EXPECT_EQ(whole[0].bytes_per_device, 8 * 128 * 128 * 4);
   EXPECT_TRUE(
       whole[0].cure().starts_with("with_sharding_constraint(x, P{\"data\", \"model\"}) on the result of embed at "
@@ -324,7 +324,7 @@ TEST(ActivationTables, AreShownInEveryForm) {
       table.to_markdown().starts_with("| module | type | in | out | stays, bytes | FLOPs | back | "
                                       "collectives |\n|---|"));
   EXPECT_EQ(boost::json::parse(table.to_json()).at("modules").as_array().size(), table.rows().size());
-  const std::string page = Report{.title = "a", .activations = table}.html();
+  const std::string page = Report{.title = "a", .activations = table}.to_html();
   EXPECT_NE(page.find("\"activations\":{\"modules\""), std::string::npos);
   const Mlp mlp = Mlp::init(Key(0), {"embed", 4}, {"hidden", 8});
   EXPECT_EQ(tree_summary(mlp, activation_summary(mlp, zeros({6, 4})), {.depth = 1}).substr(0, 156),

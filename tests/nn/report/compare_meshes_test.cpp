@@ -52,9 +52,9 @@ TEST(CompareMeshes, HasAColumnForEachMesh) {
   }
   const auto& dp = all.steps()[0].traffic;
   ASSERT_EQ(dp.size(), 1u);
-  EXPECT_EQ(dp[0].kind + " " + dp[0].axes, "all_reduce batch");
+  EXPECT_EQ(dp[0].kind + " " + dp[0].mesh_axes, "all_reduce batch");
   EXPECT_EQ(dp[0].bytes, parameter_bytes(1) + 4) << "the gradients and the loss";
-  EXPECT_EQ(dp[0].count, 2);
+  EXPECT_EQ(dp[0].num_collectives, 2);
   // The sum of the second product; the input of the first needs no gradient.
   const auto& tp = all.steps()[2].traffic;
   ASSERT_EQ(tp.size(), 1u);
@@ -125,8 +125,8 @@ TEST(CompareMeshes, CountsAProcessOfSeveralDevices) {
   const auto of = [](const MeshOptions& options) {
     return compare_meshes(sharded_layers, {make_mesh({{"data", 4}}, options)}).steps()[0];
   };
-  const StepForecast each = of({.abstract = true}), two = of({.abstract = true, .processes = 2}),
-                     one = of({.abstract = true, .processes = 1}), here = of({});
+  const StepForecast each = of({.abstract = true}), two = of({.abstract = true, .num_processes = 2}),
+                     one = of({.abstract = true, .num_processes = 1}), here = of({});
   EXPECT_GT(each.peak_bytes, two.peak_bytes);
   EXPECT_GT(two.peak_bytes, one.peak_bytes);
   EXPECT_EQ(here.peak_bytes, one.peak_bytes) << "a mesh of devices: as they are";

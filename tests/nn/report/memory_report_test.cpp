@@ -33,7 +33,7 @@ TEST(MemoryReport, counts_what_lies_on_a_device) {
   EXPECT_EQ(report.at_rest, (std::vector<MemoryShare>{{"model", 4 * parameters, 4 * parameters / 8},
                                                       {"gradients", 4 * parameters, 4 * parameters / 8}}));
   EXPECT_EQ(report.bytes_per_device(), parameters);
-  EXPECT_EQ(report.devices(), 8);
+  EXPECT_EQ(report.device_count(), 8);
 }
 
 // What the forward pass of this model keeps: the hidden layer before and after the nonlinearity.

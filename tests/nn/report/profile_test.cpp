@@ -115,8 +115,8 @@ TEST(Profile, TellsPassesModulesLinesAndWaitsApart) {
   EXPECT_GE(row(parts, "input").seconds, 3e-3);
   EXPECT_EQ(row(parts, "device").seconds > 0, waits_for_a_device);
   // Forward twice, once more in the backward pass, and backward twice as two functions or more.
-  EXPECT_GE(row(report.by(ProfileBy::operation), "matmul").calls, 10);
-  EXPECT_EQ(row(report.by(ProfileBy::operation), "exp").calls, 1);
+  EXPECT_GE(row(report.by(ProfileBy::operation), "matmul").num_calls, 10);
+  EXPECT_EQ(row(report.by(ProfileBy::operation), "exp").num_calls, 1);
   const auto modules = report.by(ProfileBy::module);
   const ProfileRow first = row(modules, "layers.0"), all = row(modules, "layers");
   EXPECT_GT(first.seconds, 0);
@@ -313,7 +313,7 @@ TEST(Profile, TheUtilizationIsThatOfThePeak) {
 
 TEST(Profile, ThePageHasAStepOfIt) {
   const ProfileReport report = profile_of_steps(3);
-  const std::string page = Report{.title = "a", .profile = report}.html();
+  const std::string page = Report{.title = "a", .profile = report}.to_html();
   EXPECT_NE(page.find(R"("profile":{"seconds":)"), std::string::npos);
   EXPECT_LT(page.size(), 400'000u);
   EXPECT_NE(report.to_markdown().find("| module | calls/step |"), std::string::npos) << report.to_markdown();

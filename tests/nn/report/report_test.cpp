@@ -62,7 +62,7 @@ TEST(Report, EmbedsTheTableAndTheLedgerAsTheyAre) {
   reshard(model.up.kernel.value, P());
   ASSERT_GT(ledger.count(), 0);
   const json::value data = data_of(
-      Report{.title = "a", .placement = table, .collectives = ledger.records(), .links = "links are quick"}.html());
+      Report{.title = "a", .placement = table, .collectives = ledger.records(), .links = "links are quick"}.to_html());
   EXPECT_EQ(data.at("placement"), json::parse(table.to_json()));
   EXPECT_EQ(data.at("communication").at("collectives"), json::parse(ledger.to_json()).at("collectives"));
   const json::array& seconds = data.at("communication").at("seconds").as_array();
@@ -74,14 +74,14 @@ TEST(Report, EmbedsTheTableAndTheLedgerAsTheyAre) {
 
 TEST(Report, TextsAreNeverMarkup) {
   const std::string hostile = "</script><script>alert(\"1\")</script><!-- {{data}} & 'x' \\ \n";
-  const std::string plain = Report{.title = "a"}.html();
+  const std::string plain = Report{.title = "a"}.to_html();
   const std::string page = Report{.title = hostile,
                                   .facts = {{hostile, hostile}},
                                   .placement = PlacementTable({{.path = hostile, .spec = hostile}}),
                                   .collectives = {{.operation = hostile, .path = hostile, .reason = hostile}},
                                   .links = hostile,
                                   .charts = {{.title = hostile, .series = {{hostile, {{1, 2}}}}}}}
-                               .html();
+                               .to_html();
   const auto brackets = [](const std::string& text) { return std::count(text.begin(), text.end(), '<'); };
   EXPECT_EQ(brackets(page), brackets(plain));
   const json::value data = data_of(page);
@@ -93,7 +93,7 @@ TEST(Report, TextsAreNeverMarkup) {
 }
 
 TEST(Report, NeedsNothingButItself) {
-  const std::string page = Report{.title = "a"}.html();
+  const std::string page = Report{.title = "a"}.to_html();
   EXPECT_TRUE(data_of(page).at("placement").is_null());
   for (const char* word : {"http:", "https:", "//www", "@import", "url(", "{{"})
     EXPECT_EQ(page.find(word), std::string::npos) << word;
@@ -105,7 +105,7 @@ TEST(Report, ALongTrainingIsThinnedToItsExtremes) {
   noise[765'432].y = 9;
   noise[123'456].y = -9;
   const std::string page =
-      Report{.title = "a", .charts = {{.series = {{"loss", noise, ReportSeries::Look::noisy}}}}}.html();
+      Report{.title = "a", .charts = {{.series = {{"loss", noise, ReportSeries::Look::noisy}}}}}.to_html();
   EXPECT_LT(page.size(), 200'000u);
   const json::value series = data_of(page).at("charts").at(0).at("series").at(0);
   const json::array& points = series.at("points").as_array();
@@ -117,15 +117,13 @@ TEST(Report, ALongTrainingIsThinnedToItsExtremes) {
 
 TEST(Report, OnlyFiniteNumbersAreDrawn) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  expect_error(
+      ErrorKind::invalid_argument,
+      "[report] chart \"Loss\", \"training\": inf given, expected finite numbers. Leave such points out.",
+      [&] { Report{.title = "a", .charts = {{.title = "Loss", .series = {{"training", {{1, inf}}}}}}}.to_html(); });
   expect_error(ErrorKind::invalid_argument,
-               "[report] chart \"Loss\", \"training\": inf given, expected finite numbers. Leave such points out.",
-               [&] {
-                 Report{.title = "a", .charts = {{.title = "Loss", .series = {{"training", {{1, inf}}}}}}}.html();
-               });
-  expect_error(ErrorKind::invalid_argument,
-               "[report] chart \"Loss\", \"entropy\": nan given, expected finite numbers. Leave such points out.", [&] {
-                 Report{.title = "a", .charts = {{.title = "Loss", .levels = {{"entropy", nan}}}}}.html();
-               });
+               "[report] chart \"Loss\", \"entropy\": nan given, expected finite numbers. Leave such points out.",
+               [&] { Report{.title = "a", .charts = {{.title = "Loss", .levels = {{"entropy", nan}}}}}.to_html(); });
 }
 
 // ---- curves

@@ -377,7 +377,7 @@ TEST(SuggestStrategies, RefusesWhatItCannotSearch) {
 
 TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
   Hardware measured =
-      measure_hardware(make_mesh({{"data", 2}, {"model", 2}}), {.side = 64, .bytes = 65536, .rounds = 3});
+      measure_hardware(make_mesh({{"data", 2}, {"model", 2}}), {.side = 64, .bytes = 65536, .num_rounds = 3});
   EXPECT_GT(measured.flops_per_second, 1e6);
   ASSERT_EQ(measured.links.size(), 2u);
   for (const auto& [axis, link] : measured.links) {
@@ -403,9 +403,8 @@ TEST(MeasureHardware, RefusesMeshesAndFiles) {
   expect_error(ErrorKind::invalid_argument, "an abstract mesh given", [] {
     measure_hardware(make_mesh({{"data", 2}}, {.abstract = true}));
   });
-  expect_error(ErrorKind::invalid_argument, "rounds = 0 given", [] {
-    measure_hardware(make_mesh({{"data", 2}}), {.rounds = 0});
-  });
+  expect_error(ErrorKind::invalid_argument, "num_rounds = 0 given",
+               [] { measure_hardware(make_mesh({{"data", 2}}), {.num_rounds = 0}); });
   expect_error(ErrorKind::invalid_argument, "dtype: int32 given", [] {
     measure_hardware(make_mesh({{"data", 2}}), {.dtype = int32});
   });

@@ -85,7 +85,7 @@ Array loss_of(const Decoder& model, const Batch& batch) { return cross_entropy(m
 std::string buckets(const CommLedger& ledger) {
   std::string text;
   for (const CommRecord& r : ledger.records())
-    if (r.operation == "gradients") text += r.kind + " " + r.axes + " " + std::to_string(r.bytes) + "; ";
+    if (r.operation == "gradients") text += r.kind + " " + r.mesh_axes + " " + std::to_string(r.bytes) + "; ";
   return text;
 }
 

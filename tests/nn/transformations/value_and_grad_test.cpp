@@ -346,7 +346,7 @@ TEST(ValueAndGrad, what_was_never_placed_beside_a_mesh_is_in_the_ledger) {
   const CommLedger ledger;
   nn::value_and_grad(mse)(model, batch);
   EXPECT_EQ(unplaced_in(ledger), std::vector<std::string>());
-  EXPECT_EQ(ledger.table().find("never placed"), std::string::npos) << ledger.table();
+  EXPECT_EQ(ledger.to_text().find("never placed"), std::string::npos) << ledger.to_text();
 
   const auto line = std::source_location::current().line() + 2;
   for (int step = 0; step < 2; ++step)  // named once for each line
@@ -356,8 +356,8 @@ TEST(ValueAndGrad, what_was_never_placed_beside_a_mesh_is_in_the_ledger) {
       "never placed, so each device computes with all of it: Batch.x float32[8,4], Batch.y float32[8,4] "
       "(value_and_grad_test.cpp:{})\n",
       line);
-  EXPECT_TRUE(ledger.table().ends_with(words)) << ledger.table();
-  EXPECT_TRUE(ledger.table_by_line().ends_with(words)) << ledger.table_by_line();
+  EXPECT_TRUE(ledger.to_text().ends_with(words)) << ledger.to_text();
+  EXPECT_TRUE(ledger.to_text_by_line().ends_with(words)) << ledger.to_text_by_line();
   EXPECT_NE(ledger.to_json().find(R"("unplaced":[{"path":"Batch.x","type":"float32[8,4]","file")"), std::string::npos);
 }
 
@@ -373,7 +373,7 @@ TEST(ValueAndGrad, a_model_and_single_arrays_that_were_never_placed_are_named_to
   EXPECT_EQ(unplaced_in(ledger), (std::vector<std::string>{"Mlp.up.kernel float32[4,8]", "Mlp.up.bias float32[8]",
                                                            "Mlp.down.kernel float32[8,4]", "Mlp.down.bias float32[4]",
                                                            "argument 3 float32[4]", "argument 5.0 float32[4]"}));
-  EXPECT_NE(ledger.table().find("Mlp.down.kernel float32[8,4] and 3 more ("), std::string::npos) << ledger.table();
+  EXPECT_NE(ledger.to_text().find("Mlp.down.kernel float32[8,4] and 3 more ("), std::string::npos) << ledger.to_text();
   ledger.clear();
   nn::value_and_grad(mse)(make_mlp(), make_batch());  // nothing lies on a mesh
   EXPECT_EQ(unplaced_in(ledger), std::vector<std::string>());

@@ -97,22 +97,22 @@ TEST(Guard, AllowsAxesAndTheBackwardPass) {
     tape.gradients(loss);
     return finalize_result(loss);
   };
-  const auto guarded = [&](AllowedCommunication allowed, const Array& weight) {
+  const auto guarded = [&](CommunicationGuardOptions allowed, const Array& weight) {
     const auto guard = forbid_implicit_communication(std::move(allowed));
     gradient(weight);
   };
   expect_error(ErrorKind::forbidden, "in the backward pass", [&] { guarded({}, w); });
-  expect_error(ErrorKind::forbidden, "over data", [&] { guarded({.axes = {"model"}}, w); });
+  expect_error(ErrorKind::forbidden, "over data", [&] { guarded({.mesh_axes = {"model"}}, w); });
   expect_error(ErrorKind::forbidden, "The scope allows \"modle\", which is no axis of this mesh.",
-               [&] { guarded({.axes = {"modle"}}, w); });
+               [&] { guarded({.mesh_axes = {"modle"}}, w); });
   EXPECT_NO_THROW(guarded({.backward = true}, w));
-  EXPECT_NO_THROW(guarded({.axes = {"data", "model"}}, w));
+  EXPECT_NO_THROW(guarded({.mesh_axes = {"data", "model"}}, w));
   expect_error(ErrorKind::forbidden, "all_gather", [&] { guarded({.backward = true}, lying({8, 8}, P{"data"})); });
 }
 
 TEST(Guard, AnErrorInTheBackwardPassKeepsItsText) {
   const Array x = lying({8, 8}, P{"data"}), w = lying({8, 8}, P{"data"});
-  const auto guard = forbid_implicit_communication({.axes = {}, .backward = false});
+  const auto guard = forbid_implicit_communication({.mesh_axes = {}, .backward = false});
   const auto relaxed = [&](const Array& shadow) {
     const auto inner = allow_implicit_communication();
     return mean(square(matmul(x, shadow)));
@@ -132,7 +132,7 @@ TEST(Guard, TheInnermostScopeCounts) {
   {
     const auto inner = allow_implicit_communication();
     EXPECT_NO_THROW(gather());
-    const auto innermost = forbid_implicit_communication({.axes = {"model"}});
+    const auto innermost = forbid_implicit_communication({.mesh_axes = {"model"}});
     expect_error(ErrorKind::forbidden, "softmax", gather);
   }
   expect_error(ErrorKind::forbidden, "softmax", gather);
@@ -141,7 +141,7 @@ TEST(Guard, TheInnermostScopeCounts) {
 TEST(Guard, NothingMovesIfALaterStepIsForbidden) {
   const Array x = lying({8, 8}, P{"data", "model"});
   CommLedger ledger;
-  const auto guard = forbid_implicit_communication({.axes = {"data"}});
+  const auto guard = forbid_implicit_communication({.mesh_axes = {"data"}});
   expect_error(ErrorKind::forbidden, "over model", [&] { matmul(x, softmax(lying({8, 8}, P{"data", "model"}), 1)); });
   EXPECT_EQ(ledger.bytes("all_gather", "model"), 0);
 }

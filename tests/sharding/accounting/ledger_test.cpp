@@ -134,18 +134,18 @@ struct Program {
 
 TEST(Ledger, ATableByMeshAxisAndOneByLine) {
   const Program p;
-  EXPECT_EQ(p.ledger.table_by_axis(),
+  EXPECT_EQ(p.ledger.to_text_by_mesh_axis(),
             "mesh axes      devices   forward  bytes/device   backward  bytes/device\n"
             "data                 4         2           272          0             0\n"
             "model                2         1            64          0             0\n");
-  EXPECT_EQ(p.ledger.table_by_line(),
+  EXPECT_EQ(p.ledger.to_text_by_line(),
             fmt::format("line                 count  bytes/device  what\n"
                         "ledger_test.cpp:{}      2           320  all_gather over data for with_sharding_constraint, "
                         "all_gather over model for with_sharding_constraint\n"
                         "ledger_test.cpp:{}      1            16  all_reduce over data for exp\n",
                         p.first, p.second));
-  EXPECT_EQ(CommLedger().table_by_axis(), "no communication\n");
-  EXPECT_EQ(CommLedger().table_by_line(), "no communication\n");
+  EXPECT_EQ(CommLedger().to_text_by_mesh_axis(), "no communication\n");
+  EXPECT_EQ(CommLedger().to_text_by_line(), "no communication\n");
 }
 
 TEST(Ledger, FilesOfOneNameAreToldApart) {
@@ -206,7 +206,7 @@ TEST(Ledger, ATraceHasOneTrackForEachSetOfAxes) {
 // A record at these moments; operations and seconds alike.
 CommRecord record_at(const char* axes, double begun, double awaited, double arrived) {
   return {.kind = "all_gather",
-          .axes = axes,
+          .mesh_axes = axes,
           .begun = {begun, begun},
           .awaited = {awaited, awaited},
           .arrived = {arrived, arrived}};
@@ -282,7 +282,7 @@ TEST(Timelines, HaveTracksOfTheirOwnInATraceWhereTheyOverlap) {
 }
 
 TEST(Ledger, ARingsTime) {
-  CommRecord r{.kind = "all_gather", .axes = "data", .devices = 4, .bytes = 4000};
+  CommRecord r{.kind = "all_gather", .mesh_axes = "data", .num_devices = 4, .bytes = 4000};
   EXPECT_DOUBLE_EQ(ring_time(1000)(r), 3);
   EXPECT_DOUBLE_EQ(ring_time(1000, 1)(r), 6);
   r.kind = "all_reduce";
@@ -313,7 +313,7 @@ TEST(Ledger, LongNamesKeepTheirColumns) {
   const Array x = device_put(ones({4, 4}), NamedSharding(mesh, P{{"a_long_name", "another_one"}}));
   CommLedger ledger;
   prod(x, {0});
-  const std::string table = ledger.table();
+  const std::string table = ledger.to_text();
   EXPECT_NE(table.find("all_reduce_product a_long_name,another_one        4"), std::string::npos) << table;
 }
 

@@ -137,8 +137,8 @@ struct Trace {
 };
 
 std::string text_of(const CommRecord& r) {
-  return fmt::format("{} {} {} {} {} {} {} '{}' {} {}:{}", r.kind, r.axes, r.devices, r.bytes, r.operation, r.operand,
-                     r.result, r.reason, r.backward ? "backward" : "forward", r.path, r.where.line());
+  return fmt::format("{} {} {} {} {} {} {} '{}' {} {}:{}", r.kind, r.mesh_axes, r.num_devices, r.bytes, r.operation,
+                     r.operand, r.result, r.reason, r.backward ? "backward" : "forward", r.path, r.where.line());
 }
 
 using Program = std::function<Array(const std::vector<Array>&)>;

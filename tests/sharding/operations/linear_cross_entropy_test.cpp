@@ -168,7 +168,7 @@ std::string moved(const Head& head, int64_t chunk) {
   result_of(head, chunked(chunk));
   std::string text;
   for (const CommRecord& r : ledger.records())
-    text += fmt::format("{} {} {} {}\n", r.operation, r.kind, r.axes, r.bytes);
+    text += fmt::format("{} {} {} {}\n", r.operation, r.kind, r.mesh_axes, r.bytes);
   return text;
 }
 

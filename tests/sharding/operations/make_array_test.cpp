@@ -44,7 +44,7 @@ TEST(MakeArray, ACallbackIsCalledOnceForEachBlock) {
         EXPECT_TRUE(seen.insert(block).second);
         return from_tensor(detail::cut(whole, block));
       });
-      EXPECT_EQ(static_cast<int>(seen.size()), sharding.num_distinct_shards(shape));
+      EXPECT_EQ(static_cast<int>(seen.size()), sharding.distinct_shard_count(shape));
       EXPECT_TRUE(x.sharding() == sharding);
       EXPECT_TRUE(at::equal(to_tensor(x), whole));
     });

@@ -32,7 +32,7 @@ TEST(Attention, HeadsOnMoreDevicesThanKvHeadsStayDividedAndNothingMoves) {
   CommLedger ledger;
   const Array y = dot_product_attention(h.query, h.key, h.value, {.causal = true});
   EXPECT_EQ(y.type_string(), "float64[2,4,8@model,2]");
-  EXPECT_EQ(ledger.table(), "no communication\n");
+  EXPECT_EQ(ledger.to_text(), "no communication\n");
 }
 
 TEST(Attention, AGroupIsDividedWhereItsKvHeadLies) {
@@ -41,7 +41,7 @@ TEST(Attention, AGroupIsDividedWhereItsKvHeadLies) {
   CommLedger ledger;
   const Array y = dot_product_attention(h.query, h.key, h.value);
   EXPECT_EQ(y.type_string(), "float64[2,4,4@(a,b),2]");
-  EXPECT_EQ(ledger.table(), "no communication\n");
+  EXPECT_EQ(ledger.to_text(), "no communication\n");
 }
 
 TEST(Attention, Errors) {
@@ -91,7 +91,7 @@ TEST(RotaryEmbedding, OfAShardedSequenceMovesNothingAndAnOffsetMakesNoPlan) {
   const Array x = placed(random_tensor({2, 4, 4, 2}, 1), mesh, P{none, "a", "b"});
   CommLedger ledger;
   EXPECT_EQ(rotary_embedding(x).type_string(), x.type_string());
-  EXPECT_EQ(ledger.table(), "no communication\n");
+  EXPECT_EQ(ledger.to_text(), "no communication\n");
   const size_t plans = detail::plan_count();
   rotary_embedding(x, {.offset = 7});
   rotary_embedding(x, {.offset = 8, .base = 500});

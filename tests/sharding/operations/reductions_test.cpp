@@ -76,7 +76,7 @@ TEST(Reductions, ADimOverTwoAxesIsReducedAtOnce) {
     EXPECT_EQ(max(x, {0}).to_host<float>(), max(sample(mesh_of(false), P{}), {0}).to_host<float>());
     EXPECT_EQ(argmax(x, 0).to_host<int32_t>(), argmax(sample(mesh_of(false), P{}), 0).to_host<int32_t>());
     EXPECT_EQ(cumsum(x, 0).to_host<float>(), cumsum(sample(mesh_of(false), P{}), 0).to_host<float>());
-    EXPECT_EQ(ledger.count("", "x,y"), 4) << ledger.table();
+    EXPECT_EQ(ledger.count("", "x,y"), 4) << ledger.to_text();
   }
 }
 
@@ -86,7 +86,7 @@ TEST(Reductions, AShardedScaleDoesNotMoveWhatItScales) {
   CommLedger ledger;
   EXPECT_EQ(layer_norm(x, scale, scale).type_string(), "float32[8@x,8@y]");
   EXPECT_EQ(rms_norm(x, scale).type_string(), "float32[8@x,8@y]");
-  EXPECT_EQ(ledger.count(), 0) << ledger.table();
+  EXPECT_EQ(ledger.count(), 0) << ledger.to_text();
 }
 
 // Of every pair of element types, on every placement: the type, the value and the gradients' types.
@@ -234,7 +234,7 @@ TEST(Reductions, ThreeCandidatesPerBlockAreLessThanTheDim) {
   const Array x = device_put(reshape(sample(mesh, P{}), {1, 64}), NamedSharding(mesh, P{none, "x"}));
   CommLedger ledger;
   top_k(x, 3);
-  EXPECT_EQ(ledger.bytes(), 4 * 3 * (4 + 4)) << ledger.table();
+  EXPECT_EQ(ledger.bytes(), 4 * 3 * (4 + 4)) << ledger.to_text();
 }
 
 TEST(Reductions, OneDimNeedsNoBraces) {

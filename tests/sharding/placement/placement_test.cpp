@@ -160,7 +160,7 @@ TEST(Placement, AFlagOfTheEnvironmentIsOnOrOff) {
 // Each process has adjacent devices along the axes named last, as on a mesh with hardware.
 TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
   const auto over = [](int processes, const char* axes) {
-    const Mesh mesh = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = processes});
+    const Mesh mesh = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .num_processes = processes});
     detail::AxisSet set = 0;
     for (const char* axis = axes; *axis; ++axis) set |= detail::AxisSet{1} << mesh.impl()->find({axis, 1});
     return mesh.impl()->processes_over(set);
@@ -171,22 +171,24 @@ TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
   EXPECT_EQ(over(4, "ab"), 4);
   EXPECT_EQ(over(8, "b"), 2);
   EXPECT_EQ(over(0, "a"), 4) << "a process each";
-  const Mesh halves = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = 2});
+  const Mesh halves = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .num_processes = 2});
   EXPECT_EQ(sub_mesh(halves, "b", 1).impl()->processes_over(1), 2);
   EXPECT_EQ(sub_mesh(halves, "a", 1).impl()->processes_over(2), 1);
   EXPECT_NE(halves, make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true}));
-  EXPECT_EQ(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = 8}),
+  EXPECT_EQ(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .num_processes = 8}),
             make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true}));
   for (const int processes : {-1, 3, 16})
-    expect_error(ErrorKind::device_mismatch,
-                 fmt::format("[make_mesh] processes: {} given, expected a number that divides the 8 devices so that "
-                             "each process has a block of the grid.",
-                             processes),
-                 CALL(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .processes = processes})));
-  expect_error(ErrorKind::device_mismatch, "processes: 3 given, expected a number that divides the 6 devices so that",
-               CALL(make_mesh({{"a", 2}, {"b", 3}}, {.abstract = true, .processes = 3})));
-  expect_error(ErrorKind::invalid_argument, "[make_mesh] processes: 2 given for a mesh of devices",
-               CALL(make_mesh({{"a", 2}}, {.processes = 2})));
+    expect_error(
+        ErrorKind::device_mismatch,
+        fmt::format("[make_mesh] num_processes: {} given, expected a number that divides the 8 devices so that "
+                    "each process has a block of the grid.",
+                    processes),
+        CALL(make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .num_processes = processes})));
+  expect_error(ErrorKind::device_mismatch,
+               "num_processes: 3 given, expected a number that divides the 6 devices so that",
+               CALL(make_mesh({{"a", 2}, {"b", 3}}, {.abstract = true, .num_processes = 3})));
+  expect_error(ErrorKind::invalid_argument, "[make_mesh] num_processes: 2 given for a mesh of devices",
+               CALL(make_mesh({{"a", 2}}, {.num_processes = 2})));
 }
 
 TEST(Placement, TheEnvironmentLimitsTheDevices) {

@@ -87,7 +87,7 @@ TEST(Uneven, EmptyBlocksAreNoReplicas) {
   std::vector<int> ids;
   for (int i = 0; i < 8; ++i) ids.insert(ids.end(), {0, 1});
   EXPECT_EQ(sharding.replica_ids({5}), ids);
-  EXPECT_EQ(sharding.num_distinct_shards({5}), 8);
+  EXPECT_EQ(sharding.distinct_shard_count({5}), 8);
 }
 
 // On 8 devices the last three have nothing but padding, which has no variance.

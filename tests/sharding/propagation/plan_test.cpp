@@ -54,7 +54,7 @@ TEST(LedgerTest, PrintsATable) {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"data"});
   CommLedger outer;
-  EXPECT_EQ(outer.table(), "no communication\n");
+  EXPECT_EQ(outer.to_text(), "no communication\n");
   to_tensor(x);  // reading is not computing
   EXPECT_EQ(outer.count(), 0);
   redistribute(x, NamedSharding(mesh, P{}));
@@ -69,7 +69,7 @@ TEST(LedgerTest, PrintsATable) {
     EXPECT_EQ(std::string(inner.records()[0].where.file_name()).ends_with("plan_test.cpp"), true);
   }
   EXPECT_EQ(outer.count(), 2);
-  EXPECT_EQ(outer.table(),
+  EXPECT_EQ(outer.to_text(),
             "collective     mesh axes      devices  count  bytes/device  pass      caused by\n"
             "all_gather     data                 4      1           256  forward   redistribute\n"
             "all_reduce     data                 4      1             8  forward   tanh\n"

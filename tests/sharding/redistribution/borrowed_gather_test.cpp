@@ -190,7 +190,7 @@ TEST(Borrow, ASecondGatherIsTheFirstOnceMore) {
   EXPECT_FALSE(found[0].backward);
   EXPECT_TRUE(found[1].backward);
   EXPECT_EQ(found[0].bytes, 8 * 8 * 8);
-  for (const auto field : {&CommRecord::axes, &CommRecord::operation, &CommRecord::operand, &CommRecord::result,
+  for (const auto field : {&CommRecord::mesh_axes, &CommRecord::operation, &CommRecord::operand, &CommRecord::result,
                            &CommRecord::path, &CommRecord::reason})
     EXPECT_EQ(found[0].*field, found[1].*field);
   EXPECT_EQ(found[0].bytes, found[1].bytes);

@@ -131,7 +131,7 @@ TEST(Redistribute, OneRowAtATime) {
       std::string text;
       for (const CommRecord& r : ledger.records())
         if (r.backward == pass && r.operation == "redistribute")
-          text += fmt::format("{}{} {} {}", text.empty() ? "" : " ", r.kind, r.axes, r.bytes);
+          text += fmt::format("{}{} {} {}", text.empty() ? "" : " ", r.kind, r.mesh_axes, r.bytes);
       return text;
     };
     forward = write(false);
@@ -173,7 +173,7 @@ TEST(Redistribute, CoalescedMovesCountAsTheyDoAlone) {
       const Array start = placed(x, mesh, from), place = placed(x, mesh, to);
       const auto kinds_of = [](const CommLedger& ledger) {
         std::string text;
-        for (const CommRecord& r : ledger.records()) text += fmt::format("{} {} {}, ", r.kind, r.axes, r.bytes);
+        for (const CommRecord& r : ledger.records()) text += fmt::format("{} {} {}, ", r.kind, r.mesh_axes, r.bytes);
         return text;
       };
       CommLedger alone;
