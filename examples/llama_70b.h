@@ -6,14 +6,14 @@
 namespace tessera::examples {
 
 inline nn::DecoderConfig llama_70b() {
-  return {.vocab = 128256,
-          .embed = 8192,
-          .layers = 80,
-          .heads = 64,
-          .kv_heads = 8,
+  return {.vocab_size = 128256,
+          .hidden_size = 8192,
+          .num_hidden_layers = 80,
+          .num_attention_heads = 64,
+          .num_key_value_heads = 8,
           .head_dim = 128,
-          .mlp = 28672,
-          .tied = true};
+          .intermediate_size = 28672,
+          .tie_word_embeddings = true};
 }
 
 }  // namespace tessera::examples

@@ -27,26 +27,26 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
   const bool is_gpt = name == "gpt", is_mixtral = name == "mixtral";
   const nn::DecoderFamily not_gpt = is_mixtral ? nn::DecoderFamily::mixtral : nn::DecoderFamily::llama;
   return {.family = is_gpt ? nn::DecoderFamily::gpt2 : not_gpt,
-          .vocab = vocab_size,
-          .embed = embed,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = is_gpt         ? heads
-                      : kv_heads > 0 ? kv_heads
-                                     : default_kv_heads(heads),
+          .vocab_size = vocab_size,
+          .hidden_size = embed,
+          .num_hidden_layers = layers,
+          .num_attention_heads = heads,
+          .num_key_value_heads = is_gpt         ? heads
+                                 : kv_heads > 0 ? kv_heads
+                                                : default_kv_heads(heads),
           .head_dim = embed / heads,
-          .mlp = mlp > 0  ? mlp
-                 : is_gpt ? 4 * embed
-                          : (8 * embed / 3 + 31) / 32 * 32,
-          .positions = seq,
-          .eps = 1e-5,
-          .activation = {is_gpt ? nn::Activation::gelu : nn::Activation::silu},
+          .intermediate_size = mlp > 0  ? mlp
+                               : is_gpt ? 4 * embed
+                                        : (8 * embed / 3 + 31) / 32 * 32,
+          .max_position_embeddings = seq,
+          .rms_norm_eps = 1e-5,
+          .hidden_act = {is_gpt ? nn::Activation::gelu : nn::Activation::silu},
           .attention_bias = is_gpt,
           .output_bias = is_gpt,
           .mlp_bias = is_gpt,
-          .tied = true,
-          .experts = is_mixtral ? experts : 0,
-          .experts_per_token = is_mixtral ? 2 : 0};
+          .tie_word_embeddings = true,
+          .num_local_experts = is_mixtral ? experts : 0,
+          .num_experts_per_tok = is_mixtral ? 2 : 0};
 }
 
 }  // namespace tessera::examples

@@ -55,16 +55,16 @@ void suggest_for_small_decoder() {
 
 // In mixed precision, its blocks computed again in the backward pass. Eight devices have the fast link.
 void suggest_for_llama() {
-  nn::CausalLm llama = nn::CausalLm::init(Key(0), {.vocab = 32000,
-                                                   .embed = 4096,
-                                                   .layers = 32,
-                                                   .heads = 32,
-                                                   .kv_heads = 32,
+  nn::CausalLM llama = nn::CausalLM::init(Key(0), {.vocab_size = 32000,
+                                                   .hidden_size = 4096,
+                                                   .num_hidden_layers = 32,
+                                                   .num_attention_heads = 32,
+                                                   .num_key_value_heads = 32,
                                                    .head_dim = 128,
-                                                   .mlp = 11008,
-                                                   .positions = 4096});
+                                                   .intermediate_size = 11008,
+                                                   .max_position_embeddings = 4096});
   llama.set_remat(true);
-  const auto loss = [](const nn::CausalLm& model, const data::TokenBatch& batch) {
+  const auto loss = [](const nn::CausalLM& model, const data::TokenBatch& batch) {
     return nn::cast(model, bfloat16).loss(batch.inputs, batch.targets);
   };
   const nn::Hardware hardware{.flops_per_second = 400e12, .links = {{"model", {.bytes_per_second = 450e9}}}};

@@ -20,20 +20,20 @@ void read_vocab(TokenOptions& tokens) {
     tokens.vocab = data::Tokenizer::open(tokens.tokenizer).vocab_size();
 }
 
-nn::CausalLm first_model(const TrainOptions& options, const MeshRules& mesh_rules) {
+nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
-  nn::CausalLm model;
+  nn::CausalLM model;
   if (tokens.from.empty()) {
-    model = nn::filter_shard(nn::CausalLm::init(Key(options.seed), options.model.decoder(tokens.vocab)), mesh_rules);
+    model = nn::filter_shard(nn::CausalLM::init(Key(options.seed), options.model.decoder(tokens.vocab)), mesh_rules);
   } else {
-    model = nn::from_hugging_face(tokens.from, mesh_rules);
+    model = nn::from_pretrained(tokens.from, mesh_rules);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
   }
   set_step_options(model, options);
   return model;
 }
 
-void set_step_options(nn::CausalLm& model, const TrainOptions& options) {
+void set_step_options(nn::CausalLM& model, const TrainOptions& options) {
   std::visit([&](auto& decoder) { set_step_options(decoder, options); }, model.decoder);
   if (const double coef = options.tokens.router_aux_loss_coef; coef > 0) model.set_router_aux_loss_coef(coef);
 }
@@ -63,7 +63,7 @@ std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const 
 
 }  // namespace
 
-void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
+void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
                    const char* symbol) {
   const SampleOptions& sample = options.sample;
   const auto has_stop = [&](std::span<const int32_t> written) {
@@ -71,9 +71,11 @@ void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, 
   };
   std::vector<int32_t> ends;
   if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) ends.push_back(*end);
-  const auto written =
-      nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
-                   {.max_tokens = sample.length, .sampling = sample.sampling, .end_ids = ends, .ends = has_stop});
+  const auto written = nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
+                                    {.max_new_tokens = sample.length,
+                                     .sampling = sample.sampling,
+                                     .eos_token_id = ends,
+                                     .stopping_criteria = has_stop});
   for (size_t i = 0; i < written.size(); ++i)
     print_sample(options.prompts[i], tokenizer.decode(written[i]), symbol, sample);
 }
@@ -87,18 +89,18 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
   if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
   int64_t prompt = 0;
   for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
-  if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.positions)
+  if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.max_position_embeddings)
     throw UsageError(
         fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
                     "which the model has positions.",
-                    sample.length, prompt, config.positions - prompt));
+                    sample.length, prompt, config.max_position_embeddings - prompt));
 }
 
 void check_sequence_length(const nn::DecoderConfig& config, int64_t seq) {
-  if (config.family == nn::DecoderFamily::gpt2 && seq > config.positions)
+  if (config.family == nn::DecoderFamily::gpt2 && seq > config.max_position_embeddings)
     throw UsageError(
         fmt::format("[command line] --seq: {} given, expected {} at most, for which the model has positions.", seq,
-                    config.positions));
+                    config.max_position_embeddings));
 }
 
 // What was trained would be lost if it could not be written.

@@ -21,14 +21,14 @@ MeshRules mesh_rules_of(const TrainOptions& options);
 // Where the model is new and no vocabulary is named, that of the tokenizer.
 void read_vocab(TokenOptions& tokens);
 // The model as the training begins.
-nn::CausalLm first_model(const TrainOptions& options, const MeshRules& mesh_rules);
+nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rules);
 // What of a model says how its step is computed, as this run's command line has it.
 template <class Decoder>
 void set_step_options(Decoder& decoder, const TrainOptions& options) {
   decoder.remat = options.step.remat;
   set_context_parallelism(decoder, options.step.context);
 }
-void set_step_options(nn::CausalLm& model, const TrainOptions& options);
+void set_step_options(nn::CausalLM& model, const TrainOptions& options);
 // The arrays that are trained.
 nn::Filter trained_in(const TokenOptions& tokens);
 
@@ -37,7 +37,7 @@ Key key_of_sample(const TrainOptions& options);
 void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
                   const train::SampleOptions& options);
 // What the model writes after each prompt.
-void print_samples(const nn::CausalLm& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
+void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
                    const char* symbol);
 
 // Errors (UsageError): a sample or a sequence that is longer than the model has positions, a sample without tokenizer,

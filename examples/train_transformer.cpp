@@ -45,8 +45,8 @@ double value_of(const Array& loss) { return gather(loss).item<double>(); }
 // The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in. What a
 // perplexity is of has no balance loss.
 auto packed_loss_in(DType dtype, bool is_balanced = true) {
-  return [=](const nn::CausalLm& model, const PackedTokens& batch) {
-    nn::CausalLm cast = dtype == float32 ? model : nn::cast(model, dtype);
+  return [=](const nn::CausalLM& model, const PackedTokens& batch) {
+    nn::CausalLM cast = dtype == float32 ? model : nn::cast(model, dtype);
     if (!is_balanced) cast.set_router_aux_loss_coef(0);
     return cast.loss(batch.inputs, batch.targets, batch.weights,
                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
@@ -288,7 +288,7 @@ void train_on_tokens(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
   std::optional<data::Tokenizer> tokenizer;
   if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
-  nn::CausalLm model = first_model(options, mesh_rules);
+  nn::CausalLM model = first_model(options, mesh_rules);
   check_sample(model.config(), tokenizer, options);
   check_sequence_length(model.config(), options.model.seq);
   check_export(tokens.export_to);
@@ -301,11 +301,11 @@ void train_on_tokens(const TrainOptions& options, const MeshRules& mesh_rules) {
                              .tokenizer = tokens.tokenizer,
                              .end_of_text = tokens.end_of_text,
                              .eval = tokens.eval,
-                             .vocab = model.config().vocab},
+                             .vocab = model.config().vocab_size},
                             mesh_rules);
   train(options, mesh_rules, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
-  if (!tokens.export_to.empty()) nn::save_hugging_face(tokens.export_to, nn::merge_lora(model), from);
+  if (!tokens.export_to.empty()) nn::save_pretrained(tokens.export_to, nn::merge_lora(model), from);
   if (options.sample.length) print_samples(model, *tokenizer, options, corpus.symbol);
 }
 

@@ -31,11 +31,11 @@ void check_heads(const Axis& heads, int64_t num_heads) {
          "axis \"{}\" = {} is not divisible by {} heads. Change one of them.", heads.name, heads.size, num_heads);
 }
 
-int64_t checked_kv_heads(const Axis& kv_heads, int64_t num_heads, int64_t head_dim) {
-  const int64_t n = kv_heads.size / head_dim;
-  if (n < 1 || kv_heads.size % head_dim || num_heads % n)
+int64_t checked_num_kv_heads(const Axis& kv_features, int64_t num_heads, int64_t head_dim) {
+  const int64_t n = kv_features.size / head_dim;
+  if (n < 1 || kv_features.size % head_dim || num_heads % n)
     fail(ErrorKind::invalid_argument, "MultiheadAttention",
-         "axis \"{}\" = {} for {} heads of {}, expected {} times a divisor of {}.", kv_heads.name, kv_heads.size,
+         "axis \"{}\" = {} for {} heads of {}, expected {} times a divisor of {}.", kv_features.name, kv_features.size,
          num_heads, head_dim, head_dim, num_heads);
   return n;
 }
@@ -145,7 +145,7 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
 
 Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
-// Where keys are seen by place in the text: see tessera::AttentionOptions.
+// Where keys are seen by place in the text: see tessera::DotProductAttentionOptions.
 Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
   const auto from = [&](int64_t k) { return tri(seq, {.columns = keys, .k = k, .dtype = boolean}); };
   Array seen = from(layer.causal ? 0 : layer.window - 1);
@@ -192,9 +192,10 @@ Array RotaryEmbedding::operator()(Operand x, const Array& positions) const {
 MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                             const AttentionOptions& options) {
   check_heads(heads, num_heads);
-  const Axis& kv_heads = options.kv_heads ? *options.kv_heads : heads;
+  const Axis& kv_features = options.kv_features ? *options.kv_features : heads;
   const Axis& read = options.context ? *options.context : embed;
-  const int64_t head_dim = heads.size / num_heads, num_kv_heads = checked_kv_heads(kv_heads, num_heads, head_dim);
+  const int64_t head_dim = heads.size / num_heads,
+                num_kv_heads = checked_num_kv_heads(kv_features, num_heads, head_dim);
   check_options(options, head_dim);
   check_rate("MultiheadAttention", options.dropout);
   const auto keys = split<4>(key);
@@ -206,8 +207,8 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
     return RMSNorm::init({"head_dim", head_dim}, *options.qk_norm, options.dtypes);
   };
   return {.q = Linear::init(keys[0], embed, heads, in),
-          .k = Linear::init(keys[1], read, kv_heads, in),
-          .v = Linear::init(keys[2], read, kv_heads, in),
+          .k = Linear::init(keys[1], read, kv_features, in),
+          .v = Linear::init(keys[2], read, kv_features, in),
           .o = Linear::init(keys[3], heads, embed, out),
           .num_heads = num_heads,
           .num_kv_heads = num_kv_heads,

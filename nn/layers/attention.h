@@ -28,11 +28,11 @@ struct AttentionOptions {
   bool bias = true;                      // of q, k and v
   std::optional<bool> output_bias = {};  // of o; by default as `bias`
   bool causal = true;
-  std::optional<Axis> kv_heads = std::nullopt;  // of k and v; by default as many heads as q
+  std::optional<Axis> kv_features = std::nullopt;  // what k and v give: their heads x head_dim; by default as q
   std::optional<RotaryEmbedding> rope = std::nullopt;
   std::optional<double> qk_norm =
       std::nullopt;    // eps of an RMSNorm of each head of q and k, before rope; by default none
-  int64_t window = 0;  // as tessera::AttentionOptions, and scale and softcap
+  int64_t window = 0;  // as tessera::DotProductAttentionOptions, and scale and softcap
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
   ContextParallelism context_parallelism = ContextParallelism::automatic;  // where devices hold parts of the sequence
@@ -63,7 +63,8 @@ struct DecodeInputs {
 // All heads share one dim, "heads" = number of heads x head_dim. If it is sharded over a mesh axis that divides the
 // number of heads, attention stays local; shards that cut through a head are gathered where the dim is split into
 // heads.
-// With fewer kv heads, kv_heads.size = number of kv heads x head_dim, head h attends to kv head h / (heads / kv_heads);
+// With fewer kv heads, kv_features.size = number of kv heads x head_dim, head h attends to kv head
+// h / (num_heads / num_kv_heads);
 // one kv head is multi-query attention. Ainslie et al., "GQA: training generalized multi-query transformer models from
 // multi-head checkpoints" (2023). qk_norm is that of Qwen 3: Henry et al., "Query-key normalization for transformers"
 // (2020), by RMSNorm.
@@ -72,7 +73,7 @@ struct DecodeInputs {
 //   attention(x)    attention(x, {.mask = mask, .key = key})    attention(x, {.context = encoded})
 struct MultiheadAttention {
   Linear q;     // embed -> heads
-  Linear k, v;  // embed (or context) -> kv_heads
+  Linear k, v;  // embed (or context) -> kv_features
   Linear o;     // heads -> embed
   int64_t num_heads = 1, num_kv_heads = 1;
   bool causal = true;
@@ -84,9 +85,9 @@ struct MultiheadAttention {
   double softcap = 0;
   ContextParallelism context_parallelism = ContextParallelism::automatic;
 
-  // Errors (invalid_argument): num_heads does not divide heads; kv_heads does not hold whole heads; the number of kv heads
-  // does not divide num_heads; a rope that rotary_embedding refuses; a window or softcap below 0; a dropout outside
-  // [0, 1].
+  // Errors (invalid_argument): num_heads does not divide heads; kv_features does not hold whole heads; the number of kv
+  // heads does not divide num_heads; a rope that rotary_embedding refuses; a window or softcap below 0; a dropout
+  // outside [0, 1].
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
   // Errors: x has other than three dims or another embed, a mask or bias does not broadcast, segment ids or positions

@@ -10,7 +10,7 @@ namespace tessera::nn {
 namespace {
 
 AttentionOptions attention_options(const BlockOptions& o, bool causal) {
-  return {.causal = causal, .kv_heads = o.kv_heads, .rope = o.rope, .dropout = o.dropout, .dtypes = o.dtypes};
+  return {.causal = causal, .kv_features = o.kv_features, .rope = o.rope, .dropout = o.dropout, .dtypes = o.dtypes};
 }
 
 std::optional<Key> numbered(const std::optional<Key>& key, uint32_t number) {

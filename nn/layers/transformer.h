@@ -13,7 +13,7 @@ namespace tessera::nn {
 struct BlockOptions {
   double dropout = 0;                                  // of the output of each sublayer, and of the attention weights
   double eps = 1e-5;                                   // of the norms
-  std::optional<Axis> kv_heads = std::nullopt;         // as AttentionOptions
+  std::optional<Axis> kv_features = std::nullopt;      // as AttentionOptions
   std::optional<RotaryEmbedding> rope = std::nullopt;  // as AttentionOptions
   std::optional<Axis> context = std::nullopt;          // of a DecoderBlock: what its cross-attention reads
   Activation activation = {Activation::gelu};

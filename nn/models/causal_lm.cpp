@@ -1,4 +1,4 @@
-// CausalLm passes each call on to its decoder.
+// CausalLM passes each call on to its decoder.
 #include "nn/models/causal_lm.h"
 
 #include <vector>
@@ -13,7 +13,7 @@ void add_linears(MultiheadAttention& attn, std::vector<Linear*>& all) {
 void add_linears(GatedMlp& mlp, std::vector<Linear*>& all) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); }
 void add_linears(Mlp& mlp, std::vector<Linear*>& all) { all.insert(all.end(), {&mlp.up, &mlp.down}); }
 
-std::vector<Linear*> linears_of(CausalLm& model) {
+std::vector<Linear*> linears_of(CausalLM& model) {
   std::vector<Linear*> all;
   const auto add_blocks = [&](auto& decoder) {
     for (auto& block : decoder.layers) {
@@ -27,18 +27,18 @@ std::vector<Linear*> linears_of(CausalLm& model) {
 
 }  // namespace
 
-CausalLm with_lora(const Key& key, CausalLm model, const LoraOptions& options) {
+CausalLM with_lora(const Key& key, CausalLM model, const LoraOptions& options) {
   uint32_t i = 0;
   for (Linear* linear : linears_of(model)) *linear = with_lora(fold_in(key, i++), *linear, options);
   return model;
 }
 
-CausalLm merge_lora(CausalLm model) {
+CausalLM merge_lora(CausalLM model) {
   for (Linear* linear : linears_of(model)) *linear = merge_lora(*linear);
   return model;
 }
 
-CausalLm CausalLm::init(const Key& key, const DecoderConfig& config) {
+CausalLM CausalLM::init(const Key& key, const DecoderConfig& config) {
   switch (config.family) {
     case DecoderFamily::gpt2:
       return {Gpt2::init(key, config)};
@@ -51,26 +51,26 @@ CausalLm CausalLm::init(const Key& key, const DecoderConfig& config) {
   }
 }
 
-void CausalLm::set_router_aux_loss_coef(double coefficient) {
+void CausalLM::set_router_aux_loss_coef(double coefficient) {
   DecoderConfig changed = config();
   changed.router_aux_loss_coef = coefficient;
   check(changed);
   std::visit([&](auto& d) { d.config = changed; }, decoder);
 }
 
-Array CausalLm::hidden(const Array& ids, const TokenInputs& with) const {
+Array CausalLM::hidden(const Array& ids, const TokenInputs& with) const {
   return std::visit([&](const auto& d) { return d.hidden(ids, with); }, decoder);
 }
 
-Array CausalLm::logits(const Array& hidden) const {
+Array CausalLM::logits(const Array& hidden) const {
   return std::visit([&](const auto& d) { return d.logits(hidden); }, decoder);
 }
 
-WeightedSum CausalLm::loss(const Array& ids, const Array& labels, const Array& weights, const TokenInputs& with) const {
+WeightedSum CausalLM::loss(const Array& ids, const Array& labels, const Array& weights, const TokenInputs& with) const {
   return std::visit([&](const auto& d) { return d.loss(ids, labels, weights, with); }, decoder);
 }
 
-Array CausalLm::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
+Array CausalLM::decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with) const {
   return std::visit([&](const auto& d) { return d.decode(ids, cache, with); }, decoder);
 }
 

@@ -1,4 +1,4 @@
-// CausalLm: a decoder of any family that the library has, chosen by its config.
+// CausalLM: a decoder of any family that the library has, chosen by its config.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 namespace tessera::nn {
 
 // The paths of its parameters are those of the decoder: layers.2.attn.q.kernel is decoder.layers.2.attn.q.kernel.
-//   auto model = nn::filter_shard(nn::CausalLm::init(Key(0), {.vocab = 32000, .embed = 512}), mesh_rules);
+//   auto model = nn::filter_shard(nn::CausalLM::init(Key(0), {.vocab_size = 32000, .hidden_size = 512}), mesh_rules);
 //   const Array logits = model(ids);
 // Calls, errors and shapes: Decoder (nn/models/decoder.h).
-struct CausalLm {
+struct CausalLM {
   std::variant<Llama, Gpt2, Gemma2, Mixtral> decoder;
 
-  static CausalLm init(const Key& key, const DecoderConfig& config);
+  static CausalLM init(const Key& key, const DecoderConfig& config);
 
   const DecoderConfig& config() const {
     return std::visit([](const auto& d) -> const DecoderConfig& { return d.config; }, decoder);
@@ -40,8 +40,8 @@ struct CausalLm {
 
 // The model with a low-rank change (nn/layers/lora.h) of every linear layer of its attention and its MLPs; experts, the
 // embedding and the head have none. Train them with nn::by_path("**.lora.**"). merge_lora adds the changes to the
-// kernels and removes them, as save_hugging_face needs it. Errors: those of with_lora for a layer.
-CausalLm with_lora(const Key& key, CausalLm model, const LoraOptions& options = {});
-CausalLm merge_lora(CausalLm model);
+// kernels and removes them, as save_pretrained needs it. Errors: those of with_lora for a layer.
+CausalLM with_lora(const Key& key, CausalLM model, const LoraOptions& options = {});
+CausalLM merge_lora(CausalLM model);
 
 }  // namespace tessera::nn

@@ -16,34 +16,41 @@ void check_sizes(const DecoderConfig& c) {
   const struct {
     const char* name;
     int64_t size;
-  } sizes[] = {{"vocab", c.vocab},       {"embed", c.embed},       {"layers", c.layers}, {"heads", c.heads},
-               {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"mlp", c.mlp},       {"positions", c.positions}};
+  } sizes[] = {{"vocab_size", c.vocab_size},
+               {"hidden_size", c.hidden_size},
+               {"num_hidden_layers", c.num_hidden_layers},
+               {"num_attention_heads", c.num_attention_heads},
+               {"num_key_value_heads", c.num_key_value_heads},
+               {"head_dim", c.head_dim},
+               {"intermediate_size", c.intermediate_size},
+               {"max_position_embeddings", c.max_position_embeddings}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > max_decoder_size)
       fail(ErrorKind::invalid_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
-  if (c.layers > max_decoder_layers || c.experts > max_decoder_layers)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.", c.layers,
-         c.experts, max_decoder_layers);
-  if (c.heads > max_decoder_size / c.head_dim)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.", c.heads, c.head_dim,
-         max_decoder_size);
+  if (c.num_hidden_layers > max_decoder_layers || c.num_local_experts > max_decoder_layers)
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.",
+         c.num_hidden_layers, c.num_local_experts, max_decoder_layers);
+  if (c.num_attention_heads > max_decoder_size / c.head_dim)
+    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.",
+         c.num_attention_heads, c.head_dim, max_decoder_size);
   if (!(c.rope.scaling.original_positions >= 0 && c.rope.scaling.original_positions <= max_decoder_size))
     fail(ErrorKind::invalid_argument, "DecoderConfig", "rope.scaling.original_positions = {}, expected 0 to {}.",
          c.rope.scaling.original_positions, max_decoder_size);
   if (c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0))
     fail(ErrorKind::invalid_argument, "DecoderConfig", "attention_scale = {}, expected a finite one above 0.",
          *c.attention_scale);
-  if (c.heads % c.kv_heads)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "heads = {} and kv_heads = {}, expected a divisor.", c.heads,
-         c.kv_heads);
-  if (!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.layers)
+  if (c.num_attention_heads % c.num_key_value_heads)
+    fail(ErrorKind::invalid_argument, "DecoderConfig",
+         "num_attention_heads = {} and num_key_value_heads = {}, expected a divisor.", c.num_attention_heads,
+         c.num_key_value_heads);
+  if (!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.num_hidden_layers)
     fail(ErrorKind::invalid_argument, "DecoderConfig", "{} windows for {} layers, expected one for each, or none.",
-         c.windows.size(), c.layers);
+         c.windows.size(), c.num_hidden_layers);
   for (const int64_t window : c.windows)
     if (window < 0) fail(ErrorKind::invalid_argument, "DecoderConfig", "a window of {}, expected 0 or more.", window);
-  if (c.vocab_rows && c.vocab_rows < c.vocab)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "vocab_rows = {} for a vocabulary of {}, expected as many or more.",
-         c.vocab_rows, c.vocab);
+  if (c.vocab_rows && c.vocab_rows < c.vocab_size)
+    fail(ErrorKind::invalid_argument, "DecoderConfig",
+         "vocab_rows = {} and vocab_size = {}, expected as many rows or more.", c.vocab_rows, c.vocab_size);
 }
 
 void check_only(const DecoderConfig& c, const char* option, bool given, bool has) {
@@ -59,26 +66,28 @@ void check(const DecoderConfig& c) {
   using enum DecoderFamily;
   check_sizes(c);
   const bool is_gpt2 = c.family == gpt2, is_gemma2 = c.family == gemma2, is_mixtral = c.family == mixtral;
-  check_only(c, "scale_by_layer", c.scale_by_layer, is_gpt2);
-  check_only(c, "attention_softcap", c.attention_softcap != 0, is_gemma2);
-  check_only(c, "logit_softcap", c.logit_softcap != 0, is_gemma2);
-  check_only(c, "experts", c.experts != 0, is_mixtral);
-  check_only(c, "experts_per_token", c.experts_per_token != 0, is_mixtral);
+  check_only(c, "scale_attn_by_inverse_layer_idx", c.scale_attn_by_inverse_layer_idx, is_gpt2);
+  check_only(c, "attn_logit_softcapping", c.attn_logit_softcapping != 0, is_gemma2);
+  check_only(c, "final_logit_softcapping", c.final_logit_softcapping != 0, is_gemma2);
+  check_only(c, "num_local_experts", c.num_local_experts != 0, is_mixtral);
+  check_only(c, "num_experts_per_tok", c.num_experts_per_tok != 0, is_mixtral);
   check_only(c, "router_aux_loss_coef", c.router_aux_loss_coef != 0, is_mixtral);
   if (!(c.router_aux_loss_coef >= 0 && std::isfinite(c.router_aux_loss_coef)))
     fail(ErrorKind::invalid_argument, "DecoderConfig", "router_aux_loss_coef = {}, expected a finite number from 0 on.",
          c.router_aux_loss_coef);
-  if (is_mixtral && (c.experts < 1 || c.experts_per_token < 1 || c.experts_per_token > c.experts))
+  if (is_mixtral &&
+      (c.num_local_experts < 1 || c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.num_local_experts))
     fail(ErrorKind::invalid_argument, "DecoderConfig",
-         "experts = {} and experts_per_token = {}, expected 1 or more, and at most as many per token as there are.",
-         c.experts, c.experts_per_token);
+         "num_local_experts = {} and num_experts_per_tok = {}, expected 1 or more, and at most as many per token as "
+         "there are.",
+         c.num_local_experts, c.num_experts_per_tok);
   const RotaryEmbedding& rope = c.rope;
   check_only(c, "rope", rope.base != 10000 || rope.dims || rope.scaling.kind != RotaryScaling::none, !is_gpt2);
   check_only(c, "mlp_bias", c.mlp_bias, !is_mixtral);
-  check_only(c, "activation", c.activation.function != Activation::silu, !is_mixtral);
+  check_only(c, "hidden_act", c.hidden_act.function != Activation::silu, !is_mixtral);
   check_only(c, "windows", !c.windows.empty(), !is_gpt2 && c.family != llama);
-  check_only(c, "kv_heads", c.kv_heads != c.heads, !is_gpt2);
-  check_only(c, "head_dim", c.head_dim * c.heads != c.embed, !is_gpt2);
+  check_only(c, "num_key_value_heads", c.num_key_value_heads != c.num_attention_heads, !is_gpt2);
+  check_only(c, "head_dim", c.head_dim * c.num_attention_heads != c.hidden_size, !is_gpt2);
 }
 
 }  // namespace tessera::nn

@@ -37,20 +37,23 @@ Rules decoder_rules(const Mesh& mesh, Rules own) {
 namespace tessera::nn::detail {
 
 StartingWeights::StartingWeights(const DecoderConfig& c)
-    : inner(init::normal(0.02)), output(init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(c.layers)))) {}
+    : inner(init::normal(0.02)),
+      output(init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(c.num_hidden_layers)))) {}
 
-Axis embed_axis(const DecoderConfig& c) { return {"embed", c.embed}; }
-Axis mlp_axis(const DecoderConfig& c) { return {"mlp", c.mlp}; }
+Axis embed_axis(const DecoderConfig& c) { return {"embed", c.hidden_size}; }
+Axis mlp_axis(const DecoderConfig& c) { return {"mlp", c.intermediate_size}; }
 
 RMSNorm rms_norm_of(const DecoderConfig& c) {
-  RMSNorm norm = RMSNorm::init({"norm", c.embed}, c.eps, c.dtypes);
+  RMSNorm norm = RMSNorm::init({"norm", c.hidden_size}, c.rms_norm_eps, c.dtypes);
   if (c.family != DecoderFamily::gemma2) return norm;
-  norm.scale.value = zeros({c.embed}, {.dtype = c.dtypes.params});
+  norm.scale.value = zeros({c.hidden_size}, {.dtype = c.dtypes.params});
   norm.offset = 1;
   return norm;
 }
 
-LayerNorm layer_norm_of(const DecoderConfig& c) { return LayerNorm::init({"norm", c.embed}, c.eps, c.dtypes); }
+LayerNorm layer_norm_of(const DecoderConfig& c) {
+  return LayerNorm::init({"norm", c.hidden_size}, c.rms_norm_eps, c.dtypes);
+}
 
 void init_norm(RMSNorm& norm, const DecoderConfig& c) { norm = rms_norm_of(c); }
 void init_norm(LayerNorm& norm, const DecoderConfig& c) { norm = layer_norm_of(c); }
@@ -59,17 +62,18 @@ MultiheadAttention attention_of(const Key& key, const DecoderConfig& c, int64_t 
   const StartingWeights start(c);
   const bool rotates = c.family != DecoderFamily::gpt2, normalizes = c.family == DecoderFamily::qwen3;
   std::optional<double> scale = c.attention_scale;
-  if (c.scale_by_layer)
+  if (c.scale_attn_by_inverse_layer_idx)
     scale = scale.value_or(1 / std::sqrt(static_cast<double>(c.head_dim))) / static_cast<double>(layer + 1);
-  return MultiheadAttention::init(key, embed_axis(c), {"heads", c.heads * c.head_dim}, c.heads,
+  return MultiheadAttention::init(key, embed_axis(c), {"heads", c.num_attention_heads * c.head_dim},
+                                  c.num_attention_heads,
                                   {.bias = c.attention_bias,
                                    .output_bias = c.output_bias,
-                                   .kv_heads = Axis{"kv_heads", c.kv_heads * c.head_dim},
+                                   .kv_features = Axis{"kv_heads", c.num_key_value_heads * c.head_dim},
                                    .rope = rotates ? std::optional(c.rope) : std::nullopt,
-                                   .qk_norm = normalizes ? std::optional(c.eps) : std::nullopt,
-                                   .window = c.window(layer),
+                                   .qk_norm = normalizes ? std::optional(c.rms_norm_eps) : std::nullopt,
+                                   .window = c.sliding_window(layer),
                                    .scale = scale,
-                                   .softcap = c.attention_softcap,
+                                   .softcap = c.attn_logit_softcapping,
                                    .init = start.inner,
                                    .output_init = start.output,
                                    .dtypes = c.dtypes});
@@ -79,7 +83,7 @@ MlpOptions mlp_options_of(const DecoderConfig& c) {
   const StartingWeights start(c);
   return {.up_init = start.inner,
           .down_init = start.output,
-          .activation = c.activation,
+          .activation = c.hidden_act,
           .bias = c.mlp_bias,
           .dtypes = c.dtypes};
 }
@@ -93,18 +97,19 @@ void check_cache(const DecoderCache& cache, size_t layers) {
 Array constrained(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
 
 Array finished_logits(const Array& logits, const DecoderConfig& c) {
-  const Array capped = c.logit_softcap == 0 ? logits : c.logit_softcap * tanh(logits / c.logit_softcap);
-  return c.rows() == c.vocab ? capped : slice_in_dim(capped, 0, c.vocab, -1);
+  const Array capped =
+      c.final_logit_softcapping == 0 ? logits : c.final_logit_softcapping * tanh(logits / c.final_logit_softcapping);
+  return c.padded_vocab_size() == c.vocab_size ? capped : slice_in_dim(capped, 0, c.vocab_size, -1);
 }
 
 void init_embed(Embedding& embed, const Key& key, const DecoderConfig& c) {
-  embed = Embedding::init(key, {"vocab", c.rows()}, embed_axis(c), init::normal(0.02), c.dtypes);
-  embed.vocab = c.vocab;
+  embed = Embedding::init(key, {"vocab", c.padded_vocab_size()}, embed_axis(c), init::normal(0.02), c.dtypes);
+  embed.vocab = c.vocab_size;
 }
 
 Array embedded(const Embedding& embed, const DecoderConfig& c, const Array& ids, int64_t, const TokenInputs&) {
   const Array x = embed(ids);
-  return c.family == DecoderFamily::gemma2 ? x * std::sqrt(static_cast<double>(c.embed)) : x;
+  return c.family == DecoderFamily::gemma2 ? x * std::sqrt(static_cast<double>(c.hidden_size)) : x;
 }
 
 Array attended(const Param& tokens, const Array& x) { return Embedding{.tokens = tokens}.attend(x); }

@@ -55,17 +55,17 @@ struct Decoder {
   static Decoder init(const Key& key, const DecoderConfig& config);
 
   // Token ids (batch, seq) -> what the head reads, (batch, seq, embed). Error (invalid_argument): an id outside
-  // [0, config.vocab), as a label of the loss is one.
+  // [0, config.vocab_size), as a label of the loss is one.
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
-  // The result of `hidden` -> logits (batch, seq, config.vocab).
+  // The result of `hidden` -> logits (batch, seq, config.vocab_size).
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
   // The cross-entropy of labels (batch, seq) that follow the ids, weighted by `weights` (batch, seq) if given, to be
-  // divided or added up. The logits never exist whole (nn/layers/linear_cross_entropy.h).
+  // divided or added up. The logits never exist whole (nn/layers/head_cross_entropy.h).
   WeightedSum loss(const Array& ids, const Array& labels, const Array& weights = {},
                    const TokenInputs& with = {}) const;
-  // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.vocab). The ids are added to the
-  // cache; after an error the cache is unchanged.
+  // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.vocab_size). The ids are added
+  // to the cache; after an error the cache is unchanged.
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
 

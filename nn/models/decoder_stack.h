@@ -1,7 +1,7 @@
 // The functions of Decoder, for the files that compile one family each, and the parts that blocks are made of.
 #pragma once
 
-#include "nn/layers/linear_cross_entropy.h"
+#include "nn/layers/head_cross_entropy.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"
 #include "nn/models/gpt2.h"
@@ -52,12 +52,12 @@ Array attended(const Param& tokens, const Array& x);
 // The loss of a decoder from what its head reads.
 template <class Model>
 WeightedSum head_loss(const Model& model, const Array& x, const Array& labels, const Array& weights) {
-  const double cap = model.config.logit_softcap;
+  const double cap = model.config.final_logit_softcapping;
   const LinearCrossEntropyOptions options{.weights = weights,
                                           .transposed = !model.head,
-                                          .vocab = model.config.vocab,
+                                          .vocab = model.config.vocab_size,
                                           .logit_softcap = cap == 0 ? std::nullopt : std::optional(cap)};
-  if (model.head) return linear_cross_entropy_sum(*model.head, x, labels, options);
+  if (model.head) return head_cross_entropy_sum(*model.head, x, labels, options);
   return tessera::linear_cross_entropy_sum(x, model.embed.tokens, labels, options);
 }
 
@@ -69,13 +69,14 @@ namespace tessera::nn {
 template <class Embed, class Block, class Norm>
 Decoder<Embed, Block, Norm> Decoder<Embed, Block, Norm>::init(const Key& key, const DecoderConfig& c) {
   check(c);
-  const auto keys = split(key, c.layers + 2);
+  const auto keys = split(key, c.num_hidden_layers + 2);
   Decoder decoder{.config = c};
   detail::init_embed(decoder.embed, keys[0], c);
-  for (int64_t i = 0; i < c.layers; ++i) decoder.layers.push_back(Block::init(keys[static_cast<size_t>(i) + 2], c, i));
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i)
+    decoder.layers.push_back(Block::init(keys[static_cast<size_t>(i) + 2], c, i));
   detail::init_norm(decoder.final_norm, c);
-  if (!c.tied)
-    decoder.head = Linear::init(keys[1], detail::embed_axis(c), {"vocab", c.rows()},
+  if (!c.tie_word_embeddings)
+    decoder.head = Linear::init(keys[1], detail::embed_axis(c), {"vocab", c.padded_vocab_size()},
                                 {.bias = false, .kernel_init = init::normal(0.02), .dtypes = c.dtypes});
   return decoder;
 }

@@ -78,21 +78,21 @@ void check(const std::vector<Ids>& prompts, const GenerateOptions& options) {
   for (size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty())
       fail(ErrorKind::invalid_argument, "generate", "prompt {} is empty, expected a token or more to continue.", i);
-  if (options.max_tokens < 0)
-    fail(ErrorKind::invalid_argument, "generate", "max_tokens = {}, expected 0 or more.", options.max_tokens);
+  if (options.max_new_tokens < 0)
+    fail(ErrorKind::invalid_argument, "generate", "max_new_tokens = {}, expected 0 or more.", options.max_new_tokens);
 }
 
-void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_tokens) {
-  if (config.family == DecoderFamily::gpt2 && prompt + max_tokens - 1 > config.positions)
+void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_new_tokens) {
+  if (config.family == DecoderFamily::gpt2 && prompt + max_new_tokens - 1 > config.max_position_embeddings)
     fail(ErrorKind::invalid_argument, "generate",
-         "max_tokens = {} after a prompt of {}, expected {} at most, for which the model has positions.", max_tokens,
-         prompt, std::max<int64_t>(0, config.positions + 1 - prompt));
+         "max_new_tokens = {} after a prompt of {}, expected {} at most, for which the model has positions.",
+         max_new_tokens, prompt, std::max<int64_t>(0, config.max_position_embeddings + 1 - prompt));
 }
 
 bool ends(const Ids& row, const GenerateOptions& options) {
-  const auto& last = options.end_ids;
+  const auto& last = options.eos_token_id;
   if (std::find(last.begin(), last.end(), row.back()) != last.end()) return true;
-  return options.ends && options.ends(row);
+  return options.stopping_criteria && options.stopping_criteria(row);
 }
 
 }  // namespace
@@ -113,18 +113,18 @@ int32_t sample_token(const Key& key, std::span<const float> logits, const Sampli
       *std::max_element(among.begin(), among.end(), [&](size_t a, size_t b) { return score(a) < score(b); }));
 }
 
-std::vector<Ids> generate(const CausalLm& model, const Key& key, const std::vector<Ids>& prompts,
+std::vector<Ids> generate(const CausalLM& model, const Key& key, const std::vector<Ids>& prompts,
                           const GenerateOptions& options) {
   check(prompts, options);
   const Rows rows(prompts);
   const auto number = prompts.size();
-  const auto vocab = static_cast<size_t>(model.config().vocab);
-  check_positions(model.config(), rows.longest, options.max_tokens);
+  const auto vocab = static_cast<size_t>(model.config().vocab_size);
+  check_positions(model.config(), rows.longest, options.max_new_tokens);
   std::vector<Ids> written(number);
   std::vector<bool> done(number, false);
   DecoderCache cache;
   Ids next = rows.tokens;
-  for (int64_t i = 0; i < options.max_tokens; ++i) {
+  for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     const Array ids = array<int32_t>(next, {rows.number(), static_cast<int64_t>(next.size() / number)});
     const Array logits = model.decode(ids, cache, rows.inputs(cache.length(), ids.shape(1)));
     const auto last = gather(astype(index_in_dim(logits, ids.shape(1) - 1, 1, false), float32)).to_host<float>();

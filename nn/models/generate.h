@@ -27,22 +27,22 @@ struct SamplingOptions {
 int32_t sample_token(const Key& key, std::span<const float> logits, const SamplingOptions& options = {});
 
 struct GenerateOptions {
-  int64_t max_tokens = 64;  // after each prompt
+  int64_t max_new_tokens = 64;  // after each prompt
   SamplingOptions sampling = {};
-  std::vector<int32_t> end_ids = {};  // a row ends behind one of them
-  // Asked after each token of a row with all that the row has after its prompt: whether it ends there (a stop word,
-  // found in the text that a tokenizer decodes). By default never.
-  std::function<bool(std::span<const int32_t> written)> ends = {};
+  std::vector<int32_t> eos_token_id = {};  // a row ends after any of these
+  // Called after each token of a row, with all tokens that were generated for the row. The row ends if it returns true,
+  // for example because the decoded text has a stop word. By default no row ends this way.
+  std::function<bool(std::span<const int32_t> written)> stopping_criteria = {};
 };
 
-// What follows each prompt, without the prompt and with the end id. Prompts are read together, whatever their lengths:
-// shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on the key, i, the
-// number of the row and the tokens before it, not on the other rows, but that rotations which depend on the length of
-// the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's mesh call this.
-// Errors (invalid_argument): no prompts, an empty prompt, a max_tokens below 0 or, of gpt2, beyond its positions; those of
-// the model.
+// What follows each prompt, without the prompt and with the end-of-sequence id. Prompts are read together, whatever
+// their lengths: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on
+// the key, i, the number of the row and the tokens before it, not on the other rows, but that rotations which depend on
+// the length of the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's
+// mesh call this. Errors (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0 or, of gpt2, beyond its
+// positions; those of the model.
 //   const auto texts = nn::generate(model, Key(0), {tokenizer.encode("Once upon").ids}, {.sampling = {.top_p = 0.9}});
-std::vector<std::vector<int32_t>> generate(const CausalLm& model, const Key& key,
+std::vector<std::vector<int32_t>> generate(const CausalLM& model, const Key& key,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options = {});
 

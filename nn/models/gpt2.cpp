@@ -46,8 +46,9 @@ void detail::init_embed(Gpt2Embedding& embed, const Key& key, const DecoderConfi
   const auto table = [&](const Key& k, const Axis& rows) {
     return Embedding::init(k, rows, embed_axis(c), init::normal(0.02), c.dtypes).tokens;
   };
-  embed = {
-      .tokens = table(k1, {"vocab", c.rows()}), .positions = table(k2, {"positions", c.positions}), .vocab = c.vocab};
+  embed = {.tokens = table(k1, {"vocab", c.padded_vocab_size()}),
+           .positions = table(k2, {"positions", c.max_position_embeddings}),
+           .vocab = c.vocab_size};
 }
 
 Array detail::embedded(const Gpt2Embedding& embed, const DecoderConfig&, const Array& ids, int64_t start,

@@ -158,7 +158,7 @@ RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
     if (part.number("partial_rotary_factor", 1) != 1)
       part.at("partial_rotary_factor").refuse("is not supported in this family, expected 1.");
   return {.base = above_zero_or(rope, "rope_theta", base),
-          .scaling = scaling_of(config, rope, c.positions, c.head_dim)};
+          .scaling = scaling_of(config, rope, c.max_position_embeddings, c.head_dim)};
 }
 
 // ---- windows
@@ -172,14 +172,14 @@ std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) 
   const int64_t size = config.integer("sliding_window", 4096), from = config.integer("max_window_layers", 28);
   if (size < 1) config.at("sliding_window").refuse("expected 1 or more.");
   std::vector<int64_t> windows;
-  for (int64_t i = 0; i < c.layers; ++i) {
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     const bool by_rule = is_qwen ? i >= from : c.family == gemma2 ? i % 2 == 0 : true;
     windows.push_back(by_rule ? size : 0);
   }
   if (!config.has("layer_types")) return windows;
   const JsonPart types = config.at("layer_types");
-  if (static_cast<int64_t>(types.length()) != c.layers)
-    types.refuse(fmt::format("{} of them, expected {}.", types.length(), c.layers));
+  if (static_cast<int64_t>(types.length()) != c.num_hidden_layers)
+    types.refuse(fmt::format("{} of them, expected {}.", types.length(), c.num_hidden_layers));
   for (size_t i = 0; i < types.length(); ++i) {
     const std::string type = types.item(i).text();
     if (type != "full_attention" && type != "sliding_attention")
@@ -193,18 +193,20 @@ std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) 
 
 void read_gpt2(const JsonPart& config, DecoderConfig& c) {
   check_names(config, {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions"});
-  c.vocab = size_in(config, "vocab_size"), c.embed = size_in(config, "n_embd");
-  c.layers = size_in(config, "n_layer", max_decoder_layers), c.heads = c.kv_heads = size_in(config, "n_head");
-  c.positions = size_in(config, "n_positions");
-  if (c.embed % c.heads) config.at("n_head").refuse(fmt::format("expected a divisor of {}.", c.embed));
-  c.head_dim = c.embed / c.heads;
-  c.mlp = size_or(config, "n_inner", 4 * c.embed);
-  c.eps = above_zero_or(config, "layer_norm_epsilon", 1e-5);
-  c.activation = activation_of(config, "activation_function", "gelu_new");
+  c.vocab_size = size_in(config, "vocab_size"), c.hidden_size = size_in(config, "n_embd");
+  c.num_hidden_layers = size_in(config, "n_layer", max_decoder_layers),
+  c.num_attention_heads = c.num_key_value_heads = size_in(config, "n_head");
+  c.max_position_embeddings = size_in(config, "n_positions");
+  if (c.hidden_size % c.num_attention_heads)
+    config.at("n_head").refuse(fmt::format("expected a divisor of {}.", c.hidden_size));
+  c.head_dim = c.hidden_size / c.num_attention_heads;
+  c.intermediate_size = size_or(config, "n_inner", 4 * c.hidden_size);
+  c.rms_norm_eps = above_zero_or(config, "layer_norm_epsilon", 1e-5);
+  c.hidden_act = activation_of(config, "activation_function", "gelu_new");
   c.attention_bias = c.output_bias = c.mlp_bias = true;
-  c.tied = config.flag("tie_word_embeddings", true);
+  c.tie_word_embeddings = config.flag("tie_word_embeddings", true);
   if (!config.flag("scale_attn_weights", true)) c.attention_scale = 1;
-  c.scale_by_layer = config.flag("scale_attn_by_inverse_layer_idx", false);
+  c.scale_attn_by_inverse_layer_idx = config.flag("scale_attn_by_inverse_layer_idx", false);
   check_flag(config, "add_cross_attention", false);
 }
 
@@ -221,45 +223,51 @@ void read_biases(const JsonPart& config, DecoderConfig& c) {
 }
 
 void read_gemma2(const JsonPart& config, DecoderConfig& c) {
-  c.activation = activation_of(config, "hidden_activation", "gelu_pytorch_tanh");  // transformers ignores hidden_act
+  c.hidden_act = activation_of(config, "hidden_activation", "gelu_pytorch_tanh");  // transformers ignores hidden_act
   c.attention_scale = 1 / std::sqrt(config.number("query_pre_attn_scalar", 256));
   const auto cap = [&](const char* key, double otherwise) {
     return config.number(key, config.names(key) ? 0 : otherwise);
   };
-  c.attention_softcap = cap("attn_logit_softcapping", 50);
-  c.logit_softcap = cap("final_logit_softcapping", 30);
+  c.attn_logit_softcapping = cap("attn_logit_softcapping", 50);
+  c.final_logit_softcapping = cap("final_logit_softcapping", 30);
   check_flag(config, "use_bidirectional_attention", false);
 }
 
 // Where the key is missing, each family's own; where it is null, as many as there are heads.
-int64_t kv_heads_of(const JsonPart& config, const DecoderConfig& c) {
+int64_t num_key_value_heads_of(const JsonPart& config, const DecoderConfig& c) {
   using enum DecoderFamily;
   constexpr const char* key = "num_key_value_heads";
-  const int64_t otherwise = c.family == gemma2 ? 4 : c.family == mistral || c.family == mixtral ? 8 : c.heads;
-  return size_or(config, key, config.names(key) ? c.heads : otherwise);
+  const int64_t otherwise = c.family == gemma2                           ? 4
+                            : c.family == mistral || c.family == mixtral ? 8
+                                                                         : c.num_attention_heads;
+  return size_or(config, key, config.names(key) ? c.num_attention_heads : otherwise);
 }
 
 void read_rotary(const JsonPart& config, DecoderConfig& c) {
   using enum DecoderFamily;
   check_names(config, {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"});
-  c.vocab = size_in(config, "vocab_size"), c.embed = size_in(config, "hidden_size");
-  c.layers = size_in(config, "num_hidden_layers", max_decoder_layers);
-  c.heads = size_in(config, "num_attention_heads");
-  c.kv_heads = kv_heads_of(config, c);
-  c.positions = size_or(config, "max_position_embeddings", 2048);
-  c.head_dim = size_or(config, "head_dim", c.family == gemma2 ? 256 : c.family == qwen3 ? 128 : c.embed / c.heads);
-  c.mlp = size_in(config, "intermediate_size");
-  c.eps = above_zero_or(config, "rms_norm_eps", c.family == mixtral ? 1e-5 : 1e-6);
+  c.vocab_size = size_in(config, "vocab_size"), c.hidden_size = size_in(config, "hidden_size");
+  c.num_hidden_layers = size_in(config, "num_hidden_layers", max_decoder_layers);
+  c.num_attention_heads = size_in(config, "num_attention_heads");
+  c.num_key_value_heads = num_key_value_heads_of(config, c);
+  c.max_position_embeddings = size_or(config, "max_position_embeddings", 2048);
+  c.head_dim = size_or(config, "head_dim",
+                       c.family == gemma2  ? 256
+                       : c.family == qwen3 ? 128
+                                           : c.hidden_size / c.num_attention_heads);
+  c.intermediate_size = size_in(config, "intermediate_size");
+  c.rms_norm_eps = above_zero_or(config, "rms_norm_eps", c.family == mixtral ? 1e-5 : 1e-6);
   if (c.family == gemma2)
     read_gemma2(config, c);
   else
-    c.activation = activation_of(config, "hidden_act", "silu");
+    c.hidden_act = activation_of(config, "hidden_act", "silu");
   read_biases(config, c);
-  c.tied = config.flag("tie_word_embeddings", c.family == gemma2);
+  c.tie_word_embeddings = config.flag("tie_word_embeddings", c.family == gemma2);
   c.rope = rope_of(config, c);
   if (c.family != llama) c.windows = windows_of(config, c);
   if (c.family != mixtral) return;
-  c.experts = size_or(config, "num_local_experts", 8), c.experts_per_token = size_or(config, "num_experts_per_tok", 2);
+  c.num_local_experts = size_or(config, "num_local_experts", 8),
+  c.num_experts_per_tok = size_or(config, "num_experts_per_tok", 2);
   check_zero(config, "router_jitter_noise");
   if (config.flag("output_router_logits", false)) c.router_aux_loss_coef = config.number("router_aux_loss_coef", 0.001);
 }
@@ -267,8 +275,8 @@ void read_rotary(const JsonPart& config, DecoderConfig& c) {
 }  // namespace
 
 DecoderConfig config_from_hugging_face(std::string_view text, std::string_view name) {
-  const json::value value = parse_json(text, "from_hugging_face", name);
-  const JsonPart config{value, std::string(name), "from_hugging_face"};
+  const json::value value = parse_json(text, "from_pretrained", name);
+  const JsonPart config{value, std::string(name), "from_pretrained"};
   DecoderConfig c{.family = family_of(config)};
   if (config.has("quantization_config"))
     config.at("quantization_config")
@@ -324,51 +332,54 @@ json::object json_of(const RotaryEmbedding& rope) {
 }
 
 json::object gpt2_json(const DecoderConfig& c) {
-  return {{"n_embd", c.embed},
-          {"n_layer", c.layers},
-          {"n_head", c.heads},
-          {"n_positions", c.positions},
-          {"n_inner", c.mlp},
-          {"layer_norm_epsilon", c.eps},
-          {"activation_function", name_of(c.activation)},
+  return {{"n_embd", c.hidden_size},
+          {"n_layer", c.num_hidden_layers},
+          {"n_head", c.num_attention_heads},
+          {"n_positions", c.max_position_embeddings},
+          {"n_inner", c.intermediate_size},
+          {"layer_norm_epsilon", c.rms_norm_eps},
+          {"activation_function", name_of(c.hidden_act)},
           {"scale_attn_weights", !c.attention_scale.has_value()},
-          {"scale_attn_by_inverse_layer_idx", c.scale_by_layer}};
+          {"scale_attn_by_inverse_layer_idx", c.scale_attn_by_inverse_layer_idx}};
 }
 
 json::array layer_types(const DecoderConfig& c) {
   json::array types;
-  for (int64_t i = 0; i < c.layers; ++i) types.push_back(c.window(i) ? "sliding_attention" : "full_attention");
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i)
+    types.push_back(c.sliding_window(i) ? "sliding_attention" : "full_attention");
   return types;
 }
 
 json::object rotary_json(const DecoderConfig& c) {
   using enum DecoderFamily;
   const char* activation = c.family == gemma2 ? "hidden_activation" : "hidden_act";
-  json::object all{{"hidden_size", c.embed},
-                   {"intermediate_size", c.mlp},
-                   {"num_hidden_layers", c.layers},
-                   {"num_attention_heads", c.heads},
-                   {"num_key_value_heads", c.kv_heads},
+  json::object all{{"hidden_size", c.hidden_size},
+                   {"intermediate_size", c.intermediate_size},
+                   {"num_hidden_layers", c.num_hidden_layers},
+                   {"num_attention_heads", c.num_attention_heads},
+                   {"num_key_value_heads", c.num_key_value_heads},
                    {"head_dim", c.head_dim},
-                   {"max_position_embeddings", c.positions},
-                   {"rms_norm_eps", c.eps},
-                   {activation, name_of(c.activation)},
+                   {"max_position_embeddings", c.max_position_embeddings},
+                   {"rms_norm_eps", c.rms_norm_eps},
+                   {activation, name_of(c.hidden_act)},
                    {"rope_parameters", json_of(c.rope)}};
   if (c.family == llama || c.family == qwen3 || c.family == gemma2) all["attention_bias"] = c.attention_bias;
   if (c.family == llama) all["mlp_bias"] = c.mlp_bias;
   int64_t window = 0;
-  for (int64_t i = 0; i < c.layers; ++i) window = std::max(window, c.window(i));
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) window = std::max(window, c.sliding_window(i));
   if (c.family != llama) all["sliding_window"] = window ? json::value(window) : json::value(nullptr);
   if (c.family == qwen2 || c.family == qwen3) all["use_sliding_window"] = window != 0;
   if (c.family == qwen2 || c.family == qwen3 || c.family == gemma2) all["layer_types"] = layer_types(c);
-  if (c.family == mixtral) all["num_local_experts"] = c.experts, all["num_experts_per_tok"] = c.experts_per_token;
+  if (c.family == mixtral)
+    all["num_local_experts"] = c.num_local_experts, all["num_experts_per_tok"] = c.num_experts_per_tok;
   if (c.router_aux_loss_coef != 0)
     all["output_router_logits"] = true, all["router_aux_loss_coef"] = c.router_aux_loss_coef;
   if (c.family != gemma2) return all;
   const double scalar = std::pow(c.attention_scale.value_or(1 / std::sqrt(static_cast<double>(c.head_dim))), -2);
   all["query_pre_attn_scalar"] = std::llround(scalar);  // transformers takes whole numbers only
   const auto cap = [](double value) { return value == 0 ? json::value(nullptr) : json::value(value); };
-  all["attn_logit_softcapping"] = cap(c.attention_softcap), all["final_logit_softcapping"] = cap(c.logit_softcap);
+  all["attn_logit_softcapping"] = cap(c.attn_logit_softcapping),
+  all["final_logit_softcapping"] = cap(c.final_logit_softcapping);
   return all;
 }
 
@@ -387,8 +398,8 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   const DecoderConfig read = config_from_hugging_face(text, "config.json");
   const auto same = [&](const char* option, bool is_same) {
     if (!is_same)
-      fail(ErrorKind::invalid_argument, "save_hugging_face",
-           "{}: the config of transformers' {} cannot express what it is here.", option, nn::name_of(c.family));
+      fail(ErrorKind::invalid_argument, "save_pretrained", "{}: the config of transformers' {} cannot express what it is here.",
+           option, nn::name_of(c.family));
   };
   const auto scale = [](const DecoderConfig& config) {
     return config.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim)));
@@ -399,11 +410,12 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   same("rope.scaling", a.kind == b.kind && (b.kind == RotaryScaling::none || a.factor == b.factor) &&
                            (b.kind != RotaryScaling::dynamic || a.original_positions == b.original_positions));
   same("attention_scale", std::abs(scale(read) - scale(c)) <= 1e-9 * scale(c));
-  same("activation", read.activation.function == c.activation.function);
+  same("hidden_act", read.hidden_act.function == c.hidden_act.function);
   same("attention_bias", read.attention_bias == c.attention_bias);
   same("output_bias", read.output_bias == c.output_bias);
   same("mlp_bias", read.mlp_bias == c.mlp_bias);
-  same("windows", read.windows == c.windows || (read.windows.empty() && c.windows == std::vector<int64_t>(c.layers)));
+  same("windows",
+       read.windows == c.windows || (read.windows.empty() && c.windows == std::vector<int64_t>(c.num_hidden_layers)));
 }
 
 }  // namespace
@@ -412,8 +424,8 @@ std::string config_to_hugging_face(const DecoderConfig& c, DType dtype) {
   json::object all = c.family == DecoderFamily::gpt2 ? gpt2_json(c) : rotary_json(c);
   all["architectures"] = json::array{architecture_of(c.family)};
   all["model_type"] = std::string(nn::name_of(c.family));
-  all["vocab_size"] = c.vocab;
-  all["tie_word_embeddings"] = c.tied;
+  all["vocab_size"] = c.vocab_size;
+  all["tie_word_embeddings"] = c.tie_word_embeddings;
   all["dtype"] = std::string(tessera::name_of(dtype));
   const std::string text = json::serialize(all) + "\n";
   check_says(text, c);

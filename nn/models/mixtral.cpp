@@ -9,7 +9,7 @@ namespace tessera::nn {
 MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t layer) {
   const auto [k1, k2] = split<2>(key);
   const detail::StartingWeights start(c);
-  const MoeOptions experts{.top_k = c.experts_per_token,
+  const MoeOptions experts{.top_k = c.num_experts_per_tok,
                            .capacity_factor = std::nullopt,
                            .gated = true,
                            .normalize = true,
@@ -17,10 +17,11 @@ MixtralBlock MixtralBlock::init(const Key& key, const DecoderConfig& c, int64_t 
                            .up_init = start.inner,
                            .down_init = start.output,
                            .dtypes = c.dtypes};
-  return {.norm1 = detail::rms_norm_of(c),
-          .attn = detail::attention_of(k1, c, layer),
-          .norm2 = detail::rms_norm_of(c),
-          .moe = MoeMlp::init(k2, detail::embed_axis(c), detail::mlp_axis(c), {"experts", c.experts}, experts)};
+  return {
+      .norm1 = detail::rms_norm_of(c),
+      .attn = detail::attention_of(k1, c, layer),
+      .norm2 = detail::rms_norm_of(c),
+      .moe = MoeMlp::init(k2, detail::embed_axis(c), detail::mlp_axis(c), {"experts", c.num_local_experts}, experts)};
 }
 
 MoeResult MixtralBlock::routed(const Array& in, const TokenInputs& with) const {
@@ -53,7 +54,8 @@ WeightedSum Mixtral::loss(const Array& ids, const Array& labels, const Array& we
     add(choices, result.choices), add(probabilities, result.probabilities);
   }
   const auto layer_count = static_cast<double>(layers.size());
-  const double experts = static_cast<double>(config.experts * config.experts_per_token) / (layer_count * layer_count);
+  const double experts =
+      static_cast<double>(config.num_local_experts * config.num_experts_per_tok) / (layer_count * layer_count);
   const WeightedSum loss = detail::head_loss(*this, final_norm(x), labels, weights);
   return {loss.sum + config.router_aux_loss_coef * experts * sum(choices * probabilities) * loss.weight, loss.weight};
 }

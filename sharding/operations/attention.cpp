@@ -241,7 +241,7 @@ void check_heads(const Array& query, const Array& key, const Array& value) {
          kv_heads);
 }
 
-void check_options(const AttentionOptions& options) {
+void check_options(const DotProductAttentionOptions& options) {
   constexpr int64_t most = int64_t{1} << 60;  // sums of places stay integers
   if (options.offset < 0)
     fail(ErrorKind::invalid_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
@@ -251,7 +251,7 @@ void check_options(const AttentionOptions& options) {
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
 }
 
-void check_segments(const Array& query, const Array& key, const AttentionOptions& options) {
+void check_segments(const Array& query, const Array& key, const DotProductAttentionOptions& options) {
   const Array& ids = options.segment_ids;
   if (ids.is_absent() || query.ndim() != 4 || key.ndim() != 4) return;  // the rule refuses other dims
   check_integers("dot_product_attention", ids, "segment_ids");
@@ -279,13 +279,14 @@ void detail::check_window_and_softcap(const char* verb, int64_t window, double s
 
 namespace {
 
-bool fits_a_ring(const Array& query, const Array& key, const AttentionOptions& options) {
+bool fits_a_ring(const Array& query, const Array& key, const DotProductAttentionOptions& options) {
   return options.bias.is_absent() && options.mask.is_absent() && options.offset == 0 && query.ndim() == 4 &&
          key.ndim() == 4 && query.shape(1) == key.shape(1);
 }
 
 // Bytes of query and result, and of key and value, are as their features; each way counts forward and backward.
-ContextParallelism cheapest(const Array& query, const Array& key, const Array& value, const AttentionOptions& options) {
+ContextParallelism cheapest(const Array& query, const Array& key, const Array& value,
+                            const DotProductAttentionOptions& options) {
   const Type &q = *query.impl()->type, &k = *key.impl()->type, &v = *value.impl()->type;
   if (!fits_a_ring(query, key, options) || !q.mesh || q.dims[1].empty() || v.shape.size() != 4 || k.dims != v.dims ||
       q.padded || k.padded || v.padded || k.dims[1] != q.dims[1] || k.dims[0] != q.dims[0])
@@ -299,7 +300,8 @@ ContextParallelism cheapest(const Array& query, const Array& key, const Array& v
   return exchanged <= 3 * n * inner + reordered ? ContextParallelism::exchange : ContextParallelism::ring;
 }
 
-ContextParallelism chosen(const Array& query, const Array& key, const Array& value, const AttentionOptions& options) {
+ContextParallelism chosen(const Array& query, const Array& key, const Array& value,
+                          const DotProductAttentionOptions& options) {
   if (query.size() == 0 || key.size() == 0) return ContextParallelism::exchange;  // nothing would go round
   if (options.context == ContextParallelism::automatic) return cheapest(query, key, value, options);
   if (options.context == ContextParallelism::ring && !fits_a_ring(query, key, options))
@@ -316,7 +318,7 @@ struct AttentionOperands {
   const Array* all[max_operands];
   int number = 3, segments = 0, key_segments = 0, bias = 0, mask = 0;  // where they are; 0: absent
 
-  AttentionOperands(const Array& query, const Array& key, const Array& value, const AttentionOptions& options)
+  AttentionOperands(const Array& query, const Array& key, const Array& value, const DotProductAttentionOptions& options)
       : all{&query, &key, &value} {
     segments = place_of(options.segment_ids), key_segments = place_of(options.segment_ids);
     bias = place_of(options.bias), mask = place_of(options.mask);
@@ -331,7 +333,7 @@ struct AttentionOperands {
 };
 
 at::Tensor attend_block(const Locals& t, const BlockContext& block, const AttentionOperands& operands,
-                        const AttentionOptions& options) {
+                        const DotProductAttentionOptions& options) {
   const int64_t offset = options.offset + block.offset("t"), reach = std::max(offset + t[0].size(1), t[1].size(1));
   const auto at = [&](int place) { return place ? std::optional(t[place]) : std::nullopt; };
   const Visibility sight{at(operands.bias),
@@ -350,7 +352,7 @@ at::Tensor attend_block(const Locals& t, const BlockContext& block, const Attent
 }
 
 Array attend_in_a_ring(const CallSite& site, const Array& query, const Array& key, const Array& value,
-                       const AttentionOptions& options) {
+                       const DotProductAttentionOptions& options) {
   const int64_t window = options.window < query.shape(1) ? options.window : 0;
   const auto whole = [&](Locals t, const BlockContext&) {
     const std::optional ids = options.segment_ids.is_absent() ? std::nullopt : std::optional(t[3]);
@@ -366,7 +368,8 @@ Array attend_in_a_ring(const CallSite& site, const Array& query, const Array& ke
 
 }  // namespace
 
-Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options) {
+Array dot_product_attention(Operand query, const Array& key, const Array& value,
+                            const DotProductAttentionOptions& options) {
   check_heads(query.array(), key, value);
   check_options(options), check_segments(query.array(), key, options);
   const ContextParallelism context = chosen(query.array(), key, value, options);

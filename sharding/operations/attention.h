@@ -15,7 +15,7 @@ enum class ContextParallelism {
   ring,       // all stays cut, and blocks of keys and values go round (Liu et al., "Ring attention", 2023)
 };
 
-struct AttentionOptions {
+struct DotProductAttentionOptions {
   Array bias = {};      // added to the logits
   Array mask = {};      // booleans: keys at false are not seen
   bool causal = false;  // position t sees keys 0 to offset + t
@@ -35,6 +35,7 @@ struct AttentionOptions {
 // added as it is (a float32 bias beside bfloat16). Batch and heads may be sharded; if heads are sharded over more
 // devices than there are kv heads, each holds all kv heads. A sharded sequence stays so as `context` says; a ring takes
 // query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (invalid_argument).
-Array dot_product_attention(Operand query, const Array& key, const Array& value, const AttentionOptions& options = {});
+Array dot_product_attention(Operand query, const Array& key, const Array& value,
+                            const DotProductAttentionOptions& options = {});
 
 }  // namespace tessera

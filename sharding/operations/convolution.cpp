@@ -179,7 +179,7 @@ void hand_over_padding(Convolution& c) {
 }
 
 Convolution convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides, const Padding& padding,
-                        const ConvOptions& options) {
+                        const ConvolutionOptions& options) {
   check_conv(x, rhs);
   const size_t spatial = x.ndim() - 2;
   Convolution c{.zero = Sizes(spatial, 0), .orders = read_orders(options.dimension_numbers, x.ndim())};
@@ -205,7 +205,7 @@ Convolution convolution(const Array& x, const Array& rhs, const std::vector<int6
 }
 
 const Convolution& known_convolution(const Array& x, const Array& rhs, const std::vector<int64_t>& strides,
-                                     const Padding& padding, const ConvOptions& options) {
+                                     const Padding& padding, const ConvolutionOptions& options) {
   using Integers = std::vector<int64_t>;
   using Word = std::string;
   using Pairs = Padding::Pairs;
@@ -236,7 +236,7 @@ at::Tensor convolved(const at::Tensor& x, const at::Tensor& w, const Convolution
 }  // namespace
 
 Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
-                           const Padding& padding, const ConvOptions& options) {
+                           const Padding& padding, const ConvolutionOptions& options) {
   const Convolution& c = known_convolution(lhs.array(), rhs, window_strides, padding, options);
   Array made;
   const Array& in = with_halos(conv_op, lhs, at::IntArrayRef(c.orders.lhs).slice(2), c.windows, 0, made);

@@ -36,7 +36,7 @@ struct ConvDimensionNumbers {
   std::string lhs, rhs, out;
 };
 
-struct ConvOptions {
+struct ConvolutionOptions {
   std::vector<int64_t> lhs_dilation = {};  // zeros put between the elements of lhs, as in a transposed convolution
   std::vector<int64_t> rhs_dilation = {};  // between those of the kernel
   ConvDimensionNumbers dimension_numbers = {};
@@ -51,7 +51,7 @@ struct ConvOptions {
 // adjacent blocks that its windows need (halos). Errors: shapes and letters that do not fit (shape_mismatch),
 // different element types (dtype_mismatch).
 Array conv_general_dilated(Operand lhs, const Array& rhs, const std::vector<int64_t>& window_strides,
-                           const Padding& padding, const ConvOptions& options = {});
+                           const Padding& padding, const ConvolutionOptions& options = {});
 
 // flax.linen.max_pool and avg_pool: the maximum or the mean of each window of x (..., spatial dims, features). Strides
 // are 1 unless given. Padding is -infinity in max_pool; in avg_pool it is 0, and counts as elements of the window

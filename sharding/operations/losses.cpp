@@ -131,7 +131,7 @@ bool weighs_alike(const CrossEntropyOptions& options) { return options.weights.i
 
 }  // namespace
 
-Array cross_entropy_each(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
+Array cross_entropy_per_position(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
   const CallerScope caller(logits.where());
   const Array losses = losses_of(logits, labels, options);
   return options.weights.is_absent() ? losses : losses * position_weights(labels, options, losses.dtype());

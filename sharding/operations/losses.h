@@ -31,6 +31,6 @@ Array cross_entropy(Operand logits, const Array& labels, const CrossEntropyOptio
 WeightedSum cross_entropy_sum(Operand logits, const Array& labels, const CrossEntropyOptions& options = {});
 
 // weights * losses (...) themselves, 0 where the label is ignored.
-Array cross_entropy_each(Operand logits, const Array& labels, const CrossEntropyOptions& options = {});
+Array cross_entropy_per_position(Operand logits, const Array& labels, const CrossEntropyOptions& options = {});
 
 }  // namespace tessera

@@ -151,7 +151,7 @@ void add_lookups(std::vector<Case>& all) {
                        return at::where((writer >= 0).view({8, 1}), t[2].index_select(0, writer.clamp_min(0)), t[0]);
                      }));
   all.push_back(call(
-      "cross_entropy", {numbers({4, 2, 8}), ids({4, 2}, 8)}, OURS(cross_entropy_each(x[0], x[1])),
+      "cross_entropy", {numbers({4, 2, 8}), ids({4, 2}, 8)}, OURS(cross_entropy_per_position(x[0], x[1])),
       THEIRS(at::cross_entropy_loss(x[0].reshape({-1, 8}), x[1].reshape({-1}).to(at::kLong), {}, at::Reduction::None)
                  .reshape({4, 2}))));
 }

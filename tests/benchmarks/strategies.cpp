@@ -247,8 +247,14 @@ int main(int argc, char** argv) {
     gpt("gpt, many words", {.vocab = 8192, .embed = 64, .heads = 4, .layers = 2, .seq = 16, .mlp = 128}, 2, 8);
     gpt("gpt, many rows", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 64, .mlp = 256}, 2, 64);
     gpt("gpt, deep", {.vocab = 256, .embed = 64, .heads = 8, .layers = 8, .seq = 32, .mlp = 256}, 4, 8);
-    const nn::DecoderConfig small{.heads = 8, .kv_heads = 4, .head_dim = 8, .tied = true};
-    const nn::DecoderConfig wide{.embed = 256, .heads = 8, .kv_heads = 4, .head_dim = 32, .mlp = 704, .tied = true};
+    const nn::DecoderConfig small{
+        .num_attention_heads = 8, .num_key_value_heads = 4, .head_dim = 8, .tie_word_embeddings = true};
+    const nn::DecoderConfig wide{.hidden_size = 256,
+                                 .num_attention_heads = 8,
+                                 .num_key_value_heads = 4,
+                                 .head_dim = 32,
+                                 .intermediate_size = 704,
+                                 .tie_word_embeddings = true};
     llama("llama, small", small, 2, {16, 32});
     llama("llama, wide", wide, 2, {4, 16});
     llama("llama, long", small, 4, {4, 128});

@@ -34,7 +34,14 @@ struct Options {
   int micro_batches = 1;
 };
 
-nn::DecoderConfig llama() { return {.vocab = 32, .embed = 16, .layers = 2, .heads = 4, .head_dim = 4, .mlp = 24}; }
+nn::DecoderConfig llama() {
+  return {.vocab_size = 32,
+          .hidden_size = 16,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .head_dim = 4,
+          .intermediate_size = 24};
+}
 
 Array tokens(uint32_t seed, const MeshRules& mesh_rules, int64_t rows = 16) {
   const Array host = array<int32_t>(randint(Key(seed), {rows, 8}, 0, 32).to_host<int32_t>(), {rows, 8});
@@ -70,8 +77,9 @@ std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, con
 
 TEST_F(DeviceGraphs, ACapturedStepHasTheBitsOfTheStep) {
   nn::DecoderConfig gpt = llama();
-  gpt.family = nn::DecoderFamily::gpt2, gpt.positions = 16;
-  gpt.attention_bias = gpt.output_bias = gpt.mlp_bias = gpt.tied = true, gpt.activation = {nn::Activation::gelu};
+  gpt.family = nn::DecoderFamily::gpt2, gpt.max_position_embeddings = 16;
+  gpt.attention_bias = gpt.output_bias = gpt.mlp_bias = gpt.tie_word_embeddings = true,
+  gpt.hidden_act = {nn::Activation::gelu};
   for (const auto& axes :
        std::vector<std::vector<MeshAxis>>{{{"data", 1}}, {{"data", 2}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 4}}})
     for (const Options& o : {Options{}, Options{.remat = true, .half = true, .micro_batches = 2}}) {

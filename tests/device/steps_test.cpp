@@ -91,10 +91,16 @@ void expect_no_wait(const Mesh& mesh, nn::DecoderConfig config, const Options& o
 }
 
 TEST(DeviceSteps, WaitForNothingButTheLoss) {
-  const nn::DecoderConfig llama{.vocab = 32, .embed = 16, .layers = 2, .heads = 4, .head_dim = 4, .mlp = 24};
+  const nn::DecoderConfig llama{.vocab_size = 32,
+                                .hidden_size = 16,
+                                .num_hidden_layers = 2,
+                                .num_attention_heads = 4,
+                                .head_dim = 4,
+                                .intermediate_size = 24};
   nn::DecoderConfig gpt = llama;
-  gpt.family = nn::DecoderFamily::gpt2, gpt.positions = 16;
-  gpt.attention_bias = gpt.output_bias = gpt.mlp_bias = gpt.tied = true, gpt.activation = {nn::Activation::gelu};
+  gpt.family = nn::DecoderFamily::gpt2, gpt.max_position_embeddings = 16;
+  gpt.attention_bias = gpt.output_bias = gpt.mlp_bias = gpt.tie_word_embeddings = true,
+  gpt.hidden_act = {nn::Activation::gelu};
   const std::vector<std::vector<MeshAxis>> meshes{{{"data", 1}},
                                                   {{"data", 4}},
                                                   {{"fsdp", 4}},

@@ -24,29 +24,29 @@ namespace shown {
 void from_a_folder() {
   const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
-  auto model = nn::from_hugging_face("Llama-3.2-1B", mesh_rules, {.dtype = bfloat16});
+  auto model = nn::from_pretrained("Llama-3.2-1B", mesh_rules, {.dtype = bfloat16});
   std::cout << nn::placement_table(model);
 }
 
 void from_nothing(const Mesh& mesh) {
   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
   const nn::DecoderConfig config{.family = nn::DecoderFamily::qwen3,
-                                 .vocab = 32000,
-                                 .embed = 512,
-                                 .layers = 8,
-                                 .heads = 8,
-                                 .kv_heads = 2,
+                                 .vocab_size = 32000,
+                                 .hidden_size = 512,
+                                 .num_hidden_layers = 8,
+                                 .num_attention_heads = 8,
+                                 .num_key_value_heads = 2,
                                  .head_dim = 64,
-                                 .mlp = 1408};
-  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config), mesh_rules);
+                                 .intermediate_size = 1408};
+  auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config), mesh_rules);
 }
 
-void documents(nn::CausalLm& model, const MeshRules& mesh_rules, data::Dataset<std::vector<int32_t>> documents) {
+void documents(nn::CausalLM& model, const MeshRules& mesh_rules, data::Dataset<std::vector<int32_t>> documents) {
   const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
   auto loader = data::shard_batches(
       data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
 
-  const auto loss = [](const nn::CausalLm& model, const data::PackedTokens& batch) {
+  const auto loss = [](const nn::CausalLM& model, const data::PackedTokens& batch) {
     return model.loss(batch.inputs, batch.targets, batch.weights,
                       {.segment_ids = batch.segment_ids, .positions = batch.positions});
   };
@@ -57,21 +57,21 @@ void documents(nn::CausalLm& model, const MeshRules& mesh_rules, data::Dataset<s
   }
 }
 
-void changes(nn::CausalLm model, const data::PackedTokens& batch,
-             const std::function<Array(const nn::CausalLm&, const data::PackedTokens&)>& loss) {
+void changes(nn::CausalLM model, const data::PackedTokens& batch,
+             const std::function<Array(const nn::CausalLM&, const data::PackedTokens&)>& loss) {
   model = nn::with_lora(Key(1), model, {.rank = 8});
   const nn::Filter trained = nn::by_path("**.lora.**");
   auto optimizer = optim::Optimizer(model, optim::masked(optim::adamw({.learning_rate = 1e-4}), trained));
   const auto [mean, grads] = nn::value_and_grad(loss, trained)(model, batch);
   optimizer.update(model, grads);
-  nn::save_hugging_face("tuned", nn::merge_lora(model), "Llama-3.2-1B");
+  nn::save_pretrained("tuned", nn::merge_lora(model), "Llama-3.2-1B");
 }
 
-void text(const nn::CausalLm& model) {
+void text(const nn::CausalLM& model) {
   const auto tokenizer = data::Tokenizer::open("Llama-3.2-1B");
   const auto written =
       nn::generate(model, Key(0), {tokenizer.encode("Once upon a time").ids, tokenizer.encode("2 +").ids},
-                   {.max_tokens = 64, .sampling = {.temperature = 0.8, .top_p = 0.95}});
+                   {.max_new_tokens = 64, .sampling = {.temperature = 0.8, .top_p = 0.95}});
   for (const auto& ids : written) std::cout << tokenizer.decode(ids) << '\n';
 }
 
@@ -79,7 +79,7 @@ void text(const nn::CausalLm& model) {
 
 int main() {
   const Mesh mesh = make_mesh({{"fsdp", 4}, {"model", 2}});
-  const nn::CausalLm model = nn::filter_shard(nn::CausalLm::init(Key(0), {}), MeshRules{mesh, nn::decoder_rules(mesh)});
+  const nn::CausalLM model = nn::filter_shard(nn::CausalLM::init(Key(0), {}), MeshRules{mesh, nn::decoder_rules(mesh)});
   const std::string table = nn::placement_table(model).to_text();
   std::fwrite(table.data(), 1, table.size(), stdout);
 }

@@ -20,8 +20,14 @@ int main() {
   const Mesh mesh = make_mesh({{"data", 8}});
   const Rules rules{{"batch", "data"}, {"experts", "data"}};
   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh, rules)};  // what has no rule is whole
-  nn::DecoderConfig config{.vocab = 64, .embed = 32, .layers = 1, .heads = 8, .kv_heads = 8, .head_dim = 4, .mlp = 64};
-  config.family = nn::DecoderFamily::mixtral, config.experts = 8, config.experts_per_token = 2;
+  nn::DecoderConfig config{.vocab_size = 64,
+                           .hidden_size = 32,
+                           .num_hidden_layers = 1,
+                           .num_attention_heads = 8,
+                           .num_key_value_heads = 8,
+                           .head_dim = 4,
+                           .intermediate_size = 64};
+  config.family = nn::DecoderFamily::mixtral, config.num_local_experts = 8, config.num_experts_per_tok = 2;
   auto model = nn::filter_shard(nn::Mixtral::init(Key(0), config), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   Batch batch;

@@ -21,8 +21,13 @@ int main() {
   const Rules rules{{"batch", "data"},  {"embed", "data"},     {"vocab", "model"},
                     {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}};
   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh, rules)};  // what has no rule is whole
-  const nn::DecoderConfig config{
-      .vocab = 64, .embed = 32, .layers = 1, .heads = 8, .kv_heads = 8, .head_dim = 4, .mlp = 64};
+  const nn::DecoderConfig config{.vocab_size = 64,
+                                 .hidden_size = 32,
+                                 .num_hidden_layers = 1,
+                                 .num_attention_heads = 8,
+                                 .num_key_value_heads = 8,
+                                 .head_dim = 4,
+                                 .intermediate_size = 64};
   auto model = nn::filter_shard(nn::Llama::init(Key(0), config), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   Batch batch;

@@ -70,10 +70,16 @@ const Placement placements[] = {
 };
 
 nn::DecoderConfig config_for(const Placement& p) {
-  nn::DecoderConfig config{.vocab = 64, .embed = 32, .layers = 1, .heads = 8, .kv_heads = 8, .head_dim = 4, .mlp = 64};
+  nn::DecoderConfig config{.vocab_size = 64,
+                           .hidden_size = 32,
+                           .num_hidden_layers = 1,
+                           .num_attention_heads = 8,
+                           .num_key_value_heads = 8,
+                           .head_dim = 4,
+                           .intermediate_size = 64};
   if (std::string_view(p.name) == "expert")
-    config.family = nn::DecoderFamily::mixtral, config.experts = 8, config.experts_per_token = 2;
-  if (p.micro_batches > 1) config.layers = 2;
+    config.family = nn::DecoderFamily::mixtral, config.num_local_experts = 8, config.num_experts_per_tok = 2;
+  if (p.micro_batches > 1) config.num_hidden_layers = 2;
   return config;
 }
 
@@ -88,13 +94,13 @@ void show(const Batch& batch, const nn::Leaves& leaves) {
   }
 }
 
-WeightedSum loss_of(const nn::CausalLm& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); }
+WeightedSum loss_of(const nn::CausalLM& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); }
 
 // The second step is shown: it knows what the first one gathered.
 void train(const Placement& p) {
   const Mesh mesh = make_mesh(p.mesh);
   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh, p.rules)};  // every other name is whole
-  auto model = nn::filter_shard(nn::CausalLm::init(Key(0), config_for(p)), mesh_rules);
+  auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config_for(p)), mesh_rules);
   const auto set_context = [&](auto& decoder) { decoder.layers[0].attn.context_parallelism = p.context; };
   std::visit(set_context, model.decoder);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = p.shard_state_over});

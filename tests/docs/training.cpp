@@ -36,8 +36,8 @@ WeightedSum summed_loss(const Decoder& model, const Batch& batch) {
 }
 
 Array chunked_loss(const Decoder& model, const Batch& batch) {
-  return nn::linear_cross_entropy(model.head, model.hidden(batch.ids), batch.labels,
-                                  {.weights = batch.weights, .ignore_label = -100});
+  return nn::head_cross_entropy(model.head, model.hidden(batch.ids), batch.labels,
+                                {.weights = batch.weights, .ignore_label = -100});
 }
 
 int main() {

@@ -23,9 +23,13 @@ Model shaken(const Model& model) {
 
 Gpt gpt() { return shaken(Gpt::init(Key(0), {.vocab = vocab, .embed = 32, .heads = 4, .seq = seq, .mlp = 48})); }
 nn::Llama llama(int64_t kv_heads = 2) {
-  return shaken(nn::Llama::init(
-      Key(0),
-      {.vocab = vocab, .embed = 32, .kv_heads = kv_heads, .head_dim = 8, .mlp = 48, .eps = 1e-5, .tied = true}));
+  return shaken(nn::Llama::init(Key(0), {.vocab_size = vocab,
+                                         .hidden_size = 32,
+                                         .num_key_value_heads = kv_heads,
+                                         .head_dim = 8,
+                                         .intermediate_size = 48,
+                                         .rms_norm_eps = 1e-5,
+                                         .tie_word_embeddings = true}));
 }
 
 Array text(const MeshRules& mesh_rules) {

@@ -112,7 +112,7 @@ TEST(Golden, TrainTransformer) {
   both.push_back({"embed", "data"});
   expect_one_table("gpt_fsdp", Gpt::init(Key(0), {}), {make_mesh({{"data", 8}}), with_all_names({{"embed", "data"}})});
   expect_one_table("gpt_2d", Gpt::init(Key(0), {}), {data_model(), with_all_names(tp)});
-  expect_one_table("llama_fsdp_tp", nn::Llama::init(Key(0), {.kv_heads = 2, .tied = true}),
+  expect_one_table("llama_fsdp_tp", nn::Llama::init(Key(0), {.num_key_value_heads = 2, .tie_word_embeddings = true}),
                    {data_model(), with_all_names(both)});
 }
 

@@ -88,8 +88,12 @@ TEST(Sample, OfAGptIsThatOfWholePasses) {
 }
 
 TEST(Sample, OfALlamaIsThatOfWholePasses) {
-  expect_the_text_of_whole_passes<nn::Llama>(
-      nn::DecoderConfig{.embed = 16, .kv_heads = 2, .head_dim = 4, .mlp = 32, .eps = 1e-5, .tied = true});
+  expect_the_text_of_whole_passes<nn::Llama>(nn::DecoderConfig{.hidden_size = 16,
+                                                               .num_key_value_heads = 2,
+                                                               .head_dim = 4,
+                                                               .intermediate_size = 32,
+                                                               .rms_norm_eps = 1e-5,
+                                                               .tie_word_embeddings = true});
 }
 
 // ---- printable

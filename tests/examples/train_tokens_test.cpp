@@ -58,11 +58,11 @@ TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
   EXPECT_TRUE(changes.outcome.says("layers.0.attn.q.lora.a")) << changes.outcome.output;
   EXPECT_FALSE(changes.outcome.says("mu.decoder.layers.0.attn.q.kernel")) << changes.outcome.output;
   EXPECT_NEAR(changes.rows.front()["loss"], more.rows.front()["loss"], 1e-4);
-  nn::CausalLm before = nn::from_hugging_face(from), after = nn::from_hugging_face(folder_.path("changed"));
-  const auto kernel = [](const nn::CausalLm& model) {
+  nn::CausalLM before = nn::from_pretrained(from), after = nn::from_pretrained(folder_.path("changed"));
+  const auto kernel = [](const nn::CausalLM& model) {
     return std::get<nn::Llama>(model.decoder).layers[0].attn.o.kernel;
   };
-  const auto norm = [](const nn::CausalLm& model) { return std::get<nn::Llama>(model.decoder).final_norm.scale; };
+  const auto norm = [](const nn::CausalLM& model) { return std::get<nn::Llama>(model.decoder).final_norm.scale; };
   EXPECT_NE(kernel(before).value.to_host<float>(), kernel(after).value.to_host<float>());
   EXPECT_EQ(norm(before).value.to_host<float>(), norm(after).value.to_host<float>());
 }
@@ -181,7 +181,7 @@ TEST_F(TrainTokens, SayWhatIsWrong) {
   expect(" --vocab 10 --data " + text_, "texts without a tokenizer. Give --tokenizer, or token files", 1);
   expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is no token of the tokenizer.", 1);
   expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
-  expect(texts() + " --from " + folder_.path("nothing"), "[from_hugging_face] ", 1);
+  expect(texts() + " --from " + folder_.path("nothing"), "[from_pretrained] ", 1);
   expect(texts() + sizes + " --export " + folder_.path("texts"), "--export: ", 2);
   const std::string gpt2 = texts() + " --from " + TESSERA_REFERENCE_DIR + "/hf/gpt2";
   EXPECT_TRUE(run_program(program_ + gpt2 + " --seq 200").says("[command line] --seq: 200"));

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     config = nn::config_from_hugging_face(fuzz::text_of(data, size), "input");
     nn::check(config);
-    for (int64_t i = 0; i < config.layers; ++i) config.window(i);
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) config.sliding_window(i);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid_file) std::abort();
     return 0;

@@ -8,7 +8,7 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
-#include "nn/models/from_hugging_face.h"
+#include "nn/models/pretrained.h"
 #include "sharding/distributed/consensus.h"
 #include "sharding/operations/creation.h"
 #include "sharding/redistribution/device_put.h"
@@ -337,13 +337,13 @@ TEST_F(OddOne, WhoseArraysAreOnNoMeshIsFound) {
 // A model of which the others write their parts.
 TEST_F(OddOne, WithoutTheConfigOfItsModelFailsAll) {
   const Mesh mesh = make_mesh({{"model", process_count()}});
-  const CausalLm model = filter_shard(CausalLm::init(Key(0), {}), MeshRules{mesh, decoder_rules(mesh)});
+  const CausalLM model = filter_shard(CausalLM::init(Key(0), {}), MeshRules{mesh, decoder_rules(mesh)});
   const std::optional<fs::path> from = is_odd_one() ? std::optional(folder_ / "nowhere") : std::nullopt;
-  const std::string error = error_of([&] { save_hugging_face(folder_ / "theirs", model, from); });
+  const std::string error = error_of([&] { save_pretrained(folder_ / "theirs", model, from); });
   EXPECT_NE(error.find(is_odd_one() ? "nowhere/config.json" : "another process could not save its part"),
             std::string::npos)
       << error;
-  save_hugging_face(folder_ / "theirs", model);
+  save_pretrained(folder_ / "theirs", model);
   EXPECT_TRUE(fs::exists(folder_ / "theirs/config.json"));
 }
 

@@ -60,15 +60,15 @@ Array batch_of(const Expected& expected, int64_t devices, const MeshRules& mesh_
 }
 
 // The last position has no label: what it is given weighs nothing.
-WeightedSum sum_of_losses(const nn::CausalLm& model, const Array& ids) {
+WeightedSum sum_of_losses(const nn::CausalLM& model, const Array& ids) {
   const int64_t seq = ids.shape(1);
   const Array labels = concatenate({slice_in_dim(ids, 1, seq, 1), slice_in_dim(ids, 0, 1, 1)}, 1);
   return model.loss(ids, labels, broadcast_to(arange(seq) < seq - 1, ids.shape()));
 }
 
-void check_logits(const nn::CausalLm& model, const Array& ids, const Expected& expected, const std::string& where,
+void check_logits(const nn::CausalLM& model, const Array& ids, const Expected& expected, const std::string& where,
                   Report& report) {
-  const int64_t vocab = model.config().vocab;
+  const int64_t vocab = model.config().vocab_size;
   const Array logits = slice_in_dim(gather(slice_in_dim(model(ids), 0, 2, 0)), 0, vocab, 2);
   const std::vector<float> got = index_in_dim(logits, ids.shape(1) - 1, 1, false).to_host<float>();
   const auto wanted = expected.as<std::vector<std::vector<double>>>("logits_last");
@@ -83,7 +83,7 @@ void check_logits(const nn::CausalLm& model, const Array& ids, const Expected& e
               where + "logits_abs_sum");
 }
 
-void check_step(const nn::CausalLm& model, const Array& ids, const Expected& expected, const std::string& where,
+void check_step(const nn::CausalLM& model, const Array& ids, const Expected& expected, const std::string& where,
                 Report& report) {
   const auto [loss, gradient] = nn::value_and_grad(sum_of_losses)(model, ids);
   const double norm = expected.number("grad_norm");
@@ -92,7 +92,7 @@ void check_step(const nn::CausalLm& model, const Array& ids, const Expected& exp
 }
 
 // Each token is the most probable one after those before it; the first eight are given.
-void check_greedy(const nn::CausalLm& model, const Expected& expected, const std::string& where, Report& report) {
+void check_greedy(const nn::CausalLM& model, const Expected& expected, const std::string& where, Report& report) {
   const Ids wanted = expected.as<Ids>("greedy");
   Ids text(wanted.begin(), wanted.begin() + 8), next = text;
   nn::DecoderCache cache;
@@ -114,10 +114,10 @@ std::vector<std::byte> raw_bytes(const SafetensorsFile& file, const std::string&
 }
 
 // The tensors of the folder are those that the model was read from, without padding.
-void check_saved(const nn::CausalLm& model, const fs::path& folder, const std::string& where, Report& report) {
+void check_saved(const nn::CausalLM& model, const fs::path& folder, const std::string& where, Report& report) {
   const fs::path to = fs::temp_directory_path() / ("reference_runner_" + folder.filename().string());
   fs::remove_all(to);
-  nn::save_hugging_face(to, model);
+  nn::save_pretrained(to, model);
   const auto given = SafetensorsFile::open(folder / "model.safetensors");
   std::vector<std::string> left = given.names();
   for (const fs::directory_entry& entry : fs::directory_iterator(to)) {
@@ -131,9 +131,10 @@ void check_saved(const nn::CausalLm& model, const fs::path& folder, const std::s
     }
   }
   report.check(left.empty(), where + "saved tensors", "all", "without " + (left.empty() ? "" : left[0]));
-  const nn::CausalLm again = nn::from_hugging_face(to);
-  report.check(again.config().windows == model.config().windows && again.config().vocab == model.config().vocab,
-               where + "saved config", "the same", "another");
+  const nn::CausalLM again = nn::from_pretrained(to);
+  report.check(
+      again.config().windows == model.config().windows && again.config().vocab_size == model.config().vocab_size,
+      where + "saved config", "the same", "another");
   fs::remove_all(to);
 }
 
@@ -150,7 +151,7 @@ void run_hugging_face(const fs::path& folder, Report& report) {
     const std::string where = folder.string() + ", " + name + ": ";
     const Mesh mesh = make_mesh(axes);
     const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
-    const nn::CausalLm model = nn::from_hugging_face(folder, mesh_rules);
+    const nn::CausalLM model = nn::from_pretrained(folder, mesh_rules);
     const Array ids = batch_of(expected, mesh.size(), mesh_rules);
     check_logits(model, ids, expected, where, report);
     check_step(model, ids, expected, where, report);

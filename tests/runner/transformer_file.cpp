@@ -51,16 +51,16 @@ examples::GptConfig gpt_config(const Json& c) {
 }
 
 nn::DecoderConfig llama_config(const Json& c) {
-  return {.vocab = integer(c, "vocab"),
-          .embed = integer(c, "d"),
-          .layers = integer(c, "layers"),
-          .heads = integer(c, "heads"),
-          .kv_heads = integer(c, "kv_heads"),
+  return {.vocab_size = integer(c, "vocab"),
+          .hidden_size = integer(c, "d"),
+          .num_hidden_layers = integer(c, "layers"),
+          .num_attention_heads = integer(c, "heads"),
+          .num_key_value_heads = integer(c, "kv_heads"),
           .head_dim = integer(c, "d") / integer(c, "heads"),
-          .mlp = integer(c, "mlp"),
-          .eps = number_of(c, "eps"),
+          .intermediate_size = integer(c, "mlp"),
+          .rms_norm_eps = number_of(c, "eps"),
           .rope = {.base = number_of(c, "rope_base")},
-          .tied = true};
+          .tie_word_embeddings = true};
 }
 
 TransformerFile TransformerFile::open(const std::filesystem::path& file) {

@@ -56,7 +56,7 @@ struct Llama {
   static Llama init(const Key& key) {
     const auto [k1, k2, k3] = split<3>(key);
     const Axis embed{"embed", 8};
-    const AttentionOptions options{.bias = false, .kv_heads = Axis{"heads", 4}, .rope = RotaryEmbedding{}};
+    const AttentionOptions options{.bias = false, .kv_features = Axis{"heads", 4}, .rope = RotaryEmbedding{}};
     return {.embed = Embedding::init(k1, {"vocab", 12}, embed),
             .layers = {{RMSNorm::init({"norm", 8}), MultiheadAttention::init(k2, embed, {"heads", 8}, 4, options),
                         RMSNorm::init({"norm", 8}), GatedMlp::init(k3, embed, {"hidden", 16})}},

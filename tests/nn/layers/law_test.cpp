@@ -61,7 +61,7 @@ void expect_attention(const AttentionOptions& options, const std::vector<std::st
 
 void attention_row() {
   const Array mask = logical_not(tri(4, {.dtype = boolean})), bias = normal(Key(4), {4, 1, 4, 4}, float64);
-  expect_attention({.kv_heads = Axis{"kv_heads", 8}, .rope = RotaryEmbedding{.base = 100}},
+  expect_attention({.kv_features = Axis{"kv_heads", 8}, .rope = RotaryEmbedding{.base = 100}},
                    {"batch", "heads", "kv_heads"}, plainly);
   expect_attention({.causal = false}, {"batch", "seq", "heads"},
                    [&](const auto& layer, const Array& x) { return layer(x, {.mask = mask, .bias = bias}); });

@@ -105,7 +105,7 @@ TEST(LayersLaw, TheEmbeddingAsAHead) {
 void expect_attention(int64_t kv_heads, const std::vector<std::string>& names) {
   const auto layer =
       MultiheadAttention::init(Key(0), embed, {"heads", 36}, 6,
-                               {.kv_heads = Axis{"kv_heads", 6 * kv_heads}, .rope = RotaryEmbedding{.base = 100}});
+                               {.kv_features = Axis{"kv_heads", 6 * kv_heads}, .rope = RotaryEmbedding{.base = 100}});
   expect_law(layer, shape, stream, names, [=](const Tensors& w) { return attention(w, 6, kv_heads, 100.0); });
 }
 

@@ -110,9 +110,9 @@ TEST(MultiheadAttention, shapes_and_names) {
 }
 
 TEST(MultiheadAttention, kv_heads_have_a_name_and_a_number_of_their_own) {
-  const auto layer =
-      MultiheadAttention::init(Key(0), embed, {"heads", 24}, 6,
-                               {.bias = false, .kv_heads = Axis{"kv_heads", 8}, .rope = RotaryEmbedding{.base = 100}});
+  const auto layer = MultiheadAttention::init(
+      Key(0), embed, {"heads", 24}, 6,
+      {.bias = false, .kv_features = Axis{"kv_heads", 8}, .rope = RotaryEmbedding{.base = 100}});
   EXPECT_EQ(layer.num_kv_heads, 2);
   EXPECT_EQ(testing::paths_of(leaves(layer)),
             (std::vector<std::string>{"q.kernel", "k.kernel", "v.kernel", "o.kernel"}));
@@ -147,12 +147,11 @@ TEST(MultiheadAttention, heads_must_divide) {
                         "[MultiheadAttention] axis \"heads\" = 8 is not divisible by 3 heads. Change one of them.",
                         [] { MultiheadAttention::init(Key(0), embed, heads, 3); });
   for (const int64_t size : {-4, 0, 3, 6})
-    testing::expect_error(ErrorKind::invalid_argument,
-                          "[MultiheadAttention] axis \"kv_heads\" = " + std::to_string(size) +
-                              " for 4 heads of 2, expected 2 times a divisor of 4.",
-                          [=] {
-                            MultiheadAttention::init(Key(0), embed, heads, 4, {.kv_heads = Axis{"kv_heads", size}});
-                          });
+    testing::expect_error(
+        ErrorKind::invalid_argument,
+        "[MultiheadAttention] axis \"kv_heads\" = " + std::to_string(size) +
+            " for 4 heads of 2, expected 2 times a divisor of 4.",
+        [=] { MultiheadAttention::init(Key(0), embed, heads, 4, {.kv_features = Axis{"kv_heads", size}}); });
 }
 
 TEST(MultiheadAttention, zero_rows_and_zero_positions) {

@@ -15,23 +15,24 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-std::vector<CausalLm> models() {
+std::vector<CausalLM> models() {
   using enum DecoderFamily;
-  const DecoderConfig small{.vocab = 30, .embed = 16, .kv_heads = 2, .head_dim = 8, .mlp = 24};
+  const DecoderConfig small{
+      .vocab_size = 30, .hidden_size = 16, .num_key_value_heads = 2, .head_dim = 8, .intermediate_size = 24};
   DecoderConfig windows = small, gpt = small;
   windows.family = mistral, windows.windows = {3, 0};
-  gpt.family = gpt2, gpt.kv_heads = 4, gpt.head_dim = 4, gpt.positions = 40;
-  std::vector<CausalLm> all;
-  for (const DecoderConfig& config : {small, windows, gpt}) all.push_back(CausalLm::init(Key(2), config));
+  gpt.family = gpt2, gpt.num_key_value_heads = 4, gpt.head_dim = 4, gpt.max_position_embeddings = 40;
+  std::vector<CausalLM> all;
+  for (const DecoderConfig& config : {small, windows, gpt}) all.push_back(CausalLM::init(Key(2), config));
   return all;
 }
 
 const std::vector<Ids> prompts{{3, 1, 4, 1, 5}, {9}, {2, 6, 5}};
 
 TEST(Generate, RowsTogetherAreThoseOfEachAlone) {
-  for (const CausalLm& model : models()) {
+  for (const CausalLM& model : models()) {
     for (const double temperature : {0.0, 1.0}) {
-      const GenerateOptions options{.max_tokens = 12, .sampling = {.temperature = temperature}};
+      const GenerateOptions options{.max_new_tokens = 12, .sampling = {.temperature = temperature}};
       const std::vector<Ids> together = generate(model, Key(7), prompts, options);
       ASSERT_EQ(together.size(), 3u);
       EXPECT_EQ(generate(model, Key(7), {prompts[0]}, options)[0], together[0]);
@@ -44,32 +45,35 @@ TEST(Generate, RowsTogetherAreThoseOfEachAlone) {
 
 TEST(Generate, IsTheSameOnEveryMesh) {
   const Mesh mesh = make_mesh({{"fsdp", 2}, {"model", 2}});
-  for (const CausalLm& model : models()) {
-    const CausalLm there = filter_shard(model, MeshRules{mesh, decoder_rules(mesh)});
-    EXPECT_EQ(generate(there, Key(7), prompts, {.max_tokens = 8}), generate(model, Key(7), prompts, {.max_tokens = 8}));
+  for (const CausalLM& model : models()) {
+    const CausalLM there = filter_shard(model, MeshRules{mesh, decoder_rules(mesh)});
+    EXPECT_EQ(generate(there, Key(7), prompts, {.max_new_tokens = 8}),
+              generate(model, Key(7), prompts, {.max_new_tokens = 8}));
   }
 }
 
 TEST(Generate, NeverWritesThePaddingOfAVocabulary) {
-  const CausalLm model = CausalLm::init(Key(2), {.vocab = 3, .embed = 16, .head_dim = 4, .mlp = 24, .vocab_rows = 40});
-  const auto written = generate(model, Key(1), {{1}}, {.max_tokens = 60, .sampling = {.temperature = 1e30}});
+  const CausalLM model = CausalLM::init(
+      Key(2), {.vocab_size = 3, .hidden_size = 16, .head_dim = 4, .intermediate_size = 24, .vocab_rows = 40});
+  const auto written = generate(model, Key(1), {{1}}, {.max_new_tokens = 60, .sampling = {.temperature = 1e30}});
   EXPECT_EQ(written[0].size(), 60u);
   for (const int32_t id : written[0]) EXPECT_LT(id, 3);
 }
 
 TEST(Generate, ARowEndsBehindAnEndIdOrWhereItIsTold) {
-  const CausalLm model = models()[0];
-  const std::vector<Ids> whole = generate(model, Key(7), prompts, {.max_tokens = 10});
+  const CausalLM model = models()[0];
+  const std::vector<Ids> whole = generate(model, Key(7), prompts, {.max_new_tokens = 10});
   const int32_t end = whole[0][3];
-  const std::vector<Ids> ended = generate(model, Key(7), prompts, {.max_tokens = 10, .end_ids = {end}});
+  const std::vector<Ids> ended = generate(model, Key(7), prompts, {.max_new_tokens = 10, .eos_token_id = {end}});
   for (size_t i = 0; i < 3; ++i) {
     const auto first = std::find(whole[i].begin(), whole[i].end(), end);
     EXPECT_EQ(ended[i], Ids(whole[i].begin(), first == whole[i].end() ? first : first + 1)) << i;
   }
-  const auto told = generate(model, Key(7), prompts,
-                             {.max_tokens = 10, .ends = [](std::span<const int32_t> row) { return row.size() == 4; }});
+  const auto told = generate(
+      model, Key(7), prompts,
+      {.max_new_tokens = 10, .stopping_criteria = [](std::span<const int32_t> row) { return row.size() == 4; }});
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i], Ids(whole[i].begin(), whole[i].begin() + 4));
-  EXPECT_EQ(generate(model, Key(7), prompts, {.max_tokens = 0}), std::vector<Ids>(3));
+  EXPECT_EQ(generate(model, Key(7), prompts, {.max_new_tokens = 0}), std::vector<Ids>(3));
 }
 
 // The frequencies of 4,000 draws.
@@ -100,21 +104,21 @@ TEST(SampleToken, DrawsByTheProbabilitiesOfWhatIsLeft) {
 }
 
 TEST(Generate, Errors) {
-  const CausalLm model = models()[0];
+  const CausalLM model = models()[0];
   const std::vector<float> logits{1, 2};
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[generate] no prompts, expected one or more.", [&] { generate(model, Key(0), {}); }},
        {ErrorKind::invalid_argument, "[generate] prompt 1 is empty, expected a token or more to continue.",
         [&] { generate(model, Key(0), {{1}, {}}); }},
-       {ErrorKind::invalid_argument, "[generate] max_tokens = -1, expected 0 or more.",
-        [&] { generate(model, Key(0), {{1}}, {.max_tokens = -1}); }},
+       {ErrorKind::invalid_argument, "[generate] max_new_tokens = -1, expected 0 or more.",
+        [&] { generate(model, Key(0), {{1}}, {.max_new_tokens = -1}); }},
        {ErrorKind::invalid_argument, "[sample_token] top_p = 0, expected a number above 0 and up to 1.",
         [&] { sample_token(Key(0), logits, {.top_p = 0}); }},
        {ErrorKind::invalid_argument, "[sample_token] top_k = -2, expected 1 or more, or 0 for all.",
         [&] { sample_token(Key(0), logits, {.top_k = -2}); }},
        {ErrorKind::invalid_argument,
-        "[generate] max_tokens = 40 after a prompt of 5, expected 36 at most, for which the model has positions.",
-        [&] { generate(models()[2], Key(0), prompts, {.max_tokens = 40}); }},
+        "[generate] max_new_tokens = 40 after a prompt of 5, expected 36 at most, for which the model has positions.",
+        [&] { generate(models()[2], Key(0), prompts, {.max_new_tokens = 40}); }},
        {ErrorKind::invalid_argument,
         "[sample_token] logits that are not numbers, expected finite ones. Did the model diverge?",
         [&] { sample_token(Key(0), std::vector<float>{1, NAN}); }},

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <map>
 
-#include "nn/models/from_hugging_face.h"
 #include "nn/models/hugging_face_config.h"
+#include "nn/models/pretrained.h"
 #include "sharding/files/file.h"
 #include "sharding/files/safetensors.h"
 #include "sharding/files/safetensors_writer.h"
@@ -30,14 +30,14 @@ DecoderConfig config_of(const std::string& more) { return config_from_hugging_fa
 
 TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
   const auto writing = [](DecoderConfig config) { return [=] { config_to_hugging_face(config, float32); }; };
-  const std::string begin = "[save_hugging_face] ", end = " cannot express what it is here.";
+  const std::string begin = "[save_pretrained] ", end = " cannot express what it is here.";
   using enum DecoderFamily;
   testing::expect_errors({{ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' llama" + end,
                            writing({.attention_scale = 0.3})},
                           {ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' gemma2" + end,
                            writing({.family = gemma2, .attention_scale = 0.3})},
-                          {ErrorKind::invalid_argument, begin + "activation: the config of transformers' llama" + end,
-                           writing({.activation = {Activation::elu}})},
+                          {ErrorKind::invalid_argument, begin + "hidden_act: the config of transformers' llama" + end,
+                           writing({.hidden_act = {Activation::elu}})},
                           {ErrorKind::invalid_argument, begin + "output_bias: the config of transformers' llama" + end,
                            writing({.attention_bias = true})},
                           {ErrorKind::invalid_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
@@ -51,7 +51,7 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
 }
 
 TEST(HuggingFaceConfig, OfSizesThatNoModelHasIsRefusedBeforeAnythingIsMadeOfThem) {
-  const std::string at = "[from_hugging_face] config.json.";
+  const std::string at = "[from_pretrained] config.json.";
   const auto refused = [](const char* family, const char* key, const char* size) {
     std::string text =
         config_text(R"("head_dim": 4, "max_position_embeddings": 8, "model_type": ")" + std::string(family) + '"');
@@ -102,7 +102,7 @@ TEST(HuggingFaceConfig, MayBeOfOlderVersions) {
   EXPECT_EQ(c.rope.base, 500000);
   EXPECT_EQ(c.rope.scaling.kind, RotaryScaling::llama3);
   EXPECT_EQ(c.rope.scaling.original_positions, 8192);
-  EXPECT_EQ(c.kv_heads, 4);
+  EXPECT_EQ(c.num_key_value_heads, 4);
   const DecoderConfig linear = config_of(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2})");
   EXPECT_EQ(linear.rope.scaling.kind, RotaryScaling::linear);
   EXPECT_EQ(linear.rope.base, 10000);
@@ -129,14 +129,14 @@ TEST(HuggingFaceConfig, MayBeOfOlderVersions) {
 // configuration_{gemma2,mistral,mixtral}.py of transformers.
 TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
   const DecoderConfig gemma = config_of(R"("model_type": "gemma2")");
-  EXPECT_EQ(gemma.attention_softcap, 50);
-  EXPECT_EQ(gemma.logit_softcap, 30);
+  EXPECT_EQ(gemma.attn_logit_softcapping, 50);
+  EXPECT_EQ(gemma.final_logit_softcapping, 30);
   EXPECT_EQ(gemma.windows, (std::vector<int64_t>{4096, 0}));
-  EXPECT_EQ(config_of(R"("model_type": "gemma2", "hidden_act": "gelu")").activation.function, Activation::gelu);
+  EXPECT_EQ(config_of(R"("model_type": "gemma2", "hidden_act": "gelu")").hidden_act.function, Activation::gelu);
   const DecoderConfig without = config_of(R"("model_type": "gemma2", "attn_logit_softcapping": null,
                                              "final_logit_softcapping": null, "sliding_window": null)");
-  EXPECT_EQ(without.attention_softcap, 0);
-  EXPECT_EQ(without.logit_softcap, 0);
+  EXPECT_EQ(without.attn_logit_softcapping, 0);
+  EXPECT_EQ(without.final_logit_softcapping, 0);
   EXPECT_EQ(without.windows, std::vector<int64_t>());
   EXPECT_EQ(config_of(R"("model_type": "mistral")").windows, (std::vector<int64_t>{4096, 4096}));
   EXPECT_EQ(config_of(R"("model_type": "mistral", "sliding_window": null)").windows, std::vector<int64_t>());
@@ -145,7 +145,7 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
     const std::string text = R"({"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
                                  "num_attention_heads": 16, "model_type": ")" +
                              family + "\"" + more + "}";
-    return config_from_hugging_face(text, "config.json").kv_heads;
+    return config_from_hugging_face(text, "config.json").num_key_value_heads;
   };
   EXPECT_EQ(kv_heads("gemma2"), 4);
   EXPECT_EQ(kv_heads("mistral"), 8);
@@ -156,13 +156,13 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
 
 TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
-  const std::string at = "[from_hugging_face] config.json.";
+  const std::string at = "[from_pretrained] config.json.";
   testing::expect_errors(
       {{ErrorKind::invalid_file,
         at + "model_type: \"bert\" is not supported, expected one of gemma2, gpt2, llama, mistral, mixtral, qwen2, "
              "qwen3.",
         refused(R"("model_type": "bert")")},
-       {ErrorKind::invalid_file, "[from_hugging_face] config.json: has no \"model_type\".", refused(R"("a": 1)")},
+       {ErrorKind::invalid_file, "[from_pretrained] config.json: has no \"model_type\".", refused(R"("a": 1)")},
        {ErrorKind::invalid_file,
         at + "rope_parameters: rope_type \"proportional\" is not supported, expected default, linear, llama3, yarn, "
              "dynamic or longrope.",
@@ -177,7 +177,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file, at + "rope_scaling: given together with rope_parameters, expected one of the two.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
                    "rope_parameters": {"rope_type": "default"})")},
-       {ErrorKind::invalid_file, "[from_hugging_face] config.json: [DecoderConfig] activation: mixtral has no such option.",
+       {ErrorKind::invalid_file, "[from_pretrained] config.json: [DecoderConfig] hidden_act: mixtral has no such option.",
         refused(R"("model_type": "mixtral", "hidden_act": "gelu")")},
        {ErrorKind::invalid_file, at + "rms_norm_eps: -1 given, expected a number above 0.",
         refused(R"("model_type": "llama", "rms_norm_eps": -1)")},
@@ -201,7 +201,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
              "type.",
         refused(R"("model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4})")},
        {ErrorKind::invalid_file,
-        "[from_hugging_face] config.json: has no \"hidden_size\", \"num_hidden_layers\", \"intermediate_size\".",
+        "[from_pretrained] config.json: has no \"hidden_size\", \"num_hidden_layers\", \"intermediate_size\".",
         [] {
           config_from_hugging_face(R"({"model_type": "llama", "vocab_size": 9, "num_attention_heads": 2})",
                                    "config.json");
@@ -209,15 +209,35 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file, at + "num_key_value_heads: \"two\" given, expected a whole number from 1 to 2147483648.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::invalid_file,
-        "[from_hugging_face] config.json: [DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
+        "[from_pretrained] config.json: [DecoderConfig] num_attention_heads = 4 and num_key_value_heads = 3, "
+        "expected a divisor.",
         refused(R"("model_type": "llama", "num_key_value_heads": 3)")}});
 }
 
 TEST_F(Folder, WithoutWeightsIsRefused) {
   write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
-  testing::expect_error_with(ErrorKind::invalid_file, {"model.safetensors"}, [&] { from_hugging_face(folder); });
-  testing::expect_error_with(ErrorKind::invalid_file, {"[from_hugging_face]", "config.json"},
-                             [&] { from_hugging_face(folder / "no"); });
+  testing::expect_error_with(ErrorKind::invalid_file, {"model.safetensors"}, [&] { from_pretrained(folder); });
+  fs::create_directory(folder / "no");
+  testing::expect_error_with(ErrorKind::invalid_file, {"[from_pretrained]", "no/config.json"},
+                             [&] { from_pretrained(folder / "no"); });
+}
+
+TEST_F(Folder, ThatDoesNotExistIsRefusedWithTheCommandThatDownloadsIt) {
+  const auto refused = [](const fs::path& path, const std::string& advice) {
+    testing::expect_error(ErrorKind::invalid_file,
+                          "[from_pretrained] " + path.string() +
+                              ": not a folder, expected one with a model's config.json and .safetensors files. " +
+                              advice,
+                          [&] { from_pretrained(path); });
+  };
+  const std::string download = "To download a model, run: hf download ";
+  refused("gpt2-xl", download + "openai-community/gpt2-xl --local-dir gpt2-xl");
+  refused("Llama-3.2-1B", download + "OWNER/Llama-3.2-1B --local-dir Llama-3.2-1B");
+  refused("meta-llama/Llama-3.2-1B", download + "meta-llama/Llama-3.2-1B --local-dir meta-llama/Llama-3.2-1B");
+  for (const fs::path& path : {folder / "no", fs::path("../no"), fs::path("a b"), fs::path("-x"), fs::path("no/")})
+    refused(path, download + "OWNER/NAME --local-dir FOLDER");
+  write_text(folder / "config.json", "{}", "test");
+  refused(folder / "config.json", "Give the file's folder.");
 }
 
 // Writes weights again without the tensors of these names; those of `renamed` get another name.
@@ -244,7 +264,7 @@ TEST_F(Folder, WithoutTheHeadOfAnUntiedModelIsRefused) {
                  {{"lm_head.weight", ""}});
     testing::expect_error_with(ErrorKind::invalid_file,
                                {"[load_hugging_face] ", "it has no \"lm_head.weight\"", "tie_word_embeddings"},
-                               [&] { from_hugging_face(folder / family); });
+                               [&] { from_pretrained(folder / family); });
   }
 }
 
@@ -252,28 +272,28 @@ TEST_F(Folder, OfATiedModelMayHaveTheHeadInPlaceOfTheEmbedding) {
   fs::copy(references / "qwen2_tied", folder / "qwen2");
   copy_weights(references / "qwen2_tied/model.safetensors", folder / "qwen2/model.safetensors",
                {{"model.embed_tokens.weight", "lm_head.weight"}});
-  CausalLm expected = from_hugging_face(references / "qwen2_tied");
-  testing::expect_trees_near(from_hugging_face(folder / "qwen2"), expected, 0, "by the head");
+  CausalLM expected = from_pretrained(references / "qwen2_tied");
+  testing::expect_trees_near(from_pretrained(folder / "qwen2"), expected, 0, "by the head");
   // An untied model's embedding is not its head.
   fs::copy(references / "llama", folder / "llama");
   copy_weights(references / "llama/model.safetensors", folder / "llama/model.safetensors",
                {{"model.embed_tokens.weight", ""}});
   testing::expect_error_with(ErrorKind::invalid_file, {"it has no \"model.embed_tokens.weight\""},
-                             [&] { from_hugging_face(folder / "llama"); });
+                             [&] { from_pretrained(folder / "llama"); });
 }
 
 TEST_F(Folder, WithTwoSetsOfWeightsIsRefused) {
-  const CausalLm model = from_hugging_face(references / "llama");
-  save_hugging_face(folder / "two", model);
-  from_hugging_face(folder / "two");
+  const CausalLM model = from_pretrained(references / "llama");
+  save_pretrained(folder / "two", model);
+  from_pretrained(folder / "two");
   fs::copy(references / "llama/model.safetensors", folder / "two/model.safetensors");
   testing::expect_error_with(
       ErrorKind::invalid_file,
       {"two: it has two sets of weights: model-00001-of-00001.safetensors and model.safetensors. Remove one of them."},
-      [&] { from_hugging_face(folder / "two"); });
+      [&] { from_pretrained(folder / "two"); });
   fs::remove(folder / "two/model.safetensors.index.json");
   testing::expect_error_with(ErrorKind::invalid_file, {"model.safetensors and model-00001-of-00001.safetensors"},
-                             [&] { from_hugging_face(folder / "two"); });
+                             [&] { from_pretrained(folder / "two"); });
 }
 
 TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
@@ -282,51 +302,50 @@ TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
                {{"model.norm.weight", ""}, {"model.layers.1.self_attn.k_proj.weight", ""}});
   testing::expect_error_with(ErrorKind::invalid_file,
                              {"it has no \"model.layers.1.self_attn.k_proj.weight\", \"model.norm.weight\". "},
-                             [&] { from_hugging_face(folder / "llama"); });
+                             [&] { from_pretrained(folder / "llama"); });
 }
 
 TEST_F(Folder, WithPyTorchWeightsAloneIsRefusedWithAdvice) {
   write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
   write_text(folder / "pytorch_model.bin", "any", "test");
   testing::expect_error_with(ErrorKind::invalid_file, {"[load_hugging_face] ", "pytorch_model.bin", "save_pretrained"},
-                             [&] { from_hugging_face(folder); });
+                             [&] { from_pretrained(folder); });
 }
 
 TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
-  const CausalLm model = from_hugging_face(references / "llama", {.dtype = bfloat16});
-  CausalLm copy = model;
+  const CausalLM model = from_pretrained(references / "llama", {.dtype = bfloat16});
+  CausalLM copy = model;
   for (const Leaf& leaf : leaves(copy)) EXPECT_EQ(leaf.value->dtype(), bfloat16) << leaf.path;
-  save_hugging_face(folder, model);
-  CausalLm again = from_hugging_face(folder, {.dtype = bfloat16});
+  save_pretrained(folder, model);
+  CausalLM again = from_pretrained(folder, {.dtype = bfloat16});
   testing::expect_trees_near(again, model, 0, "saved in bfloat16");
   EXPECT_NE(read_text(folder / "config.json", "test").find("bfloat16"), std::string::npos);
 }
 
 TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
-  const CausalLm model = from_hugging_face(references / "llama");
+  const CausalLM model = from_pretrained(references / "llama");
   fs::copy(references / "llama", folder / "old");
   testing::expect_error_with(ErrorKind::invalid_file,
                              {"[save_hugging_face] ", "weights of another save, model.safetensors"},
-                             [&] { save_hugging_face(folder / "old", model); });
-  testing::expect_error_with(ErrorKind::invalid_argument, {"[save_hugging_face] ", "the config of another model"},
-                             [&] { save_hugging_face(folder / "new", model, references / "llama_yarn"); });
-  testing::expect_error_with(ErrorKind::invalid_file, {"[save_hugging_face] "},
-                             [&] { save_hugging_face(folder / "new", model, folder / "nothing"); });
+                             [&] { save_pretrained(folder / "old", model); });
+  testing::expect_error_with(ErrorKind::invalid_argument, {"[save_pretrained] ", "the config of another model"},
+                             [&] { save_pretrained(folder / "new", model, references / "llama_yarn"); });
+  testing::expect_error_with(ErrorKind::invalid_file, {"[save_pretrained] "},
+                             [&] { save_pretrained(folder / "new", model, folder / "nothing"); });
   EXPECT_FALSE(fs::exists(folder / "new"));
-  save_hugging_face(folder / "new", model, references / "llama");
-  save_hugging_face(folder / "new", model, references / "llama");
+  save_pretrained(folder / "new", model, references / "llama");
+  save_pretrained(folder / "new", model, references / "llama");
 }
 
 TEST_F(Folder, HasAConfigOfTheTypeOfItsWeights) {
-  save_hugging_face(folder / "half", from_hugging_face(references / "llama", {.dtype = bfloat16}),
-                    references / "llama");
+  save_pretrained(folder / "half", from_pretrained(references / "llama", {.dtype = bfloat16}), references / "llama");
   EXPECT_NE(read_text(folder / "half/config.json", "test").find("\"bfloat16\""), std::string::npos);
 }
 
 TEST_F(Folder, KeepsItsConfigWhateverItsLossWasInTraining) {
-  CausalLm model = from_hugging_face(references / "mixtral");
+  CausalLM model = from_pretrained(references / "mixtral");
   model.set_router_aux_loss_coef(0.1);
-  save_hugging_face(folder / "new", model, references / "mixtral");
+  save_pretrained(folder / "new", model, references / "mixtral");
   EXPECT_EQ(read_text(folder / "new/config.json", "test"), read_text(references / "mixtral/config.json", "test"));
 }
 
@@ -335,13 +354,13 @@ TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {
   fs::copy(references / "qwen2_tied", from);
   write_text(from / "tokenizer.json", "{\"any\": 1}", "test");
   write_text(from / "model.bin.index.json", "{}", "test");
-  save_hugging_face(to, from_hugging_face(from), from);
+  save_pretrained(to, from_pretrained(from), from);
   EXPECT_EQ(read_text(to / "config.json", "test"), read_text(from / "config.json", "test"));
   EXPECT_EQ(read_text(to / "tokenizer.json", "test"), "{\"any\": 1}");
   EXPECT_FALSE(fs::exists(to / "model.bin.index.json"));
-  CausalLm model = from_hugging_face(from);
-  testing::expect_trees_near(from_hugging_face(to), model, 0, "saved beside");
-  save_hugging_face(to, model, to);
+  CausalLM model = from_pretrained(from);
+  testing::expect_trees_near(from_pretrained(to), model, 0, "saved beside");
+  save_pretrained(to, model, to);
   EXPECT_EQ(read_text(to / "tokenizer.json", "test"), "{\"any\": 1}");
 }
 
@@ -357,15 +376,15 @@ TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
   std::string config = read_text(from / "config.json", "test");
   config.insert(config.find('{') + 1, R"("auto_map": {"AutoModelForCausalLM": "modeling_x.M"},)");
   write_text(from / "config.json", config, "test");
-  const CausalLm model = from_hugging_face(from);
-  save_hugging_face(to, model, from);
+  const CausalLM model = from_pretrained(from);
+  save_pretrained(to, model, from);
   for (const char* name : {"notes.txt", "modeling_x.py"}) EXPECT_FALSE(fs::exists(to / name)) << name;
   EXPECT_EQ(read_text(to / "config.json", "test").find("auto_map"), std::string::npos);
   EXPECT_EQ(read_text(to / "tokenizer_config.json", "test"), "{\"model_max_length\":8}\n");
 
   fs::create_symlink("../secret.txt", from / "LICENSE");
   testing::expect_error_with(ErrorKind::invalid_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
-                             [&] { save_hugging_face(to, model, from); });
+                             [&] { save_pretrained(to, model, from); });
 }
 
 TEST_F(Folder, MayBeASnapshotInACacheWhoseFilesAreLinks) {
@@ -377,24 +396,24 @@ TEST_F(Folder, MayBeASnapshotInACacheWhoseFilesAreLinks) {
     if (blob.path().filename() != "hash")
       fs::create_symlink("../../blobs" / blob.path().filename(), from / blob.path().filename());
   fs::create_symlink("../../blobs/hash", from / "LICENSE");
-  save_hugging_face(to, from_hugging_face(from), from);
+  save_pretrained(to, from_pretrained(from), from);
   EXPECT_EQ(read_text(to / "LICENSE", "test"), "licence");
   EXPECT_FALSE(fs::is_symlink(to / "LICENSE"));
 }
 
 TEST_F(Folder, OfAPaddedModelIsThatOfOneDevice) {
   for (const std::string family : {"gpt2", "llama", "qwen2_tied"}) {
-    const CausalLm alone = from_hugging_face(references / family);
-    save_hugging_face(folder / family, alone);
+    const CausalLM alone = from_pretrained(references / family);
+    save_pretrained(folder / family, alone);
     const Array ids = array<int32_t>({1, 2, 3, 4, 5, 6}, {2, 3});
     for (const int devices : {3, 5}) {
       const Mesh mesh = make_mesh({{"model", devices}});
       const MeshRules mesh_rules{mesh, decoder_rules(mesh), {.uneven = Uneven::pad}};
-      const CausalLm padded = from_hugging_face(references / family, mesh_rules);
-      EXPECT_EQ(padded.config().rows(), alone.config().vocab) << family;
+      const CausalLM padded = from_pretrained(references / family, mesh_rules);
+      EXPECT_EQ(padded.config().padded_vocab_size(), alone.config().vocab_size) << family;
       testing::expect_near(gather(padded(ids)), alone(ids), 1e-5, family);
       const fs::path saved = folder / (family + std::to_string(devices));
-      save_hugging_face(saved, padded);
+      save_pretrained(saved, padded);
       for (const fs::directory_entry& file : fs::directory_iterator(folder / family))
         EXPECT_TRUE(read_text(saved / file.path().filename(), "test") == read_text(file.path(), "test")) << file.path();
     }

@@ -21,8 +21,14 @@ constexpr double tolerance = 2e-5;
 // Small, with every option that the family has.
 std::vector<DecoderConfig> families() {
   using enum DecoderFamily;
-  const DecoderConfig small{
-      .vocab = 30, .embed = 16, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .mlp = 24, .positions = 32};
+  const DecoderConfig small{.vocab_size = 30,
+                            .hidden_size = 16,
+                            .num_hidden_layers = 2,
+                            .num_attention_heads = 4,
+                            .num_key_value_heads = 2,
+                            .head_dim = 8,
+                            .intermediate_size = 24,
+                            .max_position_embeddings = 32};
   const auto with = [&](DecoderFamily family, auto change) {
     DecoderConfig config = small;
     config.family = family;
@@ -31,22 +37,21 @@ std::vector<DecoderConfig> families() {
   };
   return {with(llama,
                [](auto& c) { c.rope.scaling = {.kind = RotaryScaling::llama3, .factor = 4, .original_positions = 8}; }),
-          with(mistral,
-               [](auto& c) {
-                 c.windows = {3, 3}, c.tied = true;
-               }),
+          with(mistral, [](auto& c) { c.windows = {3, 3}, c.tie_word_embeddings = true; }),
           with(qwen2, [](auto& c) { c.attention_bias = true; }),
           with(qwen3,
                [](auto& c) { c.rope.scaling = {.kind = RotaryScaling::yarn, .factor = 4, .original_positions = 8}; }),
           with(gemma2,
                [](auto& c) {
-                 c.windows = {3, 0}, c.attention_softcap = 0.5, c.logit_softcap = 0.3, c.attention_scale = 0.7;
-                 c.tied = true;
+                 c.windows = {3, 0}, c.attn_logit_softcapping = 0.5, c.final_logit_softcapping = 0.3,
+                 c.attention_scale = 0.7;
+                 c.tie_word_embeddings = true;
                }),
-          with(mixtral, [](auto& c) { c.experts = 4, c.experts_per_token = 2; }),
+          with(mixtral, [](auto& c) { c.num_local_experts = 4, c.num_experts_per_tok = 2; }),
           with(gpt2, [](auto& c) {
-            c.kv_heads = 4, c.head_dim = 4, c.attention_bias = c.output_bias = c.mlp_bias = c.tied = true;
-            c.scale_by_layer = true, c.activation = {Activation::gelu};
+            c.num_key_value_heads = 4, c.head_dim = 4,
+            c.attention_bias = c.output_bias = c.mlp_bias = c.tie_word_embeddings = true;
+            c.scale_attn_by_inverse_layer_idx = true, c.hidden_act = {Activation::gelu};
           })};
 }
 
@@ -64,8 +69,8 @@ std::vector<MeshRules> all_mesh_rules() {
 Array ids_of(int64_t rows, int64_t seq, uint32_t seed = 5) { return randint(Key(seed), {rows, seq}, 0, 30); }
 
 // All values away from where they start, so that none is zero or one.
-CausalLm model_of(const DecoderConfig& config) {
-  CausalLm model = CausalLm::init(Key(1), config);
+CausalLM model_of(const DecoderConfig& config) {
+  CausalLM model = CausalLM::init(Key(1), config);
   uint32_t i = 0;
   for (const Leaf& leaf : leaves(model)) *leaf.value = *leaf.value + 0.1 * normal(Key(100 + i++), leaf.value->shape());
   return model;
@@ -83,12 +88,12 @@ std::string what(const DecoderConfig& config) { return std::string(name_of(confi
 
 TEST(Models, are_the_same_on_every_mesh) {
   const Array ids = ids_of(8, 7);
-  const auto loss = [](const CausalLm& model, const Array& ids) { return weighted(model(ids)); };
+  const auto loss = [](const CausalLM& model, const Array& ids) { return weighted(model(ids)); };
   for (const DecoderConfig& config : families()) {
-    const CausalLm model = model_of(config);
+    const CausalLM model = model_of(config);
     const auto [expected, gradient] = value_and_grad(loss)(model, ids);
     for (const MeshRules& mesh_rules : all_mesh_rules()) {
-      const CausalLm there = filter_shard(model, mesh_rules);
+      const CausalLM there = filter_shard(model, mesh_rules);
       const std::string where = what(config) + " on " + mesh_rules.mesh().to_string();
       expect_near(gather(there(placed(ids, mesh_rules))), model(ids), tolerance, where);
       const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, mesh_rules));
@@ -99,16 +104,16 @@ TEST(Models, are_the_same_on_every_mesh) {
 
 TEST(Models, start_with_the_same_values_on_every_mesh) {
   for (const DecoderConfig& config : families()) {
-    const CausalLm model = filter_shard(CausalLm::init(Key(3), config), all_mesh_rules()[0]);
+    const CausalLM model = filter_shard(CausalLM::init(Key(3), config), all_mesh_rules()[0]);
     for (const MeshRules& mesh_rules : all_mesh_rules())
-      expect_trees_near(filter_shard(CausalLm::init(Key(3), config), mesh_rules), model, 0, what(config));
+      expect_trees_near(filter_shard(CausalLM::init(Key(3), config), mesh_rules), model, 0, what(config));
   }
 }
 
 TEST(Models, decode_as_they_read) {
   const Array ids = ids_of(2, 9);
   for (const DecoderConfig& config : families()) {
-    const CausalLm model = model_of(config);
+    const CausalLM model = model_of(config);
     DecoderCache cache;
     std::vector<Array> parts;
     for (const auto& [from, to] : {std::pair(0, 4), {4, 5}, {5, 9}})
@@ -136,7 +141,7 @@ struct Packed {
 TEST(Models, read_packed_documents_as_each_by_itself) {
   const Packed packed;
   for (const DecoderConfig& config : families()) {
-    const CausalLm model = model_of(config);
+    const CausalLM model = model_of(config);
     const Array together = model(packed.ids, packed.with);
     for (const Packed::Document& d : packed.documents)
       expect_near(Packed::part(together, d), model(Packed::part(packed.ids, d)), tolerance, what(config));
@@ -144,7 +149,7 @@ TEST(Models, read_packed_documents_as_each_by_itself) {
 }
 
 // Over the documents' own tokens; the padding of rows counts nothing.
-Array loss_of_packed(const CausalLm& model, const Array& ids, const TokenInputs& with, const Array& weights) {
+Array loss_of_packed(const CausalLM& model, const Array& ids, const TokenInputs& with, const Array& weights) {
   return sum(model(ids, with) * weights);
 }
 
@@ -152,8 +157,8 @@ TEST(Models, have_the_gradients_of_the_documents_one_by_one) {
   const Packed packed;
   const Array weights = normal(Key(4), {2, 9, 30}) * astype(expand_dims(packed.with.segment_ids > 0, {2}), float32);
   for (const DecoderConfig& config : families()) {
-    const CausalLm model = model_of(config);
-    const auto one_by_one = [&](const CausalLm& m, const Array& ids) {
+    const CausalLM model = model_of(config);
+    const auto one_by_one = [&](const CausalLM& m, const Array& ids) {
       Array total = zeros({});
       for (const Packed::Document& d : packed.documents)
         total = total + sum(m(Packed::part(ids, d)) * Packed::part(weights, d));
@@ -162,7 +167,7 @@ TEST(Models, have_the_gradients_of_the_documents_one_by_one) {
     const auto [expected, gradient] = value_and_grad(one_by_one)(model, packed.ids);
     for (const MeshRules& mesh_rules : all_mesh_rules()) {
       if (mesh_rules.mesh().has_axis("data") && mesh_rules.mesh().size("data") > 2) continue;
-      const CausalLm there = filter_shard(model, mesh_rules);
+      const CausalLM there = filter_shard(model, mesh_rules);
       const bool divides = !mesh_rules.mesh().has_axis("fsdp") || mesh_rules.mesh().size("fsdp") <= 2;
       const auto put = [&](const Array& x) { return divides ? placed(x, mesh_rules) : x; };
       const TokenInputs with{put(packed.with.segment_ids), put(packed.with.positions)};
@@ -182,8 +187,8 @@ TEST(Models, have_the_loss_of_the_documents_one_by_one) {
   for (DecoderConfig config : families()) {
     for (const int64_t rows : {30, 32}) {
       config.vocab_rows = rows;
-      const CausalLm model = model_of(config);
-      const auto one_by_one = [&](const CausalLm& m) {
+      const CausalLM model = model_of(config);
+      const auto one_by_one = [&](const CausalLM& m) {
         WeightedSum total{zeros({}), zeros({})};
         for (const Packed::Document& d : packed.documents) {
           const Array ids = Packed::part(packed.ids, d), inputs = slice_in_dim(ids, 0, ids.shape(1) - 1, 1);
@@ -191,7 +196,7 @@ TEST(Models, have_the_loss_of_the_documents_one_by_one) {
         }
         return total;
       };
-      const auto together = [&](const CausalLm& m, const Array& ids, const Array& labels, const Array& weights,
+      const auto together = [&](const CausalLM& m, const Array& ids, const Array& labels, const Array& weights,
                                 const TokenInputs& with) { return m.loss(ids, labels, weights, with); };
       const auto [expected, gradient] = value_and_grad(one_by_one)(model);
       for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
@@ -215,7 +220,7 @@ TEST(Models, recompute_activations_without_another_result) {
   const Packed packed;
   const Array weights = normal(Key(4), {2, 9, 30});
   for (const DecoderConfig& config : families()) {
-    CausalLm model = model_of(config);
+    CausalLM model = model_of(config);
     const auto [loss, gradient] = value_and_grad(loss_of_packed)(model, packed.ids, packed.with, weights);
     model.set_remat(true);
     const auto [again, same] = value_and_grad(loss_of_packed)(model, packed.ids, packed.with, weights);
@@ -225,10 +230,10 @@ TEST(Models, recompute_activations_without_another_result) {
 }
 
 // The model with 36 rows of the vocabulary in place of 30; those of padding are 7.
-CausalLm padded(const CausalLm& plain) {
+CausalLM padded(const CausalLM& plain) {
   DecoderConfig config = plain.config();
   config.vocab_rows = 36;
-  CausalLm wide = CausalLm::init(Key(1), config);
+  CausalLM wide = CausalLM::init(Key(1), config);
   const Leaves to = leaves(wide), from = leaves(plain);
   for (size_t i = 0; i < to.size(); ++i) {
     Array rows = *from[i].value;
@@ -246,7 +251,7 @@ void expect_equal(const Array& got, const Array& expected, const std::string& wh
 }
 
 // The gradient of padding is 0, and that of the rest is the same.
-void expect_without_padding(const CausalLm& got, const CausalLm& expected, const std::string& where) {
+void expect_without_padding(const CausalLM& got, const CausalLM& expected, const std::string& where) {
   const Leaves a = leaves(got), b = leaves(expected);
   for (size_t i = 0; i < a.size(); ++i) {
     Array kept = gather(*a[i].value);
@@ -262,17 +267,17 @@ void expect_without_padding(const CausalLm& got, const CausalLm& expected, const
 // Of six devices along the vocabulary the last has nothing but padding.
 TEST(Models, let_no_padding_of_the_vocabulary_into_a_result) {
   const Array ids = ids_of(2, 7);
-  const auto loss = [](const CausalLm& model, const Array& ids) { return model.loss(ids, ids); };
+  const auto loss = [](const CausalLM& model, const Array& ids) { return model.loss(ids, ids); };
   for (DecoderConfig config : families()) {
     config.dtypes.params = float64;
-    const CausalLm plain = model_of(config), wide = padded(plain);
+    const CausalLM plain = model_of(config), wide = padded(plain);
     const Array logits = plain(ids);
     const auto [expected, gradient] = value_and_grad(loss)(plain, ids);
     for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
              {{"data", 1}}, {{"model", 6}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}}) {
       const Mesh mesh = make_mesh(axes);
       const MeshRules mesh_rules{mesh, decoder_rules(mesh)};
-      const CausalLm there = filter_shard(wide, mesh_rules);
+      const CausalLM there = filter_shard(wide, mesh_rules);
       const auto [got, wide_gradient] = value_and_grad(loss)(there, placed(ids, mesh_rules));
       const std::string where = what(config) + " on " + mesh.to_string();
       expect_equal(there(placed(ids, mesh_rules)), logits, where);
@@ -288,9 +293,9 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
   const Array ids = ids_of(2, 7), beyond = concatenate({ids, array<int32_t>({30, 35}, {2, 1})}, 1);
   const Array labels = ids_of(2, 8);
   for (const DecoderConfig& config : families()) {
-    const CausalLm wide = padded(model_of(config));
+    const CausalLM wide = padded(model_of(config));
     const Mesh mesh = make_mesh({{"model", 6}});
-    for (const CausalLm& model : {wide, filter_shard(wide, MeshRules{mesh, decoder_rules(mesh)})}) {
+    for (const CausalLM& model : {wide, filter_shard(wide, MeshRules{mesh, decoder_rules(mesh)})}) {
       DecoderCache cache;
       testing::expect_error_with(ErrorKind::invalid_argument,
                                  {"[embedding] ", "indices from ", " to 35 given, expected 0 to 29."},
@@ -306,7 +311,7 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
 
 // What the head has beside its kernel counts in the loss as in the logits.
 TEST(Models, lose_what_a_low_rank_change_of_the_head_says) {
-  CausalLm model = model_of(families()[0]);
+  CausalLM model = model_of(families()[0]);
   auto& head = std::get<Llama>(model.decoder).head;
   head = with_lora(Key(4), *head, {.rank = 2});
   const Array ids = ids_of(2, 7), labels = ids_of(2, 7, 6);
@@ -320,17 +325,17 @@ TEST(Models, lose_what_a_low_rank_change_of_the_head_says) {
 // Transformers' own numbers: tests/reference/hf/mixtral_balance.
 TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
   const Array ids = ids_of(8, 7), labels = ids_of(8, 7, 6);
-  const auto loss = [](const CausalLm& model, const Array& ids, const Array& labels) {
+  const auto loss = [](const CausalLM& model, const Array& ids, const Array& labels) {
     return model.loss(ids, labels);
   };
-  CausalLm model = model_of(families()[5]);
+  CausalLM model = model_of(families()[5]);
   const double plain = value_and_grad(loss)(model, ids, labels).first.item<double>();
   model.set_router_aux_loss_coef(0.5);
   const auto [expected, gradient] = value_and_grad(loss)(model, ids, labels);
   EXPECT_GT(expected.item<double>(), plain + 0.5);
   for (const MeshRules& mesh_rules : all_mesh_rules())
     for (const bool remat : {false, true}) {
-      CausalLm there = filter_shard(model, mesh_rules);
+      CausalLM there = filter_shard(model, mesh_rules);
       there.set_remat(remat);
       const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, mesh_rules), placed(labels, mesh_rules));
       expect_near(got, expected, tolerance, mesh_rules.mesh().to_string());
@@ -338,39 +343,41 @@ TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
     }
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef: llama has no such option.",
-        [] { CausalLm::init(Key(0), {}).set_router_aux_loss_coef(0.1); }},
+        [] { CausalLM::init(Key(0), {}).set_router_aux_loss_coef(0.1); }},
        {ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef = -1, expected a finite number from 0 on.",
         [&] { model.set_router_aux_loss_coef(-1); }}});
 }
 
 TEST(Models, refuse_what_a_family_has_not) {
   using enum DecoderFamily;
-  const auto refused = [](DecoderConfig config) { return [=] { CausalLm::init(Key(0), config); }; };
+  const auto refused = [](DecoderConfig config) { return [=] { CausalLM::init(Key(0), config); }; };
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[DecoderConfig] windows: llama has no such option.",
         refused({.family = llama, .windows = {4, 4}})},
-       {ErrorKind::invalid_argument, "[DecoderConfig] experts: gpt2 has no such option.",
-        refused({.family = gpt2, .experts = 4})},
+       {ErrorKind::invalid_argument, "[DecoderConfig] num_local_experts: gpt2 has no such option.",
+        refused({.family = gpt2, .num_local_experts = 4})},
        {ErrorKind::invalid_argument,
-        "[DecoderConfig] experts = 0 and experts_per_token = 0, expected 1 or more, and at most "
+        "[DecoderConfig] num_local_experts = 0 and num_experts_per_tok = 0, expected 1 or more, and at most "
         "as many per token as there are.",
         refused({.family = mixtral})},
-       {ErrorKind::invalid_argument, "[DecoderConfig] heads = 4 and kv_heads = 3, expected a divisor.",
-        refused({.kv_heads = 3})},
+       {ErrorKind::invalid_argument,
+        "[DecoderConfig] num_attention_heads = 4 and num_key_value_heads = 3, expected a divisor.",
+        refused({.num_key_value_heads = 3})},
        {ErrorKind::invalid_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
         refused({.family = mistral, .windows = {1, 2, 3}})},
-       {ErrorKind::invalid_argument, "[DecoderConfig] vocab_rows = 10 for a vocabulary of 256, expected as many or more.",
+       {ErrorKind::invalid_argument, "[DecoderConfig] vocab_rows = 10 and vocab_size = 256, expected as many rows or more.",
         refused({.vocab_rows = 10})},
-       {ErrorKind::invalid_argument, "[DecoderConfig] layers = 0, expected 1 to 2147483648.", refused({.layers = 0})}});
-  CausalLm three = CausalLm::init(Key(0), {.layers = 3});
+       {ErrorKind::invalid_argument, "[DecoderConfig] num_hidden_layers = 0, expected 1 to 2147483648.",
+        refused({.num_hidden_layers = 0})}});
+  CausalLM three = CausalLM::init(Key(0), {.num_hidden_layers = 3});
   DecoderCache cache;
-  CausalLm::init(Key(0), {}).decode(ids_of(1, 2), cache);
+  CausalLM::init(Key(0), {}).decode(ids_of(1, 2), cache);
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[decode] a cache of 2 layers, expected 3. Give each model and text its own.",
         [&] { three.decode(ids_of(1, 1), cache); }},
        {ErrorKind::invalid_argument, "[DecoderConfig] rope: gpt2 has no such option.",
-        [] { CausalLm::init(Key(0), {.family = gpt2, .rope = {.base = 5}}); }}});
-  const CausalLm gpt = model_of(families().back());
+        [] { CausalLM::init(Key(0), {.family = gpt2, .rope = {.base = 5}}); }}});
+  const CausalLM gpt = model_of(families().back());
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",
         [&] { gpt(ids_of(1, 40)); }}});
@@ -379,7 +386,7 @@ TEST(Models, refuse_what_a_family_has_not) {
 TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   for (const DecoderConfig& config : families())
-    EXPECT_NO_THROW(filter_shard(CausalLm::init(Key(0), config), MeshRules{mesh, decoder_rules(mesh)}));
+    EXPECT_NO_THROW(filter_shard(CausalLM::init(Key(0), config), MeshRules{mesh, decoder_rules(mesh)}));
   const MeshRules own{mesh, decoder_rules(mesh, {{"mlp", "data"}})};
   const Llama llama = filter_shard(Llama::init(Key(0), {}), own);
   EXPECT_EQ(llama.layers[0].mlp.up.kernel.value.sharding().spec(), (P{none, "data"}));

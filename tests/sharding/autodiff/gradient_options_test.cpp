@@ -192,7 +192,9 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
       {"scaled rms_norm", [](A x) { return rms_norm(x, scale * x.at(0)); }},
       {"cross_entropy", [](A x) { return cross_entropy(x, labels); }},
       {"cross_entropy with all options",
-       [](A x) { return cross_entropy_each(x, labels, {.ignore_label = 7, .label_smoothing = 0.1, .z_loss = 0.2}); }},
+       [](A x) {
+         return cross_entropy_per_position(x, labels, {.ignore_label = 7, .label_smoothing = 0.1, .z_loss = 0.2});
+       }},
       {"linear_cross_entropy",
        [](A x) {
          return linear_cross_entropy(x, concatenate({x, 2.0 * x}), labels,

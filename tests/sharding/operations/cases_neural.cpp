@@ -62,9 +62,9 @@ std::vector<Case> losses_cases() {
         OURS(cross_entropy(x[0], x[1], everything(x[2]))),
         THEIRS(losses(x[0], x[1], x[2], everything({})).sum() / (x[2] * x[1].ne(3)).sum())}},
       {{"cross_entropy"},
-       {"cross_entropy_each",
+       {"cross_entropy_per_position",
         {logits, labels, weights},
-        OURS(cross_entropy_each(x[0], x[1], everything(x[2]))),
+        OURS(cross_entropy_per_position(x[0], x[1], everything(x[2]))),
         THEIRS(losses(x[0], x[1], x[2], everything({})))}},
       {{"cross_entropy"},
        {"cross_entropy_sum",
@@ -142,8 +142,8 @@ at::Tensor before(int64_t queries, int64_t keys, int64_t offset) {
   return at::ones({queries, keys}, at::kBool).tril(offset);
 }
 
-Case attention_case(const std::string& what, const Shape& query, const Shape& keys, const AttentionOptions& options,
-                    const at::Tensor& mask = {}, double scale = 0) {
+Case attention_case(const std::string& what, const Shape& query, const Shape& keys,
+                    const DotProductAttentionOptions& options, const at::Tensor& mask = {}, double scale = 0) {
   return {{"dot_product_attention"},
           {what,
            {random_tensor(query, 6), random_tensor(keys, 7), random_tensor(keys, 8)},

@@ -54,7 +54,8 @@ TEST(ConvolutionTest, ShapesFollowStridesAndPadding) {
 
 TEST(ConvolutionTest, CallsThatDifferInOnePartOnlyAreToldApart) {
   const Array image = ones({2, 4, 9, 9}), kernel = ones({4, 4, 3, 3});
-  const auto shape = [&](const std::vector<int64_t>& strides, const Padding& padding, const ConvOptions& options = {}) {
+  const auto shape = [&](const std::vector<int64_t>& strides, const Padding& padding,
+                         const ConvolutionOptions& options = {}) {
     return conv_general_dilated(image, kernel, strides, padding, options).shape();
   };
   for (int round = 0; round < 2; ++round) {  // more kinds of calls than are kept of one type
@@ -75,7 +76,7 @@ TEST(ConvolutionTest, CallsThatDifferInOnePartOnlyAreToldApart) {
 
 TEST(ConvolutionTest, WrongUseIsRefused) {
   const Array image = ones({2, 3, 7}), kernel = ones({5, 3, 3});
-  const auto conv = [](const Array& x, const Array& k, const Padding& padding, const ConvOptions& options = {}) {
+  const auto conv = [](const Array& x, const Array& k, const Padding& padding, const ConvolutionOptions& options = {}) {
     conv_general_dilated(x, k, {1}, padding, options);
   };
   expect_error(ErrorKind::shape_mismatch, "1 groups of 3 features, and kernels for 4 of them",

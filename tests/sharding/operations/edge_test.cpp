@@ -67,7 +67,7 @@ TEST(EdgeTest, AShardedTableWithoutRowsHasNoRowToGive) {
 TEST(EdgeTest, APositionWhoseWindowHasNoKeyHasTheMeanOfAllValues) {
   const Array key = normal(Key(0), {1, 5, 1, 4}), value = normal(Key(1), {1, 5, 1, 4});
   const std::vector<float> expected = mean(value, 1).to_host<float>();
-  const auto last_row = [&](int64_t queries, const AttentionOptions& options) {
+  const auto last_row = [&](int64_t queries, const DotProductAttentionOptions& options) {
     const auto all = dot_product_attention(ones({1, queries, 1, 4}), key, value, options).to_host<float>();
     return std::vector<float>(all.end() - 4, all.end());
   };

@@ -247,7 +247,7 @@ TEST(LinearCrossEntropy, OfNothingIsAsThePlainLoss) {
   const Array kernel = ones({4, 8}), none = zeros({0}, int32);
   EXPECT_EQ(linear_cross_entropy_sum(ones({0, 4}), kernel, none).mean().item<float>(), 0);
   EXPECT_EQ(cross_entropy_sum(ones({0, 8}), none).mean().item<float>(), 0);
-  EXPECT_EQ(cross_entropy_each(ones({0, 8}), none).shape(), Shape{0});
+  EXPECT_EQ(cross_entropy_per_position(ones({0, 8}), none).shape(), Shape{0});
   const Array labels = array<int32_t>({0, 1, 7});
   Head empty{ones({3, 0}), ones({0, 8}), labels};
   const Result got = result_of(empty, [](const Array& x, const Array& w, const Array& l) {

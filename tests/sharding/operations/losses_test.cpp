@@ -89,7 +89,7 @@ TEST(Losses, HalfPrecisionOverAShardedVocabIsRoundedOnce) {
   const at::Tensor exact =
       at::cross_entropy_loss(logits.to(at::kDouble), at::tensor({1, 7, 0, 4}, at::kLong), {}, at::Reduction::None);
   const Array x = placed(logits, make_mesh({{"a", 4}}), P{none, "a"});
-  const at::Tensor got = to_tensor(cross_entropy_each(x, labels_of({1, 7, 0, 4}))).to(at::kDouble);
+  const at::Tensor got = to_tensor(cross_entropy_per_position(x, labels_of({1, 7, 0, 4}))).to(at::kDouble);
   EXPECT_TRUE((got - exact).abs().le(exact.abs() / 256).all().item<bool>()) << got << exact;
 }
 
@@ -113,7 +113,7 @@ TEST(Losses, Errors) {
     cross_entropy(x, labels_of({-1, 1, 2, 3}), {.ignore_label = -100});
   });
   expect_error(ErrorKind::invalid_argument, "[cross_entropy] label_smoothing 1.5, expected 0 to 1.",
-               [&] { cross_entropy_each(x, labels, {.label_smoothing = 1.5}); });
+               [&] { cross_entropy_per_position(x, labels, {.label_smoothing = 1.5}); });
   expect_error(ErrorKind::invalid_argument, "[cross_entropy] z_loss -1, expected a finite number of 0 or more.",
                [&] { cross_entropy_sum(x, labels, {.z_loss = -1}); });
   expect_error(ErrorKind::shape_mismatch,
@@ -141,8 +141,8 @@ TEST(Losses, SmoothingAndSquaresOfHalvesAreThoseOfFloats) {
 }
 
 TEST(Losses, TheWeightOfWhatIsIgnoredDoesNotCount) {
-  const Array losses = cross_entropy_each(zeros({2, 3}), array<int32_t>({0, -1}),
-                                          {.weights = array<float>({1, NAN}), .ignore_label = -1});
+  const Array losses = cross_entropy_per_position(zeros({2, 3}), array<int32_t>({0, -1}),
+                                                  {.weights = array<float>({1, NAN}), .ignore_label = -1});
   EXPECT_NEAR(losses.to_host<float>()[0], std::log(3.0), 1e-6);
   EXPECT_EQ(losses.to_host<float>()[1], 0);
 }

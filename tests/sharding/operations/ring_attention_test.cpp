@@ -27,7 +27,7 @@ struct Inputs {
 };
 
 // A loss in which every element of the result counts differently.
-Model attention_under(const AttentionOptions& options) {
+Model attention_under(const DotProductAttentionOptions& options) {
   return [options](const std::vector<Array>& x) {
     const Array y = dot_product_attention(x[0], x[1], x[2], options);
     return sum(y * astype(from_tensor(cotangent(at::empty(y.shape()))), y.dtype()));
@@ -35,12 +35,12 @@ Model attention_under(const AttentionOptions& options) {
 }
 
 // A step whose values no one reads, which an abstract mesh has not.
-void run_step(const std::vector<Array>& x, const AttentionOptions& options) {
+void run_step(const std::vector<Array>& x, const DotProductAttentionOptions& options) {
   Tape tape(x);
   tape.gradients(attention_under(options)(tape.shadows()));
 }
 
-Step on_one_device(const Inputs& inputs, AttentionOptions options) {
+Step on_one_device(const Inputs& inputs, DotProductAttentionOptions options) {
   options.context = Context::exchange;
   return step(inputs.on(make_mesh({{"one", 1}}), P{}), attention_under(options));
 }
@@ -48,7 +48,7 @@ Step on_one_device(const Inputs& inputs, AttentionOptions options) {
 struct Row {
   const char* name;
   Sizes sizes;
-  AttentionOptions options = {};
+  DotProductAttentionOptions options = {};
   bool in_segments = false;
 };
 
@@ -76,7 +76,7 @@ TEST_P(ContextParallel, EqualsAttentionOnOneDevice) {
   const Mesh mesh = make_mesh({{"seq", GetParam()}});
   for (const Row& row : rows()) {
     const Inputs inputs(row.sizes);
-    AttentionOptions options = row.options;
+    DotProductAttentionOptions options = row.options;
     if (row.in_segments) options.segment_ids = from_tensor(random_integers({row.sizes.batch, row.sizes.seq}, 3, 9));
     const Step expected = on_one_device(inputs, options);
     for (const Context context : {Context::ring, Context::gather, Context::automatic}) {
@@ -90,7 +90,7 @@ TEST_P(ContextParallel, EqualsAttentionOnOneDevice) {
 TEST_P(ContextParallel, BesideBatchAndHeadsThatAreCut) {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", GetParam()}, {"model", 2}});
   const Inputs inputs({.batch = 4, .heads = 4, .kv_heads = 2});
-  const AttentionOptions options{.causal = true, .context = Context::ring};
+  const DotProductAttentionOptions options{.causal = true, .context = Context::ring};
   const Step got = step(inputs.on(mesh, P{"data", "seq", "model"}), attention_under(options));
   EXPECT_LT(difference(got, on_one_device(inputs, options)), 1e-11);
 }
@@ -98,7 +98,7 @@ TEST_P(ContextParallel, BesideBatchAndHeadsThatAreCut) {
 TEST(RingAttention, OverTwoAxesInEitherOrder) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 3}});
   const Inputs inputs(Sizes{});
-  const AttentionOptions options{.causal = true, .context = Context::ring};
+  const DotProductAttentionOptions options{.causal = true, .context = Context::ring};
   for (const PartitionSpec& spec : {P{none, {"a", "b"}}, P{none, {"b", "a"}}})
     EXPECT_LT(difference(step(inputs.on(mesh, spec), attention_under(options)), on_one_device(inputs, options)), 1e-11);
 }
@@ -113,7 +113,7 @@ TEST(RingAttention, OfNothingIsNothing) {
 
 TEST(RingAttention, InSinglePrecisionAndInHalf) {
   const Mesh mesh = make_mesh({{"seq", 4}});
-  const AttentionOptions options{.causal = true, .context = Context::ring};
+  const DotProductAttentionOptions options{.causal = true, .context = Context::ring};
   const Step exact = on_one_device(Inputs(Sizes{}), options);
   for (const auto& [type, tolerance] : {std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 0.1)}) {
     const Step got = step(Inputs(Sizes{}, type).on(mesh, P{none, "seq"}), attention_under(options));
@@ -138,7 +138,7 @@ TEST(RingAttention, TwiceDifferentiatedGathers) {
 // ---- what moves, and what it takes
 
 // Of one kind of collective: how often, and its bytes.
-std::pair<int64_t, int64_t> permuted(const Sizes& s, int64_t devices, const AttentionOptions& options) {
+std::pair<int64_t, int64_t> permuted(const Sizes& s, int64_t devices, const DotProductAttentionOptions& options) {
   CommLedger ledger;
   step(Inputs(s).on(make_mesh({{"seq", devices}}), P{none, "seq"}), attention_under(options));
   return {ledger.count("permute"), ledger.bytes("permute")};
@@ -176,10 +176,10 @@ TEST(ContextParallelism, OfSegmentsHasAForecast) {
   const Mesh mesh = make_mesh({{"seq", 4}}, {.abstract = true});
   for (const Context context : {Context::exchange, Context::gather, Context::ring}) {
     const Array x = device_put(zeros({1, 64, 4, 8}), NamedSharding(mesh, P{none, "seq"}));
-    const AttentionOptions options{.causal = true,
-                                   .window = 9,
-                                   .segment_ids = device_put(zeros({1, 64}, int32), NamedSharding(mesh, P{})),
-                                   .context = context};
+    const DotProductAttentionOptions options{.causal = true,
+                                             .window = 9,
+                                             .segment_ids = device_put(zeros({1, 64}, int32), NamedSharding(mesh, P{})),
+                                             .context = context};
     Forecast forecast;
     run_step({x, x * 1.0, x * 1.0}, options);
     EXPECT_GT(forecast.flops(), 0);
@@ -188,7 +188,7 @@ TEST(ContextParallelism, OfSegmentsHasAForecast) {
 
 TEST(ContextParallelism, IsChosenByWhatMoves) {
   const Mesh mesh = make_mesh({{"seq", 4}});
-  const auto kinds = [&](const Sizes& s, const AttentionOptions& options) {
+  const auto kinds = [&](const Sizes& s, const DotProductAttentionOptions& options) {
     CommLedger ledger;
     const std::vector<Array> x = Inputs(s).on(mesh, P{none, "seq"});
     dot_product_attention(x[0], x[1], x[2], options);
@@ -203,8 +203,8 @@ TEST(ContextParallelism, IsChosenByWhatMoves) {
 
 TEST(ContextParallelism, ARingIsOfOneSequence) {
   const Array x = ones({1, 4, 2, 2}), longer = ones({1, 8, 2, 2});
-  const AttentionOptions ring{.context = Context::ring};
-  AttentionOptions biased = ring, later = ring;
+  const DotProductAttentionOptions ring{.context = Context::ring};
+  DotProductAttentionOptions biased = ring, later = ring;
   biased.bias = ones({4, 4});
   later.offset = 3;
   expect_error(ErrorKind::invalid_argument, {"[dot_product_attention] a ring for", "with a bias or mask", "gather"},

@@ -1,5 +1,5 @@
 // Which kernel a head has, and which way it lies.
-#include "nn/layers/linear_cross_entropy.h"
+#include "nn/layers/head_cross_entropy.h"
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
@@ -14,7 +14,7 @@ namespace tessera::nn {
 
 namespace {
 
-constexpr const char* verb = "linear_cross_entropy";
+constexpr const char* verb = "head_cross_entropy";
 
 // What a head multiplies: its logits are x kernel.
 struct Factors {
@@ -69,19 +69,19 @@ WeightedSum sum_of(const Head& head, const Operand& x, const Array& labels, Line
 
 }  // namespace
 
-Array linear_cross_entropy(const Linear& head, Operand x, const Array& labels, LinearCrossEntropyOptions options) {
+Array head_cross_entropy(const Linear& head, Operand x, const Array& labels, LinearCrossEntropyOptions options) {
   return mean_of(head, x, labels, options);
 }
-Array linear_cross_entropy(const Embedding& head, Operand x, const Array& labels, LinearCrossEntropyOptions options) {
+Array head_cross_entropy(const Embedding& head, Operand x, const Array& labels, LinearCrossEntropyOptions options) {
   return mean_of(head, x, labels, options);
 }
 
-WeightedSum linear_cross_entropy_sum(const Linear& head, Operand x, const Array& labels,
-                                     LinearCrossEntropyOptions options) {
+WeightedSum head_cross_entropy_sum(const Linear& head, Operand x, const Array& labels,
+                                   LinearCrossEntropyOptions options) {
   return sum_of(head, x, labels, options);
 }
-WeightedSum linear_cross_entropy_sum(const Embedding& head, Operand x, const Array& labels,
-                                     LinearCrossEntropyOptions options) {
+WeightedSum head_cross_entropy_sum(const Embedding& head, Operand x, const Array& labels,
+                                   LinearCrossEntropyOptions options) {
   return sum_of(head, x, labels, options);
 }
 

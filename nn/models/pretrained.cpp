@@ -1,8 +1,9 @@
-// The folder: config, model, placement, weights; and back.
-#include "nn/models/from_hugging_face.h"
+// Loading a folder: config, model, placement, weights. Saving the same.
+#include "nn/models/pretrained.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <system_error>
@@ -35,20 +36,44 @@ HuggingFaceLayout names_of(DecoderFamily family) {
   }
 }
 
-Leaves leaves_of(CausalLm& model) {
+Leaves leaves_of(CausalLM& model) {
   return std::visit([](auto& decoder) { return leaves(decoder); }, model.decoder);
 }
 
-DecoderConfig config_in(const fs::path& folder, const FromHuggingFace& options) {
+// The model's name on the Hugging Face Hub, or "" if `folder` cannot be such a name. GPT-2 is named without its owner.
+std::string name_on_hub(const std::string& folder) {
+  constexpr std::string_view first = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  const bool is_name = folder.find_first_of(first) == 0 && folder.back() != '/' &&
+                       folder.find_first_not_of(std::string(first) + "-_./") == folder.npos;
+  const auto slashes = std::count(folder.begin(), folder.end(), '/');
+  if (!is_name || slashes > 1) return "";
+  if (slashes == 1) return folder;
+  return (folder.starts_with("gpt2") ? "openai-community/" : "OWNER/") + folder;
+}
+
+void check_folder(const fs::path& folder) {
+  constexpr const char* verb = "from_pretrained";
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored)) return;
+  constexpr const char* given = "{}: not a folder, expected one with a model's config.json and .safetensors files. {}";
+  if (fs::exists(folder, ignored)) fail(ErrorKind::invalid_file, verb, given, folder.string(), "Give the file's folder.");
+  const std::string name = name_on_hub(folder.string());
+  fail(ErrorKind::invalid_file, verb, given, folder.string(),
+       fmt::format("To download a model, run: hf download {} --local-dir {}", name.empty() ? "OWNER/NAME" : name,
+                   name.empty() ? "FOLDER" : folder.string()));
+}
+
+DecoderConfig config_in(const fs::path& folder, const PretrainedOptions& options) {
+  check_folder(folder);
   const fs::path file = folder / "config.json";
-  DecoderConfig config = config_from_hugging_face(read_text(file, "from_hugging_face"), file.string());
+  DecoderConfig config = config_from_hugging_face(read_text(file, "from_pretrained"), file.string());
   config.dtypes.params = options.dtype;
   return config;
 }
 
-CausalLm loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<MeshRules>& mesh_rules) {
-  CausalLm model = CausalLm::init(Key(0), config);
-  load_hugging_face(folder, names_of(config.family), leaves_of(model), mesh_rules, config.vocab);
+CausalLM loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<MeshRules>& mesh_rules) {
+  CausalLM model = CausalLM::init(Key(0), config);
+  load_hugging_face(folder, names_of(config.family), leaves_of(model), mesh_rules, config.vocab_size);
   return model;
 }
 
@@ -68,14 +93,14 @@ bool remove_code(boost::json::value& config) {
 // The folder's config, with the element type that the weights have now.
 std::string config_of(const fs::path& from, const DecoderConfig& config, DType dtype) {
   const fs::path file = from / "config.json";
-  std::string text = read_text(file, "save_hugging_face");
+  std::string text = read_text(file, "save_pretrained");
   DecoderConfig there = config_from_hugging_face(text, file.string());
   there.router_aux_loss_coef = config.router_aux_loss_coef;  // of the training, not of the model
   if (config_to_hugging_face(there, dtype) != config_to_hugging_face(config, dtype))
-    fail(ErrorKind::invalid_argument, "save_hugging_face",
+    fail(ErrorKind::invalid_argument, "save_pretrained",
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
          file.string());
-  boost::json::value value = parse_json(text, "save_hugging_face", file.string());
+  boost::json::value value = parse_json(text, "save_pretrained", file.string());
   const bool has_code = remove_code(value);
   boost::json::object& all = value.as_object();
   const std::string type(name_of(dtype));
@@ -95,7 +120,7 @@ bool belongs_to(const fs::path& file, const fs::path& folder) {
 }
 
 void copy_files(const fs::path& from, const fs::path& folder) {
-  constexpr const char* verb = "save_hugging_face";
+  constexpr const char* verb = "save_pretrained";
   if (std::error_code ignored; fs::equivalent(from, folder, ignored)) return;
   for (const char* name : copied_files) {
     const fs::path file = from / name;
@@ -113,26 +138,26 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 
 }  // namespace
 
-CausalLm from_hugging_face(const fs::path& folder, const MeshRules& mesh_rules, const FromHuggingFace& options) {
+CausalLM from_pretrained(const fs::path& folder, const MeshRules& mesh_rules, const PretrainedOptions& options) {
   return loaded(folder, config_in(folder, options), mesh_rules);
 }
 
-CausalLm from_hugging_face(const fs::path& folder, const FromHuggingFace& options) {
+CausalLM from_pretrained(const fs::path& folder, const PretrainedOptions& options) {
   return loaded(folder, config_in(folder, options), {});
 }
 
-void save_hugging_face(const fs::path& folder, const CausalLm& model, const std::optional<fs::path>& from) {
-  CausalLm copy = model;
+void save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {
+  CausalLM copy = model;
   const DecoderConfig& config = copy.config();
   const Leaves all = leaves_of(copy);
   const DType dtype = all.front().value->dtype();
   std::string text;
   together(all, folder, "save",
            [&] { text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype); });
-  save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab);
+  save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab_size);
   together(all, folder, "save", [&] {
     if (process_index() != 0) return;
-    write_text(folder / "config.json", text, "save_hugging_face");
+    write_text(folder / "config.json", text, "save_pretrained");
     if (from) copy_files(*from, folder);
   });
 }

@@ -1,5 +1,5 @@
 // The loss of a decoder's head in chunks is that of its logits, for both kinds of heads, under every strategy.
-#include "nn/layers/linear_cross_entropy.h"
+#include "nn/layers/head_cross_entropy.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "nn/transformations/remat.h"
 #include "tests/nn/transformations/models.h"
 
-namespace tessera::nn::linear_cross_entropy_test {
+namespace tessera::nn::head_cross_entropy_test {
 namespace {
 
 using testing::difference;
@@ -41,8 +41,8 @@ struct Decoder {
   Array logits(const Array& ids) const { return head ? (*head)(hidden(ids)) : embed.attend(hidden(ids)); }
   WeightedSum loss(const Array& ids, const Array& labels) const {
     const LinearCrossEntropyOptions options{.ignore_label = -100, .chunk = 3};
-    return head ? linear_cross_entropy_sum(*head, hidden(ids), labels, options)
-                : linear_cross_entropy_sum(embed, hidden(ids), labels, options);
+    return head ? head_cross_entropy_sum(*head, hidden(ids), labels, options)
+                : head_cross_entropy_sum(embed, hidden(ids), labels, options);
   }
 };
 
@@ -112,7 +112,7 @@ TEST(HeadLoss, FollowsTheHeadsPolicy) {
       Linear::init(Key(1), {"embed", 8}, {"vocab", 16}, {.bias = false, .dtypes = {.compute = bfloat16}});
   const Array x = normal(Key(2), {3, 8}), labels = array<int32_t>({1, 2, 15});
   const Array expected = cross_entropy(astype(head(x), float32), labels);
-  const Array loss = linear_cross_entropy(head, x, labels);
+  const Array loss = head_cross_entropy(head, x, labels);
   EXPECT_EQ(loss.dtype(), float32);
   EXPECT_NEAR(loss.item<float>(), expected.item<float>(), 1e-6);
 }
@@ -122,14 +122,13 @@ TEST(HeadLoss, Errors) {
   const Linear biased = Linear::init(Key(0), embed, vocab), head = Linear::init(Key(0), embed, vocab, {.bias = false});
   const Array x = ones({3, 8}), labels = array<int32_t>({0, 1, 2});
   testing::expect_error(ErrorKind::invalid_argument,
-                        "[linear_cross_entropy] the head has a bias, expected a kernel alone. Make it with {.bias = "
+                        "[head_cross_entropy] the head has a bias, expected a kernel alone. Make it with {.bias = "
                         "false}, or write cross_entropy(head(x), labels).",
-                        [&] { linear_cross_entropy(biased, x, labels); });
+                        [&] { head_cross_entropy(biased, x, labels); });
   testing::expect_error(ErrorKind::shape_mismatch,
-                        "[linear_cross_entropy] given float32[3,7], expected (..., embed) with embed = 8.", [&] {
-                          linear_cross_entropy(head, ones({3, 7}), labels);
-                        });
+                        "[head_cross_entropy] given float32[3,7], expected (..., embed) with embed = 8.",
+                        [&] { head_cross_entropy(head, ones({3, 7}), labels); });
 }
 
 }  // namespace
-}  // namespace tessera::nn::linear_cross_entropy_test
+}  // namespace tessera::nn::head_cross_entropy_test
