@@ -41,7 +41,7 @@ std::vector<std::string> axes_of(const Mesh& mesh, const std::string& without = 
 // Reads one number, so that what made the array is over, on accelerators too.
 void wait_for(const Array& x) {
   Array one = x.addressable_shards().front().data;
-  while (one.ndim() > 0) one = one.at(0);
+  while (one.ndim() > 0) one = one.index({0});
   astype(one, float32).to_host<float>();
 }
 

@@ -224,8 +224,8 @@ const ArrayImpl& checked(const Array& x, const char* verb) {
 using namespace detail;
 
 Array::Array(const Array& x) = default;
-Array& Array::operator=(const Array& x) = default;
-Array& Array::operator=(Array&& x) noexcept = default;
+Array& Array::operator=(const Array& x) & = default;
+Array& Array::operator=(Array&& x) & noexcept = default;
 Array::~Array() = default;
 
 bool Array::is_recipe() const { return impl_ && impl_->awaited && impl_->details->recipe; }

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -30,6 +31,7 @@ struct ArrayImpl;
 }
 
 struct Shard;
+class ArrayUpdate;
 
 // A cheap handle to an immutable value: copies share it. Five kinds of Array look alike to their users:
 // placed on a mesh (committed), not placed (uncommitted: it joins its partners' mesh as replicated), a recipe
@@ -40,9 +42,15 @@ class Array {
   Array() = default;  // absent
   Array(const Array& x);
   Array(Array&& x) noexcept : impl_(std::move(x.impl_)) {}
-  Array& operator=(const Array& x);
-  Array& operator=(Array&& x) noexcept;
+  Array& operator=(const Array& x) &;
+  Array& operator=(Array&& x) & noexcept;
   ~Array();
+  // A mistake: assignment to a temporary.
+  template <class T>
+  void operator=(const T&) && {
+    static_assert(detail::never<T>,
+                  "tessera: x[0] = v would change nothing, since x[0] is a new array. Use x = x.at({0}).set(v).");
+  }
 
   bool is_absent() const { return impl_ == nullptr; }
   bool is_recipe() const;
@@ -100,14 +108,29 @@ class Array {
   // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
   const std::string& path() const;
 
-  // numpy's x[...]: x.at(0), x.at(range(2, 5), ellipsis, -1), x.at(ellipsis, newaxis), x.at(ids). An integer selects
-  // one element and removes its dim, an array of integers those that take() would; {} and omitted entries select all.
-  // The dims of the array come first in the result if other entries stand between it and an integer.
-  // Along a sharded dim each device gets the elements of its block of the result from the devices that hold them; a dim
-  // that its mesh axes no longer divide becomes whole. Errors (invalid_argument): an integer out of range, more entries
-  // than dims, two ellipses or arrays, a step of zero.
-  Array at(Index first, Index second = {}, Index third = {}, Index fourth = {}, Index fifth = {},
-           Index sixth = {}) const;
+  // Returns numpy's x[...], written as in LibTorch, with one entry for each dim: x.index({0}),
+  // x.index({range(2, 5), ellipsis, -1}), x.index({ellipsis, newaxis}), x.index({{}, ids}).
+  // - An integer selects one element and removes its dim.
+  // - An array of integers selects what take() does. If other entries separate it from an integer, its dims come first
+  //   in the result.
+  // - {} selects all of a dim, as do entries that are omitted at the end.
+  // Along a sharded dim each device receives the elements of its block of the result from the devices that hold them. A
+  // dim that its mesh axes no longer divide becomes replicated.
+  // Errors (invalid_argument): an integer out of range, more entries than dims, two ellipses or arrays, a step of zero.
+  Array index(std::initializer_list<Index> entries, std::source_location where = std::source_location::current()) const;
+  // Returns x.index({entry}): x[0], x[range(2, 5)], x[ids].
+  Array operator[](Index entry) const;
+
+  // x.at({...}).set(v) and x.at({...}).add(v) return a new array with the selected elements updated, as in JAX.
+  ArrayUpdate at(std::initializer_list<Index> entries,
+                 std::source_location where = std::source_location::current()) const;
+  // A mistake: entries without braces.
+  template <std::same_as<void>... Nothing>
+  Array at(Index, Index = {}, Index = {}, Index = {}, Index = {}, Index = {}) const {
+    static_assert(detail::never<Nothing...>,
+                  "tessera: at updates, and takes braces: x.at({0}).set(v). To read, use x.index({0}) or x[0].");
+    return {};
+  }
 
   bool is_same(const Array& other) const { return impl_ == other.impl_; }
 
@@ -117,6 +140,36 @@ class Array {
  private:
   std::shared_ptr<detail::ArrayImpl> impl_;
 };
+
+// The result of x.at({...}), which updates elements of x. Call set or add on it in the same expression: it refers to x
+// and to the entries.
+//   x = x.at({0}).set(row);
+//   x = x.at({range(2, 5), 1}).set(column);
+//   x = x.at({{}, ids}).add(updates);
+// Entries as in x.index({...}). Three forms are supported; any others are an Error (invalid_argument):
+// - One integer or one array of integers, and nothing else that selects: set and add, with values and errors of
+//   scatter_set and scatter_add (indexing.h). `v` broadcasts, and is cast to x's element type.
+// - Integers and ranges of step 1: set only, by dynamic_update_slice (update_slice.h). `v` has the shape of
+//   x.index({...}) (else shape_mismatch) and x's element type (else dtype_mismatch).
+// - No entries: the same for all of x.
+class ArrayUpdate {
+ public:
+  ArrayUpdate(const ArrayUpdate&) = delete;
+  [[nodiscard]] Array set(const Array& v) &&;
+  [[nodiscard]] Array add(const Array& v) &&;
+
+ private:
+  friend class Array;
+  ArrayUpdate(const Array& x, std::initializer_list<Index> entries, std::source_location where)
+      : x_(x), entries_(entries), where_(where) {}
+
+  const Array& x_;
+  std::initializer_list<Index> entries_;
+  std::source_location where_;
+};
+inline ArrayUpdate Array::at(std::initializer_list<Index> entries, std::source_location where) const {
+  return {*this, entries, where};
+}
 
 // What one device holds of an array.
 struct Shard {

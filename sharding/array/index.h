@@ -1,4 +1,4 @@
-// Index: one entry between the brackets of numpy's x[...]: an integer, a range, an array, an ellipsis or a new dim.
+// Index: one entry of x.index({...}) and x.at({...}): a number, a range, an array, an ellipsis or a new dim.
 #pragma once
 
 #include <concepts>
@@ -29,9 +29,9 @@ inline constexpr Ellipsis ellipsis;  // all dims that have no other entry
 inline constexpr NewAxis newaxis;    // a new dim of size one
 
 struct Index {
-  enum class Kind : uint8_t { nothing, integer, range, array, ellipsis, newaxis };
+  enum class Kind : uint8_t { range, integer, array, ellipsis, newaxis };
 
-  Index() = default;  // all of a dim
+  Index() = default;  // {}: all of a dim
   template <std::integral T>
   Index(T i, std::source_location where = std::source_location::current())
       : kind(Kind::integer), integer(saturated(i)), where(where) {}
@@ -40,12 +40,14 @@ struct Index {
   = delete;  // a mask is not an index: see where()
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
-  Index(const Array& ids, std::source_location where = std::source_location::current())
-      : kind(Kind::array), ids(&ids), where(where) {}
+  template <class T>
+    requires std::convertible_to<const T&, const Array&>
+  Index(const T& ids, std::source_location where = std::source_location::current())
+      : kind(Kind::array), ids(&static_cast<const Array&>(ids)), where(where) {}
   Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}
   Index(NewAxis, std::source_location where = std::source_location::current()) : kind(Kind::newaxis), where(where) {}
 
-  Kind kind = Kind::nothing;
+  Kind kind = Kind::range;
   int64_t integer = 0;
   Range range = {};
   const Array* ids = nullptr;  // not owned: use an Index as a parameter only

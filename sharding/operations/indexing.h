@@ -26,14 +26,14 @@ Array take_along_axis(Operand x, const Array& ids, int dim = -1);
 // jax.nn.one_hot: ids (...) -> (..., classes), 1 at each id and 0 elsewhere; zeros for an id outside [0, classes).
 Array one_hot(Operand ids, int64_t classes, DType dtype = float32);
 
-// x.at[ids].add(updates) of jax.numpy, along `dim`: updates have the shape of take(x, ids, dim), or broadcast to it,
+// x.at({ids}).add(updates), along `dim`: updates have the shape of take(x, ids, dim), or broadcast to it,
 // and are cast to x's element type. Where ids repeat, all updates are added. Updates that are sharded along the ids are
 // not gathered: the result is a pending sum, in which x counts once.
 // Error (dtype_mismatch): floating updates of an integer x.
 Array scatter_add(Operand x, const Array& ids, const Array& updates, int dim = 0);
 
-// x.at[ids].set(updates), as scatter_add; where ids repeat, the last one counts. Updates that are sharded along the ids
-// are gathered first.
+// x.at({ids}).set(updates), as scatter_add; where ids repeat, the last one counts. Updates that are sharded along the
+// ids are gathered first.
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int dim = 0);
 Array scatter_set(Operand x, int64_t index, const Array& updates, int dim = 0);
 

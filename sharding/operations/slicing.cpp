@@ -8,6 +8,7 @@
 
 #include "sharding/diagnostics/fail.h"
 #include "sharding/operations/elementwise.h"
+#include "sharding/operations/index_entries.h"
 #include "sharding/operations/indexing.h"
 #include "sharding/operations/rearrange_dims.h"
 #include "sharding/operations/shapes.h"
@@ -23,12 +24,6 @@ namespace {
 const Operation slice_op{"slice", change_rule, additive};
 
 // ---- slices
-
-// `count` elements of a dim.
-struct Part {
-  int64_t start, count, step;
-};
-using Parts = c10::SmallVector<Part, 6>;
 
 at::Tensor part_of(const at::Tensor& t, int64_t dim, const Part& p) {
   if (p.count == 0) return t.slice(dim, 0, 0);
@@ -56,26 +51,6 @@ Array take_parts(const Operand& x, const Parts& parts) {
       [&](int d) {
         return std::vector<Run>{{0, parts[d].count, Run::any, parts[d].start, parts[d].step}};
       });
-}
-
-// A step past the whole dim takes one element however long it is.
-int64_t clamped_step(int64_t step, int64_t size) {
-  const int64_t most = std::max<int64_t>(size, 1);
-  return std::clamp(step, -most, most);
-}
-
-Parts whole_parts(const Shape& shape) {
-  Parts parts;
-  for (int64_t size : shape) parts.push_back({0, size, 1});
-  return parts;
-}
-
-int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) {
-  const int64_t size = x.shape()[dim];
-  if (index < -size || index >= size)
-    fail(ErrorKind::invalid_argument, verb, "index {} of dim {} of {}, {}.", index, dim, x.type_string(),
-         size ? fmt::format("expected {} to {}", -size, size - 1) : "which has no elements");
-  return index < 0 ? index + size : index;
 }
 
 void check_count(const char* verb, const Array& x, const Shape& given, const char* what) {
@@ -126,88 +101,10 @@ Array index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
   return keepdims ? one : squeeze({one, x.where()}, {dim});
 }
 
-// ---- x.at(...)
+// ---- x.index({...})
 
-namespace {
-
-// numpy's reading of start:stop:step along a dim of this size.
-Part part_of_range(const Range& r, int64_t size) {
-  if (r.step == 0) fail(ErrorKind::invalid_argument, "at", "a range with step 0, expected another.");
-  const int64_t low = r.step > 0 ? 0 : -1, high = r.step > 0 ? size : size - 1;
-  const auto place = [&](const std::optional<int64_t>& p, int64_t otherwise) {
-    return p ? std::clamp(*p < 0 ? *p + size : *p, low, high) : otherwise;
-  };
-  const int64_t start = place(r.start, r.step > 0 ? low : high), stop = place(r.stop, r.step > 0 ? high : low);
-  const int64_t step = clamped_step(r.step, size), distance = step > 0 ? stop - start : start - stop;
-  return {start, std::max<int64_t>(0, (distance + std::abs(step) - 1) / std::abs(step)), step};
-}
-
-// What the entries say of each dim of x, and of the result.
-struct ReadIndex {
-  Parts parts;
-  Dims gone, fresh;            // dims of the slice that integers take away; dims of the result that are new
-  const Array* ids = nullptr;  // to take along dim `taken` of what is then the result
-  int taken = 0;
-  bool ids_first = false;  // numpy's rule: their dims come first if others lie between them and an integer
-};
-
-// Whether something else than integers and arrays stands between two of these.
-bool are_apart(const std::vector<Index>& entries) {
-  const auto picks = [](const Index& e) { return e.kind == Index::Kind::integer || e.kind == Index::Kind::array; };
-  const auto first = std::find_if(entries.begin(), entries.end(), picks);
-  const auto last = std::find_if(entries.rbegin(), entries.rend(), picks).base();
-  return first < last && !std::all_of(first, last, picks);
-}
-
-ReadIndex read_index(const Array& x, const std::vector<Index>& entries) {
-  using Kind = Index::Kind;
-  int named = 0, ellipses = 0;
-  for (const Index& e : entries) {
-    named += e.kind == Kind::integer || e.kind == Kind::range || e.kind == Kind::array;
-    ellipses += e.kind == Kind::ellipsis;
-  }
-  if (named > x.ndim() || ellipses > 1)
-    fail(ErrorKind::invalid_argument, "at", "{} entries and {} ellipses for {}, expected at most {} and 1.", named,
-         ellipses, x.type_string(), x.ndim());
-  ReadIndex read{.parts = whole_parts(x.shape()), .gone = {}, .fresh = {}, .ids_first = are_apart(entries)};
-  int dim = 0, out = 0;
-  for (const Index& e : entries) {
-    if (e.kind == Kind::newaxis) {
-      read.fresh.push_back(out++);
-    } else if (e.kind == Kind::ellipsis) {
-      dim += x.ndim() - named, out += x.ndim() - named;
-    } else if (e.kind == Kind::array) {
-      if (read.ids) fail(ErrorKind::invalid_argument, "at", "two arrays of indices, expected one. Take them in turn.");
-      read.ids = e.ids, read.taken = out;
-      ++dim, ++out;
-    } else if (e.kind == Kind::range) {
-      read.parts[dim] = part_of_range(e.range, x.shape()[dim]);
-      ++dim, ++out;
-    } else {
-      read.parts[dim] = {checked_place("at", x, dim, e.integer), 1, 1};
-      read.gone.push_back(dim++);
-    }
-  }
-  return read;
-}
-
-// An entry that was left out has no line; the others are on the caller's.
-std::source_location line_of(const std::vector<Index>& entries) {
-  for (const Index& e : entries)
-    if (e.where.line()) return e.where;
-  return {};
-}
-
-}  // namespace
-
-Array Array::at(Index first, Index second, Index third, Index fourth, Index fifth, Index sixth) const {
-  std::vector<Index> entries{first, second, third, fourth, fifth, sixth};
-  const std::source_location where = line_of(entries);
-  while (!entries.empty() && entries.back().kind == Index::Kind::nothing) entries.pop_back();
-  for (Index& e : entries)
-    if (e.kind == Index::Kind::nothing) e = Index(Range(), where);
-  materialized(*this, "at");
-  const ReadIndex read = read_index(*this, entries);
+Array Array::index(std::initializer_list<Index> entries, std::source_location where) const {
+  const ReadIndex read = read_index("index", *this, entries);
   Array result = take_parts({*this, where}, read.parts);
   if (!read.gone.empty()) result = squeeze({result, where}, read.gone);
   if (!read.fresh.empty()) result = expand_dims({result, where}, read.fresh);
@@ -216,6 +113,8 @@ Array Array::at(Index first, Index second, Index third, Index fourth, Index fift
   for (int d = 0; read.ids_first && d < read.ids->ndim(); ++d) result = moveaxis({result, where}, read.taken + d, d);
   return result;
 }
+
+Array Array::operator[](Index entry) const { return index({entry}, entry.where); }
 
 // ---- slices at computed places
 

@@ -1,4 +1,4 @@
-// Slices: parts of arrays. x.at(...) is in array.h.
+// Slices: parts of arrays. x.index({...}) and x.at({...}) are in array.h.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
 // expect: deleted
 #include "sharding/array.h"
 
-tessera::Array first(const tessera::Array& x) { return x.at(true); }
+tessera::Array first(const tessera::Array& x) { return x.index({true}); }

@@ -75,7 +75,7 @@ TEST(Device, HoldsWhatIsPlacedThere) {
     }
   const NamedSharding rows(on_device(), P{"data"});
   const Array made = make_array_from_callback(
-      {8, 4}, rows, [&](const IndexRanges& block) { return x.at(range(block[0].first, block[0].second)); });
+      {8, 4}, rows, [&](const IndexRanges& block) { return x.index({range(block[0].first, block[0].second)}); });
   EXPECT_TRUE(lies_there(made));
   EXPECT_EQ(made.to_host<float>(), x.to_host<float>());
   std::vector<Array> shards;

@@ -14,10 +14,11 @@ using namespace tessera;
 
 void arrays() {
   const Array x = array<float>({0, 1, 2, 3, 4, 5}, {2, 3});
-  Array y = x.at({}, range(1, 3));  // x[:, 1:3]; x.at(range(1, 3)) would take rows
-  y = y - mean(y, -1, true);        // along the last dim, with keepdims
-  y = y + 1;                        // a new value: there is no +=
-  y = einsum("ij,ik->jk", {y, x});  // operands are a list
+  Array y = x.index({{}, range(1, 3)});  // x[:, 1:3]; x.index({range(1, 3)}) would take rows
+  y = y - mean(y, -1, true);             // along the last dim, with keepdims
+  y = y + 1;                             // a new value: there is no +=
+  y = y.at({0}).add(y[1]);               // y[0] = ... does not compile
+  y = einsum("ij,ik->jk", {y, x});       // operands are a list
   std::cout << to_string(y.shape()) << ' ' << y << '\n';
 }
 

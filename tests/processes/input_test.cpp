@@ -206,8 +206,8 @@ TEST(Input, ProcessesThatGiveOtherNumbersOfRowsAreFound) {
   const MeshRules mesh_rules = two_replicas();
   TokenBatch local = *Loader(tokens(), token_batch, by(ShardByProcess(mesh_rules))).next();
   const int64_t rows = process_index() == last() ? 8 : 12;
-  local.inputs = local.inputs.value.at(tessera::range(0, rows));
-  local.targets = local.targets.value.at(tessera::range(0, rows));
+  local.inputs = local.inputs.value.index({tessera::range(0, rows)});
+  local.targets = local.targets.value.index({tessera::range(0, rows)});
   expect_error(ErrorKind::inconsistent,
                fmt::format("[from_process_local] process 0 has the batch inputs int32[12,16], targets int32[12,16], "
                            "process {} has the batch inputs int32[8,16], targets int32[8,16].",

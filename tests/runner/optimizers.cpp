@@ -32,7 +32,7 @@ struct KnownNumbers {
   }
   Tree at(const std::string& prefix, int64_t step) const {
     Tree tree;
-    for (const std::string& name : names) tree[name] = array(fmt::format("{}/{}", prefix, name)).at(step) * 1.0;
+    for (const std::string& name : names) tree[name] = array(fmt::format("{}/{}", prefix, name)).index({step}) * 1.0;
     return tree;
   }
 };

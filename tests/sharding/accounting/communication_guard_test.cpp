@@ -47,7 +47,7 @@ TEST(Guard, FindsTheLineOfAnIndexAfterOnesThatAreLeftOut) {
   const Array x = lying({4, 8}, P{none, "data"});
   const auto guard = forbid_implicit_communication();
   const uint32_t line = __LINE__ + 1;
-  const auto cut = [&] { x.at({}, range(1, {})); };
+  const auto cut = [&] { x.index({{}, range(1, {})}); };
   expect_error(ErrorKind::forbidden, fmt::format("communication_guard_test.cpp:{}: ", line), cut);
 }
 

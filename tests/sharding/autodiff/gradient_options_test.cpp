@@ -158,10 +158,10 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
        [](A x) {
          return tile(x, {2, 3});
        }},
-      {"at", [](A x) { return x.at(range(1, 4), range({}, {}, -3)); }},
+      {"index", [](A x) { return x.index({range(1, 4), range({}, {}, -3)}); }},
       {"dynamic_update_slice",
        [](A x) {
-         return dynamic_update_slice(x, x.at(range(0, 2), range(1, 4)), {1, 3});
+         return dynamic_update_slice(x, x.index({range(0, 2), range(1, 4)}), {1, 3});
        }},
       {"reshape",
        [](A x) {
@@ -187,9 +187,9 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
       {"softmax", [](A x) { return softmax(x, 0) * softmax(x, 1); }},
       {"log_softmax", [](A x) { return log_softmax(x, 0) * log_softmax(x, 1); }},
       {"layer_norm", [](A x) { return layer_norm(x); }},
-      {"scaled layer_norm", [](A x) { return layer_norm(x, scale * x.at(0), bias); }},
+      {"scaled layer_norm", [](A x) { return layer_norm(x, scale * x.index({0}), bias); }},
       {"rms_norm", [](A x) { return rms_norm(x); }},
-      {"scaled rms_norm", [](A x) { return rms_norm(x, scale * x.at(0)); }},
+      {"scaled rms_norm", [](A x) { return rms_norm(x, scale * x.index({0})); }},
       {"cross_entropy", [](A x) { return cross_entropy(x, labels); }},
       {"cross_entropy with all options",
        [](A x) {
@@ -200,7 +200,7 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
          return linear_cross_entropy(x, concatenate({x, 2.0 * x}), labels,
                                      {.ignore_label = 7, .transposed = true, .logit_softcap = 3.0});
        }},
-      {"logaddexp", [](A x) { return logaddexp(x, x.at(0)); }},
+      {"logaddexp", [](A x) { return logaddexp(x, x.index({0})); }},
       {"cumsum", [](A x) { return cumsum(x, 0) * cumsum(x, 1); }},
       {"sort", [](A x) { return sort(x, 0) * sort(x, 1); }},
       {"abs", [](A x) { return abs(x) * leaky_relu(x, 0.1); }},

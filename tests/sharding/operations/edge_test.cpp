@@ -340,8 +340,8 @@ TEST(EdgeTest, ErrorsSpeakOfTheCallThatWasMade) {
       {shape, "[stack] given float32[4,8] and int32[8], expected equal shapes.", CALL(stack({f, i}))},
       {argument, "[stack] dim 3 of a stack of float32[4,8], expected -3 to 2.", CALL(stack({f}, 3))},
       {argument, "[sum] dim 0 of float32[], which has no dims.", CALL(sum(ones({}), {0}))},
-      {argument, "[at] index 0 of dim 0 of float32[0,3], which has no elements.", CALL(zeros({0, 3}).at(0))},
-      {argument, "of dim 0 of float32[2,3], expected -2 to 1.", CALL(zeros({2, 3}).at(UINT64_MAX))},
+      {argument, "[index] index 0 of dim 0 of float32[0,3], which has no elements.", CALL(zeros({0, 3}).index({0}))},
+      {argument, "of dim 0 of float32[2,3], expected -2 to 1.", CALL(zeros({2, 3}).index({UINT64_MAX}))},
       {argument, "[make_mesh] mesh axis \"x,y\" has a comma", CALL(make_mesh({{"x,y", 2}}))},
   });
 }
@@ -428,8 +428,8 @@ TEST(EdgeTest, NumbersBeyondAnIntegerTypeAreItsLast) {
 
 TEST(EdgeTest, BracesTakeAWholeDim) {
   const Array x = reshape(arange(32), {4, 8});
-  EXPECT_EQ(x.at({}, 1).to_host<int32_t>(), (std::vector<int32_t>{1, 9, 17, 25}));
-  EXPECT_EQ(x.at({}).shape(), (Shape{4, 8}));
+  EXPECT_EQ(x.index({{}, 1}).to_host<int32_t>(), (std::vector<int32_t>{1, 9, 17, 25}));
+  EXPECT_EQ(x.index({}).shape(), (Shape{4, 8}));
 }
 
 TEST(EdgeTest, ASoftmaxOfNothingIsNothingOnEveryMesh) {

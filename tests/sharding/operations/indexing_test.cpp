@@ -72,7 +72,7 @@ TEST(IndexingTest, ZerosKeepTheirSign) {
         EXPECT_EQ(signs(x), given);
         EXPECT_EQ(std::signbit(astype(x, float32).to_host<float>()[0]), true);  // a pending sum is added up here
         EXPECT_EQ(signs(take(x, at, 0)), given);
-        EXPECT_EQ(signs(x.at(at)), given);
+        EXPECT_EQ(signs(x.index({at})), given);
         EXPECT_EQ(signs(take_along_axis(x, reshape(at, {4, 1}), 0)), given);
         EXPECT_EQ(signs(embedding(x, at)), given);
         EXPECT_EQ(signs(scatter_add(x, at, placed(updates, mesh, of_ids))), added);
@@ -167,35 +167,116 @@ TEST(IndexingTest, WrongUseIsRefused) {
   expect_error(ErrorKind::invalid_argument, "[one_hot] -1 classes given", [=] { one_hot(ids, -1); });
 }
 
+// ---- x[i], x.index({...}), x.at({...})
+
+TEST(IndexingTest, OneEntryNeedsNoBraces) {
+  const Array x = counting({4, 3});
+  EXPECT_EQ(x[1].to_host<float>(), (std::vector<float>{3, 4, 5}));
+  EXPECT_EQ(x[-1][2].item<float>(), 11);
+  EXPECT_EQ(x[range(1, {}, 2)].to_host<float>(), (std::vector<float>{3, 4, 5, 9, 10, 11}));
+  NamedArray ids{"batch"};
+  ids = array<int32_t>({2, 0});
+  EXPECT_EQ(x[ids].to_host<float>(), (std::vector<float>{6, 7, 8, 0, 1, 2}));
+  EXPECT_EQ(x.index({0, ids}).to_host<float>(), (std::vector<float>{2, 0}));
+  EXPECT_TRUE(x.index({}).is_same(x));
+  expect_error(ErrorKind::invalid_argument, "[index] index 4 of dim 0", [&] { x[4]; });
+  expect_error(ErrorKind::invalid_argument, "[index] 3 entries", [&] { x.index({0, 0, {}}); });
+}
+
+template <class Update>
+constexpr bool can_be_stored = requires(Update u, const Array& v) { u.set(v); };
+static_assert(!can_be_stored<ArrayUpdate> && !std::is_copy_constructible_v<ArrayUpdate>);
+
+TEST(IndexingTest, AtUpdatesAsTheOperationsDo) {
+  const Array x = counting({4, 4}), ids = array<int32_t>({2, 0, 2, 1}), row = array<float>({-1, -2, -3, -4});
+  const Mesh mesh = two_by_two();
+  for (const PartitionSpec& spec : {P{}, P{"a"}, P{none, "b"}, P{{"a", "b"}}}) {
+    const Array on = placed(x, mesh, spec);
+    SCOPED_TRACE(on.type_string());
+    const auto expect_same = [&](const Array& given, const Array& expected) {
+      EXPECT_EQ(given.type_string(), expected.type_string());
+      EXPECT_EQ(gather(given).to_host<float>(), gather(expected).to_host<float>());
+    };
+    expect_same(on.at({-1}).set(row), scatter_set(on, -1, row));
+    expect_same(on.at({ellipsis, 1}).set(ones({}, int32)), scatter_set(on, 1, ones({}), 1));
+    expect_same(on.at({ids}).set(row), scatter_set(on, ids, row));
+    expect_same(on.at({ids, range(4)}).add(row), scatter_add(on, ids, row));
+    expect_same(on.at({{}, ids}).add(row), scatter_add(on, ids, row, 1));
+    expect_same(on.at({2}).add(row), scatter_add(on, array<int32_t>({2}), row));
+    expect_same(on.at({}).set(x * 2.0), dynamic_update_slice(on, x * 2.0, {0, 0}));
+    expect_same(on.at({range(-3, -1), range(1, {})}).set(zeros({2, 3})),
+                dynamic_update_slice(on, zeros({2, 3}), {1, 1}));
+    expect_same(on.at({3, range(2)}).set(zeros({2})), dynamic_update_slice(on, zeros({1, 2}), {3, 0}));
+    expect_same(on.at({1, 2}).set(zeros({})), dynamic_update_slice(on, zeros({1, 1}), {1, 2}));
+    expect_same(on.at({range(4, 4)}).set(zeros({0, 4})), on);
+  }
+  EXPECT_EQ(x.at({1}).add(row)[1].to_host<float>(), (std::vector<float>{3, 3, 3, 3}));
+  EXPECT_EQ(x[1].to_host<float>(), (std::vector<float>{4, 5, 6, 7}));  // x itself is unchanged
+}
+
+TEST(IndexingTest, AtHasAGradient) {
+  const Array x = counting({3, 2});
+  Tape tape({x, ones({2})});
+  const Array &a = tape.shadows()[0], &b = tape.shadows()[1];
+  const std::vector<Array> g = tape.gradients(sum(a.at({1}).set(b) * x));
+  EXPECT_EQ(g[0].to_host<float>(), (std::vector<float>{0, 1, 0, 0, 4, 5}));
+  EXPECT_EQ(g[1].to_host<float>(), (std::vector<float>{2, 3}));
+}
+
+TEST(IndexingTest, OtherUpdatesAreErrors) {
+  const Array x = counting({4, 3}), ids = array<int32_t>({2, 0}), v = zeros({2, 3});
+  constexpr auto argument = ErrorKind::invalid_argument;
+  const std::string set = "[at] set of float32[4,3] at", expected = "expected integers and ranges of step 1";
+  expect_error(argument, {set, expected}, [&] { return x.at({newaxis, 0}).set(v); });
+  expect_error(argument, {set, expected}, [&] { return x.at({range(0, 4, 2)}).set(v); });
+  expect_error(argument, {set, expected}, [&] { return x.at({ids, 0}).set(v); });
+  expect_error(argument, {set, expected}, [&] { return x.at({ids, range(1)}).set(v); });
+  for (const Index& entry : {Index(range(2)), Index(newaxis), Index(ellipsis)})
+    expect_error(argument, {"[at] add to float32[4,3] at 1 entries", "expected one integer", "x.at({...}).set("},
+                 [&] { return x.at({entry}).add(v); });
+  expect_error(argument, "[at] add to", [&] { return x.at({0, 0}).add(v); });
+  expect_error(argument, "[at] add to", [&] { return x.at({}).add(v); });
+  expect_error(argument, "[at] two arrays of indices", [&] { return x.at({ids, ids}).set(v); });
+  expect_error(argument, "[at] index -5 of dim 0 of float32[4,3]", [&] { return x.at({-5}).set(v); });
+  expect_error(argument, "[at] 3 entries and 0 ellipses", [&] { return x.at({0, 0, 0}).add(v); });
+  expect_error(ErrorKind::missing_array, "[at]", [&] { return Array().at({0}).set(v); });
+  expect_error(ErrorKind::shape_mismatch, "[at] set of float32[4,3] to float32[2,3], expected the shape (3, 3)",
+               [&] { return x.at({range(3)}).set(v); });
+  expect_error(ErrorKind::dtype_mismatch, "[dynamic_update_slice]",
+               [&] { return x.at({range(2)}).set(zeros({2, 3}, int32)); });
+  expect_error(ErrorKind::dtype_mismatch, "[scatter_set] updates float32[2,3] of int32[4,3]",
+               [&] { return astype(x, int32).at({ids}).set(v); });
+}
+
 // ---- steps
 
 TEST(IndexingTest, AnArrayOfIdsIsAnIndex) {
   const Array x = reshape(arange(24), {2, 3, 4}), ids = array<int32_t>({2, 0});
   const Array on = device_put(x, NamedSharding(make_mesh({{"a", 2}}), P{"a"}));
   for (const Array& y : {x, on}) {
-    EXPECT_EQ(gather(y.at({}, ids)).to_host<int32_t>(), take(x, ids, 1).to_host<int32_t>());
-    EXPECT_EQ(gather(y.at(1, ids, range(2))).to_host<int32_t>(), (std::vector<int32_t>{20, 21, 12, 13}));
-    EXPECT_EQ(y.at(newaxis, ellipsis, reshape(ids, {1, 2})).shape(), (Shape{1, 2, 3, 1, 2}));
+    EXPECT_EQ(gather(y.index({{}, ids})).to_host<int32_t>(), take(x, ids, 1).to_host<int32_t>());
+    EXPECT_EQ(gather(y.index({1, ids, range(2)})).to_host<int32_t>(), (std::vector<int32_t>{20, 21, 12, 13}));
+    EXPECT_EQ(y.index({newaxis, ellipsis, reshape(ids, {1, 2})}).shape(), (Shape{1, 2, 3, 1, 2}));
   }
   const Array wide = reshape(arange(48), {2, 3, 4, 2});
   const Array wide_on = device_put(wide, NamedSharding(make_mesh({{"a", 2}}), P{none, none, "a"}));
   for (const Array& y : {wide, wide_on}) {  // numpy's dims where integers and arrays stand apart
-    const Array apart = y.at(1, {}, ids);
+    const Array apart = y.index({1, {}, ids});
     EXPECT_EQ(apart.shape(), (Shape{2, 3, 2}));
     EXPECT_EQ(apart.to_host<int32_t>(), (std::vector<int32_t>{28, 29, 36, 37, 44, 45, 24, 25, 32, 33, 40, 41}));
-    EXPECT_EQ(y.at({}, 0, {}, array<int32_t>({1, 0, 1}, {3, 1})).shape(), (Shape{3, 1, 2, 4}));
-    EXPECT_EQ(y.at(ids % 2, newaxis, 0).shape(), (Shape{2, 1, 4, 2}));
-    EXPECT_EQ(y.at({}, 0, ids).shape(), (Shape{2, 2, 2}));
-    EXPECT_EQ(y.at(0, ellipsis, ids % 2).shape(), (Shape{2, 3, 4}));
+    EXPECT_EQ(y.index({{}, 0, {}, array<int32_t>({1, 0, 1}, {3, 1})}).shape(), (Shape{3, 1, 2, 4}));
+    EXPECT_EQ(y.index({ids % 2, newaxis, 0}).shape(), (Shape{2, 1, 4, 2}));
+    EXPECT_EQ(y.index({{}, 0, ids}).shape(), (Shape{2, 2, 2}));
+    EXPECT_EQ(y.index({0, ellipsis, ids % 2}).shape(), (Shape{2, 3, 4}));
   }
-  expect_error(ErrorKind::invalid_argument, "[at] two arrays of indices", [&] { x.at(ids, ids); });
-  expect_error(ErrorKind::dtype_mismatch, "[take] ids are bool[2], expected integers", [&] { x.at(ids > 1); });
+  expect_error(ErrorKind::invalid_argument, "[index] two arrays of indices", [&] { x.index({ids, ids}); });
+  expect_error(ErrorKind::dtype_mismatch, "[take] ids are bool[2], expected integers", [&] { x.index({ids > 1}); });
 }
 
 TEST(IndexingTest, ARangeOfOneNumberBeginsAtZero) {
   const Array x = arange(8);
-  EXPECT_EQ(x.at(range(3)).to_host<int32_t>(), (std::vector<int32_t>{0, 1, 2}));
-  EXPECT_EQ(x.at(range(-6)).to_host<int32_t>(), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(x.index({range(3)}).to_host<int32_t>(), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(x.index({range(-6)}).to_host<int32_t>(), (std::vector<int32_t>{0, 1}));
 }
 
 TEST(IndexingTest, AStepPastTheDimTakesOneElement) {
@@ -203,11 +284,11 @@ TEST(IndexingTest, AStepPastTheDimTakesOneElement) {
   const Array x = arange(8);
   for (const Array& on : {x, device_put(x, NamedSharding(mesh, P{"a"}))})
     for (const int64_t step : {int64_t{8}, int64_t{9}, INT64_MAX}) {
-      EXPECT_EQ(on.at(range(0, 8, step)).to_host<int32_t>(), (std::vector<int32_t>{0})) << step;
-      EXPECT_EQ(on.at(range(3, {}, step)).to_host<int32_t>(), (std::vector<int32_t>{3})) << step;
-      EXPECT_EQ(on.at(range(7, {}, -step)).to_host<int32_t>(), (std::vector<int32_t>{7})) << step;
-      EXPECT_EQ(on.at(range(5, {}, -step - 1)).to_host<int32_t>(), (std::vector<int32_t>{5})) << step;
-      EXPECT_EQ(on.at(range(5, 5, step)).size(), 0) << step;
+      EXPECT_EQ(on.index({range(0, 8, step)}).to_host<int32_t>(), (std::vector<int32_t>{0})) << step;
+      EXPECT_EQ(on.index({range(3, {}, step)}).to_host<int32_t>(), (std::vector<int32_t>{3})) << step;
+      EXPECT_EQ(on.index({range(7, {}, -step)}).to_host<int32_t>(), (std::vector<int32_t>{7})) << step;
+      EXPECT_EQ(on.index({range(5, {}, -step - 1)}).to_host<int32_t>(), (std::vector<int32_t>{5})) << step;
+      EXPECT_EQ(on.index({range(5, 5, step)}).size(), 0) << step;
       EXPECT_EQ(slice(on, {2}, {8}, {step}).to_host<int32_t>(), (std::vector<int32_t>{2})) << step;
     }
 }
