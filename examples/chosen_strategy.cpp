@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "sharding/distributed.h"
+#include <tessera/sharding/distributed.h>
 
 namespace tessera::examples {
 namespace {

@@ -1,12 +1,13 @@
 // --strategy auto of train_transformer: the library's search, as the options that a user would have given.
 #pragma once
 
-#include "data/to_global.h"
+#include <tessera/data/to_global.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/report.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+
 #include "examples/train_options.h"
-#include "nn/placement.h"
-#include "nn/report.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
 
 namespace tessera::examples {
 

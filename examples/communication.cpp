@@ -1,14 +1,14 @@
 // What a training step communicates, which line of the program caused it, and why: docs/sharding.md shows the output.
 #include <iostream>
 
-#include "nn/layers/linear.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "sharding/accounting.h"
-#include "sharding/array.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/array.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

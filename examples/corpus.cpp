@@ -9,15 +9,16 @@
 #include <iterator>
 #include <optional>
 
-#include "data/combine.h"
-#include "data/entropy.h"
-#include "data/file_list.h"
-#include "data/shard_batches.h"
-#include "data/token_files.h"
-#include "data/tokenizer.h"
-#include "data/windows.h"
+#include <tessera/data/combine.h>
+#include <tessera/data/entropy.h>
+#include <tessera/data/file_list.h>
+#include <tessera/data/shard_batches.h>
+#include <tessera/data/token_files.h>
+#include <tessera/data/tokenizer.h>
+#include <tessera/data/windows.h>
+#include <tessera/sharding/operations.h>
+
 #include "examples/tokenize_texts.h"
-#include "sharding/operations.h"
 
 namespace tessera::examples {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "data/packed_tokens.h"
-#include "data/text.h"
-#include "sharding/placement.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/packed_tokens.h>
+#include <tessera/data/text.h>
+#include <tessera/sharding/placement.h>
 
 namespace tessera::examples {
 

@@ -4,12 +4,13 @@
 // a compiler does there, every operation does here when it is called.
 #include <iostream>
 
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/array.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/shard_map.h>
+
 #include "examples/layer_numbers.h"
-#include "sharding/accounting.h"
-#include "sharding/array.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/shard_map.h"
 
 using namespace tessera;
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "data/packed_tokens.h"
-#include "data/text.h"
-#include "sharding/operations.h"
+#include <tessera/data/packed_tokens.h>
+#include <tessera/data/text.h>
+#include <tessera/sharding/operations.h>
 
 namespace tessera::examples {
 

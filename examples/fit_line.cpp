@@ -1,10 +1,10 @@
 // The first example: a line fitted to points with Adam.
 #include <iostream>
 
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

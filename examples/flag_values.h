@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/models.h"
-#include "nn/transformations.h"
+#include <tessera/nn/models.h>
+#include <tessera/nn/transformations.h>
 
 namespace tessera::examples {
 

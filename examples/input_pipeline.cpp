@@ -9,9 +9,9 @@
 #include <iostream>
 #include <vector>
 
-#include "data/shard_batches.h"
-#include "data/stack.h"
-#include "data/text.h"
+#include <tessera/data/shard_batches.h>
+#include <tessera/data/stack.h>
+#include <tessera/data/text.h>
 
 using namespace tessera;
 using data::Loader, data::LoaderState, data::ShardOptions;

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "nn/checkpoint.h"
+#include <tessera/nn/checkpoint.h>
 
 int main(int argc, char** argv) {
   if (argc != 2 || std::string_view(argv[1]).starts_with("--")) {

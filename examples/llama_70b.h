@@ -1,7 +1,7 @@
 // llama_70b: the sizes of Llama 2 and 3's largest shape, of which forecasts and placement tables are made.
 #pragma once
 
-#include "nn/models.h"
+#include <tessera/nn/models.h>
 
 namespace tessera::examples {
 

@@ -2,13 +2,13 @@
 #include <cstdio>
 #include <iostream>
 
-#include "data/to_global.h"
-#include "nn/layers/linear.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/data/to_global.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

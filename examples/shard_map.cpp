@@ -1,10 +1,9 @@
 // shard_map: a function of one device's block, run on eight; what it sees, and where it communicates.
-#include "sharding/shard_map.h"
-
 #include <iostream>
 
-#include "sharding/operations.h"
-#include "sharding/placement.h"
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/shard_map.h>
 
 using namespace tessera;
 

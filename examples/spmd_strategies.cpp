@@ -7,14 +7,14 @@
 #include <iomanip>
 #include <iostream>
 
-#include "nn/layers/linear.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

@@ -6,16 +6,17 @@
 #include <exception>
 #include <iostream>
 
-#include "data/text.h"
-#include "data/to_global.h"
+#include <tessera/data/text.h>
+#include <tessera/data/to_global.h>
+#include <tessera/nn/models.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/report.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+
 #include "examples/empty_rows.h"
 #include "examples/transformer.h"
-#include "nn/models.h"
-#include "nn/placement.h"
-#include "nn/report.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
 
 namespace {
 

@@ -9,9 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/distributed.h>
+
 #include "examples/tokenize_files.h"
-#include "sharding/diagnostics.h"
-#include "sharding/distributed.h"
 
 namespace tessera::examples {
 namespace {

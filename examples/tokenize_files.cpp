@@ -8,13 +8,14 @@
 #include <filesystem>
 #include <utility>
 
-#include "data/file_list.h"
-#include "data/loader.h"
-#include "data/token_writer.h"
-#include "data/tokenizer.h"
+#include <tessera/data/file_list.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/token_writer.h>
+#include <tessera/data/tokenizer.h>
+#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/files.h>
+
 #include "examples/tokenize_texts.h"
-#include "sharding/diagnostics.h"
-#include "sharding/files.h"
 
 namespace tessera::examples {
 namespace {

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
-#include "data/file_list.h"
-#include "data/json_lines.h"
-#include "data/text_source.h"
+#include <tessera/data/file_list.h>
+#include <tessera/data/json_lines.h>
+#include <tessera/data/text_source.h>
 
 namespace tessera::examples {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include <tessera/data/dataset.h>
 
 namespace tessera::examples {
 

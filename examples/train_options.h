@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
+#include <tessera/nn/models.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/placement.h>
+
 #include "examples/train/metrics.h"
 #include "examples/train/run_checkpoints.h"
 #include "examples/train/sample.h"
 #include "examples/train/step_profile.h"
 #include "examples/transformer.h"
-#include "nn/models.h"
-#include "nn/transformations.h"
-#include "sharding/diagnostics.h"
-#include "sharding/placement.h"
 
 namespace tessera::examples {
 

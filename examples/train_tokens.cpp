@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "nn/placement.h"
+#include <tessera/nn/placement.h>
 
 namespace tessera::examples {
 

@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizer.h"
+#include <tessera/data/tokenizer.h>
+#include <tessera/nn/models.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/sharding/placement.h>
+
 #include "examples/train/sample.h"
 #include "examples/train_options.h"
-#include "nn/models.h"
-#include "nn/transformations.h"
-#include "sharding/placement.h"
 
 namespace tessera::examples {
 

@@ -10,7 +10,16 @@
 #include <optional>
 #include <type_traits>
 
-#include "data/tokenizer.h"
+#include <tessera/data/tokenizer.h>
+#include <tessera/nn/models.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/report.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/placement.h>
+
 #include "examples/chosen_strategy.h"
 #include "examples/corpus.h"
 #include "examples/empty_rows.h"
@@ -24,14 +33,6 @@
 #include "examples/train_options.h"
 #include "examples/train_tokens.h"
 #include "examples/transformer.h"
-#include "nn/models.h"
-#include "nn/placement.h"
-#include "nn/report.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/distributed.h"
-#include "sharding/placement.h"
 
 namespace tessera::examples {
 namespace {

@@ -6,17 +6,17 @@
 #include <functional>
 #include <vector>
 
-#include "nn/layers/attention.h"
-#include "nn/layers/embedding.h"
-#include "nn/layers/linear.h"
-#include "nn/layers/mlp.h"
-#include "nn/layers/module_scope.h"
-#include "nn/layers/norm.h"
-#include "nn/models.h"
-#include "nn/transformations.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/attention.h>
+#include <tessera/nn/layers/embedding.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/layers/mlp.h>
+#include <tessera/nn/layers/module_scope.h>
+#include <tessera/nn/layers/norm.h>
+#include <tessera/nn/models.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 namespace tessera::examples {
 

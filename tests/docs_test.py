@@ -94,7 +94,7 @@ def tested_sources(root, build):
             continue
         texts[path] = path.read_text().splitlines()
         for line in texts[path]:
-            included = re.match(r'#include "([^"]+)"', line)
+            included = re.match(r'#include ["<](?:tessera/)?([^">]+)[">]', line)
             if included:
                 waiting += [str(root / included[1]), str(path.parent / included[1])]
     return [(lines, {line.strip() for line in lines})

@@ -23,7 +23,7 @@ function(write_valid_repository)
   file(WRITE "${repository}/data/to_global.h"
        "// To arrays.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/examples/train.cpp"
-       "// Trains.\n#include \"optim/adam.h\"\n#include \"data/batch.h\"\n#include \"sharding/placement.h\"\n")
+       "// Trains.\n#include <tessera/optim/adam.h>\n#include <tessera/data/batch.h>\n#include <tessera/sharding/placement.h>\n")
   file(WRITE "${repository}/tests/run.sh" "#!/bin/sh\n# Runs.\n")
   file(WRITE "${repository}/tests/compile_fail/base.cpp" "// expect: no base class\n")
   file(MAKE_DIRECTORY "${repository}/docs" "${repository}/build-mine" "${repository}/.git")
@@ -81,6 +81,9 @@ refuse("sharding/array/a.h: includes \"../placement/mesh.h\", which is not a pat
 refuse("sharding/array/a.h: includes \"sharding/array/../placement/mesh.h\", which is not a path" sharding/array/a.h
        "// A.\n#include \"sharding/array/../placement/mesh.h\"\n")
 refuse("sharding/array/more/a.h: is in none of the components" sharding/array/more/a.h "// A.\n")
+refuse("examples/a.cpp: has #include \"optim/adam.h\": programs include <tessera/...>" examples/a.cpp
+       "// A.\n#include \"optim/adam.h\"\n")
+refuse("optim/a.h: has #include <tessera/nn/tree.h>: the library includes" optim/a.h "// A.\n#include <tessera/nn/tree.h>\n")
 refuse("examples/a.cpp: includes sharding/pch.h" examples/a.cpp "// A.\n#include \"sharding/pch.h\"\n")
 
 refuse("nn/layers/a.h: includes boost/pfr/core.hpp; only" nn/layers/a.h "// A.\n#include <boost/pfr/core.hpp>\n")

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "sharding/operations.h"
-#include "sharding/placement.h"
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
 
 namespace tessera::train {
 

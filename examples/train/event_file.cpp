@@ -10,7 +10,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "sharding/diagnostics.h"
+#include <tessera/sharding/diagnostics.h>
 
 namespace tessera::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <string_view>
 
-#include "sharding/distributed.h"
+#include <tessera/sharding/distributed.h>
 
 namespace tessera::train {
 namespace {

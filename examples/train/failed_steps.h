@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/checkpoint.h"
-#include "sharding/diagnostics.h"
+#include <tessera/nn/checkpoint.h>
+#include <tessera/sharding/diagnostics.h>
 
 namespace tessera::train {
 

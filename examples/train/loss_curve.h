@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/report.h"
+#include <tessera/nn/report.h>
 
 namespace tessera::train {
 

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <utility>
 
-#include "sharding/files.h"
+#include <tessera/sharding/files.h>
 
 namespace tessera::train {
 namespace {

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
+#include <tessera/nn/report.h>
+
 #include "examples/train/event_file.h"
 #include "examples/train/loss_curve.h"
 #include "examples/train/output_file.h"
-#include "nn/report.h"
 
 namespace tessera::train {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/loader_core.h"
+#include <tessera/data/loader_core.h>
 
 namespace tessera::train {
 

@@ -5,9 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "data/loader.h"
+#include <tessera/data/loader.h>
+#include <tessera/nn/checkpoint.h>
+
 #include "examples/train/stop_signal.h"
-#include "nn/checkpoint.h"
 
 namespace tessera::train {
 

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 namespace tessera::train {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/models.h"
-#include "sharding/random.h"
+#include <tessera/nn/models.h>
+#include <tessera/sharding/random.h>
 
 namespace tessera::train {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "sharding/diagnostics.h"
-#include "sharding/distributed.h"
-#include "sharding/files.h"
+#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/files.h>
 
 namespace tessera::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "nn/report.h"
+#include <tessera/nn/report.h>
 
 namespace tessera::train {
 

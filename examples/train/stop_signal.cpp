@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "sharding/distributed.h"
+#include <tessera/sharding/distributed.h>
 
 namespace tessera::train {
 namespace {

@@ -17,13 +17,18 @@ std::string_view root() {
   return file.substr(0, file.size() - std::min(file.size(), here.size()));
 }
 
+// Whether `path`, below an include root, is in one of the library's folders.
+bool is_in_a_folder(std::string_view path) {
+  constexpr std::array<std::string_view, 4> folders{"sharding/", "nn/", "optim/", "data/"};
+  return std::any_of(folders.begin(), folders.end(), [&](std::string_view folder) { return path.starts_with(folder); });
+}
+
 bool is_library_source(std::string_view file) {
   static const std::string_view folder = root();
-  constexpr std::array<std::string_view, 4> parts{"sharding/", "nn/", "optim/", "data/"};
-  if (file.empty()) return true;
-  if (!file.starts_with(folder)) return false;
-  file.remove_prefix(folder.size());
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return file.starts_with(part); });
+  constexpr std::string_view include = "/include/tessera/";  // of an installation or of a build folder
+  if (file.empty() || (file.starts_with(folder) && is_in_a_folder(file.substr(folder.size())))) return true;
+  const size_t at = file.rfind(include);
+  return at != std::string_view::npos && is_in_a_folder(file.substr(at + include.size()));
 }
 
 }  // namespace

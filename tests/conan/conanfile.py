@@ -32,7 +32,8 @@ class Tessera(ConanFile):
 
     def export_sources(self):
         folders = re.findall(r"^add_subdirectory\((.+)\)$", self.project, flags=re.M)  # those that every build has
-        for files in ("CMakeLists.txt", "dependencies.cmake", "LICENSE", *(f"{folder}/*" for folder in folders)):
+        files_at_root = ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "tessera.h")
+        for files in (*files_at_root, *(f"{folder}/*" for folder in folders)):
             copy(self, files, src=self.repository, dst=self.export_sources_folder)
 
     def validate(self):

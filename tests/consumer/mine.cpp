@@ -4,17 +4,17 @@
 #include <numbers>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "data/shard_batches.h"
-#include "data/stack.h"
-#include "nn/layers/linear.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/data/dataset.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/shard_batches.h>
+#include <tessera/data/stack.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

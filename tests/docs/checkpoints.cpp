@@ -1,15 +1,16 @@
 // The code of docs/checkpoints.md: a training that saves, and one that goes on; weights of a decoder, out and in.
 #include <iostream>
 
-#include "data/loader.h"
+#include <tessera/data/loader.h>
+#include <tessera/nn/checkpoint.h>
+#include <tessera/nn/layers/inference_mode.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
+
 #include "examples/transformer.h"
-#include "nn/checkpoint.h"
-#include "nn/layers/inference_mode.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
 
 using namespace tessera;
 using examples::Gpt;

@@ -3,9 +3,9 @@
 #include <fstream>
 #include <iostream>
 
-#include "data/shard_batches.h"
-#include "data/stack.h"
-#include "data/text.h"
+#include <tessera/data/shard_batches.h>
+#include <tessera/data/stack.h>
+#include <tessera/data/text.h>
 
 using namespace tessera;
 

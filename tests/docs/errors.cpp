@@ -6,23 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "data/stack.h"
-#include "data/text_source.h"
-#include "nn/checkpoint.h"
-#include "nn/layers/batch_norm.h"
-#include "nn/layers/dropout.h"
-#include "nn/layers/linear.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "nn/tree.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/diagnostics.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
-#include "sharding/shard_map.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/stack.h>
+#include <tessera/data/text_source.h>
+#include <tessera/nn/checkpoint.h>
+#include <tessera/nn/layers/batch_norm.h>
+#include <tessera/nn/layers/dropout.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/nn/tree.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
+#include <tessera/sharding/shard_map.h>
 
 using namespace tessera;
 

@@ -1,14 +1,14 @@
 // The code of docs/from_python.md: arrays, and options with names; its main is the one that docs/start.md shows.
 #include <iostream>
 
-#include "nn/layers/linear.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "optim/schedule.h"
-#include "sharding/array.h"
-#include "sharding/distributed.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/optim/schedule.h>
+#include <tessera/sharding/array.h>
+#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

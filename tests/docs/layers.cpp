@@ -3,19 +3,19 @@
 #include <span>
 #include <vector>
 
-#include "nn/checkpoint.h"
-#include "nn/layers/attention.h"
-#include "nn/layers/batch_norm.h"
-#include "nn/layers/lora.h"
-#include "nn/layers/moe.h"
-#include "nn/placement.h"
-#include "nn/tree.h"
-#include "sharding/accounting.h"
-#include "sharding/diagnostics.h"
-#include "sharding/files.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/nn/checkpoint.h>
+#include <tessera/nn/layers/attention.h>
+#include <tessera/nn/layers/batch_norm.h>
+#include <tessera/nn/layers/lora.h>
+#include <tessera/nn/layers/moe.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/tree.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/files.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

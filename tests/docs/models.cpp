@@ -1,21 +1,20 @@
 // The code of docs/models.md.
-#include "nn/models.h"
-
 #include <cstdio>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "data/packed_tokens.h"
-#include "data/shard_batches.h"
-#include "data/tokenizer.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/shard_batches.h>
+#include <tessera/data/packed_tokens.h>
+#include <tessera/data/tokenizer.h>
+#include <tessera/nn/models.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
 
 using namespace tessera;
 

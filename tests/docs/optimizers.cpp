@@ -2,18 +2,19 @@
 #include <iostream>
 #include <tuple>
 
-#include "nn/layers/batch_norm.h"
-#include "nn/layers/inference_mode.h"
-#include "nn/layers/linear.h"
-#include "nn/transformations.h"
-#include "nn/tree.h"
-#include "optim/clipping.h"
-#include "optim/masking.h"
-#include "optim/muon.h"
-#include "optim/optimizer.h"
-#include "optim/wrappers.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/batch_norm.h>
+#include <tessera/nn/layers/inference_mode.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/nn/tree.h>
+#include <tessera/optim/clipping.h>
+#include <tessera/optim/masking.h>
+#include <tessera/optim/muon.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/optim/wrappers.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
+
 #include "tests/optim/own_optimizer.h"
 
 using namespace tessera;

@@ -1,12 +1,12 @@
 // Pipeline parallelism: a rule for the vector of layers.
 #include <iostream>
 
-#include "nn/models.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/random.h"
+#include <tessera/nn/models.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

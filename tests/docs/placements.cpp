@@ -1,14 +1,14 @@
 // The pages of the placements: where each table of rules puts a small decoder, and what a training step communicates.
 #include <iostream>
 
-#include "nn/models.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/array.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/nn/models.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/array.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

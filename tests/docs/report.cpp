@@ -1,17 +1,16 @@
 // The report of two layers: placed, one step, one page (docs/report.md).
-#include "nn/report.h"
-
 #include <fstream>
 #include <iostream>
 
-#include "nn/layers/mlp.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "nn/tree.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/mlp.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/report.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/nn/tree.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

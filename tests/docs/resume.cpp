@@ -4,8 +4,8 @@
 #include <iterator>
 #include <string>
 
-#include "data/loader.h"
-#include "data/text.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/text.h>
 
 using namespace tessera;
 

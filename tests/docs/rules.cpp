@@ -1,12 +1,12 @@
 // The code of docs/rules.md: tables of rules, and what explain and errors say of them.
 #include <iostream>
 
-#include "nn/layers/embedding.h"
-#include "nn/layers/linear.h"
-#include "nn/placement.h"
-#include "optim/optimizer.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers/embedding.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/placement.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

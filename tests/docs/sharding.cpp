@@ -3,19 +3,19 @@
 
 #include <iostream>
 
-#include "nn/layers/embedding.h"
-#include "nn/layers/linear.h"
-#include "nn/layers/mlp.h"
-#include "nn/layers/norm.h"
-#include "nn/placement.h"
-#include "nn/transformations.h"
-#include "optim/optimizer.h"
-#include "sharding/accounting.h"
-#include "sharding/operations.h"
-#include "sharding/operations/define_operation.h"
-#include "sharding/placement.h"
-#include "sharding/random.h"
-#include "sharding/shard_map.h"
+#include <tessera/nn/layers/embedding.h>
+#include <tessera/nn/layers/linear.h>
+#include <tessera/nn/layers/mlp.h>
+#include <tessera/nn/layers/norm.h>
+#include <tessera/nn/placement.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/sharding/accounting.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/operations/define_operation.h>
+#include <tessera/sharding/placement.h>
+#include <tessera/sharding/random.h>
+#include <tessera/sharding/shard_map.h>
 
 using namespace tessera;
 

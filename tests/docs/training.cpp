@@ -1,10 +1,10 @@
 // The code of docs/training.md that is no part of an example.
 #include <cstdio>
 
-#include "nn/layers.h"
-#include "nn/transformations.h"
-#include "sharding/operations.h"
-#include "sharding/random.h"
+#include <tessera/nn/layers.h>
+#include <tessera/nn/transformations.h>
+#include <tessera/sharding/operations.h>
+#include <tessera/sharding/random.h>
 
 using namespace tessera;
 

@@ -92,6 +92,14 @@ TEST(Lines, AScopePutsItsOwnFilesLinesDownToItsCaller) {
   EXPECT_STREQ(std::source_location(CallerLine(none_known)).file_name(), "");
 }
 
+std::source_location line_of_an_included_header();
+
+TEST(Lines, HeadersAreTheLibrarysByTheirPathUnderInclude) {
+  const std::source_location users = line_of_this_file();
+  const CallerScope scope(users, {});
+  EXPECT_EQ(std::source_location(CallerLine(line_of_an_included_header())).line(), users.line());
+}
+
 // ---- reasons
 
 std::string reason_of(const std::function<Array()>& call) {
@@ -316,6 +324,9 @@ TEST(Ledger, LongNamesKeepTheirColumns) {
   const std::string table = ledger.to_text();
   EXPECT_NE(table.find("all_reduce_product a_long_name,another_one        4"), std::string::npos) << table;
 }
+
+#line 1 "/usr/local/include/tessera/nn/layers/linear.h"
+std::source_location line_of_an_included_header() { return std::source_location::current(); }
 
 }  // namespace
 }  // namespace tessera::ledger_test
