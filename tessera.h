@@ -4,7 +4,7 @@
 #include "data/any_stream.h"
 #include "data/dataset.h"
 #include "data/loader.h"
-#include "data/on_mesh.h"
+#include "data/shard_batches.h"
 #include "data/packed_tokens.h"
 #include "data/source.h"
 #include "data/stack.h"

@@ -140,7 +140,7 @@ TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFi
       fail_tokens(file.path, fmt::format("a {} file, and those before it are {}; open each format by itself",
                                          name_of(format), name_of(impl->format)));
     impl->format = format;
-    impl->add(file, mesh_rules_of(format, impl->bytes, file, index));
+    impl->add(file, read_token_layout(format, impl->bytes, file, index));
   }
   if (impl->size() == 0) fail_tokens(paths.front(), "no token in it, nor in the other files");
   return TokenFiles(std::move(impl));

@@ -46,7 +46,7 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
 // Of the file, which lies in `bytes`; `index` is the path of the .idx that a Megatron file needs.
 // Errors (invalid_file), which name the file: a header that is cut short, malformed or of another format or version, an
 // element type that is none of tokens, and sizes that contradict each other.
-TokenLayout mesh_rules_of(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index);
+TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index);
 
 // The header of a .npy file.
 TokenLayout npy_layout(const ByteSource& bytes, const SourceFile& file);

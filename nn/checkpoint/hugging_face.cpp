@@ -46,16 +46,16 @@ void check_one_set(const fs::path& folder, const std::set<std::string>& read) {
   const auto is_of_a_set = [](const std::string& name) {
     return name == "model.safetensors" || (name.starts_with("model-") && name.ends_with(".safetensors"));
   };
-  for (const std::string& name : names_in(folder, "load_hugging_face"))
+  for (const std::string& name : names_in(folder, "load_pretrained"))
     if (is_of_a_set(name) && !read.empty() && !read.contains(name))
-      fail(ErrorKind::invalid_file, "load_hugging_face", "{}: it has two sets of weights: {} and {}. Remove one of them.",
+      fail(ErrorKind::invalid_file, "load_pretrained", "{}: it has two sets of weights: {} and {}. Remove one of them.",
            folder.string(), *read.begin(), name);
 }
 
 void check_is_safetensors(const fs::path& folder) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (is_there(folder / name))
-      fail(ErrorKind::invalid_file, "load_hugging_face",
+      fail(ErrorKind::invalid_file, "load_pretrained",
            "{}: it has {}, expected model.safetensors. Convert it with transformers: from_pretrained(folder), then "
            "save_pretrained(another folder).",
            folder.string(), name);
@@ -73,7 +73,7 @@ class Weights {
       add(SafetensorsFile::open(path / "model.safetensors"));
       check_one_set(path, {"model.safetensors"});
     } else {
-      const auto listed = SafetensorsIndex::from_json(read_text(index, "load_hugging_face"), index.string());
+      const auto listed = SafetensorsIndex::from_json(read_text(index, "load_pretrained"), index.string());
       std::set<std::string> files;
       for (const auto& [tensor, file] : listed.files) files.insert(file);
       for (const std::string& file : files) add(SafetensorsFile::open(path / file));
@@ -89,7 +89,7 @@ class Weights {
     for (const std::string& name : names)
       if (!contains(name)) missing.push_back(fmt::format("\"{}\"", name));
     if (!missing.empty())
-      fail(ErrorKind::invalid_file, "load_hugging_face", "{}: it has no {}. {}", path_.string(), first_of(missing), advice);
+      fail(ErrorKind::invalid_file, "load_pretrained", "{}: it has no {}. {}", path_.string(), first_of(missing), advice);
   }
 
   at::Tensor read(const std::string& name) {
@@ -105,7 +105,7 @@ class Weights {
     for (const auto& [name, file] : tensors_)
       if (!used_.contains(name) && !is_computed(name)) left.push_back(name);
     if (!left.empty())
-      fail(ErrorKind::invalid_file, "load_hugging_face",
+      fail(ErrorKind::invalid_file, "load_pretrained",
            "{}: the model has no place for {}. Make the model as large as the weights.", path_.string(),
            first_of(left));
   }
@@ -121,7 +121,7 @@ class Weights {
   void add(const SafetensorsFile& file) {
     for (const std::string& name : file.names())
       if (const auto [there, fresh] = tensors_.emplace(name, file); !fresh)
-        fail(ErrorKind::invalid_file, "load_hugging_face",
+        fail(ErrorKind::invalid_file, "load_pretrained",
              "{}: \"{}\" is in {} and in {}. Keep the file that belongs to the weights.", path_.string(), name,
              there->second.path().filename().string(), file.path().filename().string());
   }
@@ -181,7 +181,7 @@ at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const 
                     int64_t vocab) {
   const at::Tensor theirs = weights.read(name);
   if (!theirs.is_floating_point())
-    fail(ErrorKind::invalid_file, "load_hugging_face", "{}: {} has elements of {}, expected a floating type.", leaf.path,
+    fail(ErrorKind::invalid_file, "load_pretrained", "{}: {} has elements of {}, expected a floating type.", leaf.path,
          name, name_of(static_cast<DType>(theirs.scalar_type())));
   const Shape given = theirs.sizes().vec(), expected = leaf.value->shape();
   const at::IntArrayRef wanted = at::IntArrayRef(expected).slice(is_per_expert(from) && !expected.empty() ? 1 : 0);
@@ -189,7 +189,7 @@ at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const 
   const bool can_cut = from.parts == 1 || (theirs.dim() > 0 && theirs.size(-1) % from.parts == 0);
   const at::Tensor values = can_turn && can_cut ? padded(ours(from, theirs), leaf, vocab) : theirs;
   if (!can_turn || !can_cut || values.sizes() != wanted)
-    fail(ErrorKind::invalid_file, "load_hugging_face",
+    fail(ErrorKind::invalid_file, "load_pretrained",
          "{}: {} has the shape {} there, {} here{}. Make the model as large as the weights.", leaf.path, name,
          to_string(given), to_string(wanted.vec()), from.transposed ? " (transposed)" : "");
   return values;
@@ -205,7 +205,7 @@ at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& wei
 
 Array placed_like(const Leaf& leaf, const Array& values, const std::optional<MeshRules>& place) {
   if (leaf.value->is_recipe() && place)
-    return place_parameter(values, *place, resolve(leaf, *place, "load_hugging_face").spec, leaf.path);
+    return place_parameter(values, *place, resolve(leaf, *place, "load_pretrained").spec, leaf.path);
   return place_parameter_as(values, *leaf.value);
 }
 
@@ -217,13 +217,13 @@ bool has_head(const std::vector<HuggingFaceName>& names) {
 
 // Whether the config.json next to the weights makes the head the embedding; nullopt without one. A missing key has the
 // default of transformers for the family.
-std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout mesh_rules) {
+std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout layout) {
   const fs::path file = path / "config.json";
   if (!is_folder(path) || !is_there(file)) return std::nullopt;
   const boost::json::value config =
-      parse_json(read_text(file, "load_hugging_face"), "load_hugging_face", file.string());
-  return JsonPart{config, file.string(), "load_hugging_face"}.flag(
-      "tie_word_embeddings", mesh_rules == HuggingFaceLayout::gpt2 || mesh_rules == HuggingFaceLayout::gemma2);
+      parse_json(read_text(file, "load_pretrained"), "load_pretrained", file.string());
+  return JsonPart{config, file.string(), "load_pretrained"}.flag(
+      "tie_word_embeddings", layout == HuggingFaceLayout::gpt2 || layout == HuggingFaceLayout::gemma2);
 }
 
 // Sets the tensors that replace a missing head or embedding. If they are tied, each can replace the other. Weights
@@ -246,13 +246,13 @@ void check_all_there(const std::vector<HuggingFaceName>& names, const Leaves& mo
                              : "Are these weights of this architecture?");
 }
 
-void check_tied_head(HuggingFaceLayout mesh_rules, const std::vector<HuggingFaceName>& names, Weights& weights) {
+void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName>& names, Weights& weights) {
   const std::string embedding_name =
-      mesh_rules == HuggingFaceLayout::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+      layout == HuggingFaceLayout::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
   if (has_head(names) || !weights.contains(head_name) || !weights.contains(embedding_name)) return;
   const at::Tensor theirs = weights.read(head_name), embedding = weights.read(embedding_name);
   if (theirs.sizes() != embedding.sizes() || !theirs.equal(embedding))
-    fail(ErrorKind::invalid_file, "load_hugging_face",
+    fail(ErrorKind::invalid_file, "load_pretrained",
          "{}: lm_head.weight differs from the embedding, expected the same values for a tied model. For an untied one "
          "set \"tie_word_embeddings\": false in config.json, or give your own model a field `head`.",
          weights.path().string());
@@ -260,14 +260,14 @@ void check_tied_head(HuggingFaceLayout mesh_rules, const std::vector<HuggingFace
 
 }  // namespace
 
-void load_hugging_face(const fs::path& path, HuggingFaceLayout mesh_rules, const Leaves& model,
+void load_pretrained(const fs::path& path, HuggingFaceLayout layout, const Leaves& model,
                        const std::optional<MeshRules>& place, int64_t vocab) {
   const at::AutoGradMode off(false);
-  std::vector<HuggingFaceName> names = hugging_face_names(mesh_rules, model);
-  set_substitutes(names, is_tied(path, mesh_rules));
+  std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
+  set_substitutes(names, is_tied(path, layout));
   Weights weights(path);
   check_all_there(names, model, weights);
-  check_tied_head(mesh_rules, names, weights);
+  check_tied_head(layout, names, weights);
   std::vector<Array> loaded;
   for (size_t i = 0; i < model.size(); ++i)
     loaded.push_back(placed_like(model[i], from_tensor(read_ours(names[i], model[i], weights, vocab)), place));
@@ -303,7 +303,7 @@ using Sources = std::map<std::string, std::vector<Source>>;
 
 void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from, int64_t vocab) {
   if (const int dim = vocab_dim(leaf); dim >= 0 && (vocab < 0 || vocab > leaf.value->shape(dim)))
-    fail(ErrorKind::invalid_argument, "save_hugging_face", "{}: vocab = {} given, expected 0 to {}, the size of its axis.",
+    fail(ErrorKind::invalid_argument, "save_pretrained", "{}: vocab = {} given, expected 0 to {}, the size of its axis.",
          leaf.path, vocab, leaf.value->shape(dim));
   if (!is_per_expert(from)) return sources[from.name].push_back({&leaf, &from, -1, vocab});
   for (int64_t i = 0; i < leaf.value->shape(0); ++i)
@@ -314,12 +314,12 @@ void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from
 void check_sources(const std::string& name, const std::vector<Source>& sources) {
   for (const Source& source : sources)
     if (const Shape shape = source.shape(); shape.size() < (source.from->transposed ? 2 : 1) || shape.size() > 2)
-      fail(ErrorKind::invalid_argument, "save_hugging_face",
+      fail(ErrorKind::invalid_argument, "save_pretrained",
            "{}: its shape is {}, {} needs {} dims. nn/checkpoint/hugging_face.h lists the fields.", source.leaf->path,
            to_string(shape), name, source.from->transposed ? "2" : "1 or 2");
   const Source& first = sources.front();
   if (static_cast<int64_t>(sources.size()) != first.from->parts)
-    fail(ErrorKind::invalid_argument, "save_hugging_face",
+    fail(ErrorKind::invalid_argument, "save_pretrained",
          "{}: {} is made of {} arrays, the model has {} of them. nn/checkpoint/hugging_face.h lists the fields.",
          first.leaf->path, name, first.from->parts, sources.size());
 }
@@ -367,10 +367,10 @@ struct Files {
 // Weights of another model there would be read in place of these, or beside them.
 void check_folder(const fs::path& folder, const Files& files) {
   if (!is_folder(folder)) return;
-  for (const std::string& name : names_in(folder, "save_hugging_face")) {
+  for (const std::string& name : names_in(folder, "save_pretrained")) {
     const auto is_mine = [&](const auto& plan) { return plan.first == name; };
     if (name.ends_with(".safetensors") && std::none_of(files.plans.begin(), files.plans.end(), is_mine))
-      fail(ErrorKind::invalid_file, "save_hugging_face",
+      fail(ErrorKind::invalid_file, "save_pretrained",
            "{}: it has weights of another save, {}. Give another folder, or remove them.", folder.string(), name);
   }
 }
@@ -380,7 +380,7 @@ void write_files(const fs::path& folder, const Files& files,
                  const std::function<at::Tensor(const TensorEntry& entry)>& values) {
   SafetensorsIndex index;
   check_folder(folder, files);
-  if (!is_there(folder)) make_folder(folder, "save_hugging_face");
+  if (!is_there(folder)) make_folder(folder, "save_pretrained");
   for (const auto& [file, plan] : files.plans) {
     at::Tensor held;
     write_safetensors(folder / file, plan, [&, &file = file](const TensorEntry& entry) {
@@ -390,7 +390,7 @@ void write_files(const fs::path& folder, const Files& files,
       return std::span(static_cast<const std::byte*>(held.const_data_ptr()), held.nbytes());
     });
   }
-  write_text(folder / "model.safetensors.index.json", index.to_json(), "save_hugging_face");
+  write_text(folder / "model.safetensors.index.json", index.to_json(), "save_pretrained");
 }
 
 // Every process takes part in reading every tensor, in one order, and process 0 writes them. Where it cannot, it reads
@@ -417,12 +417,12 @@ void write_together(const fs::path& folder, const Files& files) {
 
 }  // namespace
 
-void save_hugging_face(const fs::path& folder, HuggingFaceLayout mesh_rules, const Leaves& model, int64_t max_file_bytes,
+void save_pretrained(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t max_file_bytes,
                        int64_t vocab) {
   const at::AutoGradMode off(false);
   std::vector<HuggingFaceName> names;
   if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {
-    names = hugging_face_names(mesh_rules, model);
+    names = hugging_face_names(layout, model);
     const Files files(names, model, max_file_bytes, vocab);
     return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
   }
@@ -431,7 +431,7 @@ void save_hugging_face(const fs::path& folder, HuggingFaceLayout mesh_rules, con
   std::optional<Files> files;
   std::string identity;
   together(processes, folder, "save", [&] {
-    names = hugging_face_names(mesh_rules, model);
+    names = hugging_face_names(layout, model);
     identity = files.emplace(names, model, max_file_bytes, vocab).identity();
   });
   votes->check_same(identity, "Save the same model everywhere.");

@@ -73,7 +73,7 @@ DecoderConfig config_in(const fs::path& folder, const PretrainedOptions& options
 
 CausalLM loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<MeshRules>& mesh_rules) {
   CausalLM model = CausalLM::init(Key(0), config);
-  load_hugging_face(folder, names_of(config.family), leaves_of(model), mesh_rules, config.vocab_size);
+  load_pretrained(folder, names_of(config.family), leaves_of(model), mesh_rules, config.vocab_size);
   return model;
 }
 
@@ -154,7 +154,7 @@ void save_pretrained(const fs::path& folder, const CausalLM& model, const std::o
   std::string text;
   together(all, folder, "save",
            [&] { text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype); });
-  save_hugging_face(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab_size);
+  save_pretrained(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab_size);
   together(all, folder, "save", [&] {
     if (process_index() != 0) return;
     write_text(folder / "config.json", text, "save_pretrained");

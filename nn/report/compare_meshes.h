@@ -63,7 +63,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   others              b / s + l
 // (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005). Over several
 // mesh axes the slowest link counts. What a program begins ahead is hidden behind what is computed until it is needed:
-// the gathers of the next blocks' weights (GradientOptions::prefetch), the reduce_scatters of a block's gradients, the
+// the gathers of the next blocks' weights (GradientOptions::prefetch_groups), the reduce_scatters of a block's gradients, the
 // gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is over; the
 // program stops where it needs one that is not there. So a block during which c seconds of communication are under way
 // takes max(its computation, c); with nothing ahead, the sum of both. Of what is hidden so, the part

@@ -106,7 +106,7 @@ struct Rule {
 
 // An ordered list of rules, tried in this order for each array. A rule by name shards the dim of that name if its mesh
 // axes are still unused on this array and divide the dim (or may pad it); a later rule of the same name is the
-// fallback. A rule for Arrays with a spec places every dim that is still open, all or none; one for the longest dim
+// fallback. A rule for a ParamPattern with a spec places every dim that is still open, all or none; one for the longest dim
 // places that dim. A dim whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not
 // have is an error, or counts as size one (see MissingAxes). (As Flax Linen's logical_to_mesh_axes, but with errors
 // where that is silent.)

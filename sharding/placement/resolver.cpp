@@ -222,7 +222,7 @@ class Resolver {
                     refused_arrays(), axes_[d].name()));
   }
 
-  // The rule for Arrays that would have placed this one: " The rule ParamPattern{} -> longest dim over 'data': ... ."
+  // The rule for a ParamPattern that would have placed this one: " The rule ParamPattern{} -> longest dim over 'data': ... ."
   std::string refused_arrays() const {
     for (const auto& decision : result_.decisions)
       if (!decision.matched && !rules_[decision.number].is_by_name())

@@ -61,8 +61,8 @@ void weights() {
   auto net = nn::inference_mode(trained);
   nn::restore("runs/8", nn::named("model", net), {.ignore_unused = true});
 
-  nn::save_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model));
-  nn::load_hugging_face("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), mesh_rules);
+  nn::save_pretrained("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model));
+  nn::load_pretrained("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), mesh_rules);
 }
 
 int main() {

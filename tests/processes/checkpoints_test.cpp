@@ -134,7 +134,7 @@ struct Llama {
 };
 
 void save_llama(const fs::path& folder, Llama& model, int64_t max_file_bytes = 600) {
-  save_hugging_face(folder, HuggingFaceLayout::llama, leaves(model), max_file_bytes);
+  save_pretrained(folder, HuggingFaceLayout::llama, leaves(model), max_file_bytes);
 }
 
 TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
@@ -150,7 +150,7 @@ TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
     save_llama(to, placed);
     EXPECT_TRUE(files_of(to) == expected);
     Llama loaded = filter_shard(other, mesh_rules_on(mesh, true));
-    load_hugging_face(to, HuggingFaceLayout::llama, leaves(loaded));
+    load_pretrained(to, HuggingFaceLayout::llama, leaves(loaded));
     expect_values(leaves(loaded), leaves(model));
     folder_.wait_for_all();
   });
@@ -300,7 +300,7 @@ TEST_F(OddOne, ThatCannotWriteHuggingFacesFilesFailsAll) {
   if (process_index() == 0) overwrite(folder_ / "file", "in the way");
   folder_.wait_for_all();
   const std::string error = error_of([&] { save_llama(folder_ / "file/theirs", model); });
-  EXPECT_NE(error.find(process_index() == 0 ? "[save_hugging_face] " : "another process could not save its part"),
+  EXPECT_NE(error.find(process_index() == 0 ? "[save_pretrained] " : "another process could not save its part"),
             std::string::npos)
       << error;
   save_llama(folder_ / "theirs", model);  // all are still in step

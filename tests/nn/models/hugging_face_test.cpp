@@ -263,7 +263,7 @@ TEST_F(Folder, WithoutTheHeadOfAnUntiedModelIsRefused) {
     copy_weights(references / family / "model.safetensors", folder / family / "model.safetensors",
                  {{"lm_head.weight", ""}});
     testing::expect_error_with(ErrorKind::invalid_file,
-                               {"[load_hugging_face] ", "it has no \"lm_head.weight\"", "tie_word_embeddings"},
+                               {"[load_pretrained] ", "it has no \"lm_head.weight\"", "tie_word_embeddings"},
                                [&] { from_pretrained(folder / family); });
   }
 }
@@ -308,7 +308,7 @@ TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
 TEST_F(Folder, WithPyTorchWeightsAloneIsRefusedWithAdvice) {
   write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
   write_text(folder / "pytorch_model.bin", "any", "test");
-  testing::expect_error_with(ErrorKind::invalid_file, {"[load_hugging_face] ", "pytorch_model.bin", "save_pretrained"},
+  testing::expect_error_with(ErrorKind::invalid_file, {"[load_pretrained] ", "pytorch_model.bin", "save_pretrained"},
                              [&] { from_pretrained(folder); });
 }
 
@@ -326,7 +326,7 @@ TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
   const CausalLM model = from_pretrained(references / "llama");
   fs::copy(references / "llama", folder / "old");
   testing::expect_error_with(ErrorKind::invalid_file,
-                             {"[save_hugging_face] ", "weights of another save, model.safetensors"},
+                             {"[save_pretrained] ", "weights of another save, model.safetensors"},
                              [&] { save_pretrained(folder / "old", model); });
   testing::expect_error_with(ErrorKind::invalid_argument, {"[save_pretrained] ", "the config of another model"},
                              [&] { save_pretrained(folder / "new", model, references / "llama_yarn"); });

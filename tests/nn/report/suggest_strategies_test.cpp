@@ -321,8 +321,8 @@ TEST(SuggestStrategies, FindsTheBlocks) {
 
 TEST(SuggestStrategies, TellsWhatNamesAreFor) {
   const detail::AxisRoles roles =
-      detail::roles_of({{"load_hugging_face", "embed.tokens", {"vocab", "embed"}, {512, 64}},
-                        {"load_hugging_face", "up.kernel", {"embed", "mlp"}, {64, 96}},
+      detail::roles_of({{"load_pretrained", "embed.tokens", {"vocab", "embed"}, {512, 64}},
+                        {"load_pretrained", "up.kernel", {"embed", "mlp"}, {64, 96}},
                         {"filter_shard", "norm.scale", {"norm"}, {64}},
                         {"from_process_local", "inputs", {"batch", "seq"}, {8, 16}},
                         {"with_sharding_constraint", "", {"batch", "rows", none}, {8, 16, 64}}});
