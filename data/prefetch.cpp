@@ -132,7 +132,7 @@ Prefetcher::Prefetcher(std::function<AnyItem(int64_t)> make, int depth, int thre
     state_->stop();
     fail(ErrorKind::other, "next",
          "the system starts " + std::to_string(started) + " threads of " + std::to_string(wanted) + " (" +
-             error.what() + "); use fewer LoaderOptions::threads");
+             error.what() + "); use fewer LoaderOptions::num_threads");
   }
 }
 

@@ -51,7 +51,7 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}, devices),
 //                                          make_mesh({{"batch", 8}}, devices)});
 // A mesh of devices is compared as it is here: those of one process have nothing to communicate with, hold nothing for
-// it and gather at the first use. Each device of an abstract mesh has a process of its own, unless MeshOptions::processes
+// it and gather at the first use. Each device of an abstract mesh has a process of its own, unless MeshOptions::num_processes
 // says how many there are.
 // The time is operations / flops_per_second, plus, if the hardware says memory_bytes_per_second, two times the bytes of
 // all that is made and of what lies at rest, which are written and read, plus call_seconds for each operation, plus for

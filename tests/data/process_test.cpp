@@ -74,7 +74,7 @@ TEST(Process, MoreThreadsThanThereAreIsAnErrorThatCanBeTriedAgain) {
       loader.next();
       return 1;
     } catch (const Error& error) {
-      if (std::string(error.what()).find("LoaderOptions::threads") == std::string::npos) return 2;
+      if (std::string(error.what()).find("LoaderOptions::num_threads") == std::string::npos) return 2;
     }
     ::setrlimit(RLIMIT_AS, &before);
     return few.next()->size() == 2 ? 0 : 3;
