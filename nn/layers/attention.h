@@ -63,9 +63,8 @@ struct DecodeInputs {
 // All heads share one dim, "heads" = number of heads x head_dim. If it is sharded over a mesh axis that divides the
 // number of heads, attention stays local; shards that cut through a head are gathered where the dim is split into
 // heads.
-// With fewer kv heads, kv_features.size = number of kv heads x head_dim, head h attends to kv head
-// h / (num_heads / num_kv_heads);
-// one kv head is multi-query attention. Ainslie et al., "GQA: training generalized multi-query transformer models from
+// With fewer kv heads, kv_features.size = num_kv_heads x head_dim, and head h attends to kv head
+// h / (num_heads / num_kv_heads); one kv head is multi-query attention. Ainslie et al., "GQA: training generalized multi-query transformer models from
 // multi-head checkpoints" (2023). qk_norm is that of Qwen 3: Henry et al., "Query-key normalization for transformers"
 // (2020), by RMSNorm.
 // Mask and bias broadcast to (batch, heads, seq, keys), and apply in addition to `causal`. A call with a context

@@ -21,8 +21,8 @@ struct MixtralBlock {
 };
 
 // The whole decoder. With config.router_aux_loss_coef its loss has that much of transformers' load_balancing_loss_func:
-// experts * experts_per_token * the sum over experts of (the fraction of all choices that fell on it) times (its mean
-// probability), both over all layers and positions, whatever these weigh in the loss.
+// num_local_experts * num_experts_per_tok * the sum over experts of (the fraction of all choices that fell on it) times
+// (its mean probability), both over all layers and positions, whatever these weigh in the loss.
 using Mixtral = Decoder<Embedding, MixtralBlock, RMSNorm>;
 template <>
 WeightedSum Mixtral::loss(const Array& ids, const Array& labels, const Array& weights, const TokenInputs& with) const;
