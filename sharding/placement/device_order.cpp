@@ -14,7 +14,7 @@
 namespace tessera::detail {
 namespace {
 
-bool lies_across(const MeshAxis& axis) { return axis.neighbours == across && axis.size > 1; }
+bool lies_across(const MeshAxis& axis) { return axis.locality == across && axis.size > 1; }
 
 // How many machines lie along each axis: one, or along those across machines a factor above one, the first ones'
 // greatest; all of them together `machines`. False: it cannot be so.

@@ -236,7 +236,7 @@ void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
 }
 
 detail::MeshImpl whole_grid(std::vector<MeshAxis> axes) {
-  for (MeshAxis& axis : axes) axis.neighbours = Neighbours::near;
+  for (MeshAxis& axis : axes) axis.locality = AxisLocality::near;
   detail::MeshImpl mesh{.axes = std::move(axes)};
   mesh.first.assign(mesh.axes.size(), 0);
   for (const MeshAxis& axis : mesh.axes) mesh.extent.push_back(static_cast<int>(axis.size));
@@ -247,7 +247,7 @@ detail::MeshImpl whole_grid(std::vector<MeshAxis> axes) {
 std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<int> given, const Owners& owners) {
   if (given.empty()) return detail::device_order(axes, detail::world().machines, owners.each);
   for (const MeshAxis& axis : axes)
-    if (axis.neighbours == across)
+    if (axis.locality == across)
       fail(ErrorKind::invalid_argument, "make_mesh",
            "`devices` are given, and mesh axis \"{}\" is `across`: both set the order. Leave one of them out.",
            axis.name);
@@ -360,7 +360,7 @@ std::vector<MeshAxis> parse_mesh_axes(std::string_view text) {
       fail(ErrorKind::invalid_argument, "parse_mesh_axes",
            "\"{}\" in \"{}\", expected name=size or name=size:across, as in data=4,model=2.", item, text);
     check_typed_name(item.substr(0, equals), digits, text);
-    axes.push_back({std::string(item.substr(0, equals)), *size, is_across ? across : Neighbours::near});
+    axes.push_back({std::string(item.substr(0, equals)), *size, is_across ? across : AxisLocality::near});
   }
   return axes;
 }

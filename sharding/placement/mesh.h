@@ -17,15 +17,15 @@ struct MeshImpl;
 }
 
 // Where the next device along a mesh axis is: at the position given by the order of the axes, or on another machine.
-enum class Neighbours : uint8_t { near, across };
-inline constexpr Neighbours across = Neighbours::across;
+enum class AxisLocality : uint8_t { near, across };
+inline constexpr AxisLocality across = AxisLocality::across;
 
 // One axis of a mesh: its name and how many devices lie along it. What make_mesh makes of `across` is an order of
 // devices, so a mesh's own axes are not marked.
 struct MeshAxis {
   std::string name;
   int64_t size = 1;
-  Neighbours neighbours = Neighbours::near;
+  AxisLocality locality = AxisLocality::near;
   friend std::ostream& operator<<(std::ostream& out, const MeshAxis& axis);  // data=4, or data=4:across
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };

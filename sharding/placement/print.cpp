@@ -25,7 +25,7 @@ std::ostream& operator<<(std::ostream& out, const Axis& axis) {
 }
 
 std::ostream& operator<<(std::ostream& out, const MeshAxis& axis) {
-  return out << axis.name << '=' << axis.size << (axis.neighbours == across ? ":across" : "");
+  return out << axis.name << '=' << axis.size << (axis.locality == across ? ":across" : "");
 }
 
 std::ostream& operator<<(std::ostream& out, const MeshRules& mesh_rules) {
