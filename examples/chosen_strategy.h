@@ -18,10 +18,10 @@ auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const St
                                 .prefetch_groups = static_cast<int>(step.prefetch_groups),
                                 .overlap_sums = step.overlap_sums,
                                 .shard_gradients_over = step.shard_state_over};
-  return [=, accumulated = nn::accumulate_gradients(loss_fn, step.micro_batches, trained, options),
-          schedule = step.schedule, n = step.micro_batches](const auto& model, const auto& batch) {
+  return [=, accumulated = nn::accumulate_gradients(loss_fn, step.num_micro_batches, trained, options),
+          schedule = step.schedule, n = step.num_micro_batches](const auto& model, const auto& batch) {
     if (!schedule) return accumulated(model, batch);
-    return nn::pipeline(loss_fn, {.micro_batches = n, .schedule = *schedule}, trained, options)(model, batch);
+    return nn::pipeline(loss_fn, {.num_micro_batches = n, .schedule = *schedule}, trained, options)(model, batch);
   };
 }
 

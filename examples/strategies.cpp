@@ -35,7 +35,7 @@ constexpr Strategy strategies[] = {
      .mesh = "pipe=2,data=4",
      .rules = "layers=pipe",
      .meaning = "pipeline parallel: half of the layers on each of two stages, data parallel within a stage",
-     .micro_batches = 4},
+     .num_micro_batches = 4},
     {.name = "ep",
      .mesh = "data=8",
      .rules = "experts=data",
@@ -64,7 +64,7 @@ std::string strategies_usage() {
     text += fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}{}\n", s.name, s.meaning, "", s.mesh,
                         flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state-over", s.shard_state_over),
                         flag_unless_empty("--context-parallelism", s.context),
-                        s.micro_batches > 1 ? fmt::format(" --micro-batches {}", s.micro_batches) : "");
+                        s.num_micro_batches > 1 ? fmt::format(" --micro-batches {}", s.num_micro_batches) : "");
   return text + fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);
 }
 

@@ -10,7 +10,7 @@ namespace tessera::examples {
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
   const char *shard_state_over = "", *context = "";
-  int64_t micro_batches = 1;
+  int64_t num_micro_batches = 1;
   bool needs_experts = false;
 };
 

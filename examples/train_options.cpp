@@ -145,7 +145,7 @@ void resolve(Placement given, TrainOptions& options) {
     options.placement = fmt::format("strategy {}, {}", strategy.name, strategy.meaning);
     if (!given.shard_state_over && *strategy.shard_state_over) given.shard_state_over = strategy.shard_state_over;
     if (!given.context && *strategy.context) options.step.context = context_parallelism(strategy.context);
-    if (options.step.micro_batches < 0) options.step.micro_batches = strategy.micro_batches;
+    if (options.step.num_micro_batches < 0) options.step.num_micro_batches = strategy.num_micro_batches;
   }
   if (is_cut(layers, options.rules) && !options.step.schedule) options.step.schedule = nn::PipelineSchedule::one_f_one_b;
   if (given.shard_state_over)
@@ -215,7 +215,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--context-parallelism", "HOW", placement.context,
             "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
       sets("--remat", o.step.remat, true, "computes the activations of blocks again in the backward pass"),
-      integer("--micro-batches", o.step.micro_batches, 1, "parts of each device's rows, worked off one after another"),
+      integer("--micro-batches", o.step.num_micro_batches, 1, "parts of each device's rows, worked off one after another"),
       {"--schedule", "NAME", "gpipe or one_f_one_b: the order of micro-batches on stages (one_f_one_b)",
        [&](const std::string& name) { o.step.schedule = schedule_of(name); }},
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
@@ -380,7 +380,7 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
   if (options.warmup < 0) options.warmup = std::min<int64_t>(100, options.steps / 10);
   if (options.save.every < 0) options.save.every = std::max<int64_t>(1, options.steps / 10);
   resolve(placement, options);
-  options.step.micro_batches = std::max<int64_t>(1, options.step.micro_batches);
+  options.step.num_micro_batches = std::max<int64_t>(1, options.step.num_micro_batches);
   check_used(given, options);
   check_batch(options);
   options.sample.window = options.model.seq;

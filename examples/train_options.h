@@ -52,7 +52,7 @@ struct TokenOptions {
 // Options that trade memory, time and communication; what is learnt stays the same (to rounding, in bfloat16).
 struct StepOptions {
   std::vector<std::string> shard_state_over;  // mesh axes over which the optimizer's state is cut as well
-  int64_t micro_batches = -1;            // parts of each device's rows, one after another; -1: the strategy's, or one
+  int64_t num_micro_batches = -1;            // parts of each device's rows, one after another; -1: the strategy's, or one
   std::optional<nn::PipelineSchedule> schedule;  // in which they go through layers on stages; none: the layers are on no stages
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
@@ -65,7 +65,7 @@ struct StepOptions {
 
   // Of one micro-batch nothing: there are no stages.
   void take(const nn::PipelineOptions& pipeline) {
-    if (pipeline.micro_batches > 1) micro_batches = pipeline.micro_batches, schedule = pipeline.schedule;
+    if (pipeline.num_micro_batches > 1) num_micro_batches = pipeline.num_micro_batches, schedule = pipeline.schedule;
   }
 };
 

@@ -93,7 +93,7 @@ void print_placement(const TrainOptions& options, const MeshRules& mesh_rules) {
   fmt::print("mesh     {} ({} devices; {})\n", mesh_rules.mesh().to_string(), mesh_rules.mesh().size(), options.placement);
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
   if (options.step.schedule)
-    fmt::print("stages   {} micro-batches, {}\n", options.step.micro_batches, nn::name_of(*options.step.schedule));
+    fmt::print("stages   {} micro-batches, {}\n", options.step.num_micro_batches, nn::name_of(*options.step.schedule));
   if (!options.step.shard_state_over.empty())
     fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state_over, "+"));
 }

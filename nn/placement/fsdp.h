@@ -14,12 +14,12 @@ struct FsdpOptions {
   Rules rules = {};
 };
 
-// The mesh rules that divides each parameter over the mesh axis `axis`, along the longest dim that is still free and that
+// The mesh rules that shard each parameter over `mesh_axis`, along the longest dim that is still free and that
 // the axis divides:
 //   const MeshRules mesh_rules = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
 //   auto model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
-// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n}, longest_dim(axis)},
+// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n}, longest_dim(mesh_axis)},
 // the others of options.rules, {ParamPattern{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
-MeshRules fsdp(Mesh mesh, const std::string& axis, const FsdpOptions& options = {});
+MeshRules fsdp(Mesh mesh, const std::string& mesh_axis, const FsdpOptions& options = {});
 
 }  // namespace tessera::nn

@@ -72,14 +72,14 @@ GradientOptions StrategyCandidate::gradients() const {
 }
 
 PipelineOptions StrategyCandidate::pipeline() const {
-  return {.micro_batches = micro_batches, .schedule = PipelineSchedule::one_f_one_b};
+  return {.num_micro_batches = num_micro_batches, .schedule = PipelineSchedule::one_f_one_b};
 }
 
 StrategyCandidate with_micro_batches(StrategyCandidate c, const AxisRoles& roles) {
-  c.micro_batches = 1;
+  c.num_micro_batches = 1;
   if (c.pipe == 1 || roles.batch.empty()) return c;
-  for (int64_t n = 4 * c.pipe; n > 1 && c.micro_batches == 1; --n)
-    if (roles.divides(c.replica * c.data * n, roles.batch)) c.micro_batches = n;
+  for (int64_t n = 4 * c.pipe; n > 1 && c.num_micro_batches == 1; --n)
+    if (roles.divides(c.replica * c.data * n, roles.batch)) c.num_micro_batches = n;
   return c;
 }
 
@@ -103,9 +103,9 @@ bool is_possible(const StrategyCandidate& c, const AxisRoles& roles) {
   if (c.weights == WeightsAlongData::cut_state && c.data == 1) return false;
   if (c.replica > 1 && !cuts_weights(c.weights)) return false;
   if ((c.model > 1) != (c.along_model != AlongModel::nothing)) return false;
-  if ((c.pipe > 1) != (c.micro_batches > 1)) return false;
+  if ((c.pipe > 1) != (c.num_micro_batches > 1)) return false;
   if (c.pipe > 1 && (roles.depth % c.pipe || roles.batch.empty() || cuts_weights(c.weights) ||
-                     !roles.divides(c.data * c.micro_batches, roles.batch)))
+                     !roles.divides(c.data * c.num_micro_batches, roles.batch)))
     return false;
   if (c.model == 1) return true;
   const std::vector<std::string> names = cut_along_model(c, roles);

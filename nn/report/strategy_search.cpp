@@ -68,7 +68,7 @@ bool StrategySearch::is_allowed(const StrategyCandidate& c) const {
     const auto most = options_.max_along.find(axis);
     if (most != options_.max_along.end() && size > most->second) return false;
   }
-  return is_possible(c, roles_) && !tessera::detail::box_of_each(c.mesh(), options_.processes).empty();
+  return is_possible(c, roles_) && !tessera::detail::box_of_each(c.mesh(), options_.num_processes).empty();
 }
 
 // Of what the table of the step has; what has no names, or moments that are cut further, may be smaller.
@@ -97,7 +97,7 @@ std::optional<size_t> StrategySearch::attempt(const StrategyCandidate& c) {
     is_complete_ = false;
     return std::nullopt;
   }
-  const MeshRules mesh_rules(abstract_mesh(c.mesh(), options_.processes), c.rules(roles_));
+  const MeshRules mesh_rules(abstract_mesh(c.mesh(), options_.num_processes), c.rules(roles_));
   const auto step = [&] {
     steps_ += 1;
     return step_(mesh_rules, c.gradients(), c.pipeline());
@@ -178,7 +178,7 @@ void StrategySearch::refine_pipeline() {
     const StrategyCandidate& best = trials_[i].candidate;
     if (best.pipe == 1) continue;
     StrategyCandidate half = best, twice = best;
-    half.micro_batches /= 2, twice.micro_batches *= 2;
+    half.num_micro_batches /= 2, twice.num_micro_batches *= 2;
     attempt(half);
     attempt(twice);
     return;
@@ -288,13 +288,13 @@ StrategySuggestions StrategySearch::run() {
     return std::none_of(trials_.begin(), trials_.end(), [&](const Trial& t) { return t.candidate == one.second; });
   });
   return StrategySuggestions(std::move(strategies), std::move(too_large), std::move(failed),
-                           {.devices = devices_,
+                           {.num_devices = devices_,
                             .memory = memory_,
                             .memory_headroom = options_.memory_headroom,
-                            .tried = static_cast<int64_t>(trials_.size()),
-                            .steps = steps_,
+                            .num_tried = static_cast<int64_t>(trials_.size()),
+                            .num_steps = steps_,
                             .is_complete = is_complete_,
-                            .skipped = static_cast<int64_t>(skipped)});
+                            .num_skipped = static_cast<int64_t>(skipped)});
 }
 
 }  // namespace tessera::nn::detail

@@ -118,17 +118,17 @@ std::vector<Cells> table_of(const std::vector<SuggestedStrategy>& strategies) {
 
 // 16 micro-batches, one_f_one_b; nothing without stages.
 std::string words_of(const PipelineOptions& pipeline) {
-  if (pipeline.micro_batches == 1) return "";
-  return fmt::format("; {} micro-batches, {}", pipeline.micro_batches, name_of(pipeline.schedule));
+  if (pipeline.num_micro_batches == 1) return "";
+  return fmt::format("; {} micro-batches, {}", pipeline.num_micro_batches, name_of(pipeline.schedule));
 }
 
 std::string heading(const StrategySuggestions& found) {
   const auto& s = found.search();
   constexpr int64_t any = std::numeric_limits<int64_t>::max();
   const std::string memory = s.memory == any ? "any memory" : with_commas(s.memory) + " bytes each";
-  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.devices, "device"), memory, counted(s.tried, "strategy"),
-                     counted(s.steps, "step"), s.is_complete ? "" : ", then stopped",
-                     s.skipped ? fmt::format("; {} too large at rest", with_commas(s.skipped)) : "");
+  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.num_devices, "device"), memory, counted(s.num_tried, "strategy"),
+                     counted(s.num_steps, "step"), s.is_complete ? "" : ", then stopped",
+                     s.num_skipped ? fmt::format("; {} too large at rest", with_commas(s.num_skipped)) : "");
 }
 
 // Below the table: a paragraph for each strategy, and what did not do.
@@ -161,8 +161,8 @@ boost::json::object json_of(const SuggestedStrategy& s) {
           {"rules", std::move(rules)},
           {"shard_state_over", boost::json::value_from(s.gradients.shard_gradients_over)},
           {"reshard_after_forward", s.gradients.reshard_after_forward},
-          {"micro_batches", s.pipeline.micro_batches},
-          {"schedule", s.pipeline.micro_batches == 1 ? boost::json::value(nullptr)
+          {"micro_batches", s.pipeline.num_micro_batches},
+          {"schedule", s.pipeline.num_micro_batches == 1 ? boost::json::value(nullptr)
                                                      : boost::json::value(name_of(s.pipeline.schedule))},
           {"why", s.why},
           {"forecast", detail::json_of(s.forecast)}};
@@ -200,10 +200,10 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
   if (!(options.memory_headroom >= 0 && options.memory_headroom < 1))
     fail(ErrorKind::invalid_argument, "suggest_strategies",
          "memory_headroom = {} given, expected a part from 0 to below 1, as 0.1 for a tenth.", options.memory_headroom);
-  check_at_least("processes", options.processes, 0);
-  if (options.processes && devices % options.processes)
+  check_at_least("num_processes", options.num_processes, 0);
+  if (options.num_processes && devices % options.num_processes)
     fail(ErrorKind::invalid_argument, "suggest_strategies",
-         "processes = {} given, expected a number that divides the {} devices, or 0.", options.processes, devices);
+         "num_processes = {} given, expected a number that divides the {} devices, or 0.", options.num_processes, devices);
   for (const auto& [axis, most] : options.max_along) {
     if (axis != "pipe" && axis != "replica" && axis != "data" && axis != "model")
       fail(ErrorKind::invalid_argument, "suggest_strategies",
@@ -226,7 +226,7 @@ std::string detail::why_it_beats(const SuggestedStrategy& a, const SuggestedStra
 }
 
 std::string StrategySuggestions::why_none() const {
-  const std::string devices = counted(search_.devices, "device");
+  const std::string devices = counted(search_.num_devices, "device");
   if (too_large_.empty() && !failed_.empty())
     return fmt::format("the step runs on no strategy of {}. {}: {}", devices, name_and_mesh(failed_.front()),
                        failed_.front().forecast.error);
@@ -261,12 +261,12 @@ std::string StrategySuggestions::to_markdown() const {
 }
 
 std::string StrategySuggestions::to_json() const {
-  return boost::json::serialize(boost::json::object{{"devices", search_.devices},
+  return boost::json::serialize(boost::json::object{{"devices", search_.num_devices},
                                                     {"memory", search_.memory},
-                                                    {"tried", search_.tried},
-                                                    {"steps", search_.steps},
+                                                    {"tried", search_.num_tried},
+                                                    {"steps", search_.num_steps},
                                                     {"complete", search_.is_complete},
-                                                    {"skipped", search_.skipped},
+                                                    {"skipped", search_.num_skipped},
                                                     {"strategies", json_of(strategies_)},
                                                     {"too_large", json_of(too_large_)},
                                                     {"failed", json_of(failed_)}});

@@ -40,7 +40,7 @@ struct SuggestStrategiesOptions {
   std::map<std::string, int64_t> max_along = {};
   // How many processes the devices belong to, equally many to each, which share what they hold to communicate; 0: each
   // device has its own.
-  int processes = 0;
+  int num_processes = 0;
 };
 
 // One strategy that was tried.
@@ -61,11 +61,11 @@ struct SuggestedStrategy {
 class StrategySuggestions {
  public:
   struct Search {
-    int64_t devices = 1, memory = 0;  // bytes of each
+    int64_t num_devices = 1, memory = 0;  // bytes of each
     double memory_headroom = 0;             // of them
-    int64_t tried = 0, steps = 0;     // strategies, and runs of the step for them
+    int64_t num_tried = 0, num_steps = 0;     // strategies, and runs of the step for them
     bool is_complete = true;          // false: max_steps ended it
-    int64_t skipped = 0;              // strategies that were not run, since what lies at rest is too large
+    int64_t num_skipped = 0;              // strategies that were not run, since what lies at rest is too large
   };
   StrategySuggestions(std::vector<SuggestedStrategy> strategies, std::vector<SuggestedStrategy> too_large,
                     std::vector<SuggestedStrategy> failed, Search search)

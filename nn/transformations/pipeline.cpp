@@ -14,7 +14,7 @@ std::string_view name_of(PipelineSchedule schedule) { return schedule == Pipelin
 namespace detail {
 
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages) {
-  const int64_t n = options.micro_batches;
+  const int64_t n = options.num_micro_batches;
   const int64_t ahead = options.schedule == PipelineSchedule::gpipe ? n : std::min(n, stages - stage);
   std::vector<ScheduledPass> passes;
   for (int64_t i = 0; i < ahead; ++i) passes.push_back({false, i});
@@ -27,11 +27,11 @@ std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t sta
 
 ForwardScope::ForwardScope(const PipelineOptions& options)
     : forward_only_(tessera::detail::goes_forward_only(),
-                    options.schedule == PipelineSchedule::one_f_one_b && options.micro_batches > 1) {}
+                    options.schedule == PipelineSchedule::one_f_one_b && options.num_micro_batches > 1) {}
 
 // Stages are counted by processes: of those that one process has, the order is its own.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model) {
-  if (const auto& meter = tessera::detail::current_meter()) meter->micro_batches = options.micro_batches;
+  if (const auto& meter = tessera::detail::current_meter()) meter->num_micro_batches = options.num_micro_batches;
   for (const Leaf& leaf : model) {
     const auto* mesh = leaf.value->is_committed() ? leaf.value->impl()->type->mesh : nullptr;
     if (!mesh || !mesh->parent) continue;

@@ -24,7 +24,7 @@ enum class PipelineSchedule {
 std::string_view name_of(PipelineSchedule schedule);
 
 struct PipelineOptions {
-  int64_t micro_batches = 1;
+  int64_t num_micro_batches = 1;
   PipelineSchedule schedule = PipelineSchedule::gpipe;
 };
 
@@ -70,7 +70,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
                  const GradientOptions& of_part, const GradientOptions& of_all, Model& model, const Args&... batch) {
   using Tree = std::remove_const_t<Model>;
   using Result = decltype(part_loss(model, batch...));
-  const int64_t n = options.micro_batches, blocks = blocks_of_rows({leaves(batch)...});
+  const int64_t n = options.num_micro_batches, blocks = blocks_of_rows({leaves(batch)...});
   check_rows({leaves(batch)...}, blocks, n, "pipeline");
   check_axes(leaves(model), of_all, "pipeline");
   if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(batch)...});
@@ -122,22 +122,22 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 
 }  // namespace detail
 
-// nn::pipeline(loss_fn, {.micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model, batch...)
+// nn::pipeline(loss_fn, {.num_micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model, batch...)
 // for a model whose layers lie on stages (filter_shard with a rule as {"layers", "pipe"}): the same loss, gradients,
 // aux, Buffers and reductions, and another order. A process goes on to its next micro-batch while others, on other
 // stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule decides
 // what is kept meanwhile.
-//   const auto step = nn::pipeline(loss_fn, {.micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
+//   const auto step = nn::pipeline(loss_fn, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Stages that one process has as virtual devices run one after another. Errors: micro_batches < 1; under one_f_one_b,
+// Stages that one process has as virtual devices run one after another. Errors: num_micro_batches < 1; under one_f_one_b,
 // an activation that goes back to an earlier stage (invalid_argument); those of accumulate_gradients.
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {
-  detail::check_micro_batches(options.micro_batches, "pipeline");
+  detail::check_micro_batches(options.num_micro_batches, "pipeline");
   GradientOptions of_part = gradients;
-  if (options.micro_batches > 1) of_part.reduce = false, of_part.shard_gradients_over.clear();
-  return [part_loss = detail::PartLoss<F>{std::move(loss_fn), options.micro_batches == 1}, options,
+  if (options.num_micro_batches > 1) of_part.reduce = false, of_part.shard_gradients_over.clear();
+  return [part_loss = detail::PartLoss<F>{std::move(loss_fn), options.num_micro_batches == 1}, options,
           trained = std::move(trained), of_part, gradients, where](auto&& model, const auto&... batch) {
     const CallerScope caller(where);
     detail::AsModel<decltype(model)>& as_given = model;

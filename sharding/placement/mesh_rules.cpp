@@ -69,7 +69,7 @@ Rule::Rule(ParamPattern which, PartitionSpec all_dims) : arrays(std::move(which)
 Rule::Rule(ParamPattern which, LongestDim dim, Uneven uneven)
     : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)), uneven(uneven) {}
 Rule::Rule(ParamPattern which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
-Rule::Rule(ParamPattern which, OnStage on) : mesh_axes{std::move(on.axis)}, arrays(std::move(which)), stage(on.at) {}
+Rule::Rule(ParamPattern which, OnStage on) : mesh_axes{std::move(on.mesh_axis)}, arrays(std::move(which)), stage(on.at) {}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
 Rule& Rule::operator=(const Rule& rule) = default;

@@ -50,10 +50,10 @@ LongestDim longest_dim(const Names&... mesh_axes) {
 // In a rule for a ParamPattern: stored on one stage of this mesh axis (sub_mesh.h), placed there by the other rules; counted
 // from the end below zero.
 struct OnStage {
-  std::string axis;
+  std::string mesh_axis;
   int64_t at = 0;
 };
-inline OnStage on_stage(std::string axis, int64_t at) { return {std::move(axis), at}; }
+inline OnStage on_stage(std::string mesh_axis, int64_t at) { return {std::move(mesh_axis), at}; }
 
 // One rule. By name: a logical axis and the mesh axes that shard it (several: major to minor; none: replicated). Or by
 // path and size: a ParamPattern, and a spec for all dims of such a parameter, or for its longest dim:
@@ -72,10 +72,10 @@ struct Rule {
   Uneven uneven = Uneven::error;
 
   Rule(std::string name, Replicated);
-  Rule(std::string name, const char* axis, Uneven uneven = Uneven::error);
-  Rule(std::string name, std::string axis, Uneven uneven = Uneven::error);
-  Rule(std::string name, std::initializer_list<const char*> axes, Uneven uneven = Uneven::error);
-  Rule(std::string name, std::vector<std::string> axes, Uneven uneven = Uneven::error);
+  Rule(std::string name, const char* mesh_axis, Uneven uneven = Uneven::error);
+  Rule(std::string name, std::string mesh_axis, Uneven uneven = Uneven::error);
+  Rule(std::string name, std::initializer_list<const char*> mesh_axes, Uneven uneven = Uneven::error);
+  Rule(std::string name, std::vector<std::string> mesh_axes, Uneven uneven = Uneven::error);
   Rule(ParamPattern which, PartitionSpec all_dims);
   Rule(ParamPattern which, LongestDim dim, Uneven uneven = Uneven::error);
   Rule(ParamPattern which, Replicated);

@@ -31,15 +31,15 @@ class SpecEntry {
   SpecEntry(None) {}
   SpecEntry(std::nullptr_t) = delete;  // none is what Python's None is
   SpecEntry(Unconstrained) : unconstrained_(true) {}
-  SpecEntry(const char* axis) : axes_{axis} {}
-  SpecEntry(std::string axis) : axes_{std::move(axis)} {}
-  SpecEntry(std::initializer_list<const char*> axes) : axes_(axes.begin(), axes.end()) {}
-  SpecEntry(std::vector<std::string> axes) : axes_(std::move(axes)) {}
-  SpecEntry(const char* axis, Uneven uneven) : axes_{axis}, pads_(uneven == Uneven::pad) {}
-  SpecEntry(std::initializer_list<const char*> axes, Uneven uneven)
-      : axes_(axes.begin(), axes.end()), pads_(uneven == Uneven::pad) {}
-  SpecEntry(std::vector<std::string> axes, Uneven uneven)
-      : axes_(std::move(axes)), pads_(uneven == Uneven::pad) {}
+  SpecEntry(const char* mesh_axis) : axes_{mesh_axis} {}
+  SpecEntry(std::string mesh_axis) : axes_{std::move(mesh_axis)} {}
+  SpecEntry(std::initializer_list<const char*> mesh_axes) : axes_(mesh_axes.begin(), mesh_axes.end()) {}
+  SpecEntry(std::vector<std::string> mesh_axes) : axes_(std::move(mesh_axes)) {}
+  SpecEntry(const char* mesh_axis, Uneven uneven) : axes_{mesh_axis}, pads_(uneven == Uneven::pad) {}
+  SpecEntry(std::initializer_list<const char*> mesh_axes, Uneven uneven)
+      : axes_(mesh_axes.begin(), mesh_axes.end()), pads_(uneven == Uneven::pad) {}
+  SpecEntry(std::vector<std::string> mesh_axes, Uneven uneven)
+      : axes_(std::move(mesh_axes)), pads_(uneven == Uneven::pad) {}
 
   const std::vector<std::string>& axes() const { return axes_; }
   bool pads() const { return pads_; }  // the axes need not divide the dim

@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     for (int64_t round = 0; round <= rounds; ++round)
       for (const int64_t n : numbers) {
         const Array x = device_put(normal(Key(1), {n * rows, width}), NamedSharding(mesh_rules.mesh(), P{}));
-        const double seconds = seconds_of(model, x, {.micro_batches = n, .schedule = schedule});
+        const double seconds = seconds_of(model, x, {.num_micro_batches = n, .schedule = schedule});
         if (round > 0) least[n] = least.contains(n) ? std::min(least[n], seconds) : seconds;
       }
     const double each = (least[16] - least[4]) / 12;

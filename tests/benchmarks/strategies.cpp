@@ -202,7 +202,7 @@ void try_case(const char* name, const Model& recipe, int64_t devices, const Size
     return abstract_step(recipe, mesh_rules, gradients, size);
   };
   const auto found = nn::suggest_strategies(step, devices, hardware_of(devices), int64_t{1} << 40,
-                                         {.max_strategies = 3, .processes = process_count()});
+                                         {.max_strategies = 3, .num_processes = process_count()});
   const std::vector<nn::SuggestedStrategy>& strategies = found.strategies();
   const std::vector<Measured> measured = measure(recipe, strategies, size);
   const bool is_in_order = std::is_sorted(measured.begin(), measured.end(), is_faster);

@@ -31,7 +31,7 @@ class DeviceGraphs : public ::testing::Test {
 
 struct Options {
   bool remat = false, half = false;
-  int micro_batches = 1;
+  int num_micro_batches = 1;
 };
 
 nn::DecoderConfig llama() {
@@ -62,7 +62,7 @@ std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, con
     const Array hidden = dropout(key, m.hidden(ids), 0.1);
     return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
   };
-  const auto gradient = nn::accumulate_gradients(loss_of, options.micro_batches);
+  const auto gradient = nn::accumulate_gradients(loss_of, options.num_micro_batches);
   nn::GraphedStep step(gradient);
   std::vector<float> result;
   for (uint32_t i = 0; i < 6; ++i) {
@@ -82,7 +82,7 @@ TEST_F(DeviceGraphs, ACapturedStepHasTheBitsOfTheStep) {
   gpt.hidden_act = {nn::Activation::gelu};
   for (const auto& axes :
        std::vector<std::vector<MeshAxis>>{{{"data", 1}}, {{"data", 2}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 4}}})
-    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .micro_batches = 2}}) {
+    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .num_micro_batches = 2}}) {
       const Mesh mesh = make_mesh(axes, {.device = there});
       SCOPED_TRACE(fmt::format("on ({}), remat {}, bfloat16 {}", mesh.to_string(), o.remat, o.half));
       EXPECT_EQ(losses<nn::Gpt2>(mesh, gpt, o, true), losses<nn::Gpt2>(mesh, gpt, o, false));
@@ -182,7 +182,7 @@ Trained whole_steps(const Mesh& mesh, const nn::DecoderConfig& config, const Opt
     const Array hidden = dropout(key, m.hidden(ids), 0.1);
     return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
   };
-  const auto gradient = nn::accumulate_gradients(loss_of, options.micro_batches);
+  const auto gradient = nn::accumulate_gradients(loss_of, options.num_micro_batches);
   const auto train = [&](Model& m, decltype(optimizer)& o, const Array& ids, const Array& labels, const Key& key) {
     auto [loss, grads] = gradient(m, ids, labels, key);
     o.update(m, std::move(grads));
@@ -206,7 +206,7 @@ Trained whole_steps(const Mesh& mesh, const nn::DecoderConfig& config, const Opt
 
 TEST_F(DeviceGraphs, AWholeStepHasTheBitsOfTheStep) {
   for (const auto& axes : std::vector<std::vector<MeshAxis>>{{{"data", 1}}, {{"fsdp", 4}}})
-    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .micro_batches = 2}}) {
+    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .num_micro_batches = 2}}) {
       const Mesh mesh = make_mesh(axes, {.device = there});
       SCOPED_TRACE(fmt::format("on ({}), remat {}, bfloat16 {}", mesh.to_string(), o.remat, o.half));
       const Trained once = whole_steps<nn::Llama>(mesh, llama(), o, false);

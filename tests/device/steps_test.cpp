@@ -56,7 +56,7 @@ class Waits : public detail::WaitWatcher {
 
 struct Options {
   bool remat = false, half = false;
-  int micro_batches = 1;
+  int num_micro_batches = 1;
 };
 
 // Two steps; the second is watched.
@@ -79,7 +79,7 @@ void expect_no_wait(const Mesh& mesh, nn::DecoderConfig config, const Options& o
     };
     const Array ids = tokens(step), labels = tokens(step + 100);
     const auto watched = std::make_unique<Waits>();
-    auto [loss, grads] = nn::accumulate_gradients(loss_of, options.micro_batches)(model, ids, labels, Key(step));
+    auto [loss, grads] = nn::accumulate_gradients(loss_of, options.num_micro_batches)(model, ids, labels, Key(step));
     optimizer.update(model, grads);
     if (step == 1) {
       EXPECT_EQ(watched->all(), 0) << what << '\n' << watched->text();
@@ -108,10 +108,10 @@ TEST(DeviceSteps, WaitForNothingButTheLoss) {
                                                   {{"data", 2}, {"model", 2}},
                                                   {{"data", 2}, {"fsdp", 2}, {"model", 2}}};
   for (const auto& axes : meshes)
-    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .micro_batches = 2}}) {
+    for (const Options& o : {Options{}, Options{.remat = true, .half = true, .num_micro_batches = 2}}) {
       const Mesh mesh = make_mesh(axes, {.device = there});
       const std::string what = fmt::format(" on ({}), remat {}, bfloat16 {}, {} micro-batches", mesh.to_string(),
-                                           o.remat, o.half, o.micro_batches);
+                                           o.remat, o.half, o.num_micro_batches);
       expect_no_wait<nn::Gpt2>(mesh, gpt, o, "Gpt" + what);
       expect_no_wait<nn::Llama>(mesh, llama, o, "Llama" + what);
     }

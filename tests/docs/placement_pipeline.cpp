@@ -34,7 +34,7 @@ int main() {
   batch = nn::filter_shard(batch, mesh_rules);
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
-    const auto [loss, grads] = nn::pipeline(loss_of, {.micro_batches = 2})(model, batch);
+    const auto [loss, grads] = nn::pipeline(loss_of, {.num_micro_batches = 2})(model, batch);
     optimizer.update(model, grads);
     std::cout << "loss " << loss.item<float>() << '\n' << ledger.to_text();
   }

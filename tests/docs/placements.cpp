@@ -24,7 +24,7 @@ struct Placement {
   Rules rules;
   std::vector<std::string> shard_state_over = {};
   ContextParallelism context = ContextParallelism::automatic;
-  int64_t micro_batches = 1;
+  int64_t num_micro_batches = 1;
 };
 
 const Placement placements[] = {
@@ -49,7 +49,7 @@ const Placement placements[] = {
     {.name = "pipeline",
      .mesh = {{"pipe", 2}, {"data", 4}},
      .rules = {{"layers", "pipe"}, {"batch", "data"}},
-     .micro_batches = 2},
+     .num_micro_batches = 2},
     {.name = "fsdp x tensor",
      .mesh = {{"data", 4}, {"model", 2}},
      .rules = {{"batch", "data"},
@@ -79,7 +79,7 @@ nn::DecoderConfig config_for(const Placement& p) {
                            .intermediate_size = 64};
   if (std::string_view(p.name) == "expert")
     config.family = nn::DecoderFamily::mixtral, config.num_local_experts = 8, config.num_experts_per_tok = 2;
-  if (p.micro_batches > 1) config.num_hidden_layers = 2;
+  if (p.num_micro_batches > 1) config.num_hidden_layers = 2;
   return config;
 }
 
@@ -112,8 +112,8 @@ void train(const Placement& p) {
   show(batch, nn::leaves(model));
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
-    const auto [loss, grads] = p.micro_batches > 1
-                                   ? nn::pipeline(loss_of, {.micro_batches = p.micro_batches})(model, batch)
+    const auto [loss, grads] = p.num_micro_batches > 1
+                                   ? nn::pipeline(loss_of, {.num_micro_batches = p.num_micro_batches})(model, batch)
                                    : nn::value_and_grad(loss_of, {.shard_gradients_over = p.shard_state_over})(model, batch);
     optimizer.update(model, grads);
     if (step == 1) std::cout << "bytes on each device: " << table.bytes_per_device() << '\n' << ledger.to_text();

@@ -91,7 +91,7 @@ void stages() {
   const auto model = nn::filter_shard(Decoder::init(Key(0)), mesh_rules);
   const Array ids = device_put(randint(Key(1), {32, 8}, 0, 64), {"batch", none}, mesh_rules);
   const auto [loss, grads] =
-      nn::pipeline(next_token, {.micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b})(model, ids);
+      nn::pipeline(next_token, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b})(model, ids);
   std::cout << loss << '\n';
 }
 

@@ -30,7 +30,7 @@ struct Strategy {
   std::vector<MeshAxis> mesh;
   Rules rules;
   bool zero1 = false, remat = false, reshard_after_forward = true;
-  int64_t micro_batches = 1;
+  int64_t num_micro_batches = 1;
 };
 
 const Rules tensor = {{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}};
@@ -62,7 +62,7 @@ const std::vector<Strategy> strategies = {
      /*zero1=*/false,
      /*remat=*/false,
      /*reshard_after_forward=*/true,
-     /*micro_batches=*/2},
+     /*num_micro_batches=*/2},
 };
 
 void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
@@ -80,8 +80,8 @@ void train_step(Model model, const Strategy& s, const Mesh& mesh) {
   const data::TokenBatch ids = data::from_process_local(tokens(), mesh_rules);
   const GradientOptions options{.reshard_after_forward = s.reshard_after_forward, .reduce = !s.zero1};
   const auto loss_fn = next_token_loss<Model, data::TokenBatch>;
-  const auto [loss, grads] = s.micro_batches > 1
-                                 ? nn::accumulate_gradients(loss_fn, s.micro_batches, options)(model, ids)
+  const auto [loss, grads] = s.num_micro_batches > 1
+                                 ? nn::accumulate_gradients(loss_fn, s.num_micro_batches, options)(model, ids)
                                  : nn::value_and_grad(loss_fn, options)(model, ids);
   optimizer.update(model, grads);
 }

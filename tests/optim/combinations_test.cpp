@@ -124,7 +124,7 @@ Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(mod
 // The losses of three steps; of layers on stages in two micro-batches.
 std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = {}) {
   Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state_over = plan.shard_state_over});
-  const nn::PipelineOptions schedule{.micro_batches = 2, .schedule = nn::PipelineSchedule::one_f_one_b};
+  const nn::PipelineOptions schedule{.num_micro_batches = 2, .schedule = nn::PipelineSchedule::one_f_one_b};
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) {
     const auto [loss, grads] = plan.has_stages

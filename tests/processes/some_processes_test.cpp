@@ -164,7 +164,7 @@ TEST_F(SomeProcesses, HavePipelines) {
                       {{"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}});
   const Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
   const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
-  const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 4})(model, x);
+  const auto [loss, gradients] = nn::pipeline(loss_of, {.num_micro_batches = 4})(model, x);
   if (is_member()) {
     EXPECT_NEAR(loss.item<double>(), loss_of(Model::init(Key(0)), batch_of(0)).item<double>(), 1e-5);
   }

@@ -43,7 +43,7 @@ Array untied_loss(const Untied& model, const Batch& batch) { return cross_entrop
 TEST(Stages, HaveTheEndsOfTheModel) {
   const auto step = [](const Untied& m, const Batch& b) { return nn::value_and_grad(untied_loss)(m, b); };
   const auto pipelined = [](const Untied& m, const Batch& b) {
-    return nn::pipeline(untied_loss, {.micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b})(m, b);
+    return nn::pipeline(untied_loss, {.num_micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b})(m, b);
   };
   const Untied model = Untied::init(Key(0));
   const Curve expected = curve_of(model, std::nullopt, step);
@@ -96,7 +96,7 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   EXPECT_EQ(nn::explain(model).arrays().size(), nn::explain(Model::init(Key(0), depth), mesh_rules).arrays().size())
       << "some arrays on a stage, some on all";
   const Batch batch = placed(make_batch(0), mesh_rules);
-  const nn::PipelineOptions gpipe{.micro_batches = 4}, eager{.micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b};
+  const nn::PipelineOptions gpipe{.num_micro_batches = 4}, eager{.num_micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b};
   const double expected = loss_of(Model::init(Key(0), depth), make_batch(0)).item<double>();
   EXPECT_NEAR(nn::pipeline(loss_of, gpipe)(model, batch).first.item<double>(), expected, 1e-10);
   expect_error(ErrorKind::invalid_argument,

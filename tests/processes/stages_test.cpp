@@ -43,7 +43,7 @@ TEST(Stages, TrainInMicroBatchesByEachSchedule) {
       if (devices_of(s) % process_count()) continue;
       SCOPED_TRACE(std::string(s.name) + " " + std::string(name_of(schedule)));
       const auto pipelined = [&](const Model& m, const Batch& b) {
-        return nn::pipeline(loss_of, {.micro_batches = 4, .schedule = schedule})(m, b);
+        return nn::pipeline(loss_of, {.num_micro_batches = 4, .schedule = schedule})(m, b);
       };
       expect_same(curve_of(model, MeshRules(make_mesh(s.mesh), s.rules), pipelined), expected);
     }
@@ -54,19 +54,19 @@ TEST(Stages, SayWhoCutsTheBatch) {
   const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   expect_error(ErrorKind::not_divisible,
                "[pipeline] ids: 16 rows on each of 1 devices are not divisible by 3 micro-batches. Change one of them.",
-               [&] { nn::pipeline(loss_of, {.micro_batches = 3})(model, placed(make_batch(0), mesh_rules)); });
+               [&] { nn::pipeline(loss_of, {.num_micro_batches = 3})(model, placed(make_batch(0), mesh_rules)); });
   expect_error(ErrorKind::not_divisible, "are not divisible by 1099511627776 micro-batches", [&] {
-    nn::pipeline(loss_of, {.micro_batches = int64_t{1} << 40})(model, placed(make_batch(0), mesh_rules));
+    nn::pipeline(loss_of, {.num_micro_batches = int64_t{1} << 40})(model, placed(make_batch(0), mesh_rules));
   });
   expect_error(ErrorKind::invalid_argument, "[pipeline] 0 micro-batches given, expected 1 or more.",
-               [] { nn::pipeline(loss_of, {.micro_batches = 0}); });
+               [] { nn::pipeline(loss_of, {.num_micro_batches = 0}); });
 }
 
 TEST(Stages, SayWhatWasNeverPlaced) {
   const MeshRules mesh_rules(make_mesh(strategy("pipe4").mesh), pipe);
   const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   const CommLedger ledger;
-  nn::pipeline(loss_of, {.micro_batches = 2})(model, make_batch(0));
+  nn::pipeline(loss_of, {.num_micro_batches = 2})(model, make_batch(0));
   ASSERT_EQ(ledger.unplaced().size(), 2u);
   EXPECT_TRUE(ledger.unplaced()[0].path.ends_with(".ids")) << ledger.unplaced()[0].path;
 }
@@ -79,7 +79,7 @@ std::string words_of(const std::vector<nn::detail::ScheduledPass>& passes) {
 
 TEST(Stages, TakeTheirPassesInTheOrderOfTheSchedule) {
   const auto passes = [](nn::PipelineSchedule schedule, int64_t stage, int64_t n) {
-    return words_of(nn::detail::passes_of({.micro_batches = n, .schedule = schedule}, stage, 3));
+    return words_of(nn::detail::passes_of({.num_micro_batches = n, .schedule = schedule}, stage, 3));
   };
   EXPECT_EQ(passes(nn::PipelineSchedule::gpipe, 0, 3), " F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(passes(nn::PipelineSchedule::one_f_one_b, 0, 5), " F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
@@ -143,7 +143,7 @@ TEST(Stages, TrainWithRematCastsWeightsAndAux) {
     }
   };
   for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {
-    const nn::PipelineOptions options{.micro_batches = 2, .schedule = schedule};
+    const nn::PipelineOptions options{.num_micro_batches = 2, .schedule = schedule};
     compare([&](const Model& m, const Batch& b) { return nn::pipeline(rematted, options)(m, b); }, 1e-10);
     compare([&](const Model& m, const Batch& b) { return nn::pipeline(in_float, options)(m, b); }, 1e-5);
     compare(
@@ -203,7 +203,7 @@ TEST(Stages, KeepRunningStatistics) {
       SCOPED_TRACE(name);
       const Strategy& s = strategy(name);
       const auto given =
-          statistics_of(s, s.rules, nn::pipeline(loss_with_statistics, {.micro_batches = 4, .schedule = schedule}));
+          statistics_of(s, s.rules, nn::pipeline(loss_with_statistics, {.num_micro_batches = 4, .schedule = schedule}));
       const auto expected =
           statistics_of(s, Rules(std::vector<Rule>(s.rules.begin() + 1, s.rules.end())),  // without stages
                         nn::accumulate_gradients(loss_with_statistics, 4));
@@ -217,7 +217,7 @@ TEST(Stages, KeepTheStateOfTheOptimizerCut) {
   const Model model = Model::init(Key(0), depth);
   const auto step = [](const std::vector<std::string>& axes) {
     return [axes](const Model& m, const Batch& b) {
-      return nn::pipeline(loss_of, {.micro_batches = 2}, {.shard_gradients_over = axes})(m, b);
+      return nn::pipeline(loss_of, {.num_micro_batches = 2}, {.shard_gradients_over = axes})(m, b);
     };
   };
   const Curve expected = curve_of(model, std::nullopt, step({}));
@@ -241,7 +241,7 @@ std::string communication_of(const Strategy& s, const Step& step) {
 
 TEST(Stages, CommunicateTheSameInEveryProcess) {
   const auto whole = [](const Model& m, const Batch& b) { nn::value_and_grad(loss_of)(m, b); };
-  const auto micro = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.micro_batches = 4})(m, b); };
+  const auto micro = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.num_micro_batches = 4})(m, b); };
   // Between stages the activations, float64[16,3,8], and their gradients; over "pipe" the loss, and once the gradients
   // of the table of tokens and the last norm, 112 numbers; over "data" those of each stage, 296.
   EXPECT_EQ(communication_of(strategy("pipe4"), whole),
@@ -267,7 +267,7 @@ TEST(Stages, CommunicateTheSameInEveryProcess) {
 
 TEST(Stages, AreForecastWithoutHardware) {
   const Strategy& s = strategy("pipe4_data2");
-  const auto step = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.micro_batches = 4})(m, b); };
+  const auto step = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.num_micro_batches = 4})(m, b); };
   const std::string expected = communication_of(s, step);
   const MeshRules mesh_rules(make_mesh(s.mesh, {.abstract = true}), s.rules);
   Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
@@ -275,7 +275,7 @@ TEST(Stages, AreForecastWithoutHardware) {
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(0.5), optim::adam({.learning_rate = 1e-2})));
   const Batch batch = placed(make_batch(0), mesh_rules);
   const CommLedger ledger;
-  const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 4})(model, batch);
+  const auto [loss, gradients] = nn::pipeline(loss_of, {.num_micro_batches = 4})(model, batch);
   EXPECT_EQ(said_of(ledger), expected);
   optimizer.update(model, gradients);
 }
@@ -289,7 +289,7 @@ TEST(Stages, AreForecastByTheFullestStage) {
     EXPECT_EQ(forecast.live_bytes(), nn::placement_table(model).bytes_per_device());
     const Batch batch = placed(make_batch(0), mesh_rules);
     if (schedule)
-      nn::pipeline(loss_of, {.micro_batches = 8, .schedule = *schedule})(model, batch);
+      nn::pipeline(loss_of, {.num_micro_batches = 8, .schedule = *schedule})(model, batch);
     else
       nn::value_and_grad(loss_of)(model, batch);
     return std::tuple(forecast.flops(), forecast.peak_bytes(), forecast.bubble());
@@ -325,7 +325,7 @@ TEST(Stages, HaveTheirBytesInThePlacementTable) {
 TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_stages_" + std::to_string(::getppid()));
   const auto step = [](Model& m, auto& optimizer, const MeshRules& mesh_rules, int i) {
-    const auto [loss, gradients] = nn::pipeline(loss_of, {.micro_batches = 2})(m, placed(make_batch(i), mesh_rules));
+    const auto [loss, gradients] = nn::pipeline(loss_of, {.num_micro_batches = 2})(m, placed(make_batch(i), mesh_rules));
     optimizer.update(m, gradients);
     return loss.template item<double>();
   };

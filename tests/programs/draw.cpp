@@ -85,7 +85,7 @@ class Drawer {
     if (chance(0.25)) program_.outer = chance(0.6) ? Outer::accumulate : Outer::pipeline;
     if (chance(0.1)) program_.outer = Outer::train;
     if (program_.outer == Outer::accumulate || program_.outer == Outer::pipeline) {
-      program_.micro_batches = 1 + below(3);
+      program_.num_micro_batches = 1 + below(3);
       if (chance(0.7)) batch_axes_ = some_axes(2);
     }
     const int wanted = chance(0.75) ? 3 + below(7) : 3 + below(30);
@@ -185,11 +185,11 @@ class Drawer {
   void make_batch(Leaf& leaf) {
     const at::Tensor& value = leaf.value;
     const int64_t blocks = Grid(program_.axes).count(batch_axes_);
-    if (program_.micro_batches < 2 || leaf.role != Leaf::input || !value.dim() || !value.numel() ||
+    if (program_.num_micro_batches < 2 || leaf.role != Leaf::input || !value.dim() || !value.numel() ||
         value.size(0) % blocks || program_.special)
       return;
     leaf.role = Leaf::batch;
-    for (int i = 1; i < program_.micro_batches; ++i) leaf.more.push_back(rolled(value, i));
+    for (int i = 1; i < program_.num_micro_batches; ++i) leaf.more.push_back(rolled(value, i));
   }
 
   static at::Tensor rolled(const at::Tensor& t, int by) {

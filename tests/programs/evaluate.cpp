@@ -132,7 +132,7 @@ Outcome by_libtorch(const Program& program, Noise noise, int step) {
   at::Tensor loss;
   if (step < 0) step = program.steps - 1;
   std::vector<at::Tensor> results;
-  for (int i = 0; i < program.micro_batches; ++i) {
+  for (int i = 0; i < program.num_micro_batches; ++i) {
     std::vector<at::Tensor> leaves = given;
     for (size_t l = 0; l < leaves.size(); ++l)
       if (i > 0 && program.leaves[l].role == Leaf::batch) leaves[l] = program.leaves[l].more[i - 1];
@@ -140,7 +140,7 @@ Outcome by_libtorch(const Program& program, Noise noise, int step) {
         loss_of(program, leaves, context, program.outer == Outer::value_and_grad ? &results : nullptr, step);
     loss = loss.defined() ? loss + part : part;
   }
-  loss = loss / program.micro_batches;
+  loss = loss / program.num_micro_batches;
   outcome.values.push_back(loss.detach());
   for (const at::Tensor& r : results) outcome.values.push_back(r.detach());
   std::vector<at::Tensor> gradients;
@@ -219,7 +219,7 @@ class Run {
 
   // The rows of all micro-batches as accumulate_gradients takes them: an n-th of each device's.
   at::Tensor all_rows(const Leaf& leaf, int64_t blocks) const {
-    if (program_.micro_batches == 1) return leaf.value;
+    if (program_.num_micro_batches == 1) return leaf.value;
     std::vector<at::Tensor> rows;
     const int64_t size = leaf.value.size(0) / blocks;
     for (int64_t b = 0; b < blocks; ++b) {
@@ -281,13 +281,13 @@ class Run {
     const Model& model = model_;
     if (program_.outer == Outer::accumulate) {
       auto [value, gradient] =
-          nn::accumulate_gradients(loss, program_.micro_batches, filter(), options_)(model, batch_);
+          nn::accumulate_gradients(loss, program_.num_micro_batches, filter(), options_)(model, batch_);
       add(value);
       return gradient;
     }
     if (program_.outer == Outer::pipeline) {
       auto [value, gradient] =
-          nn::pipeline(loss, {.micro_batches = program_.micro_batches}, filter(), options_)(model, batch_);
+          nn::pipeline(loss, {.num_micro_batches = program_.num_micro_batches}, filter(), options_)(model, batch_);
       add(value);
       return gradient;
     }

@@ -176,7 +176,7 @@ std::string as_cpp(const Program& program) {
     note = fmt::format("  // Run as {} with {} micro-batches, {} steps.\n",
                        std::array{"value_and_grad", "accumulate_gradients", "pipeline",
                                   "training"}[static_cast<size_t>(program.outer)],
-                       program.micro_batches, program.steps);
+                       program.num_micro_batches, program.steps);
   text += fmt::format("{}  show(mesh, leaves, f, {{{}}}, {});\n}}\n", note, fmt::join(program.weights, ", "),
                       text_of(program.options));
   return text;
@@ -251,7 +251,7 @@ std::vector<Program> smaller(const Program& program) {
   if (!program.options.shard_gradients_over.empty()) with([](Program& p) { p.options.shard_gradients_over = {}; });
   if (!program.options.reduce) with([](Program& p) { p.options.reduce = true; });
   if (program.steps > 1) with([](Program& p) { p.steps = 1; });
-  if (program.outer != Outer::value_and_grad && program.micro_batches == 1)
+  if (program.outer != Outer::value_and_grad && program.num_micro_batches == 1)
     with([](Program& p) { p.outer = Outer::value_and_grad; });
   if (program.private_replicas) with([](Program& p) { p.private_replicas = false; });
   for (size_t i = 0; i < program.axes.size(); ++i)

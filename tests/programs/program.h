@@ -79,7 +79,7 @@ struct Program {
   Body body;                      // its arguments are the leaves
   std::vector<uint64_t> weights;  // of each result: the seed of its cotangent
   Outer outer = Outer::value_and_grad;
-  int micro_batches = 1, steps = 1;
+  int num_micro_batches = 1, steps = 1;
   GradientOptions options;
   int optimizer = 0;                     // of `train`: which chain
   std::vector<std::string> shard_state_over;  // of `train`

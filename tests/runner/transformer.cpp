@@ -25,7 +25,7 @@ struct Mode {
   bool reshard_after_forward = true;
   bool zero1 = false;
   bool remat = false;
-  int64_t micro_batches = 1;
+  int64_t num_micro_batches = 1;
   std::optional<nn::PipelineSchedule> schedule;  // of layers on stages
 };
 
@@ -34,7 +34,7 @@ constexpr Mode modes[] = {{},
                           {.name = " (gathers kept)", .reshard_after_forward = false},
                           {.name = " (zero1)", .zero1 = true},
                           {.name = " (remat)", .remat = true},
-                          {.name = " (2 micro-batches)", .micro_batches = 2}};
+                          {.name = " (2 micro-batches)", .num_micro_batches = 2}};
 
 // Layers on stages, one on each, which JAX's files have no mesh rules of: beside the axes data and model, where a mesh has
 // them.
@@ -54,14 +54,14 @@ constexpr nn::PipelineSchedule gpipe = nn::PipelineSchedule::gpipe, one_f_one_b 
 
 const Stages stages[] = {
     {"pipe2", {{"pipe", 2}}, {}},
-    {"pipe2_data2", {{"pipe", 2}, {"data", 2}}, {.micro_batches = 4, .schedule = gpipe}},
-    {"pipe2_model2", {{"pipe", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = one_f_one_b}},
-    {"data2_pipe2", {{"data", 2}, {"pipe", 2}}, {.remat = true, .micro_batches = 2, .schedule = one_f_one_b}},
-    {"pipe2_data2_model2", {{"pipe", 2}, {"data", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = one_f_one_b}},
-    {"pipe4", {{"pipe", 4}}, {.micro_batches = 4, .schedule = one_f_one_b}},
-    {"pipe4_data2", {{"pipe", 4}, {"data", 2}}, {.zero1 = true, .micro_batches = 4, .schedule = one_f_one_b}},
+    {"pipe2_data2", {{"pipe", 2}, {"data", 2}}, {.num_micro_batches = 4, .schedule = gpipe}},
+    {"pipe2_model2", {{"pipe", 2}, {"model", 2}}, {.num_micro_batches = 4, .schedule = one_f_one_b}},
+    {"data2_pipe2", {{"data", 2}, {"pipe", 2}}, {.remat = true, .num_micro_batches = 2, .schedule = one_f_one_b}},
+    {"pipe2_data2_model2", {{"pipe", 2}, {"data", 2}, {"model", 2}}, {.num_micro_batches = 4, .schedule = one_f_one_b}},
+    {"pipe4", {{"pipe", 4}}, {.num_micro_batches = 4, .schedule = one_f_one_b}},
+    {"pipe4_data2", {{"pipe", 4}, {"data", 2}}, {.zero1 = true, .num_micro_batches = 4, .schedule = one_f_one_b}},
     {"pipe4_model2", {{"pipe", 4}, {"model", 2}}, {.private_replicas = true}},
-    {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, {.micro_batches = 4, .schedule = gpipe}},
+    {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, {.num_micro_batches = 4, .schedule = gpipe}},
 };
 
 struct Training {
@@ -78,7 +78,7 @@ struct Training {
   }
 
   bool is_possible(int64_t rows) const {
-    int64_t parts = mode.micro_batches;
+    int64_t parts = mode.num_micro_batches;
     for (const std::string& axis : batch_axes())
       if (mesh_rules.mesh().has_axis(axis)) parts *= mesh_rules.mesh().size(axis);
     return rows % parts == 0;
@@ -174,9 +174,9 @@ class TrainingRun {
     const auto loss_fn = examples::next_token_loss<Model, TokenBatch>;
     const GradientOptions options{.reshard_after_forward = c.mode.reshard_after_forward, .reduce = !c.mode.zero1};
     if (c.mode.schedule)
-      return nn::pipeline(loss_fn, {.micro_batches = c.mode.micro_batches, .schedule = *c.mode.schedule}, options)(
+      return nn::pipeline(loss_fn, {.num_micro_batches = c.mode.num_micro_batches, .schedule = *c.mode.schedule}, options)(
           model, batch);
-    return nn::accumulate_gradients(loss_fn, c.mode.micro_batches, options)(model, batch);
+    return nn::accumulate_gradients(loss_fn, c.mode.num_micro_batches, options)(model, batch);
   }
   auto loss_and_gradients(const Training& c, const Model& model, size_t step) const {
     return loss_and_gradients(c, model, placed_batch(file_.batch(step), c.mesh_rules));

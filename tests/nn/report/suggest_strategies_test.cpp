@@ -137,7 +137,7 @@ TEST(SuggestStrategies, IsTheSameEachTimeWithinItsSteps) {
     };
     const StrategySuggestions found = suggest_strategies(step, devices, slow_link, plenty, {.max_steps = most});
     EXPECT_LE(runs, most);
-    EXPECT_EQ(found.search().steps, runs);
+    EXPECT_EQ(found.search().num_steps, runs);
     EXPECT_EQ(found.search().is_complete, most == 64);
     EXPECT_GE(found.strategies().size(), 1u);
     EXPECT_EQ(found.to_json(), suggest_strategies(step, devices, slow_link, plenty, {.max_steps = most}).to_json());
@@ -200,13 +200,13 @@ TEST(SuggestStrategies, ProposesPipelinesWhereThereAreBlocks) {
   const StrategySuggestions found = suggest_strategies(step, devices, slow_link, plenty, everything);
   std::set<int64_t> stages;
   for (const SuggestedStrategy& s : found.strategies()) {
-    EXPECT_EQ(is_pipeline(s), s.pipeline.micro_batches > 1) << s.name;
+    EXPECT_EQ(is_pipeline(s), s.pipeline.num_micro_batches > 1) << s.name;
     EXPECT_EQ(is_pipeline(s), s.name.starts_with("pipeline")) << s.name;
     EXPECT_EQ(is_pipeline(s), s.forecast.bubble_seconds > 0) << s.name;
     if (!is_pipeline(s)) continue;
     stages.insert(s.mesh[0].size);
     EXPECT_EQ(rule_of(s, "layers"), "\"layers\" -> \"pipe\"");
-    const auto n = static_cast<double>(s.mesh[0].size), m = static_cast<double>(s.pipeline.micro_batches);
+    const auto n = static_cast<double>(s.mesh[0].size), m = static_cast<double>(s.pipeline.num_micro_batches);
     EXPECT_NEAR(s.forecast.bubble_seconds / (s.forecast.compute_seconds + s.forecast.bubble_seconds),
                 (n - 1) / (m + n - 1), 1e-9);
   }
@@ -364,9 +364,9 @@ TEST(SuggestStrategies, RefusesWhatItCannotSearch) {
   expect("memory = 0 given", [&] { suggest_strategies(step, 1, {}, 0); });
   expect("max_steps = 2 given", [&] { suggest_strategies(step, 1, {}, 1, {.max_steps = 2}); });
   expect("memory_headroom = 1 given, expected a part from 0", [&] { suggest_strategies(step, 1, {}, 1, {.memory_headroom = 1}); });
-  expect("processes = -1 given", [&] { suggest_strategies(step, 1, {}, 1, {.processes = -1}); });
-  expect("processes = 3 given, expected a number that divides the 4 devices, or 0.",
-         [&] { suggest_strategies(step, 4, {}, 1, {.processes = 3}); });
+  expect("num_processes = -1 given", [&] { suggest_strategies(step, 1, {}, 1, {.num_processes = -1}); });
+  expect("num_processes = 3 given, expected a number that divides the 4 devices, or 0.",
+         [&] { suggest_strategies(step, 4, {}, 1, {.num_processes = 3}); });
   expect("max_along names \"batch\"", [&] { suggest_strategies(step, 1, {}, 1, {.max_along = {{"batch", 2}}}); });
   expect("[suggest_strategies] flops_per_second 0", [&] { suggest_strategies(step, 1, {.flops_per_second = 0}, 1); });
   expect("places nothing by the names",

@@ -112,7 +112,7 @@ TEST(AccumulateGradients, OfAModelThatWasNeverPlaced) {
     const auto grads = nn::value_and_grad(loss)(make_mlp(), batch).second;
     for (const int n : {1, 2, 3}) {
       expect_same(nn::accumulate_gradients(loss, n)(make_mlp(), batch).second, grads, 1e-13);
-      expect_same(nn::pipeline(loss, {.micro_batches = n})(make_mlp(), batch).second, grads, 1e-13);
+      expect_same(nn::pipeline(loss, {.num_micro_batches = n})(make_mlp(), batch).second, grads, 1e-13);
     }
   };
   expect_all([](const Mlp& model, const Batch& batch) { return cross_entropy(model(batch.x), batch.labels); });
@@ -267,7 +267,7 @@ TEST(AccumulateGradients, AGradientIsPaddedAsItsParameterIs) {
         for (const bool reduce : {true, false}) {
           EXPECT_EQ(accumulate_gradients(loss, n, {.reduce = reduce})(model, ones({2, 1})).second.w.type_string(),
                     type);
-          EXPECT_EQ(pipeline(loss, {.micro_batches = n}, GradientOptions{.reduce = reduce})(model, ones({2, 1}))
+          EXPECT_EQ(pipeline(loss, {.num_micro_batches = n}, GradientOptions{.reduce = reduce})(model, ones({2, 1}))
                         .second.w.type_string(),
                     type);
         }

@@ -184,7 +184,7 @@ TEST(Buffers, AfterARefusedSumTheModelIsWhatItWas) {
   };
   expect_none_lost(value_and_grad(loss_and_sum));
   expect_none_lost(accumulate_gradients(loss_and_sum, 2));
-  expect_none_lost(pipeline(loss_and_sum, PipelineOptions{.micro_batches = 2}));
+  expect_none_lost(pipeline(loss_and_sum, PipelineOptions{.num_micro_batches = 2}));
 }
 
 TEST(Buffers, OutsideATapeRematLeavesThemToo) {
