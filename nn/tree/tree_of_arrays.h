@@ -1,4 +1,4 @@
-// Whether a type is a tree with arrays, asked without an error; and what a program reads that prints one itself.
+// Whether a type is a tree with arrays, asked without an error; and operator<<, which prints such a tree.
 #pragma once
 
 #include <concepts>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "nn/tree/tree.h"
+#include "nn/tree/tree_summary.h"
 
 namespace tessera {
 namespace nn {
@@ -53,13 +54,18 @@ constexpr bool is_tree_of_arrays() {
 }
 
 template <class T>
-concept PrintedModule = std::is_class_v<T> && std::is_aggregate_v<T> && !is_leaf<T> && is_tree_of_arrays<T>();
+concept PrintedModule =
+    std::is_class_v<T> && std::is_aggregate_v<T> && !is_leaf<T> && !is_container<T> && is_tree_of_arrays<T>();
 
 }  // namespace detail
 
-// A mistake: a module has no text of its own. For trees of arrays alone, since std::setw returns a struct, too.
+// Prints nn::tree_summary(module) for a struct with arrays that has no operator<< of its own: std::cout << model.
+// Programs with `using namespace tessera` find it; others, and namespaces that declare another operator<<, write
+// `using tessera::operator<<;` or print nn::tree_summary(model).
 template <detail::PrintedModule Module>
-std::ostream& operator<<(std::ostream&, const Module&) = delete;  // tessera: print nn::tree_summary(model) instead
+std::ostream& operator<<(std::ostream& out, const Module& module) {
+  return detail::print(out, tree_summary(module));
+}
 
 }  // namespace nn
 using nn::operator<<;  // for programs with `using namespace tessera`

@@ -2,7 +2,9 @@
 #include "nn/tree/tree_summary.h"
 
 #include <algorithm>
+#include <ostream>
 
+#include "nn/tree/filter.h"
 #include "sharding/diagnostics/text_format.h"
 
 namespace tessera::nn::detail {
@@ -56,6 +58,22 @@ std::string summary_of(const Parts& parts, const TreeSummaryOptions& options, co
       rows.push_back(row(parts[i].path, parts[i], sums_below(parts, i), more));
   if (!parts.empty()) rows.push_back(row("total", parts[0], sums_below(parts, 0), more));
   return tessera::detail::text_table(rows, line);
+}
+
+std::ostream& print(std::ostream& out, const std::string& text) { return out << text; }
+
+int64_t num_parameters_of(const Leaves& leaves) {
+  Sums sums;
+  for (const Leaf& leaf : leaves)
+    if (is_array(leaf) && (is_param(leaf) || is_trainable(leaf))) sums.add(*leaf.value);
+  return sums.elements;
+}
+
+int64_t num_bytes_of(const Leaves& leaves) {
+  Sums sums;
+  for (const Leaf& leaf : leaves)
+    if (is_array(leaf)) sums.add(*leaf.value);
+  return sums.bytes;
 }
 
 }  // namespace tessera::nn::detail
