@@ -22,8 +22,8 @@ struct RecordRange {
 class BatchPlan {
  public:
   // `pad`: the records at the end of an epoch that are too few for a batch make a batch that is filled up.
-  // Errors (invalid_argument): batch_size < 1, not divisible by shard.count or, without pad, larger than size; shard.index
-  // outside [0, shard.count).
+  // Errors (invalid_argument): batch_size < 1, not divisible by shard.count or, without pad, larger than size;
+  // shard.index outside [0, shard.count).
   BatchPlan(int64_t size, int64_t batch_size, const ShardOptions& shard, bool pad = false);
 
   int64_t batches_per_epoch() const;  // `endless` for an endless dataset

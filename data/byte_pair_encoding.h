@@ -30,8 +30,8 @@ class BytePairEncoding {
   };
 
   BytePairEncoding() = default;
-  // `merges` in the order of their ranks. Error (invalid_file), which names `where`: a merge or the unknown token that is
-  // not in the vocabulary.
+  // `merges` in the order of their ranks. Error (invalid_file), which names `where`: a merge or the unknown token that
+  // is not in the vocabulary.
   BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
                    const std::vector<std::pair<std::string, std::string>>& merges, const BytePairOptions& options,
                    const std::string& where);

@@ -16,7 +16,9 @@ std::string count_of(int64_t size) { return size == endless ? "endless" : std::t
 
 }  // namespace
 
-void detail::bad(std::string_view verb, const std::string& message) { fail(ErrorKind::invalid_argument, verb, message); }
+void detail::bad(std::string_view verb, const std::string& message) {
+  fail(ErrorKind::invalid_argument, verb, message);
+}
 
 namespace detail {
 

@@ -68,8 +68,8 @@ class Dataset {
   // name, so two chains that differ only in what a map computes have the same text.
   std::string describe() const { return node_.describe(); }
 
-  // Record `index` of epoch `epoch`. Error (invalid_argument) unless index lies in [0, size()) and epoch >= 0; an endless
-  // dataset has epoch 0 only.
+  // Record `index` of epoch `epoch`. Error (invalid_argument) unless index lies in [0, size()) and epoch >= 0; an
+  // endless dataset has epoch 0 only.
   T at(int64_t epoch, int64_t index) const {
     detail::check_index(epoch, index, size());
     return node_.get(epoch, index);
@@ -144,8 +144,8 @@ class Dataset {
   // epoch 0's records in epoch 0's order, as in Grain, so that disjoint slices stay disjoint. Call shuffle() on the
   // slice to give each epoch its own order. A slice with begin = end is empty: it can be looped over, but not repeated
   // or loaded.
-  // Errors (invalid_argument): not 0 <= begin <= end <= size(), step < 1, a finite dataset that is both shuffled and mapped
-  // at random (the slice would repeat epoch 0's random numbers).
+  // Errors (invalid_argument): not 0 <= begin <= end <= size(), step < 1, a finite dataset that is both shuffled and
+  // mapped at random (the slice would repeat epoch 0's random numbers).
   auto slice(int64_t begin, int64_t end, int64_t step = 1) const {
     detail::check_slice(begin, end, step, size(), node_.reorders() && node_.draws());
     return chain(detail::SliceNode<Node>{{node_}, begin, end, step});
@@ -172,8 +172,8 @@ class Dataset {
   }
 
   // Keeps each record in memory once it was computed, for all copies of the chain; a record not computed yet takes one
-  // pointer. Call it before shuffle() and the like. Errors (invalid_argument): an endless dataset, one that is shuffled or
-  // mapped at random, one whose pointers alone do not fit into memory.
+  // pointer. Call it before shuffle() and the like. Errors (invalid_argument): an endless dataset, one that is shuffled
+  // or mapped at random, one whose pointers alone do not fit into memory.
   auto cache() const {
     detail::check_cache(size(), reshuffles());
     return chain(detail::CacheNode<Node>{{node_}, std::make_shared<detail::RecordCache<T>>(size())});
@@ -270,8 +270,8 @@ struct TrainValidation {
 
 // The first records for training and the last `fraction` of them (rounded to the nearest, at least one) for
 // validation: the end of the files, not a sample, so that adjacent text does not leak from one into the other
-// (windows share one value at the boundary). Errors (invalid_argument): fraction outside (0, 1), fewer than two records or
-// none left for training, an endless dataset, one that is already shuffled (both parts would get adjacent records).
+// (windows share one value at the boundary). Errors (invalid_argument): fraction outside (0, 1), fewer than two records
+// or none left for training, an endless dataset, one that is already shuffled (both parts would get adjacent records).
 template <class T, class Node>
 TrainValidation<T, Node> train_validation_split(const Dataset<T, Node>& dataset, double fraction) {
   const int64_t held_out = detail::validation_size(dataset.size(), fraction, dataset.reshuffles());

@@ -20,9 +20,9 @@ struct DecompressedPiece {
 bool is_compressed(const std::string& path);
 
 // What a .gz or .zst file at `path` with these bytes holds, in order, in pieces of at most 4 MiB; of several members or
-// frames one after the other, as gzip and zstd write them; zeros after a gzip member are ignored. Errors (invalid_file),
-// which name the path: bytes of another kind, cut short or damaged, as their checksums say; a build without zlib or
-// libzstd; more than `max_bytes` bytes, before these are in memory.
+// frames one after the other, as gzip and zstd write them; zeros after a gzip member are ignored. Errors
+// (invalid_file), which name the path: bytes of another kind, cut short or damaged, as their checksums say; a build
+// without zlib or libzstd; more than `max_bytes` bytes, before these are in memory.
 std::vector<DecompressedPiece> decompressed(std::span<const uint8_t> bytes, const std::string& path, int64_t max_bytes);
 
 // `max_bytes` of the options (data/source.h), or its default for files of this many compressed bytes, of

@@ -74,9 +74,9 @@ std::optional<Batch> moved_out(const AnyItem& item) {
 // from the worker threads. Use a loader from one thread at a time. It can be moved; a moved-from loader gives Errors.
 // After fork() the child's loader goes on with threads of its own.
 //
-// Errors of the constructor (invalid_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger than
-// the dataset; shard.index outside [0, shard.count); prefetch < 0; num_threads < 1; a timeout without prefetch. The
-// destructor waits for records that are being made: a source that may block forever needs a time limit of its own.
+// Errors of the constructor (invalid_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger
+// than the dataset; shard.index outside [0, shard.count); prefetch < 0; num_threads < 1; a timeout without prefetch.
+// The destructor waits for records that are being made: a source that may block forever needs a time limit of its own.
 template <class Batch>
 class Loader {
  public:
@@ -92,8 +92,8 @@ class Loader {
   Loader(AnyStream<T> stream, Collate collate, const LoaderOptions& options = {})
       : core_(streamed(stream, detail::collator(std::move(collate)), options)) {}
 
-  // Each process reads the parts of its rows. Errors (invalid_argument): a batch size that is no multiple of the parts, a
-  // number of shards that does not divide them.
+  // Each process reads the parts of its rows. Errors (invalid_argument): a batch size that is no multiple of the parts,
+  // a number of shards that does not divide them.
   template <class T, class Collate>
   Loader(DividedStream<T> stream, Collate collate, const LoaderOptions& options = {})
       : core_(divided_core(stream, detail::collator(std::move(collate)), options)) {}
@@ -131,8 +131,8 @@ class Loader {
   LoaderState state() const { return core().state(); }
 
   // Goes on from `state`: the batches that follow are those that would have followed there, on any number of shards.
-  // Errors (invalid_argument), which leave the loader where it was: global_next_index outside [0, 2^62]; a state of another
-  // dataset, saying what differs; a place in a stream that this one does not have.
+  // Errors (invalid_argument), which leave the loader where it was: global_next_index outside [0, 2^62]; a state of
+  // another dataset, saying what differs; a place in a stream that this one does not have.
   void restore(const LoaderState& state) { core().restore(state); }
 
   // The same loader with batches f(batch). f runs where batches are made, in the worker threads; after

@@ -33,8 +33,8 @@ struct LoaderState {
 
 // Of a divided stream (data/any_stream.h), whose processes each know the places of their parts: the state with the
 // places of all, from the states of all after the same batch. A loader that restores a state without some place of its
-// own reads that part again from its beginning: the batches are the same, and it takes longer. Error (invalid_argument): no
-// states, states of different places or datasets.
+// own reads that part again from its beginning: the batches are the same, and it takes longer. Error
+// (invalid_argument): no states, states of different places or datasets.
 LoaderState joined_state(const std::vector<LoaderState>& states);
 
 namespace detail {

@@ -14,7 +14,8 @@ namespace tessera::data {
 
 struct PackOptions {
   int64_t length = 0;     // tokens in a row, 1 to 2^31 - 1
-  int64_t num_packing_bins = 8;  // rows that are filled at the same time; more rows leave less padding and need more memory
+  int64_t num_packing_bins =
+      8;  // rows that are filled at the same time; more rows leave less padding and need more memory
   // Whether a document longer than a row is split into several rows; else it is an Error that names its length.
   bool split_long = false;
 };
@@ -58,8 +59,8 @@ std::vector<Document> pieces_of(Document document, const PackOptions& options) {
 }  // namespace detail
 
 // The stage of Stream::pack: a document goes to the first open row that it fits into, or to a new row while there are
-// fewer than num_packing_bins; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset (with
-// shuffle_bins=False).
+// fewer than num_packing_bins; else all rows are handed out and new ones opened, as in Grain's FirstFitPackIterDataset
+// (with shuffle_bins=False).
 template <class Token>
 class FirstFit {
  public:

@@ -58,9 +58,9 @@ struct SafetensorsRecords {
 //   Loader loader(safetensors_rows<Example>("train.safetensors").shuffle(0), stack, {.batch_size = 32});
 //
 // The file is memory-mapped; tensors that the struct does not name are ignored. For several files, use concat.
-// Errors (invalid_file), naming file and tensor: as SafetensorsFile::open, a tensor that is missing, a scalar, tensors that
-// differ in their number of rows, no rows, and a file that was written to or cut short before a read: it is looked at
-// every few milliseconds. Rows that are cut off after a look, or that a failing disk does not give, end the process
+// Errors (invalid_file), naming file and tensor: as SafetensorsFile::open, a tensor that is missing, a scalar, tensors
+// that differ in their number of rows, no rows, and a file that was written to or cut short before a read: it is looked
+// at every few milliseconds. Rows that are cut off after a look, or that a failing disk does not give, end the process
 // when they are read (SIGBUS), as in every program that maps files: write a new file and rename it to the old one's
 // name, or read a copy.
 template <class Record>

@@ -68,8 +68,10 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
 
 }  // namespace
 
-void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const ShardBatchesOptions& options) {
-  place_batches(core, type, mesh_rules.mesh(), options, [mesh_rules](const nn::Leaves& batch) { make_global(batch, mesh_rules); });
+void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules,
+                   const ShardBatchesOptions& options) {
+  place_batches(core, type, mesh_rules.mesh(), options,
+                [mesh_rules](const nn::Leaves& batch) { make_global(batch, mesh_rules); });
 }
 
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,

@@ -28,7 +28,8 @@ inline constexpr BatchType batch_type = {
     [](const AnyItem& batch) -> AnyItem { return std::make_shared<Batch>(*std::static_pointer_cast<Batch>(batch)); },
     [](const AnyItem& batch) { return nn::leaves(*std::static_pointer_cast<Batch>(batch)); }};
 
-void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules, const ShardBatchesOptions& options);
+void place_batches(LoaderCore& core, const BatchType& type, const MeshRules& mesh_rules,
+                   const ShardBatchesOptions& options);
 void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding& sharding,
                    const ShardBatchesOptions& options);
 
@@ -45,7 +46,8 @@ void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding&
 // All processes call next() together. Its errors, beside the loader's own: those of from_process_local; those of
 // check_replicas, after which all loaders stand before the batch that differs.
 template <class Batch>
-Loader<Batch> shard_batches(Loader<Batch> loader, const MeshRules& mesh_rules, const ShardBatchesOptions& options = {}) {
+Loader<Batch> shard_batches(Loader<Batch> loader, const MeshRules& mesh_rules,
+                            const ShardBatchesOptions& options = {}) {
   detail::place_batches(core_of(loader), detail::batch_type<Batch>, mesh_rules, options);
   return loader;
 }

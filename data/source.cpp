@@ -44,7 +44,8 @@ uint64_t hashed(uint64_t hash, std::span<const uint8_t> bytes) {  // FNV-1a
 
 void detail::check_range(const char* what, int64_t offset, size_t count, int64_t size) {
   if (offset >= 0 && offset <= size && count <= static_cast<size_t>(size - offset)) return;
-  fail(ErrorKind::invalid_argument, "read", fmt::format("{} {} from {} on, of a source of {}", count, what, offset, size));
+  fail(ErrorKind::invalid_argument, "read",
+       fmt::format("{} {} from {} on, of a source of {}", count, what, offset, size));
 }
 
 struct ByteSource::Impl {
@@ -55,7 +56,7 @@ struct ByteSource::Impl {
       bytes = file.map(static_cast<size_t>(listed.size));
       if (!bytes)
         invalid_file(listed.path, std::string("cannot be mapped: ") + std::strerror(errno) +
-                                  "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+                                      "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
       if (watch.size() != listed.size) invalid_file(listed.path, "the file changed while it was opened");
     }
 

@@ -34,7 +34,8 @@ struct SourceFile {
 };
 
 namespace detail {
-// Error (invalid_argument) unless [offset, offset + count) lies within [0, size); `what` names the items in the message.
+// Error (invalid_argument) unless [offset, offset + count) lies within [0, size); `what` names the items in the
+// message.
 void check_range(const char* what, int64_t offset, size_t count, int64_t size);
 }  // namespace detail
 
@@ -42,9 +43,9 @@ void check_range(const char* what, int64_t offset, size_t count, int64_t size);
 // theirs. Copies share the bytes; any number of threads may read at once.
 //
 // The files must not be changed while the source lives. A change of a mapped file is noticed: every few milliseconds
-// a read looks at the file's size and time of change, and read() and scan() throw an Error (invalid_file) that names the
-// file if they differ. (A file that is replaced by another of the same name is not changed: the source goes on with the
-// old file.) Bytes that are cut off in the milliseconds after a look, or that a failing disk does not give, end the
+// a read looks at the file's size and time of change, and read() and scan() throw an Error (invalid_file) that names
+// the file if they differ. (A file that is replaced by another of the same name is not changed: the source goes on with
+// the old file.) Bytes that are cut off in the milliseconds after a look, or that a failing disk does not give, end the
 // process when they are read (SIGBUS), as in every program that maps files. Where that may happen, set
 // ByteSourceOptions::map_from above the files' sizes.
 class ByteSource {
@@ -52,8 +53,9 @@ class ByteSource {
   using value_type = uint8_t;
 
   // Opens files and folders; list_files() in data/file_list.h says which files, in which order, and the errors for
-  // missing and odd paths. Further errors (invalid_file): a file that cannot be opened, read or mapped, a file that changes
-  // its size meanwhile, a compressed file that is damaged or holds too much, and no bytes in all files together.
+  // missing and odd paths. Further errors (invalid_file): a file that cannot be opened, read or mapped, a file that
+  // changes its size meanwhile, a compressed file that is damaged or holds too much, and no bytes in all files
+  // together.
   static ByteSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {});
 
   // Bytes in memory; `name` stands in for a path in where(). Error (invalid_argument) if there are none.

@@ -13,8 +13,8 @@ class StepBudget {
  public:
   explicit StepBudget(size_t text_bytes);
 
-  // Counts a text that a step at `place` of the file made longer. Error (invalid_file): all steps together add more than 8
-  // bytes for each byte of the text and 1 MiB, or the text reaches 2^31 bytes.
+  // Counts a text that a step at `place` of the file made longer. Error (invalid_file): all steps together add more
+  // than 8 bytes for each byte of the text and 1 MiB, or the text reaches 2^31 bytes.
   void grow(size_t from, size_t to, const std::string& place) {
     if (to <= from) return;
     if (to - from > growth_) refuse_growth(place);

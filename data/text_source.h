@@ -41,8 +41,8 @@ struct TextOptions {
 // from is decompressed when the source is opened and stays in memory: as many bytes as the files hold, of each while it
 // is read its compressed bytes too, and the time of one pass over all. Where that is too much, decompress the files
 // first: those that are not compressed are mapped, and take 8 bytes a line. Whole documents are decompressed each time
-// one is asked for. A file that is damaged, or that holds more than max_decompressed_bytes, is an Error (invalid_file) that
-// names it; .gz needs zlib and .zst libzstd when the library is built.
+// one is asked for. A file that is damaged, or that holds more than max_decompressed_bytes, is an Error (invalid_file)
+// that names it; .gz needs zlib and .zst libzstd when the library is built.
 
 // The lines of files, empty ones too, without their line ends (\n or \r\n). A file's last line needs no line end, and
 // no line continues in the next file; a byte order mark at a file's beginning is not part of its first line. Opening
@@ -55,7 +55,8 @@ class LineSource {
 
   int64_t size() const;
 
-  // Errors: invalid_argument unless index lies within [0, size()); invalid_file, naming file and line, for what is not UTF-8.
+  // Errors: invalid_argument unless index lies within [0, size()); invalid_file, naming file and line, for what is not
+  // UTF-8.
   std::string operator[](int64_t index) const;
 
   // "notes/a.txt, line 17", counted from 1.
@@ -109,8 +110,8 @@ class DocumentSource {
 
   int64_t size() const;
 
-  // Errors: invalid_argument unless index lies within [0, size()); invalid_file, naming the file: it cannot be read, has
-  // another size than when the source was opened, is compressed and damaged or holds too much, or is not UTF-8.
+  // Errors: invalid_argument unless index lies within [0, size()); invalid_file, naming the file: it cannot be read,
+  // has another size than when the source was opened, is compressed and damaged or holds too much, or is not UTF-8.
   Document operator[](int64_t index) const;
 
   // "3 files, 1024 bytes, 1f00a3c2": a checksum of the sizes alone, since nothing is read before it is asked for.

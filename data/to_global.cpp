@@ -159,9 +159,9 @@ void detail::make_global(const nn::Leaves& batch, const MeshRules& mesh_rules) {
 }
 
 ShardByProcess::ShardByProcess(const MeshRules& mesh_rules, const std::string& rows)
-    : ShardOptions(
-          shard_of(mesh_rules.mesh(),
-                   mesh_rules.activations().resolve(Axes(rows), {mesh_rules.mesh().size()}, "ShardByProcess", rows).spec)) {}
+    : ShardOptions(shard_of(
+          mesh_rules.mesh(),
+          mesh_rules.activations().resolve(Axes(rows), {mesh_rules.mesh().size()}, "ShardByProcess", rows).spec)) {}
 
 // ---- replicas -------------------------------------------------------------------------------------------------------
 

@@ -42,8 +42,8 @@ Batch from_process_local(const Batch& local, const MeshRules& mesh_rules) {
 // each set of processes that hold the same rows, and `process` has the index-th. Processes along a mesh axis that does
 // not shard dim 0 (a model axis) get the same index and so read the same rows. `process_of` names the process of each
 // device in mesh order.
-// Errors (invalid_argument): a process without a device; processes whose rows are not contiguous, overlap only in part, or
-// differ in number: order the mesh's devices by process.
+// Errors (invalid_argument): a process without a device; processes whose rows are not contiguous, overlap only in part,
+// or differ in number: order the mesh's devices by process.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of);
 
 // The same for this process; {0, 1} if one process has the whole mesh; of a process that has none of it, as the first

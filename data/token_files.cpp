@@ -128,7 +128,8 @@ struct TokenFiles::Impl {
 
 TokenFiles TokenFiles::open(const std::vector<std::string>& paths, const TokenFilesOptions& options) {
   if (options.vocab_size < 0 || options.vocab_size > max_ids)
-    fail(ErrorKind::invalid_argument, "open", fmt::format("a vocabulary of {}, expected 0 to 2^31", options.vocab_size));
+    fail(ErrorKind::invalid_argument, "open",
+         fmt::format("a vocabulary of {}, expected 0 to 2^31", options.vocab_size));
   auto impl = std::make_shared<Impl>(Impl{ByteSource::open(resolved(paths, options), {.map_from = options.map_from})});
   impl->limit = options.vocab_size ? options.vocab_size : max_ids;
   for (const SourceFile& file : impl->bytes.files()) {

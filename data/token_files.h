@@ -40,8 +40,9 @@ class TokenFiles {
  public:
   using value_type = int32_t;
 
-  // Errors: as ByteSource::open. Further ones (invalid_file) name the file: what read_token_layout (data/token_layout.h) refuses, a
-  // file of another format than those before it. invalid_argument: vocab_size < 0 or > 2^31.
+  // Errors: as ByteSource::open. Further ones (invalid_file) name the file: what read_token_layout
+  // (data/token_layout.h) refuses, a file of another format than those before it. invalid_argument: vocab_size < 0 or >
+  // 2^31.
   static TokenFiles open(const std::vector<std::string>& paths, const TokenFilesOptions& options = {});
 
   int64_t size() const;  // tokens

@@ -252,7 +252,8 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
   return TokenFormat::headerless;
 }
 
-TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index) {
+TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file,
+                              const std::string& index) {
   switch (format) {
     case TokenFormat::llm_c:
       return llm_c_layout(bytes, file);

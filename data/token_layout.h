@@ -39,14 +39,15 @@ struct TokenLayout {
 std::string name_of(TokenFormat format);
 
 // Returns the format by the file's first bytes, or by its name if it ends in .npy; headerless if neither decides, and
-// megatron if `has_index`. Errors (invalid_file): the bytes are those of another kind of file (zip, pickle, safetensors,
-// text), or of numbers wider than uint16.
+// megatron if `has_index`. Errors (invalid_file): the bytes are those of another kind of file (zip, pickle,
+// safetensors, text), or of numbers wider than uint16.
 TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_index);
 
 // Of the file, which lies in `bytes`; `index` is the path of the .idx that a Megatron file needs.
 // Errors (invalid_file), which name the file: a header that is cut short, malformed or of another format or version, an
 // element type that is none of tokens, and sizes that contradict each other.
-TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file, const std::string& index);
+TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file,
+                              const std::string& index);
 
 // The header of a .npy file.
 TokenLayout npy_layout(const ByteSource& bytes, const SourceFile& file);

@@ -291,7 +291,8 @@ namespace {
 
 void check_length(size_t bytes, const char* verb) {
   if (bytes > INT32_MAX)
-    fail(ErrorKind::invalid_argument, verb, fmt::format("{} bytes of text, expected fewer than 2^31. Split it.", bytes));
+    fail(ErrorKind::invalid_argument, verb,
+         fmt::format("{} bytes of text, expected fewer than 2^31. Split it.", bytes));
 }
 
 // How many characters of a text begin before a byte. Fastest if each byte is a little behind the last one.

@@ -36,30 +36,30 @@ struct DecodeOptions {
 // May be used by several threads; copies are handles.
 class Tokenizer {
  public:
-  // A tokenizer.json, or a folder that has one, or else GPT-2's vocab.json and merges.txt. Errors (invalid_file): what is
-  // missing, malformed, or of a kind that is not known, by its place in the file; two tokens with one id, or one token
-  // with two; an id of the template that is not in the vocabulary; more than 64 steps of a kind or 16,384 bytes of
-  // regular expressions in them, 4096 bytes in an added token or in what a step looks for, 1024 tokens in the template;
-  // a vocab.json and merges.txt of a family other than GPT-2.
+  // A tokenizer.json, or a folder that has one, or else GPT-2's vocab.json and merges.txt. Errors (invalid_file): what
+  // is missing, malformed, or of a kind that is not known, by its place in the file; two tokens with one id, or one
+  // token with two; an id of the template that is not in the vocabulary; more than 64 steps of a kind or 16,384 bytes
+  // of regular expressions in them, 4096 bytes in an added token or in what a step looks for, 1024 tokens in the
+  // template; a vocab.json and merges.txt of a family other than GPT-2.
   static Tokenizer open(const std::filesystem::path& path);
 
   // Of the text of a tokenizer.json; `name` stands in for its path in messages.
   static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
 
   // Takes about 20 bytes of memory for each byte of the text, and 20 for each token.
-  // Errors (invalid_argument): text that is not UTF-8 or has 2^31 bytes or more, a character for which the vocabulary has
-  // no token. invalid_file, which names the step of the file: it makes the text longer by more than 8 bytes for each byte
-  // and 1 MiB, or a regular expression takes too long (about 5 s of CPU time for a megabyte).
+  // Errors (invalid_argument): text that is not UTF-8 or has 2^31 bytes or more, a character for which the vocabulary
+  // has no token. invalid_file, which names the step of the file: it makes the text longer by more than 8 bytes for
+  // each byte and 1 MiB, or a regular expression takes too long (about 5 s of CPU time for a megabyte).
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // Bytes that are not UTF-8 become U+FFFD. Errors: an id that the vocabulary does not have (invalid_argument); a step of
-  // the file that takes too much, as in encode.
+  // Bytes that are not UTF-8 become U+FFFD. Errors: an id that the vocabulary does not have (invalid_argument); a step
+  // of the file that takes too much, as in encode.
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
   // One more than the largest id.
   int64_t vocab_size() const;
   std::optional<int32_t> token_to_id(std::string_view token) const;
-  // As the file spells it; an added token that is sought in normalized text, normalized. Error (invalid_argument): there is
-  // none with this id.
+  // As the file spells it; an added token that is sought in normalized text, normalized. Error (invalid_argument):
+  // there is none with this id.
   const std::string& id_to_token(int32_t id) const;
 
  private:

@@ -22,8 +22,8 @@ using PreTokenizer = std::function<void(AlignedText, StepBudget&, const EmitText
 using TokenTexts = std::vector<std::string>;
 using Decoder = std::function<TokenTexts(TokenTexts, StepBudget&)>;
 
-// Each of null JSON is the step that changes nothing. Errors (invalid_file): a type that is not known, more than 64 steps,
-// more than 16,384 bytes of regular expressions.
+// Each of null JSON is the step that changes nothing. Errors (invalid_file): a type that is not known, more than 64
+// steps, more than 16,384 bytes of regular expressions.
 Normalizer normalizer_of(const JsonPart& json);
 PreTokenizer pre_tokenizer_of(const JsonPart& json);
 Decoder decoder_of(const JsonPart& json);

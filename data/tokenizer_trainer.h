@@ -31,8 +31,8 @@ class TokenizerTrainer {
   // special token that is empty or given twice; invalid_file: a pattern that cannot be read, a build without ICU.
   explicit TokenizerTrainer(const TokenizerTrainerOptions& options);
 
-  // Errors: text that is not UTF-8 or has 2^31 bytes or more (invalid_argument); a pattern that takes too long (invalid_file).
-  // Special tokens in it are text.
+  // Errors: text that is not UTF-8 or has 2^31 bytes or more (invalid_argument); a pattern that takes too long
+  // (invalid_file). Special tokens in it are text.
   void add(std::string_view text);
 
   // The text of a tokenizer.json, for a file that Tokenizer and Hugging Face's `tokenizers` open.

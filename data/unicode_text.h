@@ -57,8 +57,8 @@ bool is_word_character(char32_t c);  // a letter, mark, number or connector
 enum class NormalForm : uint8_t { c, d, kc, kd };
 AlignedText normalized(const AlignedText& text, NormalForm form);
 
-// A regular expression of the dialect of tokenizer.json (Oniguruma's); `where` names it in the Error (invalid_file) for one
-// that cannot be read. May be used by several threads.
+// A regular expression of the dialect of tokenizer.json (Oniguruma's); `where` names it in the Error (invalid_file) for
+// one that cannot be read. May be used by several threads.
 class Regex {
  public:
   Regex(const std::string& pattern, const std::string& where);
@@ -66,7 +66,8 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   // Calls visit(begin, end) for the matches in `text`, in order; an empty one directly behind another match is none.
-  // Error (invalid_file), which names the expression: it takes more than what is left of the budget, or than ICU's stack.
+  // Error (invalid_file), which names the expression: it takes more than what is left of the budget, or than ICU's
+  // stack.
   void for_each_match(std::string_view text, StepBudget& budget,
                       const std::function<void(size_t, size_t)>& visit) const;
 

@@ -25,7 +25,7 @@ nn::Hardware hardware_of(const TrainOptions& options) {
 void choose_strategy(const nn::PipelineStep& step, TrainOptions& options) {
   const AutoOptions& automatic = options.automatic;
   const auto found = nn::suggest_strategies(step, automatic.devices, hardware_of(options), automatic.memory,
-                                         {.num_processes = process_count()});
+                                            {.num_processes = process_count()});
   const nn::SuggestedStrategy& best = found.best();
   std::cout << found << std::endl;
   options.mesh = best.mesh;

@@ -27,8 +27,9 @@ auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const St
 
 // A training step for any strategy: a model that `make` makes there, and rows of the right shape, which take no memory.
 template <class Make, class Batch, class Loss, class Transform>
-nn::PipelineStep step_for_strategies(const StepOptions& options, const Make& make, const Batch& rows, const Loss& loss_fn,
-                                  const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+nn::PipelineStep step_for_strategies(const StepOptions& options, const Make& make, const Batch& rows,
+                                     const Loss& loss_fn, const Transform& transform,
+                                     const nn::Filter& trained = nn::is_trainable) {
   return [=](const MeshRules& mesh_rules, const GradientOptions& gradients, const nn::PipelineOptions& pipeline) {
     StepOptions step = options;
     step.take(pipeline);
@@ -43,9 +44,9 @@ nn::PipelineStep step_for_strategies(const StepOptions& options, const Make& mak
   };
 }
 
-// Searches the strategies of the step by options.automatic, prints what is found, and leaves the best in `options`: mesh,
-// rules, shard_state_over, reshard_after_forward and, of a pipeline, its micro-batches and schedule. All processes call it. Errors:
-// those of suggest_strategies, of best() and of load_hardware.
+// Searches the strategies of the step by options.automatic, prints what is found, and leaves the best in `options`:
+// mesh, rules, shard_state_over, reshard_after_forward and, of a pipeline, its micro-batches and schedule. All
+// processes call it. Errors: those of suggest_strategies, of best() and of load_hardware.
 void choose_strategy(const nn::PipelineStep& step, TrainOptions& options);
 
 }  // namespace tessera::examples

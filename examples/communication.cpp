@@ -26,7 +26,7 @@ Array loss_of(const Mlp& model, const Array& x) { return mean(square(model(x) - 
 int main() {
   // Rows and weights over "data", the hidden dim over "model": fully sharded and tensor parallel.
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
+                             {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
   const auto [k1, k2, k3] = split<3>(Key(0));
   const Axis embed{"embed", 64}, hidden{"hidden", 128};
   const auto model = nn::filter_shard(

@@ -62,7 +62,8 @@ constexpr int64_t max_counted_tokens = 2'000'000;
 std::optional<int32_t> end_of_text_of(const data::Tokenizer& tokenizer, const std::string& token) {
   if (token.empty()) return std::nullopt;
   if (const auto id = tokenizer.token_to_id(token)) return id;
-  fail(ErrorKind::invalid_argument, "data", fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
+  fail(ErrorKind::invalid_argument, "data",
+       fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
 }
 
 bool are_token_files(const std::vector<std::string>& paths) {
@@ -75,7 +76,8 @@ bool are_token_files(const std::vector<std::string>& paths) {
 
 Documents tokenized(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
   if (options.tokenizer.empty())
-    fail(ErrorKind::invalid_argument, "data", "texts without a tokenizer. Give --tokenizer, or token files (.bin, .npy).");
+    fail(ErrorKind::invalid_argument, "data",
+         "texts without a tokenizer. Give --tokenizer, or token files (.bin, .npy).");
   const auto tokenizer = data::Tokenizer::open(options.tokenizer);
   const auto end = end_of_text_of(tokenizer, options.end_of_text);
   const auto encode = [tokenizer, end](const std::string& text) {
@@ -121,9 +123,10 @@ data::Loader<data::PackedTokens> batches_of(const Documents& documents, const To
                         .repeat()
                         .map(checked)
                         .pack({.length = options.rows.seq + 1, .split_long = true});
-  return data::shard_batches(data::Loader(rows, data::packed_tokens,
-                                          {.batch_size = options.rows.batch, .shard = data::ShardByProcess(mesh_rules)}),
-                             mesh_rules);
+  return data::shard_batches(
+      data::Loader(rows, data::packed_tokens,
+                   {.batch_size = options.rows.batch, .shard = data::ShardByProcess(mesh_rules)}),
+      mesh_rules);
 }
 
 // A document predicts all its tokens but the first.

@@ -42,7 +42,7 @@ Array loss_fn(const LogicalDotReluDot& model, const Batch& batch) {
 
 int main() {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   auto model = nn::filter_shard(LogicalDotReluDot::init(Key(0), 128), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 1e-3}));
   for (const nn::Leaf& leaf : nn::leaves(model)) std::cout << leaf.value->sharding().spec().to_string() << '\n';

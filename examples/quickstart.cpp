@@ -42,7 +42,7 @@ Batch make_batch(Key key) {
 
 int main() {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
 
   auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),

@@ -61,10 +61,11 @@ const Strategy& strategy_of(const std::string& name) {
 std::string strategies_usage() {
   std::string text;
   for (const Strategy& s : strategies)
-    text += fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}{}\n", s.name, s.meaning, "", s.mesh,
-                        flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state-over", s.shard_state_over),
-                        flag_unless_empty("--context-parallelism", s.context),
-                        s.num_micro_batches > 1 ? fmt::format(" --micro-batches {}", s.num_micro_batches) : "");
+    text +=
+        fmt::format("  {:<22}{}\n  {:<22}--mesh {}{}{}{}{}\n", s.name, s.meaning, "", s.mesh,
+                    flag_unless_empty("--rules", s.rules), flag_unless_empty("--shard-state-over", s.shard_state_over),
+                    flag_unless_empty("--context-parallelism", s.context),
+                    s.num_micro_batches > 1 ? fmt::format(" --micro-batches {}", s.num_micro_batches) : "");
   return text + fmt::format("  {:<22}the fastest that the library finds for --devices and --memory\n", automatic);
 }
 

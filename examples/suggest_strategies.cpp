@@ -28,7 +28,8 @@ template <class Model, class Loss>
 auto training_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& rows) {
   return [=](const MeshRules& mesh_rules, const GradientOptions& gradients) {
     auto model = nn::filter_shard(recipe, mesh_rules);
-    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over = gradients.shard_gradients_over});
+    auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}),
+                                      {.shard_state_over = gradients.shard_gradients_over});
     const auto batch = data::from_process_local(rows, mesh_rules);
     const auto [loss, grads] = nn::value_and_grad(loss_fn, gradients)(model, batch);
     optimizer.update(model, grads);

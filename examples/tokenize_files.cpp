@@ -108,7 +108,8 @@ int64_t number_in(const json::value& state, const char* key, const fs::path& pat
   constexpr int64_t most = int64_t{1} << 40;  // the numbers of a million shards can be added
   const json::value* number = state.is_object() ? state.as_object().if_contains(key) : nullptr;
   if (!number || !number->is_int64() || number->as_int64() < 0 || number->as_int64() > most)
-    fail(ErrorKind::invalid_file, "tokenize", fmt::format("{}: has no number \"{}\"; it is damaged.", path.string(), key));
+    fail(ErrorKind::invalid_file, "tokenize",
+         fmt::format("{}: has no number \"{}\"; it is damaged.", path.string(), key));
   return number->as_int64();
 }
 

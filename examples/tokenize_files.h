@@ -41,9 +41,9 @@ struct TokenizeProgress {
 // have written; one that has finished reads the texts and shards, to compare them, and writes nothing. From the first
 // shard on that was damaged or removed since, all are made again. `report` is called before that and after each shard.
 //
-// Errors: those of Tokenizer and of the texts, by their file; invalid_argument: end_of_text is no token of the vocabulary,
-// `out` is a file or lies in a folder of texts; invalid_file: `out` cannot be made, was made from other texts or with other
-// options, has tokens and no tokenize.json, or is being written by another run.
+// Errors: those of Tokenizer and of the texts, by their file; invalid_argument: end_of_text is no token of the
+// vocabulary, `out` is a file or lies in a folder of texts; invalid_file: `out` cannot be made, was made from other
+// texts or with other options, has tokens and no tokenize.json, or is being written by another run.
 TokenizeProgress tokenize_files(const TokenizeOptions& options,
                                 const std::function<void(const TokenizeProgress&)>& report = {});
 

@@ -147,9 +147,11 @@ void resolve(Placement given, TrainOptions& options) {
     if (!given.context && *strategy.context) options.step.context = context_parallelism(strategy.context);
     if (options.step.num_micro_batches < 0) options.step.num_micro_batches = strategy.num_micro_batches;
   }
-  if (is_cut(layers, options.rules) && !options.step.schedule) options.step.schedule = nn::PipelineSchedule::one_f_one_b;
+  if (is_cut(layers, options.rules) && !options.step.schedule)
+    options.step.schedule = nn::PipelineSchedule::one_f_one_b;
   if (given.shard_state_over)
-    options.step.shard_state_over = mesh_axes_of("--shard-state-over", *given.shard_state_over, options.mesh, " Join several with +.");
+    options.step.shard_state_over =
+        mesh_axes_of("--shard-state-over", *given.shard_state_over, options.mesh, " Join several with +.");
 }
 
 // ---- flags
@@ -215,14 +217,16 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--context-parallelism", "HOW", placement.context,
             "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
       sets("--remat", o.step.remat, true, "computes the activations of blocks again in the backward pass"),
-      integer("--micro-batches", o.step.num_micro_batches, 1, "parts of each device's rows, worked off one after another"),
+      integer("--micro-batches", o.step.num_micro_batches, 1,
+              "parts of each device's rows, worked off one after another"),
       {"--schedule", "NAME", "gpipe or one_f_one_b: the order of micro-batches on stages (one_f_one_b)",
        [&](const std::string& name) { o.step.schedule = schedule_of(name); }},
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
       sets("--no-reshard-after-forward", o.step.reshard_after_forward, false,
            "keeps a gathered weight until the step ends, in place of a second gather"),
-      integer("--prefetch-groups", o.step.prefetch_groups, 0, "blocks whose weights are gathered ahead, between processes"),
+      integer("--prefetch-groups", o.step.prefetch_groups, 0,
+              "blocks whose weights are gathered ahead, between processes"),
       sets("--overlap-sums", o.step.overlap_sums, true,
            "overlaps sums of activations between processes with products: tensor parallelism"),
       sets("--graphed-step", o.step.graphed_step, true,

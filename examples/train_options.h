@@ -52,16 +52,17 @@ struct TokenOptions {
 // Options that trade memory, time and communication; what is learnt stays the same (to rounding, in bfloat16).
 struct StepOptions {
   std::vector<std::string> shard_state_over;  // mesh axes over which the optimizer's state is cut as well
-  int64_t num_micro_batches = -1;            // parts of each device's rows, one after another; -1: the strategy's, or one
-  std::optional<nn::PipelineSchedule> schedule;  // in which they go through layers on stages; none: the layers are on no stages
+  int64_t num_micro_batches = -1;  // parts of each device's rows, one after another; -1: the strategy's, or one
+  std::optional<nn::PipelineSchedule>
+      schedule;                          // in which they go through layers on stages; none: the layers are on no stages
   DType precision = float32;             // in which the model computes; parameters and their gradients are float32
   bool remat = false;                    // the activations of blocks are computed again in the backward pass
-  bool reshard_after_forward = true;            // a gathered weight is freed after its use
+  bool reshard_after_forward = true;     // a gathered weight is freed after its use
   // How attention reads a sequence that devices hold parts of.
   ContextParallelism context = ContextParallelism::automatic;
-  int64_t prefetch_groups = 1;       // blocks whose weights are gathered ahead, between processes
+  int64_t prefetch_groups = 1;  // blocks whose weights are gathered ahead, between processes
   bool overlap_sums = false;  // sums of activations between processes run beside products
-  bool graphed_step = false;      // what a GPU computes for loss and gradients is recorded once, and repeated
+  bool graphed_step = false;  // what a GPU computes for loss and gradients is recorded once, and repeated
 
   // Of one micro-batch nothing: there are no stages.
   void take(const nn::PipelineOptions& pipeline) {

@@ -90,7 +90,8 @@ void print_samples(const Model& model, const TrainOptions& options, const char* 
 }
 
 void print_placement(const TrainOptions& options, const MeshRules& mesh_rules) {
-  fmt::print("mesh     {} ({} devices; {})\n", mesh_rules.mesh().to_string(), mesh_rules.mesh().size(), options.placement);
+  fmt::print("mesh     {} ({} devices; {})\n", mesh_rules.mesh().to_string(), mesh_rules.mesh().size(),
+             options.placement);
   fmt::print("rules    {}; every other name is replicated\n", to_flag(options.rules));
   if (options.step.schedule)
     fmt::print("stages   {} micro-batches, {}\n", options.step.num_micro_batches, nn::name_of(*options.step.schedule));
@@ -174,8 +175,8 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
 
 // The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
 template <class Model, class Batch, class Loss, class Validation, class Transform>
-void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batch>& corpus, Model& model, const Loss& loss_fn,
-           const Validation& validation_loss, const Transform& transform,
+void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batch>& corpus, Model& model,
+           const Loss& loss_fn, const Validation& validation_loss, const Transform& transform,
            const nn::Filter& trained = nn::is_trainable) {
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state_over = options.step.shard_state_over});
@@ -244,13 +245,14 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batc
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
-  fmt::print("memory   {:.0f} MB at most in this process\n", 1e-6 * static_cast<double>(nn::peak_bytes(mesh_rules.mesh())));
+  fmt::print("memory   {:.0f} MB at most in this process\n",
+             1e-6 * static_cast<double>(nn::peak_bytes(mesh_rules.mesh())));
 }
 
 // Runs the kept step, whose batch takes the place of `batch`.
 template <class Model, class Batch, class Loss, class Transform>
-void replay(const TrainOptions& options, const MeshRules& mesh_rules, const Batch& like, Model& model, const Loss& loss_fn,
-            const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+void replay(const TrainOptions& options, const MeshRules& mesh_rules, const Batch& like, Model& model,
+            const Loss& loss_fn, const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
   auto optimizer = optim::Optimizer(model, transform);
   Batch batch = data::from_process_local(like, mesh_rules);
   const int64_t step =
@@ -279,7 +281,8 @@ template <class Model, class Config>
 void train_on_bytes(const TrainOptions& options, const MeshRules& mesh_rules, const Config& config) {
   auto model = model_of_bytes<Model>(options, mesh_rules, config);
   const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
-  if (!options.replay.empty()) return replay(options, mesh_rules, any_bytes(options), model, loss, clipped_adamw(options));
+  if (!options.replay.empty())
+    return replay(options, mesh_rules, any_bytes(options), model, loss, clipped_adamw(options));
   auto corpus = open_bytes(options.data, rows_of(options), mesh_rules);
   train(options, mesh_rules, corpus, model, loss, loss, clipped_adamw(options));
   if (options.sample.length) print_samples(model, options, corpus.symbol);

@@ -26,7 +26,7 @@ Array mse(const Mlp& model, const Array& x, const Array& y) { return mean(square
 
 int main() {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 64}, {"hidden", 256}), mesh_rules);
   const Array x = device_put(normal(Key(1), {32, 64}), {"batch", "embed"}, mesh_rules), y = -x;
 

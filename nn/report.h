@@ -1,6 +1,7 @@
 // Reports: an HTML page about a run, what a step takes in memory and time, module by module, meshes and strategies.
 #pragma once
 
+#include "nn/report/activation_summary.h"
 #include "nn/report/activations.h"
 #include "nn/report/capture.h"
 #include "nn/report/compare_meshes.h"
@@ -10,4 +11,3 @@
 #include "nn/report/report.h"
 #include "nn/report/step_forecast.h"
 #include "nn/report/suggest_strategies.h"
-#include "nn/report/activation_summary.h"

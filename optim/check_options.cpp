@@ -61,12 +61,12 @@ void check_constant_bound(const char* verb, const char* name, const Schedule& sc
 
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name) {
   if (count < 0)
-    fail(ErrorKind::invalid_argument, verb, "{}: the state's count is {}, expected 0 or more. Nothing was updated.", name,
-         count);
+    fail(ErrorKind::invalid_argument, verb, "{}: the state's count is {}, expected 0 or more. Nothing was updated.",
+         name, count);
   const double value = value_at(schedule, count, verb, name);
   if (!std::isfinite(value))
-    fail(ErrorKind::invalid_argument, verb, "{}: the schedule is {} at count {}, expected a number. Nothing was updated.",
-         name, value, count);
+    fail(ErrorKind::invalid_argument, verb,
+         "{}: the schedule is {} at count {}, expected a number. Nothing was updated.", name, value, count);
   return value;
 }
 

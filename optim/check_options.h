@@ -16,8 +16,8 @@ struct Setting {
 };
 using Settings = std::initializer_list<Setting>;
 
-// Errors (invalid_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.": a decay outside [0, 1), a bound that is negative
-// or NaN.
+// Errors (invalid_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.": a decay outside [0, 1), a bound that is
+// negative or NaN.
 void check_options(const char* verb, Settings decays, Settings bounds);
 
 // Throws the error of a transform's factory anew, as one of `verb`, the optimizer that is made of it; {"decay",
@@ -32,7 +32,8 @@ void check_rate(const char* verb, const char* name, const Schedule& rate);
 void check_constant_decay(const char* verb, const char* name, const Schedule& schedule);
 void check_constant_bound(const char* verb, const char* name, const Schedule& schedule);
 
-// The schedule's value at `count`, for update number `count` + 1. Error (invalid_argument): not finite, or count below 0.
+// The schedule's value at `count`, for update number `count` + 1. Error (invalid_argument): not finite, or count below
+// 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
 
 // The number given. Error (invalid_argument): less than `least`.

@@ -66,9 +66,9 @@ ClipByGlobalNorm clip_by_global_norm(double max_norm);
 
 // By unit: g * m / max(|g|, 1e-6) where |g| >= m = clipping * max(|p|, eps), else g. The norms |.| of a unit are taken
 // along `dims`; by default along dim 0 of arrays of two or three dims, along all dims but the last of arrays
-// of four or five, and over the whole of arrays with at most one dim larger than 1. Errors (invalid_argument): an array of
-// more than five dims without `dims`, empty `dims`, a dim that an array does not have.
-// Brock et al., "High-performance large-scale image recognition without normalization" (2021).
+// of four or five, and over the whole of arrays with at most one dim larger than 1. Errors (invalid_argument): an array
+// of more than five dims without `dims`, empty `dims`, a dim that an array does not have. Brock et al.,
+// "High-performance large-scale image recognition without normalization" (2021).
 struct AdaptiveGradClip {
   double clipping;
   double eps = 1e-3;

@@ -182,8 +182,8 @@ struct ReduceOnPlateauState {
 // has not fallen below (1 - rtol) best - atol for `patience` averages; then it rests for `cooldown` ones. Needs .value:
 //   optim::Optimizer optimizer(model, optim::chain(optim::adam({.learning_rate = 1e-3}), optim::reduce_on_plateau()));
 //   optimizer.update(model, grads, {.value = loss.item<double>()});
-// Errors (invalid_argument): no value given, or one that is not finite; factor outside (0, 1), rtol or atol negative, both
-// 0, or rtol above 1.
+// Errors (invalid_argument): no value given, or one that is not finite; factor outside (0, 1), rtol or atol negative,
+// both 0, or rtol above 1.
 struct ReduceOnPlateau {
   double factor = 0.1;
   int64_t patience = 10;

@@ -20,8 +20,8 @@ void check_any_given(const std::vector<Array*>& arrays);
 // once, however many devices hold it. The sum is computed in at least float32: the result is float32, or float64 if one
 // of the arrays is. Absent arrays do not count; pending sums are summed first. At most one all-reduce of one number,
 // over the mesh axes that shard any of the arrays. Inside value_and_grad it has a gradient. Errors: arrays on several
-// meshes (device_mismatch); all arrays absent (missing_array), as in gradients that were given away, optimizer.update(model,
-// std::move(grads)).
+// meshes (device_mismatch); all arrays absent (missing_array), as in gradients that were given away,
+// optimizer.update(model, std::move(grads)).
 template <class Tree>
 Array global_norm(const Tree& tree, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);

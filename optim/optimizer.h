@@ -93,7 +93,8 @@ class Optimizer {
  public:
   using State = typename Initial::Type;
 
-  // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice (invalid_argument).
+  // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice
+  // (invalid_argument).
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),
@@ -110,16 +111,16 @@ class Optimizer {
   // array whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed.
   // Gradients are only read; those that are given away, update(model, std::move(grads)), are scaled where they lie,
   // which takes no memory. Gradients that are pending sums are reduced first, all together (by accumulate at every k-th
-  // update). In a captured step (nn/transformations/graphed_step.h) chains that end with the kernels' are repeated without
-  // the host, but for the count and the learning rate; parts that count or decide on the host are refused there
+  // update). In a captured step (nn/transformations/graphed_step.h) chains that end with the kernels' are repeated
+  // without the host, but for the count and the learning rate; parts that count or decide on the host are refused there
   // (invalid_argument), as are schedules of the weight decay.
-  // After an error, model and state are unchanged, with one exception: with shard_state_over, memory may run out while the
-  // updated parameters are gathered. Then model, state and count() contain the update, and the parameters stay sharded
-  // like their state. You can continue training; filter_shard restores the parameters' sharding.
-  // Errors: gradients that are all absent, of another model, or of one that this optimizer was not made for
-  // (invalid_argument, shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model
-  // (device_mismatch), arrays that value_and_grad records (no_gradient), and the transform's own. NaN is checked for by
-  // DetectNonFinite only (not_finite): see apply_if_finite.
+  // After an error, model and state are unchanged, with one exception: with shard_state_over, memory may run out while
+  // the updated parameters are gathered. Then model, state and count() contain the update, and the parameters stay
+  // sharded like their state. You can continue training; filter_shard restores the parameters' sharding. Errors:
+  // gradients that are all absent, of another model, or of one that this optimizer was not made for (invalid_argument,
+  // shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model (device_mismatch), arrays
+  // that value_and_grad records (no_gradient), and the transform's own. NaN is checked for by DetectNonFinite only
+  // (not_finite): see apply_if_finite.
   void update(Model& model, Model grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
@@ -160,8 +161,8 @@ class Optimizer {
     return count_ == 0 ? 0 : detail::number_of("learning_rate", told_.learning_rates, label).value_or(0);
   }
   // The norm of the gradients that clip_by_global_norm saw in the last update; std::nullopt before the first, and if
-  // the transform has none. By label as above. Error (invalid_argument): the model lies on a mesh that has no values here,
-  // an abstract one or one over the devices of other processes.
+  // the transform has none. By label as above. Error (invalid_argument): the model lies on a mesh that has no values
+  // here, an abstract one or one over the devices of other processes.
   std::optional<double> grad_norm(const std::string& label = "") const {
     return detail::number_of("grad_norm", told_.norms, label);
   }

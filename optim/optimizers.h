@@ -12,8 +12,8 @@ namespace tessera::optim {
 
 // Every optimizer takes its options by name, adamw({.learning_rate = 3e-4, .b2 = 0.95}), and is a chain; its formula is
 // at its first transform. In the formulas g is the gradient, p the parameter and lr the learning rate: a number, or a
-// schedule, which the first update reads at 0. Errors of all (invalid_argument): a learning rate or another number that is
-// not finite, a decay (b1, b2, momentum, ...) outside [0, 1), a bound (eps, ...) that is negative.
+// schedule, which the first update reads at 0. Errors of all (invalid_argument): a learning rate or another number that
+// is not finite, a decay (b1, b2, momentum, ...) outside [0, 1), a bound (eps, ...) that is negative.
 
 struct SgdOptions {
   Schedule learning_rate;

@@ -14,7 +14,8 @@ namespace {
 
 void check_numbers(const char* verb, detail::Settings numbers) {
   for (const detail::Setting& number : numbers) {
-    if (std::isnan(number.value)) fail(ErrorKind::invalid_argument, verb, "no {} given, expected a number.", number.name);
+    if (std::isnan(number.value))
+      fail(ErrorKind::invalid_argument, verb, "no {} given, expected a number.", number.name);
     detail::check_finite(verb, number.name, number.value);
   }
 }

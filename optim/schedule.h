@@ -152,8 +152,8 @@ struct CosineOnecycle {
 };
 Schedule cosine_onecycle_schedule(const CosineOnecycle& options);
 
-// Schedules one after the other: schedules[i + 1] begins at boundaries[i], and counts from there. Error (invalid_argument)
-// unless there is one schedule more than boundaries, and the boundaries ascend.
+// Schedules one after the other: schedules[i + 1] begins at boundaries[i], and counts from there. Error
+// (invalid_argument) unless there is one schedule more than boundaries, and the boundaries ascend.
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);
 
 // Warmups with cosine decays, each as long as its decay_steps, joined: SGDR's restarts.

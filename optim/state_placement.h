@@ -15,10 +15,10 @@ struct OptimizerOptions {
   // training trillion parameter models", 2020: stage 1.) A state is sharded on the first dim that these axes divide,
   // without the axes that its parameter's placement uses; if no dim can be sharded, it is placed like its parameter.
   //   optim::Optimizer(model, transform, {.shard_state_over = {"data"}});
-  // Gradients of value_and_grad(loss_fn, {.shard_gradients_over = {"data"}}) are cut alike. Pending ones, of {.reduce = false}, are
-  // reduce-scattered, all together; others have been all_reduced already, which gives the same parameters. New
-  // parameters are gathered in groups of some MiB; between processes they are on their way when update returns, and each
-  // is waited for at its next use.
+  // Gradients of value_and_grad(loss_fn, {.shard_gradients_over = {"data"}}) are cut alike. Pending ones, of {.reduce =
+  // false}, are reduce-scattered, all together; others have been all_reduced already, which gives the same parameters.
+  // New parameters are gathered in groups of some MiB; between processes they are on their way when update returns, and
+  // each is waited for at its next use.
   std::vector<std::string> shard_state_over = {};
 };
 

@@ -195,7 +195,8 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
 
 void check_count(const char* verb, int64_t count) {
   if (count < 1)
-    fail(ErrorKind::invalid_argument, verb, "the state's count is {}, expected 0 or more. Nothing was updated.", count - 1);
+    fail(ErrorKind::invalid_argument, verb, "the state's count is {}, expected 0 or more. Nothing was updated.",
+         count - 1);
 }
 
 void check_has_state(const char* verb, const nn::Leaf& parameter, const Array& gradient, const Array& state) {
@@ -235,7 +236,8 @@ void no_state_of_optional() {
 
 void check_names(const char* verb, const std::string* names, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    if (names[i].empty()) fail(ErrorKind::invalid_argument, verb, "an empty name given, expected one for each transform.");
+    if (names[i].empty())
+      fail(ErrorKind::invalid_argument, verb, "an empty name given, expected one for each transform.");
     for (size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
         fail(ErrorKind::invalid_argument, verb, "\"{}\" given twice, expected each name once.", names[i]);
@@ -250,7 +252,8 @@ Array zeros_for(const Array& parameter, std::optional<DType> dtype) {
   const ArrayImpl& p = *parameter.impl();
   const DType moments = dtype.value_or(detail::moment_dtype(parameter.dtype()));
   if (!is_floating(moments))
-    fail(ErrorKind::invalid_argument, "init", "{} given for a state, expected a floating element type.", name_of(moments));
+    fail(ErrorKind::invalid_argument, "init", "{} given for a state, expected a floating element type.",
+         name_of(moments));
   if (!p.type->mesh) return zeros(parameter.shape(), moments);
   const Array made = detail::zeros_of_type(with_dtype(detail::at_rest(p.type), moments));
   copy_facts(p, *made.impl());

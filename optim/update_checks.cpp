@@ -108,10 +108,11 @@ void check_any_gradient(const nn::Leaves& params, const nn::Leaves& grads) {
 void check_gradient_mesh(const std::string& path, const Array& gradient, const Array& parameter) {
   const MeshImpl *from = mesh_of(gradient), *to = mesh_of(parameter);
   if (!from || !to || from == to) return;
-  fail(ErrorKind::device_mismatch, "Optimizer.update",
-       "{}: the gradient is on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, mesh_rules), or "
-       "compute them from the model on that mesh.",
-       path, Mesh(from).to_string(), Mesh(to).to_string());
+  fail(
+      ErrorKind::device_mismatch, "Optimizer.update",
+      "{}: the gradient is on {}, the parameter on {}. Move the gradients with nn::filter_shard(grads, mesh_rules), or "
+      "compute them from the model on that mesh.",
+      path, Mesh(from).to_string(), Mesh(to).to_string());
 }
 
 }  // namespace
@@ -186,7 +187,8 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
   for (const nn::Leaf& x : state)
     if (!on_mesh_of(all, {x.value}))
       fail(ErrorKind::device_mismatch, "Optimizer.update",
-           "{}: the state is on {}, the model on {}. Move the optimizer with nn::filter_shard(optimizer, mesh_rules), or "
+           "{}: the state is on {}, the model on {}. Move the optimizer with nn::filter_shard(optimizer, mesh_rules), "
+           "or "
            "make a new one.",
            x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string());
 }

@@ -146,8 +146,8 @@ namespace {
 [[noreturn]] void unknown_name(const std::string& name, const std::map<std::string, double>& values) {
   std::vector<std::string> names;
   for (const auto& [known, value] : values) names.push_back(known);
-  fail(ErrorKind::invalid_argument, "inject_hyperparams", "\"{}\" given, expected one of the hyperparameters ({}).", name,
-       fmt::join(names, ", "));
+  fail(ErrorKind::invalid_argument, "inject_hyperparams", "\"{}\" given, expected one of the hyperparameters ({}).",
+       name, fmt::join(names, ", "));
 }
 
 }  // namespace

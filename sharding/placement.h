@@ -3,8 +3,8 @@
 
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
-#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/named_sharding.h"
 #include "sharding/placement/partition_spec.h"
 #include "sharding/placement/shape.h"

@@ -7,7 +7,8 @@
 
 namespace tessera::train {
 
-// A file that starts empty, or with what it has. Readers see appended bytes at once. Error (invalid_file) "[metrics] path:
+// A file that starts empty, or with what it has. Readers see appended bytes at once. Error (invalid_file) "[metrics]
+// path:
 // ...": the file cannot be written.
 class OutputFile {
  public:

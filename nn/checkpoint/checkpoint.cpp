@@ -38,8 +38,8 @@ void check_options(const CheckpointOptions& options) {
     fail(ErrorKind::invalid_argument, "save", "keep: latest {}, every {}, best {} given, expected numbers from 0 on.",
          keep.latest, keep.every, keep.best);
   if (keep.best > 0 && keep.metric.empty())
-    fail(ErrorKind::invalid_argument, "save", "keep: the best {} are to stay, by no metric. Name one in RetentionPolicy::metric.",
-         keep.best);
+    fail(ErrorKind::invalid_argument, "save",
+         "keep: the best {} are to stay, by no metric. Name one in RetentionPolicy::metric.", keep.best);
   if (options.max_file_bytes < 1)
     fail(ErrorKind::invalid_argument, "save", "max_file_bytes: {} given, expected a number from 1 on.",
          options.max_file_bytes);

@@ -70,8 +70,8 @@ struct SaveExtra {
 class Checkpointer {
  public:
   // Makes the folder if it does not exist, locks it until destruction, and removes what interrupted saves left.
-  // Errors: the folder cannot be written to, another run has locked it (invalid_file); other processes of the program see
-  // other checkpoints there (inconsistent); invalid Processes, RetentionPolicy or sizes (invalid_argument).
+  // Errors: the folder cannot be written to, another run has locked it (invalid_file); other processes of the program
+  // see other checkpoints there (inconsistent); invalid Processes, RetentionPolicy or sizes (invalid_argument).
   explicit Checkpointer(std::filesystem::path folder, CheckpointOptions options = {});
   Checkpointer(Checkpointer&&) noexcept;
   Checkpointer& operator=(Checkpointer&&) = delete;
@@ -81,10 +81,10 @@ class Checkpointer {
   // Saves the values as they are now, and returns before they are written; they may change at once. First waits for the
   // previous save. If that failed, throws its error and saves nothing of this step; a later call may succeed. Pending
   // sums, as an optimizer that accumulates holds them, are summed for it, and the sums are held until they are written.
-  // Errors: a checkpoint of this step exists, a file cannot be written, extra is not JSON (invalid_file); a negative step,
-  // an array that differs between replicas or has no data, two arrays of one path, a name that is not UTF-8, metrics
-  // that are not finite or lack RetentionPolicy::metric although RetentionPolicy::best is set (invalid_argument); other steps or trees on other
-  // processes (inconsistent).
+  // Errors: a checkpoint of this step exists, a file cannot be written, extra is not JSON (invalid_file); a negative
+  // step, an array that differs between replicas or has no data, two arrays of one path, a name that is not UTF-8,
+  // metrics that are not finite or lack RetentionPolicy::metric although RetentionPolicy::best is set
+  // (invalid_argument); other steps or trees on other processes (inconsistent).
   void save(int64_t step, const NamedState& state, const SaveExtra& extra = {});
 
   // Waits until the last save is complete; throws its error.

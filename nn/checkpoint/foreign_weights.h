@@ -32,8 +32,8 @@ struct WeightRow {
 };
 using WeightMap = std::vector<WeightRow>;
 
-// The map of each layer. Rows of arrays that the layer lacks (a bias) are skipped. Error (invalid_argument): the library
-// does not have this layer.
+// The map of each layer. Rows of arrays that the layer lacks (a bias) are skipped. Error (invalid_argument): the
+// library does not have this layer.
 WeightMap weight_map(const Linear&, Library library);
 WeightMap weight_map(const Embedding&, Library library);
 WeightMap weight_map(const LayerNorm&, Library library);

@@ -89,7 +89,8 @@ class Weights {
     for (const std::string& name : names)
       if (!contains(name)) missing.push_back(fmt::format("\"{}\"", name));
     if (!missing.empty())
-      fail(ErrorKind::invalid_file, "load_pretrained", "{}: it has no {}. {}", path_.string(), first_of(missing), advice);
+      fail(ErrorKind::invalid_file, "load_pretrained", "{}: it has no {}. {}", path_.string(), first_of(missing),
+           advice);
   }
 
   at::Tensor read(const std::string& name) {
@@ -220,8 +221,7 @@ bool has_head(const std::vector<HuggingFaceName>& names) {
 std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout layout) {
   const fs::path file = path / "config.json";
   if (!is_folder(path) || !is_there(file)) return std::nullopt;
-  const boost::json::value config =
-      parse_json(read_text(file, "load_pretrained"), "load_pretrained", file.string());
+  const boost::json::value config = parse_json(read_text(file, "load_pretrained"), "load_pretrained", file.string());
   return JsonPart{config, file.string(), "load_pretrained"}.flag(
       "tie_word_embeddings", layout == HuggingFaceLayout::gpt2 || layout == HuggingFaceLayout::gemma2);
 }
@@ -261,7 +261,7 @@ void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName
 }  // namespace
 
 void load_pretrained(const fs::path& path, HuggingFaceLayout layout, const Leaves& model,
-                       const std::optional<MeshRules>& place, int64_t vocab) {
+                     const std::optional<MeshRules>& place, int64_t vocab) {
   const at::AutoGradMode off(false);
   std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
   set_substitutes(names, is_tied(path, layout));
@@ -303,8 +303,8 @@ using Sources = std::map<std::string, std::vector<Source>>;
 
 void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from, int64_t vocab) {
   if (const int dim = vocab_dim(leaf); dim >= 0 && (vocab < 0 || vocab > leaf.value->shape(dim)))
-    fail(ErrorKind::invalid_argument, "save_pretrained", "{}: vocab = {} given, expected 0 to {}, the size of its axis.",
-         leaf.path, vocab, leaf.value->shape(dim));
+    fail(ErrorKind::invalid_argument, "save_pretrained",
+         "{}: vocab = {} given, expected 0 to {}, the size of its axis.", leaf.path, vocab, leaf.value->shape(dim));
   if (!is_per_expert(from)) return sources[from.name].push_back({&leaf, &from, -1, vocab});
   for (int64_t i = 0; i < leaf.value->shape(0); ++i)
     sources[of_expert(from.name, i)].push_back({&leaf, &from, i, vocab});
@@ -418,7 +418,7 @@ void write_together(const fs::path& folder, const Files& files) {
 }  // namespace
 
 void save_pretrained(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t max_file_bytes,
-                       int64_t vocab) {
+                     int64_t vocab) {
   const at::AutoGradMode off(false);
   std::vector<HuggingFaceName> names;
   if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {

@@ -65,20 +65,20 @@ std::vector<HuggingFaceName> hugging_face_names(HuggingFaceLayout layout, const 
 // that is below the model's size of the axis "vocab", the files have `vocab` rows of it, and the others are zeros.
 //   auto model = Gpt::init(Key(0), config);
 //   nn::load_pretrained("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), mesh_rules);
-// The model is changed only when everything was read. Errors (invalid_file): weights that are missing, left over (except
-// masks and rotary frequencies, which are computed), or of another shape; an lm_head other than the embedding for a
-// model without a head; a folder with two sets of weights, model.safetensors and model-0000k-of-0000n.safetensors, or
-// files of the second form that the index does not list.
+// The model is changed only when everything was read. Errors (invalid_file): weights that are missing, left over
+// (except masks and rotary frequencies, which are computed), or of another shape; an lm_head other than the embedding
+// for a model without a head; a folder with two sets of weights, model.safetensors and
+// model-0000k-of-0000n.safetensors, or files of the second form that the index does not list.
 void load_pretrained(const std::filesystem::path& path, HuggingFaceLayout layout, const Leaves& model,
-                       const std::optional<MeshRules>& place = {}, int64_t vocab = 0);
+                     const std::optional<MeshRules>& place = {}, int64_t vocab = 0);
 
 // Writes a model's weights to a folder, in files of at most `max_file_bytes` and an index, so that transformers'
-// from_pretrained reads them beside a config.json. Error (invalid_file): the folder has .safetensors files of another save.
-// If the model has a head of its own, the config must say "tie_word_embeddings": false. With a `vocab` only so many
-// rows of the axis "vocab" are written. If arrays are on a mesh across processes, all processes call this: process 0
-// writes, each process holds one tensor at a time whole, and if writing fails all have an error. Otherwise every
+// from_pretrained reads them beside a config.json. Error (invalid_file): the folder has .safetensors files of another
+// save. If the model has a head of its own, the config must say "tie_word_embeddings": false. With a `vocab` only so
+// many rows of the axis "vocab" are written. If arrays are on a mesh across processes, all processes call this: process
+// 0 writes, each process holds one tensor at a time whole, and if writing fails all have an error. Otherwise every
 // process that calls this writes by itself: call it on one.
 void save_pretrained(const std::filesystem::path& folder, HuggingFaceLayout layout, const Leaves& model,
-                       int64_t max_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
+                     int64_t max_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
 
 }  // namespace tessera::nn

@@ -113,8 +113,8 @@ json::object parsed(const std::map<std::string, std::string>& texts, std::string
     const std::string where = fmt::format("{} \"{}\"", what, name);
     const json::value& value = object.emplace(name, parse_json(text, "save", where)).first->value();
     if (const int levels = levels_of(value); levels > kMostLevels)
-      fail(ErrorKind::invalid_file, "save", "{}: {} levels of nesting given, expected at most {}. Save it flatter.", where,
-           levels, kMostLevels);
+      fail(ErrorKind::invalid_file, "save", "{}: {} levels of nesting given, expected at most {}. Save it flatter.",
+           where, levels, kMostLevels);
   }
   return object;
 }
@@ -198,8 +198,8 @@ SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_
 
 void check_name(std::string_view what, std::string_view name) {
   if (name.size() > tessera::detail::max_name_bytes)
-    fail(ErrorKind::invalid_argument, "save", "{} \"{}...\": a name of {} bytes, expected at most {}. Shorten it.", what,
-         name.substr(0, 60), name.size(), tessera::detail::max_name_bytes);
+    fail(ErrorKind::invalid_argument, "save", "{} \"{}...\": a name of {} bytes, expected at most {}. Shorten it.",
+         what, name.substr(0, 60), name.size(), tessera::detail::max_name_bytes);
   boost::system::error_code error;
   json::parse(json::serialize(json::string(name)), error);
   if (!error) return;

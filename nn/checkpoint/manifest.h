@@ -47,8 +47,8 @@ struct SavedState {
   std::map<std::string, std::string> extra;    // name -> JSON
   std::map<std::string, double> metrics;
 
-  // Errors "[save] ...": a value that is not JSON, or nested too deeply to be read back (invalid_file); a name that is not
-  // UTF-8 (invalid_argument).
+  // Errors "[save] ...": a value that is not JSON, or nested too deeply to be read back (invalid_file); a name that is
+  // not UTF-8 (invalid_argument).
   std::string to_json() const;
   static SavedState from_json(std::string_view text, std::string_view name);  // Error (invalid_file)
 };
@@ -65,7 +65,8 @@ struct SafetensorsIndex {
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);
 };
 
-// Error (invalid_argument) "[save] what "name": ..." for a name that is not UTF-8, which JSON and safetensors cannot hold.
+// Error (invalid_argument) "[save] what "name": ..." for a name that is not UTF-8, which JSON and safetensors cannot
+// hold.
 void check_name(std::string_view what, std::string_view name);
 
 // commit_success.txt, written last: the checksums of manifest.json and state.json.

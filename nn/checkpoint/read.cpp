@@ -26,11 +26,11 @@ at::Tensor empty_block(const Shape& shape, DType dtype, c10::Device device) {
 const Type* future_type(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules) {
   const Type* type = leaf.value->impl()->type;
   if (leaf.value->is_recipe() && mesh_rules)
-    return placed_type(type->dtype, type->shape, NamedSharding(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec),
-                       "restore");
+    return placed_type(type->dtype, type->shape,
+                       NamedSharding(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec), "restore");
   if (type->varying)
-    fail(ErrorKind::invalid_argument, "restore", "{}: {} differs between replicas. Restore into a parameter.", leaf.path,
-         leaf.value->type_string());
+    fail(ErrorKind::invalid_argument, "restore", "{}: {} differs between replicas. Restore into a parameter.",
+         leaf.path, leaf.value->type_string());
   return at_rest(type);
 }
 
@@ -45,7 +45,8 @@ void add_facts(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules, Arr
   made.mesh_rules = mesh_rules->impl();
   made.weight = is_floating(made.type->dtype);
   made.detail().path = tessera::detail::as_text(leaf.path);
-  made.detail().placed = std::make_unique<NamedSharding>(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec);
+  made.detail().placed =
+      std::make_unique<NamedSharding>(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec);
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ struct RestoreTarget {
   int64_t offset = 0;                                  // in the file
 };
 
-// Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the mesh rules. Its memory is
-// not filled yet; there is none where other processes have its devices. In the place of a pending sum lies a sum. Error
-// (invalid_argument): the leaf differs between replicas.
+// Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the mesh rules. Its memory
+// is not filled yet; there is none where other processes have its devices. In the place of a pending sum lies a sum.
+// Error (invalid_argument): the leaf differs between replicas.
 void allocate(RestoreTarget& target);
 
 // An open file of tensors, and its header.

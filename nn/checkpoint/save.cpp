@@ -78,7 +78,8 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
 // Those who save are those who have the values.
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
   const MeshImpl* whole = whole_of(mesh);
-  if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.num_processes) return;
+  if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.num_processes)
+    return;
   refuse(leaf.path, fmt::format("{} is on devices of {}, {} save{}. Leave Processes as it is, so that all save{}.",
                                 leaf.value->type_string(), counted(whole->processes, "process"),
                                 counted(processes.num_processes, "process"), processes.num_processes == 1 ? "s" : "",

@@ -64,11 +64,11 @@ struct DecodeInputs {
 // number of heads, attention stays local; shards that cut through a head are gathered where the dim is split into
 // heads.
 // With fewer kv heads, kv_features.size = num_kv_heads x head_dim, and head h attends to kv head
-// h / (num_heads / num_kv_heads); one kv head is multi-query attention. Ainslie et al., "GQA: training generalized multi-query transformer models from
-// multi-head checkpoints" (2023). qk_norm is that of Qwen 3: Henry et al., "Query-key normalization for transformers"
-// (2020), by RMSNorm.
-// Mask and bias broadcast to (batch, heads, seq, keys), and apply in addition to `causal`. A call with a context
-// (cross-attention) needs a layer that is not causal: make it with {.causal = false}.
+// h / (num_heads / num_kv_heads); one kv head is multi-query attention. Ainslie et al., "GQA: training generalized
+// multi-query transformer models from multi-head checkpoints" (2023). qk_norm is that of Qwen 3: Henry et al.,
+// "Query-key normalization for transformers" (2020), by RMSNorm. Mask and bias broadcast to (batch, heads, seq, keys),
+// and apply in addition to `causal`. A call with a context (cross-attention) needs a layer that is not causal: make it
+// with {.causal = false}.
 //   attention(x)    attention(x, {.mask = mask, .key = key})    attention(x, {.context = encoded})
 struct MultiheadAttention {
   Linear q;     // embed -> heads
@@ -96,8 +96,8 @@ struct MultiheadAttention {
   Array operator()(Operand x, const AttentionInputs& with = {}) const;
   // The output for the positions that follow those in the cache; adds their keys and values to the cache. It is for
   // inference: without context, without dropout. After an error the cache is unchanged. Errors: a layer that is not
-  // causal, whose results would depend on how the text is split into calls (invalid_argument); a cache of another layer or
-  // batch (shape_mismatch).
+  // causal, whose results would depend on how the text is split into calls (invalid_argument); a cache of another layer
+  // or batch (shape_mismatch).
   Array decode(Operand input, KeyValueCache& cache, const DecodeInputs& with = {}) const;
 };
 

@@ -37,8 +37,8 @@ void check_values(const char* layer, const Sizes& strides, const Sizes& dilation
 
 void check_count(const char* layer, const char* what, const Sizes& given, size_t spatial) {
   if (given.size() != spatial)
-    fail(ErrorKind::invalid_argument, layer, "{} {} given, expected one for each of {} spatial dims.", given.size(), what,
-         spatial);
+    fail(ErrorKind::invalid_argument, layer, "{} {} given, expected one for each of {} spatial dims.", given.size(),
+         what, spatial);
 }
 
 template <class Layer>

@@ -33,7 +33,8 @@ Linear with_lora(const Key& key, const Linear& linear, const LoraOptions& option
   if (!std::isfinite(options.alpha))
     fail(ErrorKind::invalid_argument, "with_lora", "alpha = {}, expected a number.", options.alpha);
   if (linear.lora)
-    fail(ErrorKind::invalid_argument, "with_lora", "{} has a low-rank change already. Merge it first: merge_lora(linear).",
+    fail(ErrorKind::invalid_argument, "with_lora",
+         "{} has a low-rank change already. Merge it first: merge_lora(linear).",
          linear.kernel.value.path().empty() ? "the layer" : linear.kernel.value.path());
   const Array& kernel = linear.kernel;
   check_there("with_lora", "kernel", kernel);

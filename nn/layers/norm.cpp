@@ -56,8 +56,8 @@ Array RMSNorm::operator()(Operand x) const {
 
 GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, const DTypePolicy& dtypes) {
   if (groups < 1 || features.size % groups)
-    fail(ErrorKind::invalid_argument, "GroupNorm", "axis \"{}\" = {} is not divisible by {} groups. Change one of them.",
-         features.name, features.size, groups);
+    fail(ErrorKind::invalid_argument, "GroupNorm",
+         "axis \"{}\" = {} is not divisible by {} groups. Change one of them.", features.name, features.size, groups);
   check_eps("GroupNorm", eps);
   return {.scale = all_of("GroupNorm", 1, features, dtypes),
           .bias = all_of("GroupNorm", 0, features, dtypes),

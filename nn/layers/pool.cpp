@@ -13,7 +13,8 @@ namespace {
 
 void check_adaptive(const char* layer, const Array& x, const std::vector<int64_t>& sizes) {
   if (sizes.empty() || sizes.size() > 3)
-    fail(ErrorKind::invalid_argument, layer, "{} sizes given, expected one for each of 1 to 3 spatial dims.", sizes.size());
+    fail(ErrorKind::invalid_argument, layer, "{} sizes given, expected one for each of 1 to 3 spatial dims.",
+         sizes.size());
   for (const int64_t size : sizes) check_positive(layer, "size", size);
   if (x.ndim() <= static_cast<int>(sizes.size()))
     fail(ErrorKind::shape_mismatch, layer, "given {}, expected (..., {} spatial dims, features).", x.type_string(),

@@ -30,8 +30,8 @@ struct AvgPool {
 
 // (..., spatial dims..., features) -> (..., sizes..., features): place i of a dim of size n is the mean of the elements
 // from floor(i n / size) to ceil((i + 1) n / size), as in torch.nn.AdaptiveAvgPool (Equinox's windows are the same
-// where size divides n). Errors: other than one to three sizes, a size below 1 (invalid_argument); too few dims, a spatial
-// dim of size 0 (shape_mismatch).
+// where size divides n). Errors: other than one to three sizes, a size below 1 (invalid_argument); too few dims, a
+// spatial dim of size 0 (shape_mismatch).
 struct AdaptiveAvgPool {
   std::vector<int64_t> sizes;
   Array operator()(Operand x) const;

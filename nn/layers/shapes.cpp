@@ -12,10 +12,11 @@ namespace tessera::nn {
 
 void check_there(const char* layer, const Param& param) {
   if (param.value.is_absent())
-    fail(ErrorKind::missing_array, layer,
-         "its parameter {} is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or "
-         "combine the tree.",
-         param.axes.to_string());
+    fail(
+        ErrorKind::missing_array, layer,
+        "its parameter {} is absent: it was never set, was moved away, or a filter took it out of its tree. Set it, or "
+        "combine the tree.",
+        param.axes.to_string());
 }
 
 void check_there(const char* layer, const char* name, const Array& array) {
@@ -66,7 +67,8 @@ AxisName axis_of(const Param& param, int dim) {
 
 Array initial(const char* layer, const char* option, const Initializer& initializer, const Key& key,
               const Shape& shape) {
-  if (!initializer) fail(ErrorKind::invalid_argument, layer, "{} is empty, expected an initializer of nn::init.", option);
+  if (!initializer)
+    fail(ErrorKind::invalid_argument, layer, "{} is empty, expected an initializer of nn::init.", option);
   Array x = initializer(key, shape);
   if (!x.is_absent() && x.shape() == shape) return x;
   fail(ErrorKind::shape_mismatch, layer, "{} gave {}, expected ({}), the requested shape.", option,
@@ -75,8 +77,8 @@ Array initial(const char* layer, const char* option, const Initializer& initiali
 
 void check_axis(const char* layer, const Axis& axis) {
   if (axis.size < 0)
-    fail(ErrorKind::invalid_argument, layer, "axis \"{}\" = {}, expected 0 or more. Give its size: Axis{{\"{}\", 512}}.",
-         axis.name, axis.size, axis.name);
+    fail(ErrorKind::invalid_argument, layer,
+         "axis \"{}\" = {}, expected 0 or more. Give its size: Axis{{\"{}\", 512}}.", axis.name, axis.size, axis.name);
 }
 
 void check_positive(const char* layer, const char* what, int64_t value) {
@@ -89,13 +91,14 @@ void check_eps(const char* layer, double eps) {
 }
 
 void check_rate(const char* layer, double rate) {
-  if (!(rate >= 0 && rate <= 1)) fail(ErrorKind::invalid_argument, layer, "dropout = {}, expected a rate of 0 to 1.", rate);
+  if (!(rate >= 0 && rate <= 1))
+    fail(ErrorKind::invalid_argument, layer, "dropout = {}, expected a rate of 0 to 1.", rate);
 }
 
 void check_divisor(const char* layer, const char* field, int64_t value, int64_t features, std::string_view whose) {
   if (value < 1 || features % value)
-    fail(ErrorKind::invalid_argument, layer, "{} = {}, expected a divisor of the {} features{}.", field, value, features,
-         whose);
+    fail(ErrorKind::invalid_argument, layer, "{} = {}, expected a divisor of the {} features{}.", field, value,
+         features, whose);
 }
 
 }  // namespace tessera::nn

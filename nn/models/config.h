@@ -53,9 +53,9 @@ struct DecoderConfig {
   int64_t sliding_window(int64_t layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
 };
 
-// Errors (invalid_argument): a size below 1 or above 2^31, more than 10,000 layers or experts, a num_key_value_heads that
-// does not divide num_attention_heads, another number of windows than layers, a vocab_rows below vocab_size, an option
-// that another family has.
+// Errors (invalid_argument): a size below 1 or above 2^31, more than 10,000 layers or experts, a num_key_value_heads
+// that does not divide num_attention_heads, another number of windows than layers, a vocab_rows below vocab_size, an
+// option that another family has.
 void check(const DecoderConfig& config);
 
 }  // namespace tessera::nn

@@ -11,8 +11,8 @@
 #include "nn/layers/norm.h"
 #include "nn/models/config.h"
 #include "sharding/operations/weighted_sum.h"
-#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 

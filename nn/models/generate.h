@@ -22,8 +22,8 @@ struct SamplingOptions {
 
 // A token, drawn with probability softmax(logits / temperature) among those that the options leave: the largest of
 // logits / temperature + g, where g = -log(-log(u)) of jax.random.categorical's u. Gumbel, "Statistical theory of
-// extreme values" (1954). Errors (invalid_argument): no logits, or NaN among them, a temperature or top_k below 0, a top_p
-// that is not in (0, 1].
+// extreme values" (1954). Errors (invalid_argument): no logits, or NaN among them, a temperature or top_k below 0, a
+// top_p that is not in (0, 1].
 int32_t sample_token(const Key& key, std::span<const float> logits, const SamplingOptions& options = {});
 
 struct GenerateOptions {
@@ -39,8 +39,8 @@ struct GenerateOptions {
 // their lengths: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on
 // the key, i, the number of the row and the tokens before it, not on the other rows, but that rotations which depend on
 // the length of the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's
-// mesh call this. Errors (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0 or, of gpt2, beyond its
-// positions; those of the model.
+// mesh call this. Errors (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0 or, of gpt2, beyond
+// its positions; those of the model.
 //   const auto texts = nn::generate(model, Key(0), {tokenizer.encode("Once upon").ids}, {.sampling = {.top_p = 0.9}});
 std::vector<std::vector<int32_t>> generate(const CausalLM& model, const Key& key,
                                            const std::vector<std::vector<int32_t>>& prompts,

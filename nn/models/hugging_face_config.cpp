@@ -398,8 +398,8 @@ void check_says(const std::string& text, const DecoderConfig& c) {
   const DecoderConfig read = config_from_hugging_face(text, "config.json");
   const auto same = [&](const char* option, bool is_same) {
     if (!is_same)
-      fail(ErrorKind::invalid_argument, "save_pretrained", "{}: the config of transformers' {} cannot express what it is here.",
-           option, nn::name_of(c.family));
+      fail(ErrorKind::invalid_argument, "save_pretrained",
+           "{}: the config of transformers' {} cannot express what it is here.", option, nn::name_of(c.family));
   };
   const auto scale = [](const DecoderConfig& config) {
     return config.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim)));

@@ -56,7 +56,8 @@ void check_folder(const fs::path& folder) {
   std::error_code ignored;
   if (fs::is_directory(folder, ignored)) return;
   constexpr const char* given = "{}: not a folder, expected one with a model's config.json and .safetensors files. {}";
-  if (fs::exists(folder, ignored)) fail(ErrorKind::invalid_file, verb, given, folder.string(), "Give the file's folder.");
+  if (fs::exists(folder, ignored))
+    fail(ErrorKind::invalid_file, verb, given, folder.string(), "Give the file's folder.");
   const std::string name = name_on_hub(folder.string());
   fail(ErrorKind::invalid_file, verb, given, folder.string(),
        fmt::format("To download a model, run: hf download {} --local-dir {}", name.empty() ? "OWNER/NAME" : name,
@@ -78,11 +79,24 @@ CausalLM loaded(const fs::path& folder, const DecoderConfig& config, const std::
 }
 
 // The files that belong to a model next to its config and weights. No program is among them.
-constexpr std::array copied_files{
-    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
-    "added_tokens.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja",
-    "chat_template.json", "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt",
-    "USE_POLICY.md"};
+constexpr std::array copied_files{"tokenizer.json",
+                                  "tokenizer_config.json",
+                                  "tokenizer.model",
+                                  "vocab.json",
+                                  "vocab.txt",
+                                  "merges.txt",
+                                  "added_tokens.json",
+                                  "special_tokens_map.json",
+                                  "generation_config.json",
+                                  "chat_template.jinja",
+                                  "chat_template.json",
+                                  "README.md",
+                                  "LICENSE",
+                                  "LICENSE.txt",
+                                  "LICENSE.md",
+                                  "NOTICE",
+                                  "NOTICE.txt",
+                                  "USE_POLICY.md"};
 
 // Removes the keys that name Python code for transformers to run (trust_remote_code); whether there were any.
 bool remove_code(boost::json::value& config) {

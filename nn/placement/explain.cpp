@@ -117,7 +117,8 @@ std::string why_idle(const Rule& rule, const Use* use, const std::set<std::strin
   return "no dim of these arrays has the name" + (near.empty() ? "; one of a batch or an activation may" : near);
 }
 
-std::vector<IdleRule> idle_rules(const Leaves& leaves, const MeshRules& mesh_rules, const std::vector<ExplainedArray>& rows) {
+std::vector<IdleRule> idle_rules(const Leaves& leaves, const MeshRules& mesh_rules,
+                                 const std::vector<ExplainedArray>& rows) {
   const std::map<size_t, Use> uses = uses_of(leaves, rows);
   const std::set<std::string> names = logical_names(leaves);
   std::vector<IdleRule> idle;
@@ -182,10 +183,11 @@ Explanation explain(const Leaves& leaves, const ExplainOptions& options) {
     const std::optional<MeshRules> own = mesh_rules_of(*leaf.value);
     if (!own)
       fail(ErrorKind::invalid_argument, "explain",
-           "{}: no mesh rules placed it. Place the tree with filter_shard(tree, mesh_rules), or give the mesh rules.", leaf.path);
+           "{}: no mesh rules placed it. Place the tree with filter_shard(tree, mesh_rules), or give the mesh rules.",
+           leaf.path);
     if (mesh_rules && !are_of_one(*mesh_rules, *own))
-      fail(ErrorKind::invalid_argument, "explain", "{} and {} were placed by two sets of mesh rules. Explain each part by itself.",
-           *first, leaf.path);
+      fail(ErrorKind::invalid_argument, "explain",
+           "{} and {} were placed by two sets of mesh rules. Explain each part by itself.", *first, leaf.path);
     if (!mesh_rules) first = &leaf.path;
     if (!mesh_rules || own->mesh() == whole_mesh(own->mesh())) mesh_rules = own;
   }

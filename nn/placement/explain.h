@@ -78,8 +78,8 @@ class Explanation {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const Explanation& explanation);
 
-// What filter_shard(tree, mesh_rules) does, or would do, and why. Nothing is placed. An array that cannot be placed does
-// not throw: its entry holds the error.
+// What filter_shard(tree, mesh_rules) does, or would do, and why. Nothing is placed. An array that cannot be placed
+// does not throw: its entry holds the error.
 //   std::cout << nn::explain(model, mesh_rules);
 Explanation explain(const Leaves& leaves, const MeshRules& mesh_rules, const ExplainOptions& options = {});
 template <class Tree>
@@ -91,8 +91,8 @@ Explanation explain(const Tree& tree, const Mesh& mesh, const Rules& rules, cons
   return explain(leaves(tree), MeshRules(mesh, rules, {.missing_axes = MissingAxes::ok}), options);
 }
 
-// The same for a tree that filter_shard has placed, with the mesh rules that its arrays remember. Error (invalid_argument): an
-// array that no mesh rules placed, arrays of two sets of mesh rules, no arrays.
+// The same for a tree that filter_shard has placed, with the mesh rules that its arrays remember. Error
+// (invalid_argument): an array that no mesh rules placed, arrays of two sets of mesh rules, no arrays.
 Explanation explain(const Leaves& leaves, const ExplainOptions& options = {});
 template <class Tree>
 Explanation explain(const Tree& tree, const ExplainOptions& options = {}) {

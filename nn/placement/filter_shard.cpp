@@ -34,7 +34,8 @@ std::string line_of(const Leaf& leaf, const PartitionSpec& spec) {
 
 std::string lines_of(const MeshRules& mesh_rules) {
   std::string lines = line_of(mesh_rules.mesh());
-  for (const Rules& table : {mesh_rules.rules(), mesh_rules.activations().rules(), mesh_rules.optimizer_state().rules()})
+  for (const Rules& table :
+       {mesh_rules.rules(), mesh_rules.activations().rules(), mesh_rules.optimizer_state().rules()})
     for (const Rule& rule : table) lines += fmt::format("the rule {}\n", rule.to_string());
   return lines;
 }

@@ -32,17 +32,16 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings);
 }  // namespace detail
 
-// A copy of the tree, placed by names: the mesh rules' rules (a parameter's own first) turn each array's axes into a spec.
-// Arrays without names follow the rules for ParamPattern, and are replicated if none applies. Recipes are computed shard by
-// shard: no device ever holds more than its own shard. Each array is stamped with its path, for ledgers and errors.
-// A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"}, element i of L lies on
-// sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its arrays there. What lies in no
-// such vector lies on the whole mesh, as if the rule were not there.
-// If the mesh spans several processes, all of them must call this; they first check that they agree on the mesh, the
-// rules and the arrays.
-// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (not_divisible), more or
-// fewer names than dims (rank_mismatch), a vector with fewer elements than stages (not_divisible), one array in two places
-// (invalid_argument). If processes do not agree: inconsistent, with the first difference.
+// A copy of the tree, placed by names: the mesh rules' rules (a parameter's own first) turn each array's axes into a
+// spec. Arrays without names follow the rules for ParamPattern, and are replicated if none applies. Recipes are
+// computed shard by shard: no device ever holds more than its own shard. Each array is stamped with its path, for
+// ledgers and errors. A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"},
+// element i of L lies on sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its arrays
+// there. What lies in no such vector lies on the whole mesh, as if the rule were not there. If the mesh spans several
+// processes, all of them must call this; they first check that they agree on the mesh, the rules and the arrays.
+// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (not_divisible), more
+// or fewer names than dims (rank_mismatch), a vector with fewer elements than stages (not_divisible), one array in two
+// places (invalid_argument). If processes do not agree: inconsistent, with the first difference.
 template <class Tree>
 [[nodiscard]] Tree filter_shard(Tree tree, const MeshRules& mesh_rules,
                                 std::source_location where = std::source_location::current()) {
@@ -82,8 +81,9 @@ requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
 }
 // A mistake: anything else.
 template <class Tree, class Other>
-requires(!std::convertible_to<Other, MeshRules> && !std::convertible_to<Other, NamedSharding> &&
-         !detail::ChoosesByArray<Other> && !detail::ChoosesByLeaf<Other>) auto filter_shard(const Tree&, const Other&) {
+  requires(!std::convertible_to<Other, MeshRules> && !std::convertible_to<Other, NamedSharding> &&
+           !detail::ChoosesByArray<Other> && !detail::ChoosesByLeaf<Other>)
+auto filter_shard(const Tree&, const Other&) {
   static_assert(tessera::detail::never<Tree>,
                 "tessera: filter_shard takes a tree and a MeshRules, a NamedSharding, or a function of path and array "
                 "that returns a NamedSharding: filter_shard(model, mesh_rules).");

@@ -18,8 +18,9 @@ struct FsdpOptions {
 // the axis divides:
 //   const MeshRules mesh_rules = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
 //   auto model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
-// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n}, longest_dim(mesh_axis)},
-// the others of options.rules, {ParamPattern{}, replicated}. Errors: an axis that the mesh does not have (unknown_axis).
+// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n},
+// longest_dim(mesh_axis)}, the others of options.rules, {ParamPattern{}, replicated}. Errors: an axis that the mesh
+// does not have (unknown_axis).
 MeshRules fsdp(Mesh mesh, const std::string& mesh_axis, const FsdpOptions& options = {});
 
 }  // namespace tessera::nn

@@ -91,7 +91,8 @@ std::vector<MeshRules> stage_mesh_rules(const Leaves& leaves, const MeshRules& m
   return stage_mesh_rules(paths, mesh_rules, verb);
 }
 
-std::vector<MeshRules> stage_mesh_rules(const std::vector<std::string>& paths, const MeshRules& mesh_rules, std::string_view verb) {
+std::vector<MeshRules> stage_mesh_rules(const std::vector<std::string>& paths, const MeshRules& mesh_rules,
+                                        std::string_view verb) {
   std::vector<std::optional<Element>> elements;
   std::optional<Element> dealt_out;  // the first
   std::map<std::string, int64_t> sizes;

@@ -12,8 +12,8 @@
 
 #include "nn/tree/tree.h"
 #include "nn/tree/tree_of_arrays.h"
-#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
 
@@ -117,8 +117,8 @@ PlacementTable placement_table(const Tree& tree, const MeshRules& mesh_rules) {
 }
 // A mistake: several trees without names.
 template <class Tree, class Other, class... Rest>
-requires(!std::convertible_to<Other, MeshRules>) PlacementTable
-    placement_table(const Tree&, const Other&, const Rest&...) {
+  requires(!std::convertible_to<Other, MeshRules>)
+PlacementTable placement_table(const Tree&, const Other&, const Rest&...) {
   static_assert(tessera::detail::never<Tree>,
                 "tessera: placement_table takes one tree, or named ones: "
                 "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");

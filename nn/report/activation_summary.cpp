@@ -42,8 +42,7 @@ class ModuleMeter : public Meter, public std::enable_shared_from_this<ModuleMete
     most_ = live.most();
     saved_.clear();
     for (const auto& [module, part] : parts_)
-      if (const auto counted = part.lock(); counted && counted->live.most() != 0)
-        saved_[module] = counted->live.most();
+      if (const auto counted = part.lock(); counted && counted->live.most() != 0) saved_[module] = counted->live.most();
   }
   // At the end of the forward pass that left the most, of several.
   const std::map<std::string, int64_t>& saved() const { return saved_; }

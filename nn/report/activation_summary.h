@@ -83,7 +83,8 @@ void run_traced(const HandOut& hand_out, Model& model, F&& f, Args&... args) {
 
 template <class Model, class Call, class... Args>
 ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args) {
-  static_assert(is_tree<Model>, "tessera: activation_summary takes a model, or a function and its arguments, the model first.");
+  static_assert(is_tree<Model>,
+                "tessera: activation_summary takes a model, or a function and its arguments, the model first.");
   std::vector<Array*> arrays, of_arguments;
   append_arrays(model, arrays);
   std::apply([&](auto&... arg) { (append_arrays(arg, of_arguments), ...); }, args);
@@ -101,8 +102,8 @@ ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args
 }  // namespace detail
 
 // Traces one forward and backward pass of a model, or of a loss function of one:
-//   std::cout << nn::activation_summary(model, x);             // forward, and back from the sum of what model(x) returns
-//   std::cout << nn::activation_summary(loss, model, batch);   // nn::value_and_grad(loss)(model, batch)
+//   std::cout << nn::activation_summary(model, x);             // forward, and back from the sum of what model(x)
+//   returns std::cout << nn::activation_summary(loss, model, batch);   // nn::value_and_grad(loss)(model, batch)
 //   std::cout << nn::activation_summary(nn::value_and_grad(loss, {.shard_gradients_over = {"data"}}), model, batch);
 // The last form, a function that returns a pair of anything and gradients, or nothing, goes back by itself: it may be a
 // whole training step. Like eval_shape it calls the function with arrays that have no data, on an abstract mesh with
@@ -115,10 +116,10 @@ ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args
 template <class F, class... Args>
 ActivationTable activation_summary(const F& f, const Args&... args) {
   static_assert(sizeof...(Args) > 0,
-                "tessera: activation_summary calls what it is given: activation_summary(model, x), activation_summary(loss, model, batch).");
+                "tessera: activation_summary calls what it is given: activation_summary(model, x), "
+                "activation_summary(loss, model, batch).");
   if constexpr (detail::is_tree<F> && !std::is_empty_v<F>) {
-    return detail::trace_of(
-        f, [](auto& model, auto&... rest) { return model(rest...); }, std::tuple<Args...>(args...));
+    return detail::trace_of(f, [](auto& model, auto&... rest) { return model(rest...); }, std::tuple<Args...>(args...));
   } else {
     return [&]<class Model>(const Model& model, const auto&... rest) {
       return detail::trace_of(model, f, std::tuple<std::decay_t<decltype(rest)>...>(rest...));

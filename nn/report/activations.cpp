@@ -67,7 +67,8 @@ const ActivationRow& ActivationTable::row(std::string_view path) const {
   if (found != rows_.end()) return *found;
   std::vector<std::string> paths;
   for (const ActivationRow& r : rows_) paths.push_back(r.path);
-  fail(ErrorKind::invalid_argument, "activation_summary", "\"{}\" given, expected a module that took part. Nearest: {}.", path,
+  fail(ErrorKind::invalid_argument, "activation_summary",
+       "\"{}\" given, expected a module that took part. Nearest: {}.", path,
        fmt::join(tessera::detail::near_names(path, paths), ", "));
 }
 

@@ -53,8 +53,8 @@ class Capture : tessera::detail::OperationWatcher {
            "\"{}\" given, and no module computed. Place the model with filter_shard, which stamps its paths, and open "
            "a ModuleScope in custom modules.",
            pattern_);
-    fail(ErrorKind::invalid_argument, "capture", "\"{}\" given, expected the path of a module that computes. Nearest: {}.",
-         pattern_, fmt::join(near, ", "));
+    fail(ErrorKind::invalid_argument, "capture",
+         "\"{}\" given, expected the path of a module that computes. Nearest: {}.", pattern_, fmt::join(near, ", "));
   }
 
   std::string pattern_;

@@ -51,11 +51,11 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}, devices),
 //                                          make_mesh({{"batch", 8}}, devices)});
 // A mesh of devices is compared as it is here: those of one process have nothing to communicate with, hold nothing for
-// it and gather at the first use. Each device of an abstract mesh has a process of its own, unless MeshOptions::num_processes
-// says how many there are.
-// The time is operations / flops_per_second, plus, if the hardware says memory_bytes_per_second, two times the bytes of
-// all that is made and of what lies at rest, which are written and read, plus call_seconds for each operation, plus for
-// each collective of n devices in a ring, with b bytes, speed s and latency l,
+// it and gather at the first use. Each device of an abstract mesh has a process of its own, unless
+// MeshOptions::num_processes says how many there are. The time is operations / flops_per_second, plus, if the hardware
+// says memory_bytes_per_second, two times the bytes of all that is made and of what lies at rest, which are written and
+// read, plus call_seconds for each operation, plus for each collective of n devices in a ring, with b bytes, speed s
+// and latency l,
 //   all_reduce          2 (n - 1) (b / n / s + l)
 //   all_gather          (n - 1) (b / n / s + l)      b is the result
 //   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n
@@ -63,13 +63,13 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   others              b / s + l
 // (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005). Over several
 // mesh axes the slowest link counts. What a program begins ahead is hidden behind what is computed until it is needed:
-// the gathers of the next blocks' weights (GradientOptions::prefetch_groups), the reduce_scatters of a block's gradients, the
-// gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is over; the
-// program stops where it needs one that is not there. So a block during which c seconds of communication are under way
-// takes max(its computation, c); with nothing ahead, the sum of both. Of what is hidden so, the part
+// the gathers of the next blocks' weights (GradientOptions::prefetch_groups), the reduce_scatters of a block's
+// gradients, the gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is
+// over; the program stops where it needs one that is not there. So a block during which c seconds of communication are
+// under way takes max(its computation, c); with nothing ahead, the sum of both. Of what is hidden so, the part
 // Hardware::overlap costs no time. All other collectives are waited for at once, sums of whole gradients too, which
-// between processes begin earlier. An Error of the step is shown in its mesh's column. Errors (invalid_argument): speeds that
-// are not above 0, a latency below 0, an overlap that is no part from 0 to 1.
+// between processes begin earlier. An Error of the step is shown in its mesh's column. Errors (invalid_argument):
+// speeds that are not above 0, a latency below 0, an overlap that is no part from 0 to 1.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
 

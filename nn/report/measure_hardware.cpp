@@ -236,13 +236,15 @@ double overlap(const Mesh& mesh, const MeasureOptions& options, const Hardware& 
   const ChainStep step(mesh, /*count=*/8, side, /*rows=*/256, /*is_cut=*/true);
   const double hidden = step.forecast(hardware).hidden_seconds;
   if (hidden == 0) return hardware.overlap;
-  const std::vector<double> taken = step.seconds(4 * options.num_rounds, {{.prefetch_groups = 0}, {.prefetch_groups = 1}});
+  const std::vector<double> taken =
+      step.seconds(4 * options.num_rounds, {{.prefetch_groups = 0}, {.prefetch_groups = 1}});
   return std::clamp((taken[0] - taken[1]) / hidden, 0.0, 1.0);
 }
 
 void check(const Mesh& mesh, const MeasureOptions& options) {
   if (mesh.empty() || mesh.is_abstract())
-    fail(ErrorKind::invalid_argument, "measure_hardware", "{} given, expected a mesh of devices. Make one with make_mesh.",
+    fail(ErrorKind::invalid_argument, "measure_hardware",
+         "{} given, expected a mesh of devices. Make one with make_mesh.",
          mesh.empty() ? "no mesh" : "an abstract mesh");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
     detail::check_at_least("measure_hardware", what, given, least);

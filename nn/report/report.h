@@ -67,8 +67,8 @@ struct Report {
   // PlacementTable::to_json() or null, "communication": {"collectives": as in CommLedger::to_json(), "seconds",
   // "links"}, "activations": ActivationTable::to_json() or null, "profile" or null, "charts"}. Each array and
   // collective takes about 450 bytes; a line keeps at most 1,600 points, thinned to its extremes
-  // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (invalid_argument): a chart with a number
-  // that is not finite.
+  // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (invalid_argument): a chart with a
+  // number that is not finite.
   std::string to_html() const;
 };
 

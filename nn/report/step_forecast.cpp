@@ -50,8 +50,8 @@ struct Stage {
 
 void check_speed(const char* verb, const char* what, double value, bool may_be_zero = false) {
   if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero))
-    fail(ErrorKind::invalid_argument, verb, "{} {} given, expected a number above 0. Give what the hardware reaches.", what,
-         value);
+    fail(ErrorKind::invalid_argument, verb, "{} {} given, expected a number above 0. Give what the hardware reaches.",
+         what, value);
 }
 
 double seconds_of(const CommRecord& r, const Mesh& mesh, const Hardware& hardware) {
@@ -168,7 +168,8 @@ double collective_seconds(const std::string& kind, const std::string& mesh_axes,
 namespace detail {
 
 void check_at_least(const char* verb, const char* what, int64_t given, int64_t least) {
-  if (given < least) fail(ErrorKind::invalid_argument, verb, "{} = {} given, expected {} at least.", what, given, least);
+  if (given < least)
+    fail(ErrorKind::invalid_argument, verb, "{} = {} given, expected {} at least.", what, given, least);
 }
 
 void check_hardware(const char* verb, const Hardware& hardware) {

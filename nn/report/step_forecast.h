@@ -72,8 +72,8 @@ double collective_seconds(const std::string& kind, const std::string& mesh_axes,
 
 namespace detail {
 
-// Errors (invalid_argument) that begin with `verb`: a number below the least that it can be; speeds that are not above 0, a
-// latency below 0.
+// Errors (invalid_argument) that begin with `verb`: a number below the least that it can be; speeds that are not above
+// 0, a latency below 0.
 void check_at_least(const char* verb, const char* what, int64_t given, int64_t least);
 void check_hardware(const char* verb, const Hardware& hardware);
 

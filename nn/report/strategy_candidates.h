@@ -9,8 +9,8 @@
 #include "nn/report/axis_roles.h"
 #include "nn/transformations/pipeline.h"
 #include "sharding/array/gradient_options.h"
-#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn::detail {
 
@@ -22,7 +22,7 @@ enum class WeightsAlongData : uint8_t { whole, cut_state, cut, cut_and_kept };
 enum class AlongModel : uint8_t { nothing, layers, layers_and_sequence, sequence };
 
 struct StrategyCandidate {
-  int64_t pipe = 1, num_micro_batches = 1;       // stages of the blocks, and what goes through them; both one, or neither
+  int64_t pipe = 1, num_micro_batches = 1;   // stages of the blocks, and what goes through them; both one, or neither
   int64_t replica = 1, data = 1, model = 1;  // devices along each axis
   WeightsAlongData weights = WeightsAlongData::whole;
   AlongModel along_model = AlongModel::nothing;

@@ -35,7 +35,7 @@ int64_t usable_memory(int64_t memory, double memory_headroom) {
 }
 
 StrategySearch::StrategySearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware,
-                           int64_t memory, const SuggestStrategiesOptions& options)
+                               int64_t memory, const SuggestStrategiesOptions& options)
     : step_(step),
       takes_(takes),
       devices_(devices),
@@ -242,8 +242,8 @@ SuggestedStrategy StrategySearch::suggestion(const Trial& trial) const {
           .why = ""};
 }
 
-// Those to propose: of strategies on one mesh that are equally fast the smallest, and of these the fastest and each that
-// is told apart from the one before.
+// Those to propose: of strategies on one mesh that are equally fast the smallest, and of these the fastest and each
+// that is told apart from the one before.
 std::vector<size_t> StrategySearch::proposed() const {
   constexpr double as_fast = 1.01;
   std::vector<size_t> chosen;
@@ -288,13 +288,13 @@ StrategySuggestions StrategySearch::run() {
     return std::none_of(trials_.begin(), trials_.end(), [&](const Trial& t) { return t.candidate == one.second; });
   });
   return StrategySuggestions(std::move(strategies), std::move(too_large), std::move(failed),
-                           {.num_devices = devices_,
-                            .memory = memory_,
-                            .memory_headroom = options_.memory_headroom,
-                            .num_tried = static_cast<int64_t>(trials_.size()),
-                            .num_steps = steps_,
-                            .is_complete = is_complete_,
-                            .num_skipped = static_cast<int64_t>(skipped)});
+                             {.num_devices = devices_,
+                              .memory = memory_,
+                              .memory_headroom = options_.memory_headroom,
+                              .num_tried = static_cast<int64_t>(trials_.size()),
+                              .num_steps = steps_,
+                              .is_complete = is_complete_,
+                              .num_skipped = static_cast<int64_t>(skipped)});
 }
 
 }  // namespace tessera::nn::detail

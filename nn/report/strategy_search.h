@@ -24,7 +24,7 @@ class StrategySearch {
   };
   // Runs the step once, without rules.
   StrategySearch(const PipelineStep& step, Takes takes, int64_t devices, const Hardware& hardware, int64_t memory,
-               const SuggestStrategiesOptions& options);
+                 const SuggestStrategiesOptions& options);
 
   StrategySuggestions run();
 

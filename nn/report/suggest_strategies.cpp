@@ -126,8 +126,9 @@ std::string heading(const StrategySuggestions& found) {
   const auto& s = found.search();
   constexpr int64_t any = std::numeric_limits<int64_t>::max();
   const std::string memory = s.memory == any ? "any memory" : with_commas(s.memory) + " bytes each";
-  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.num_devices, "device"), memory, counted(s.num_tried, "strategy"),
-                     counted(s.num_steps, "step"), s.is_complete ? "" : ", then stopped",
+  return fmt::format("{} of {}; {} tried in {}{}{}", counted(s.num_devices, "device"), memory,
+                     counted(s.num_tried, "strategy"), counted(s.num_steps, "step"),
+                     s.is_complete ? "" : ", then stopped",
                      s.num_skipped ? fmt::format("; {} too large at rest", with_commas(s.num_skipped)) : "");
 }
 
@@ -163,7 +164,7 @@ boost::json::object json_of(const SuggestedStrategy& s) {
           {"reshard_after_forward", s.gradients.reshard_after_forward},
           {"micro_batches", s.pipeline.num_micro_batches},
           {"schedule", s.pipeline.num_micro_batches == 1 ? boost::json::value(nullptr)
-                                                     : boost::json::value(name_of(s.pipeline.schedule))},
+                                                         : boost::json::value(name_of(s.pipeline.schedule))},
           {"why", s.why},
           {"forecast", detail::json_of(s.forecast)}};
 }
@@ -181,7 +182,8 @@ int64_t least_memory(int64_t peak_bytes, double memory_headroom) {
   return memory;
 }
 
-void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t memory, const SuggestStrategiesOptions& options) {
+void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t memory,
+           const SuggestStrategiesOptions& options) {
   if (!has_step)
     fail(ErrorKind::invalid_argument, "suggest_strategies", "an empty function given, expected a step of a MeshRules.");
   const auto check_at_least = [](const char* what, int64_t given, int64_t least) {
@@ -190,20 +192,23 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
   check_at_least("devices", devices, 1);
   constexpr int64_t max_devices = 1'000'000;
   if (devices > max_devices)
-    fail(ErrorKind::invalid_argument, "suggest_strategies", "devices = {} given, expected {} at most.", devices, max_devices);
+    fail(ErrorKind::invalid_argument, "suggest_strategies", "devices = {} given, expected {} at most.", devices,
+         max_devices);
   check_at_least("memory", memory, 1);
   check_at_least("max_steps", options.max_steps, 3);
   check_at_least("max_strategies", static_cast<int64_t>(options.max_strategies), 1);
   if (!(options.min_relative_gap >= 0) || !std::isfinite(options.min_relative_gap))
     fail(ErrorKind::invalid_argument, "suggest_strategies",
-         "min_relative_gap = {} given, expected a finite number from 0 on, as 0.1 for a tenth.", options.min_relative_gap);
+         "min_relative_gap = {} given, expected a finite number from 0 on, as 0.1 for a tenth.",
+         options.min_relative_gap);
   if (!(options.memory_headroom >= 0 && options.memory_headroom < 1))
     fail(ErrorKind::invalid_argument, "suggest_strategies",
          "memory_headroom = {} given, expected a part from 0 to below 1, as 0.1 for a tenth.", options.memory_headroom);
   check_at_least("num_processes", options.num_processes, 0);
   if (options.num_processes && devices % options.num_processes)
     fail(ErrorKind::invalid_argument, "suggest_strategies",
-         "num_processes = {} given, expected a number that divides the {} devices, or 0.", options.num_processes, devices);
+         "num_processes = {} given, expected a number that divides the {} devices, or 0.", options.num_processes,
+         devices);
   for (const auto& [axis, most] : options.max_along) {
     if (axis != "pipe" && axis != "replica" && axis != "data" && axis != "model")
       fail(ErrorKind::invalid_argument, "suggest_strategies",
@@ -247,9 +252,9 @@ const SuggestedStrategy& StrategySuggestions::best() const {
 }
 
 std::string StrategySuggestions::to_text() const {
-  const std::string table = strategies_.empty()
-                                ? "None: " + why_none() + '\n'
-                                : text_table(table_of(strategies_), has_bubbles(strategies_) ? "<  <  <  >  >  >  >  >  >"
+  const std::string table =
+      strategies_.empty() ? "None: " + why_none() + '\n'
+                          : text_table(table_of(strategies_), has_bubbles(strategies_) ? "<  <  <  >  >  >  >  >  >"
                                                                                        : "<  <  <  >  >  >  >  >");
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
@@ -274,15 +279,17 @@ std::string StrategySuggestions::to_json() const {
 
 std::ostream& operator<<(std::ostream& out, const StrategySuggestions& found) { return out << found.to_text(); }
 
-StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestStrategiesOptions& options) {
+StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware,
+                                       int64_t memory, const SuggestStrategiesOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
-  const auto with = [&](const MeshRules& mesh_rules, const GradientOptions&, const PipelineOptions&) { return step(mesh_rules); };
+  const auto with = [&](const MeshRules& mesh_rules, const GradientOptions&, const PipelineOptions&) {
+    return step(mesh_rules);
+  };
   return detail::StrategySearch(with, {}, devices, hardware, memory, options).run();
 }
 
-StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestStrategiesOptions& options) {
+StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices, const Hardware& hardware,
+                                       int64_t memory, const SuggestStrategiesOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
   const auto with = [&](const MeshRules& mesh_rules, const GradientOptions& gradients, const PipelineOptions&) {
     return step(mesh_rules, gradients);
@@ -290,8 +297,8 @@ StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices
   return detail::StrategySearch(with, {.gradients = true}, devices, hardware, memory, options).run();
 }
 
-StrategySuggestions suggest_strategies(const PipelineStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestStrategiesOptions& options) {
+StrategySuggestions suggest_strategies(const PipelineStep& step, int64_t devices, const Hardware& hardware,
+                                       int64_t memory, const SuggestStrategiesOptions& options) {
   check(static_cast<bool>(step), devices, hardware, memory, options);
   return detail::StrategySearch(step, {.gradients = true, .pipeline = true}, devices, hardware, memory, options).run();
 }

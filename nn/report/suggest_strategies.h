@@ -28,10 +28,10 @@ using PipelineStep = std::function<PlacementTable(const MeshRules&, const Gradie
 
 // How long suggest_strategies searches, and where.
 struct SuggestStrategiesOptions {
-  int64_t max_steps = 64;  // runs of the step, at least 3; what is not tried by then is not in the result
+  int64_t max_steps = 64;     // runs of the step, at least 3; what is not tried by then is not in the result
   size_t max_strategies = 5;  // in the result
-  // By what part a strategy has to be slower than the one before it in the result, so that a prediction, which is right to
-  // a tenth or so, can tell them apart; what differs by less is not in the result. 0: all that fit are.
+  // By what part a strategy has to be slower than the one before it in the result, so that a prediction, which is right
+  // to a tenth or so, can tell them apart; what differs by less is not in the result. 0: all that fit are.
   double min_relative_gap = 0.1;
   // The part of the memory that a strategy has to leave free, since its peak is right to a tenth.
   double memory_headroom = 0.1;
@@ -61,18 +61,21 @@ struct SuggestedStrategy {
 class StrategySuggestions {
  public:
   struct Search {
-    int64_t num_devices = 1, memory = 0;  // bytes of each
-    double memory_headroom = 0;             // of them
-    int64_t num_tried = 0, num_steps = 0;     // strategies, and runs of the step for them
-    bool is_complete = true;          // false: max_steps ended it
-    int64_t num_skipped = 0;              // strategies that were not run, since what lies at rest is too large
+    int64_t num_devices = 1, memory = 0;   // bytes of each
+    double memory_headroom = 0;            // of them
+    int64_t num_tried = 0, num_steps = 0;  // strategies, and runs of the step for them
+    bool is_complete = true;               // false: max_steps ended it
+    int64_t num_skipped = 0;               // strategies that were not run, since what lies at rest is too large
   };
   StrategySuggestions(std::vector<SuggestedStrategy> strategies, std::vector<SuggestedStrategy> too_large,
-                    std::vector<SuggestedStrategy> failed, Search search)
-      : strategies_(std::move(strategies)), too_large_(std::move(too_large)), failed_(std::move(failed)), search_(search) {}
+                      std::vector<SuggestedStrategy> failed, Search search)
+      : strategies_(std::move(strategies)),
+        too_large_(std::move(too_large)),
+        failed_(std::move(failed)),
+        search_(search) {}
 
-  // Those that fit, the fastest first, each slower than the one before by SuggestStrategiesOptions::min_relative_gap. Of those on one
-  // mesh whose times differ by less than 1 % it is the one with the lowest peak.
+  // Those that fit, the fastest first, each slower than the one before by SuggestStrategiesOptions::min_relative_gap.
+  // Of those on one mesh whose times differ by less than 1 % it is the one with the lowest peak.
   const std::vector<SuggestedStrategy>& strategies() const& { return strategies_; }
   std::vector<SuggestedStrategy> strategies() && { return std::move(strategies_); }
   // Those whose peak is larger than the memory without what is kept free, the smallest first.
@@ -90,8 +93,8 @@ class StrategySuggestions {
   std::string to_text() const;
   std::string to_markdown() const;
   // {"devices", "memory", "steps", "complete", "skipped", "strategies": [{"name", "mesh": {axis: size}, "rules": {name:
-  // [axis, ...]}, "shard_state_over": [axis, ...], "reshard_after_forward", "micro_batches", "schedule" (null without stages),
-  // "why", "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
+  // [axis, ...]}, "shard_state_over": [axis, ...], "reshard_after_forward", "micro_batches", "schedule" (null without
+  // stages), "why", "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
   std::string to_json() const;
 
  private:
@@ -104,12 +107,13 @@ class StrategySuggestions {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const StrategySuggestions& suggestions);
 
-// Searches the strategies of so many devices on which a device takes at most `memory` bytes, by abstract runs of the step:
+// Searches the strategies of so many devices on which a device takes at most `memory` bytes, by abstract runs of the
+// step:
 //   const auto step = [&](const MeshRules& mesh_rules, const GradientOptions& gradients) {
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
 //     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over =
-//     gradients.shard_gradients_over}); const Batch batch = data::from_process_local(shapes, mesh_rules);    // zeros(...): no memory
-//     const auto [loss, grads] = nn::value_and_grad(mse, gradients)(model, batch);
+//     gradients.shard_gradients_over}); const Batch batch = data::from_process_local(shapes, mesh_rules);    //
+//     zeros(...): no memory const auto [loss, grads] = nn::value_and_grad(mse, gradients)(model, batch);
 //     optimizer.update(model, grads);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
 //   };
@@ -123,18 +127,18 @@ std::ostream& operator<<(std::ostream& out, const StrategySuggestions& suggestio
 // "model". A family is left where a wider "model" is slower than what fits already; what is too large at rest is not
 // run. The best are refined: single names left whole, replicas. The same arguments give the same result. Times are as
 // compare_meshes predicts them; memory is the peak that Forecast has. A strategy on which the step is an Error is in
-// failed(). Errors: the step's without rules; invalid_argument for no devices, no memory, options out of range, hardware
-// that compare_meshes refuses, a step that places nothing by names.
-StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestStrategiesOptions& options = {});
+// failed(). Errors: the step's without rules; invalid_argument for no devices, no memory, options out of range,
+// hardware that compare_meshes refuses, a step that places nothing by names.
+StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware,
+                                       int64_t memory, const SuggestStrategiesOptions& options = {});
 // With a step that takes GradientOptions, which is offered ZeRO-1 and weights that are gathered once a step, too.
-StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestStrategiesOptions& options = {});
+StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices, const Hardware& hardware,
+                                       int64_t memory, const SuggestStrategiesOptions& options = {});
 // With one that gives PipelineOptions to nn::pipeline. Where it has a vector of blocks whose length the stages divide,
 // it is offered pipelines as well, alone or with data parallel or ZeRO-1, and layers over "model": four micro-batches a
 // stage, or as many as the rows allow, of the best half and twice as many, by one_f_one_b.
 //   nn::pipeline(mse, pipeline, gradients)(model, batch)      // of one micro-batch: value_and_grad
-StrategySuggestions suggest_strategies(const PipelineStep& step, int64_t devices, const Hardware& hardware, int64_t memory,
-                                  const SuggestStrategiesOptions& options = {});
+StrategySuggestions suggest_strategies(const PipelineStep& step, int64_t devices, const Hardware& hardware,
+                                       int64_t memory, const SuggestStrategiesOptions& options = {});
 
 }  // namespace tessera::nn

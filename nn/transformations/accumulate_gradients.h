@@ -22,8 +22,8 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
 // Error (not_divisible) unless that can be done with all arrays of these trees.
 void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n, const char* verb);
-// Errors: an axis of options.shard_gradients_over that the model's mesh does not have (unknown_axis), or that is given twice
-// (invalid_argument).
+// Errors: an axis of options.shard_gradients_over that the model's mesh does not have (unknown_axis), or that is given
+// twice (invalid_argument).
 void check_axes(const Leaves& model, const GradientOptions& options, const char* verb);
 void fold_keys(const Parts& parts, int64_t i);
 // sums += gradients, in float32 at least.
@@ -160,8 +160,8 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
 // value_and_grad. Aux comes back as a std::vector with one entry per micro-batch. Buffers go from one micro-batch to
 // the next (running statistics see n small batches), and the model gets the last ones when all has succeeded. A Key
 // among the arguments, or in one of them, is fold_in(key, i) for micro-batch i of several, so that dropout masks
-// differ. Errors: n < 1 (invalid_argument); an array whose rows on each device n does not divide (not_divisible); those of
-// value_and_grad.
+// differ. Errors: n < 1 (invalid_argument); an array whose rows on each device n does not divide (not_divisible); those
+// of value_and_grad.
 template <class F>
 auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions options = {},
                           std::source_location where = std::source_location::current()) {

@@ -109,7 +109,8 @@ class Kept {
   }
   void check_type(const Array& now, size_t i) const {
     if (now.is_absent() ? !types_[i] : types_[i] == now.impl()->type && slots_[i] == now.impl()->slots) return;
-    fail(ErrorKind::invalid_argument, "GraphedStep", "{} given, the step makes it {}, expected an array of the same type.",
+    fail(ErrorKind::invalid_argument, "GraphedStep",
+         "{} given, the step makes it {}, expected an array of the same type.",
          types_[i] ? types_[i]->to_string() : "an absent array", now.is_absent() ? "absent" : now.type_string());
   }
 

@@ -9,7 +9,9 @@
 
 namespace tessera::nn {
 
-std::string_view name_of(PipelineSchedule schedule) { return schedule == PipelineSchedule::gpipe ? "gpipe" : "one_f_one_b"; }
+std::string_view name_of(PipelineSchedule schedule) {
+  return schedule == PipelineSchedule::gpipe ? "gpipe" : "one_f_one_b";
+}
 
 namespace detail {
 

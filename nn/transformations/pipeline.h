@@ -122,15 +122,15 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 
 }  // namespace detail
 
-// nn::pipeline(loss_fn, {.num_micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model, batch...)
-// for a model whose layers lie on stages (filter_shard with a rule as {"layers", "pipe"}): the same loss, gradients,
-// aux, Buffers and reductions, and another order. A process goes on to its next micro-batch while others, on other
-// stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule decides
-// what is kept meanwhile.
+// nn::pipeline(loss_fn, {.num_micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model,
+// batch...) for a model whose layers lie on stages (filter_shard with a rule as {"layers", "pipe"}): the same loss,
+// gradients, aux, Buffers and reductions, and another order. A process goes on to its next micro-batch while others, on
+// other stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule
+// decides what is kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Stages that one process has as virtual devices run one after another. Errors: num_micro_batches < 1; under one_f_one_b,
-// an activation that goes back to an earlier stage (invalid_argument); those of accumulate_gradients.
+// Stages that one process has as virtual devices run one after another. Errors: num_micro_batches < 1; under
+// one_f_one_b, an activation that goes back to an earlier stage (invalid_argument); those of accumulate_gradients.
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {

@@ -299,7 +299,8 @@ Leaves named(const std::string& name, Tree& tree, Rest&&... rest) {
 // Error (invalid_argument), naming both paths, if two leaves are one and the same array: it would be trained twice.
 void check_distinct(const Leaves& leaves, const char* verb);
 
-// Error (invalid_argument), naming the first path that differs, unless both trees have the same paths in the same order.
+// Error (invalid_argument), naming the first path that differs, unless both trees have the same paths in the same
+// order.
 void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb);
 
 namespace detail {
@@ -327,7 +328,8 @@ Tree map_leaves(const char* verb, const Tree& tree, F f, const Rest&... rest) {
 
 // A copy of the tree with every array replaced by f(path, array); absent arrays stay absent. With more trees of the
 // same structure f gets the arrays at one path, f(path, x, y, ...); the rest of the result is that of the first tree.
-// Errors, with the first path: trees of different structures (invalid_argument), an array that only the first has (missing_array).
+// Errors, with the first path: trees of different structures (invalid_argument), an array that only the first has
+// (missing_array).
 template <class F, class Tree, class... Rest>
 Tree tree_map_with_path(F&& f, const Tree& tree, const Rest&... rest) {
   return detail::map_leaves("tree_map_with_path", tree, f, rest...);

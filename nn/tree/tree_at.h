@@ -146,8 +146,8 @@ void check_replaced(std::string_view pattern, const std::vector<std::string>& se
 // An Array that replaces a Param, a Buffer or a NamedArray keeps the names of the dims. With a path, the argument type
 // of the function says what it replaces: [](const Linear& q) { ... } replaces Linears, and may return another
 // alternative of a variant. Types must agree: a path to a Linear needs a Linear.
-// Errors (invalid_argument): a path that is not in the tree (the message lists similar ones); a replacement that does not
-// fit the part; one value for several parts, which would then share its arrays; a number that the part cannot hold.
+// Errors (invalid_argument): a path that is not in the tree (the message lists similar ones); a replacement that does
+// not fit the part; one value for several parts, which would then share its arrays; a number that the part cannot hold.
 template <class Where, class Tree, class Replace>
 Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
   if constexpr (std::convertible_to<Where, std::string_view>) {

@@ -172,8 +172,8 @@ std::string Scalar::to_json() const { return json::serialize(value_of(*this)); }
 
 void Scalar::set_json(std::string_view text) const {
   if (!set_value(*this, parse_json(text, "restore", path)))
-    fail(ErrorKind::invalid_file, "restore", "{}: {} given, expected {} that fits {} bytes.", path, text, words_for(kind),
-         size);
+    fail(ErrorKind::invalid_file, "restore", "{}: {} given, expected {} that fits {} bytes.", path, text,
+         words_for(kind), size);
 }
 
 }  // namespace tessera::nn

@@ -90,7 +90,9 @@ CommunicationGuard allow_implicit_communication() {
 class CommBudget::Watch : public Watcher {
  public:
   Watch(int64_t most, CommBudgetOptions options)
-      : Watcher(options.throw_on_exceed ? Role::may_prevent : Role::listens), most_(most), options_(std::move(options)) {}
+      : Watcher(options.throw_on_exceed ? Role::may_prevent : Role::listens),
+        most_(most),
+        options_(std::move(options)) {}
 
   void ask(const Communication& c) override {
     if (!options_.throw_on_exceed || bytes_ + c.bytes <= most_) return;

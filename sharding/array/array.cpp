@@ -338,8 +338,9 @@ T Array::item() const {
   if (value.is_floating_point()) return static_cast<T>(value.item<double>());
   const int64_t whole = value.item<int64_t>();
   if (!holds<T>(whole))
-    fail(ErrorKind::invalid_argument, "item", "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.",
-         whole, name_of_number<T>(), std::is_floating_point_v<T> ? ", or round it first with astype" : "");
+    fail(ErrorKind::invalid_argument, "item",
+         "the number {} given for {}, which cannot hold it. Read item<int64_t>(){}.", whole, name_of_number<T>(),
+         std::is_floating_point_v<T> ? ", or round it first with astype" : "");
   return static_cast<T>(whole);
 }
 

@@ -68,15 +68,15 @@ class Array {
   int64_t nbytes() const;             // of the whole value
   int64_t shard_bytes() const;        // of what one device holds, padding included
 
-  // The value, assembled from this process's devices; nothing is communicated. Error (invalid_argument) if other processes
-  // hold parts of it: gather it first (device_put.h). T must be the C++ type of dtype() (bfloat16 and float16 are read
-  // as float).
+  // The value, assembled from this process's devices; nothing is communicated. Error (invalid_argument) if other
+  // processes hold parts of it: gather it first (device_put.h). T must be the C++ type of dtype() (bfloat16 and float16
+  // are read as float).
   template <class T>
   std::vector<T> to_host() const;
   // The value of an array with one element, as a T of its kind: a floating T for floating types; of integers any T that
-  // holds the value, else an Error (invalid_argument): float holds 2^24, not 2^24 + 1. A floating array as an integer or as
-  // a bool is an Error (dtype_mismatch), whatever its value: say what becomes of a fraction, by astype(x, int32), which
-  // drops it, or astype(round(x), int32). (numpy's item() has the array's own type; int(x) of Python drops it.)
+  // holds the value, else an Error (invalid_argument): float holds 2^24, not 2^24 + 1. A floating array as an integer
+  // or as a bool is an Error (dtype_mismatch), whatever its value: say what becomes of a fraction, by astype(x, int32),
+  // which drops it, or astype(round(x), int32). (numpy's item() has the array's own type; int(x) of Python drops it.)
   template <class T>
   T item() const;
   // Mistakes: a type that no array has, one that is no number, and none.

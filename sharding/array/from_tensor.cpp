@@ -21,11 +21,14 @@ Array unplaced(const at::Tensor& tensor) {
 }  // namespace
 
 Array from_tensor(const at::Tensor& tensor) {
-  if (!tensor.defined()) fail(ErrorKind::missing_array, "from_tensor", "an undefined tensor, expected one with a value.");
+  if (!tensor.defined())
+    fail(ErrorKind::missing_array, "from_tensor", "an undefined tensor, expected one with a value.");
   if (tensor.layout() != at::kStrided)
-    fail(ErrorKind::invalid_argument, "from_tensor", "a sparse tensor, which no Array has. Make it dense with to_dense.");
+    fail(ErrorKind::invalid_argument, "from_tensor",
+         "a sparse tensor, which no Array has. Make it dense with to_dense.");
   if (tensor.is_meta())
-    fail(ErrorKind::missing_array, "from_tensor", "a tensor of the \"meta\" device, which has no values, expected some.");
+    fail(ErrorKind::missing_array, "from_tensor",
+         "a tensor of the \"meta\" device, which has no values, expected some.");
   if (name_of(static_cast<DType>(tensor.scalar_type())).empty())
     fail(ErrorKind::dtype_mismatch, "from_tensor", "a tensor of {}, which no Array has.",
          c10::toString(tensor.scalar_type()));

@@ -36,17 +36,17 @@ struct GradientOptions {
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
   // own placement. Inside a shard_map sums over manual axes are reduced in any case.
   bool reduce = true;
-  // Mesh axes over which gradients are cut, as an optim::Optimizer with the same `shard_state_over` cuts its state (ZeRO-1):
-  // their sums are reduce-scattered, between processes during the backward pass. `reduce` has no say then. Of several
-  // micro-batches they stay pending sums, which the optimizer reduce-scatters.
+  // Mesh axes over which gradients are cut, as an optim::Optimizer with the same `shard_state_over` cuts its state
+  // (ZeRO-1): their sums are reduce-scattered, between processes during the backward pass. `reduce` has no say then. Of
+  // several micro-batches they stay pending sums, which the optimizer reduce-scatters.
   std::vector<std::string> shard_gradients_over = {};
   // The element type in which gradients of parameters cross the devices; by default the parameter's own, and of several
   // micro-batches float32 at least.
   std::optional<DType> reduce_dtype = {};
   // Inside another tape the gradients are recorded, as in JAX, so that the enclosing tape differentiates them as well:
-  // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard_gradients_over` and
-  // `reduce_dtype` say, and operations with a handmade gradient may refuse (no_gradient). If false, the gradients are
-  // constants to other tapes.
+  // second derivatives. Each parameter's gradient is then reduced on its own, whatever `reduce`, `shard_gradients_over`
+  // and `reduce_dtype` say, and operations with a handmade gradient may refuse (no_gradient). If false, the gradients
+  // are constants to other tapes.
   std::optional<bool> differentiable = {};
 };
 

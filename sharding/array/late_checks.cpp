@@ -122,7 +122,8 @@ at::Tensor kept_indices(const at::Tensor& like, at::ScalarType dtype) {
 at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size,
                          at::ScalarType dtype, const char* what) {
   if (integers.numel() == 0) return integers.to(dtype);
-  if (size == 0) fail(ErrorKind::invalid_argument, verb, "{} {} given for a dim without elements.", integers.numel(), what);
+  if (size == 0)
+    fail(ErrorKind::invalid_argument, verb, "{} {} given for a dim without elements.", integers.numel(), what);
   at::Tensor inside = kept_indices(integers, dtype);
   const at::Tensor read = integers.scalar_type() == dtype ? integers : inside.copy_(integers);
   add(apart ? *apart : noted(), {integers.device().index(), verb, latest_line(), what, lowest, size, dtype},

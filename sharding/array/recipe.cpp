@@ -32,7 +32,8 @@ at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const
   if (recipe.shift != 0) values.add_(recipe.shift);
   return values.to(type);
 } catch (const c10::Error&) {
-  fail(ErrorKind::out_of_memory, "place", "no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ","));
+  fail(ErrorKind::out_of_memory, "place", "no memory for a block of {}[{}].", name_of(dtype),
+       fmt::join(sizes_of(block), ","));
 }
 
 Array scaled(const Array& x, double factor) {

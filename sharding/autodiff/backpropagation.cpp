@@ -84,7 +84,8 @@ void Backpropagation::run(const ArrayImpl& root) try {
   if (!has_gradient()) fail_no_gradient();
 } catch (const c10::Error& error) {
   const std::string words = error.what_without_backtrace();
-  fail(ErrorKind::invalid_argument, gradients_operation, "LibTorch's backward pass: {}", words.substr(0, words.find('\n')));
+  fail(ErrorKind::invalid_argument, gradients_operation, "LibTorch's backward pass: {}",
+       words.substr(0, words.find('\n')));
 }
 
 std::vector<Array> Backpropagation::finish_recorded() {

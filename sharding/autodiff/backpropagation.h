@@ -69,7 +69,8 @@ class Backpropagation {
   void listen();
   void begin_chunk(const GradientBuckets::Key& key, const std::vector<size_t>& parameters);
 
-  // GradientOptions::shard_gradients_over: sends the summed contributions of these parameters on their way, and what has come of all.
+  // GradientOptions::shard_gradients_over: sends the summed contributions of these parameters on their way, and what
+  // has come of all.
   void scatter(const std::vector<size_t>& parameters);
   std::vector<Array> finish_scattered();
   const Type* cut_type_of(size_t p) const;

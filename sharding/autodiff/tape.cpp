@@ -127,7 +127,8 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
          "reduce_dtype: {} given, expected a floating type to add up gradients in.", name_of(*options.reduce_dtype));
   if (options.prefetch_groups < 0)
     fail(ErrorKind::invalid_argument, "value_and_grad",
-         "prefetch_groups: {} given, expected the number of groups to gather ahead, 0 for none.", options.prefetch_groups);
+         "prefetch_groups: {} given, expected the number of groups to gather ahead, 0 for none.",
+         options.prefetch_groups);
   check_axes("value_and_grad", "shard_gradients_over", options.shard_gradients_over, mesh_of(parameters));
   keep_freed_memory();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));

@@ -10,7 +10,8 @@
 
 namespace tessera::detail {
 
-// Of `what`, "threads". None where the variable is unset or empty. Error (invalid_argument): anything but a number from 1.
+// Of `what`, "threads". None where the variable is unset or empty. Error (invalid_argument): anything but a number
+// from 1.
 inline std::optional<int64_t> environment_number(const char* name, const char* what) {
   const char* text = std::getenv(name);
   if (!text || !*text) return std::nullopt;

@@ -26,8 +26,8 @@ HostWork::HostWork(c10::Device device) : numbers_(at::empty({256}, at::TensorOpt
 at::Tensor HostWork::anew(std::function<double()> number, at::ScalarType dtype) {
   const auto place = static_cast<int64_t>(before_.size());
   if (place == numbers_.numel())
-    fail(ErrorKind::invalid_argument, "GraphedStep", "more than {} numbers of the host in a captured step, expected fewer.",
-         numbers_.numel());
+    fail(ErrorKind::invalid_argument, "GraphedStep",
+         "more than {} numbers of the host in a captured step, expected fewer.", numbers_.numel());
   at::Tensor there = numbers_.narrow(0, place, 1).view(dtype).select(0, 0);
   before_.push_back([there, number = std::move(number)]() mutable { there.fill_(number()); });
   return there;

@@ -22,8 +22,9 @@ struct Launch {
   std::string job = {};  // the same in all processes of a run, another in other runs; empty if no variable names it
 };
 
-// What the first launcher says that has a variable in the environment. Errors (invalid_argument): a set of variables that
-// is partial or contradicts itself (the message names what is missing); several machines and no address to meet at.
+// What the first launcher says that has a variable in the environment. Errors (invalid_argument): a set of variables
+// that is partial or contradicts itself (the message names what is missing); several machines and no address to meet
+// at.
 Launch launch_of(const Environment& get);
 
 // Reads MASTER_ADDR, MASTER_PORT and who keeps the store there into `launch`. Errors (invalid_argument): one of the two

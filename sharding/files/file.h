@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// Every failure is an Error (invalid_file) "[verb] path: what the system says. What to do"; `verb` says who wants the file.
-// Only try_open and map leave the words to their caller.
+// Every failure is an Error (invalid_file) "[verb] path: what the system says. What to do"; `verb` says who wants the
+// file. Only try_open and map leave the words to their caller.
 class File {
  public:
   File() = default;                                                         // none
@@ -64,8 +64,8 @@ class File {
   const char* verb_ = "";
 };
 
-// The file's whole text. Error (invalid_file) if it is missing, not a regular file, or larger than `most` bytes: by default
-// 64 MiB, several times the largest manifest in use.
+// The file's whole text. Error (invalid_file) if it is missing, not a regular file, or larger than `most` bytes: by
+// default 64 MiB, several times the largest manifest in use.
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 26);
 
 // Creates or replaces a file, which is written as path.partial first, so that a reader finds the old text or the new

@@ -40,11 +40,11 @@ struct TensorInfo {
 // sizes cannot be checked. The bytes of a BOOL are not looked at: whoever reads them must expect more than 0 and 1.
 class SafetensorsFile {
  public:
-  // Every malformed file is an Error (invalid_file) "[safetensors] path: given, expected, what to do": one that is missing,
-  // not a regular file or too short; a header longer than 100 MB or than the file, that is not JSON starting with '{',
-  // or that names a tensor twice, or by more than 4 KiB; an unknown type; a shape or an offset that is not a whole
-  // number from 0 on; more than 64 dimensions; sizes that overflow or differ from shape times item size; bytes of the
-  // data that belong to no tensor or to two.
+  // Every malformed file is an Error (invalid_file) "[safetensors] path: given, expected, what to do": one that is
+  // missing, not a regular file or too short; a header longer than 100 MB or than the file, that is not JSON starting
+  // with '{', or that names a tensor twice, or by more than 4 KiB; an unknown type; a shape or an offset that is not a
+  // whole number from 0 on; more than 64 dimensions; sizes that overflow or differ from shape times item size; bytes of
+  // the data that belong to no tensor or to two.
   static SafetensorsFile open(const std::filesystem::path& path);
   static SafetensorsFile of(const File& opened);
 

@@ -41,8 +41,9 @@ void check_tensors(const std::vector<TensorEntry>& tensors) {
            shape.size(), detail::JsonPart::max_dims);
   for (const std::string_view name : names)
     if (name.size() > detail::max_name_bytes)
-      fail(ErrorKind::invalid_argument, "safetensors", "a name of {} bytes, \"{}...\", expected at most {}. Shorten it.",
-           name.size(), name.substr(0, 60), detail::max_name_bytes);
+      fail(ErrorKind::invalid_argument, "safetensors",
+           "a name of {} bytes, \"{}...\", expected at most {}. Shorten it.", name.size(), name.substr(0, 60),
+           detail::max_name_bytes);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())

@@ -48,8 +48,8 @@ struct TensorEntry {
 // The layout of one safetensors file. It depends on the names, types and shapes alone: tensors with larger items come
 // first, those of one item size by name, without gaps; the header is padded with spaces so that the data begins at a
 // multiple of 256.
-// Errors (invalid_argument): a name twice, the name "__metadata__", a name of more than 4 KiB, more than 64 dimensions, a
-// header of more than 100 MB.
+// Errors (invalid_argument): a name twice, the name "__metadata__", a name of more than 4 KiB, more than 64 dimensions,
+// a header of more than 100 MB.
 class SafetensorsPlan {
  public:
   explicit SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata = {});

@@ -18,8 +18,8 @@ void check_floating(const char* verb, const Array& x, const char* what);
 // `result`, brought to options.out_sharding if that is given. Error (device_mismatch): `result` lies on no mesh.
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where);
 
-// `integers` as int64, for LibTorch to index with. Error (invalid_argument) if some lie outside [0, size); a tensor without
-// data is not checked. On an accelerator the error comes late (array/late_checks.h).
+// `integers` as int64, for LibTorch to index with. Error (invalid_argument) if some lie outside [0, size); a tensor
+// without data is not checked. On an accelerator the error comes late (array/late_checks.h).
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);
 // The same for kernels that take int32 as well: int32 stays int32.
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size);

@@ -30,7 +30,8 @@ template <class Make>
 Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
   return from_tensor(make(block).to(scalar_type(dtype)).contiguous());
 } catch (const c10::Error&) {
-  fail(ErrorKind::out_of_memory, "place", "no memory for a block of {}[{}].", name_of(dtype), fmt::join(sizes_of(block), ","));
+  fail(ErrorKind::out_of_memory, "place", "no memory for a block of {}[{}].", name_of(dtype),
+       fmt::join(sizes_of(block), ","));
 }
 
 // `make(block)` gives the tensor of a block of the whole.

@@ -9,8 +9,8 @@ namespace tessera {
 
 // Names and values are those of jax.numpy. Without a sharding the result is not placed; with one, each device makes its
 // own block only. The default element type is float32; int32 for arange of whole numbers; x's for the *_like functions.
-// (zeros(shape, dtype), ones and full are in array.h.) Error (invalid_argument) of full: a value that the type cannot hold,
-// such as a fraction for integers.
+// (zeros(shape, dtype), ones and full are in array.h.) Error (invalid_argument) of full: a value that the type cannot
+// hold, such as a fraction for integers.
 struct CreationOptions {
   std::optional<DType> dtype = std::nullopt;
   std::optional<NamedSharding> out_sharding = std::nullopt;

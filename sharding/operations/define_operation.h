@@ -81,8 +81,8 @@ class DefinedOperation {
 //   ...      any number of dims, broadcast
 //   *        as the whole rule: elementwise, broadcast
 // A factor stands once in an operand, and once in the result.
-// A function that has to know where its block lies takes a last parameter `const BlockContext& block`: block.size("i") is the
-// global size of factor i, block.offset("i") where this block begins.
+// A function that has to know where its block lies takes a last parameter `const BlockContext& block`: block.size("i")
+// is the global size of factor i, block.offset("i") where this block begins.
 //   const auto add_positions = define_operation("add_positions", "b t -> b t", [](const at::Tensor& x,
 //                                                                               const BlockContext& w)
 //   {

@@ -154,7 +154,7 @@ Array power(ArrayOrNumber a, ArrayOrNumber b) {
   namespace {                                                                                                      \
   const Operation label##_op{#label, "*", nonlinear, padded};                                                      \
   }                                                                                                                \
-  Array name(ArrayOrNumber a, ArrayOrNumber b) {                                                                                     \
+  Array name(ArrayOrNumber a, ArrayOrNumber b) {                                                                   \
     return binary({label##_op, domain, out}, a, b, [](const at::Tensor& x, const at::Tensor& y) { return call; }); \
   }
 

@@ -30,13 +30,14 @@ Array minimum(ArrayOrNumber a, ArrayOrNumber b);
 Array clip(Operand x, ArrayOrNumber min, ArrayOrNumber max);
 // Mistakes: PyTorch's names. torch.clamp has another gradient at the bounds.
 template <class X, class Y>
-requires(std::convertible_to<const X&, const Array&> || std::convertible_to<const Y&, const Array&>) Array
-    pow(const X&, const Y&) {
+  requires(std::convertible_to<const X&, const Array&> || std::convertible_to<const Y&, const Array&>)
+Array pow(const X&, const Y&) {
   static_assert(detail::never<X>, "tessera: pow is called power, as in numpy: power(x, y).");
   return {};
 }
 template <class X, class... Bounds>
-requires std::convertible_to<const X&, const Array&> Array clamp(const X&, const Bounds&...) {
+  requires std::convertible_to<const X&, const Array&>
+Array clamp(const X&, const Bounds&...) {
   static_assert(detail::never<X>, "tessera: clamp is called clip, as in numpy: clip(x, min, max).");
   return {};
 }

@@ -37,8 +37,8 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int dim = 0
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int dim = 0);
 Array scatter_set(Operand x, int64_t index, const Array& updates, int dim = 0);
 
-// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (invalid_argument): an id
-// outside, which JAX clips or drops.
+// jax.numpy.bincount(ids, length=length): how often each of 0 to length - 1 occurs, int32. Error (invalid_argument): an
+// id outside, which JAX clips or drops.
 Array bincount(Operand ids, int64_t length);
 
 }  // namespace tessera

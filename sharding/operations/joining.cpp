@@ -120,8 +120,8 @@ Array tile(Operand x, Shape reps) {
   for (size_t d = 0; d < reps.size(); ++d) {
     if (reps[d] < 0) fail(ErrorKind::invalid_argument, "tile", "reps {}, expected 0 or more each.", to_string(reps));
     if (__builtin_mul_overflow(shape[d], reps[d], &change.shape[d]))
-      fail(ErrorKind::invalid_argument, "tile", "reps {} of {}, expected fewer than 2^63 places in all.", to_string(reps),
-           a.type_string());
+      fail(ErrorKind::invalid_argument, "tile", "reps {} of {}, expected fewer than 2^63 places in all.",
+           to_string(reps), a.type_string());
     if (reps[d] != 1) change.touch(static_cast<int>(d));
   }
   if (!change.dims) return a;
@@ -254,8 +254,8 @@ Array stack(const std::vector<Array>& arrays, int dim, std::source_location wher
   if (arrays.empty()) fail(ErrorKind::invalid_argument, "stack", "no arrays given, expected one or more.");
   const int n = static_cast<int>(materialized(arrays[0], "stack").type->shape.size()) + 1;
   if (dim < -n || dim >= n)
-    fail(ErrorKind::invalid_argument, "stack", "dim {} of a stack of {}, expected {} to {}.", dim, arrays[0].type_string(),
-         -n, n - 1);
+    fail(ErrorKind::invalid_argument, "stack", "dim {} of a stack of {}, expected {} to {}.", dim,
+         arrays[0].type_string(), -n, n - 1);
   std::vector<Array> longer;
   for (const Array& x : arrays) {
     if (materialized(x, "stack").type->shape != arrays[0].shape())

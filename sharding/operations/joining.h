@@ -11,8 +11,8 @@ namespace tessera {
 
 // For what moves along a sharded dim, and where the result lies, see slicing.h.
 
-// numpy.pad with a constant: `widths[d]` elements before and after. Error (invalid_argument): a value that x's type cannot
-// hold, such as a fraction for integers.
+// numpy.pad with a constant: `widths[d]` elements before and after. Error (invalid_argument): a value that x's type
+// cannot hold, such as a fraction for integers.
 Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double value = 0);
 // x with the order of the elements reversed along these dims, or along all.
 Array flip(Operand x, Dims dims = {});

@@ -56,8 +56,8 @@ std::string without(std::string letters, const std::string& others) {
 
 void check_pairs(const char* verb, const Array& a, const Array& b, const Dims& left, const Dims& right) {
   if (left.size() != right.size())
-    fail(ErrorKind::invalid_argument, verb, "{} dims of {} and {} of {}, expected as many.", left.size(), a.type_string(),
-         right.size(), b.type_string());
+    fail(ErrorKind::invalid_argument, verb, "{} dims of {} and {} of {}, expected as many.", left.size(),
+         a.type_string(), right.size(), b.type_string());
   for (size_t i = 0; i < left.size(); ++i)
     if (a.shape(left[i]) != b.shape(right[i]))
       fail(ErrorKind::shape_mismatch, verb, "dim {} of {} and dim {} of {} are not of one size.", left[i],

@@ -19,8 +19,9 @@ struct CrossEntropyOptions {
 // mean of -log softmax(logits) over the vocabulary (PyTorch's); with z_loss, plus z_loss * logsumexp(logits)^2
 // (PaLM's). logits (..., vocab), labels (...) integers. Logits sharded over vocab are not gathered: two small
 // all-reduces, (...) and (2, ...), or (3, ...) with label smoothing. Errors: a label outside [0, vocab) that is not the
-// ignored one, label_smoothing outside [0, 1], a negative z_loss (invalid_argument); labels that are not integers, logits
-// that are not floating (dtype_mismatch); labels or weights of another shape than (...), a vocab of 0 (shape_mismatch).
+// ignored one, label_smoothing outside [0, 1], a negative z_loss (invalid_argument); labels that are not integers,
+// logits that are not floating (dtype_mismatch); labels or weights of another shape than (...), a vocab of 0
+// (shape_mismatch).
 
 // The mean over all positions that are not ignored: sum(weights * losses) / sum(weights), a scalar. Where every label
 // is ignored, the loss and its gradient are 0 (PyTorch's are NaN). Error (shape_mismatch): no labels at all.

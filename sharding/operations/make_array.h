@@ -15,8 +15,8 @@ namespace tessera {
 //   make_array_from_callback({n, 4}, sharding, [&](const IndexRanges& block) { return rows(file, block[0]); });
 // A block is an array that is not placed; all are of one element type.
 // Errors: NamedSharding's; a block of another shape than its ranges say (shape_mismatch), blocks of several element
-// types (dtype_mismatch), an absent block (missing_array), a block that is placed on a mesh (device_mismatch), a spec that
-// leaves a sum pending (invalid_argument), since ranges do not say which term of the sum a device is to hold.
+// types (dtype_mismatch), an absent block (missing_array), a block that is placed on a mesh (device_mismatch), a spec
+// that leaves a sum pending (invalid_argument), since ranges do not say which term of the sum a device is to hold.
 Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding,
                                const std::function<Array(const IndexRanges&)>& make_block);
 

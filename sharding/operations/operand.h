@@ -54,14 +54,15 @@ struct Number {
 class ArrayOrNumber {
  public:
   template <class T>
-  requires std::convertible_to<const T&, const Array&> ArrayOrNumber(
-      const T& x, std::source_location where = std::source_location::current())
+    requires std::convertible_to<const T&, const Array&>
+  ArrayOrNumber(const T& x, std::source_location where = std::source_location::current())
       : array_(&static_cast<const Array&>(x)), where_(where) {}
   ArrayOrNumber(const Operand& x) : array_(&x.array()), where_(x.where()) {}
-  ArrayOrNumber(const Number& x, std::source_location where = std::source_location::current()) : number_(x), where_(where) {}
-  template <class T>
-  requires std::is_arithmetic_v<T> ArrayOrNumber(T x, std::source_location where = std::source_location::current())
+  ArrayOrNumber(const Number& x, std::source_location where = std::source_location::current())
       : number_(x), where_(where) {}
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  ArrayOrNumber(T x, std::source_location where = std::source_location::current()) : number_(x), where_(where) {}
 
   bool is_number() const { return !array_; }
   const Number& number() const { return number_; }

@@ -16,8 +16,8 @@ namespace tessera {
 // group costs the rows of the others. For the backward pass the sorted rows and their places are kept, not the copies.
 // Of sharded groups any device may be asked for all rows: without the sizes each would compute as many as all.
 // Errors: sizes that are not integers (dtype_mismatch), shapes that do not fit (shape_mismatch), a size below zero or
-// more rows than there are (invalid_argument; where the host reads nothing with the next value that is read, and the nearest
-// sizes are used).
+// more rows than there are (invalid_argument; where the host reads nothing with the next value that is read, and the
+// nearest sizes are used).
 Array ragged_dot(Operand x, const Array& kernels, const Array& sizes);
 
 }  // namespace tessera

@@ -17,7 +17,8 @@ struct Reduction {
 
 // Empty `dims` mean all. Errors (invalid_argument): a dim that x lacks or that is given twice.
 Reduction checked_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims);
-// For operations without an identity. Error (invalid_argument): the result has elements, but there is nothing to reduce.
+// For operations without an identity. Error (invalid_argument): the result has elements, but there is nothing to
+// reduce.
 Reduction nonempty_reduction(const char* verb, const Array& x, const Dims& dims, bool keepdims);
 
 // How many elements of x are reduced to one element of the result.

@@ -100,8 +100,8 @@ void check(const Array& x, const RotaryOptions& options) {
          "given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.", x.type_string());
   check_above_zero("base", options.base);
   if (options.dims < 0 || options.dims > shape.back() || options.dims % 2)
-    fail(ErrorKind::invalid_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.", options.dims,
-         x.type_string(), shape.back());
+    fail(ErrorKind::invalid_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.",
+         options.dims, x.type_string(), shape.back());
   check_scaling(options.scaling, options.dims ? options.dims : shape.back());
   if (options.positions.is_absent())
     check_offset(x, options.offset);

@@ -40,7 +40,8 @@ Shape inferred_shape(const Array& x, Shape shape) {
     else if (shape[d] == -1 && open < 0)
       open = static_cast<int>(d);
     else
-      fail(ErrorKind::invalid_argument, "reshape", "{} to {}: a size may be -1 once.", x.type_string(), to_string(shape));
+      fail(ErrorKind::invalid_argument, "reshape", "{} to {}: a size may be -1 once.", x.type_string(),
+           to_string(shape));
   }
   if (open >= 0 && known > 0 && x.size() % known == 0) shape[open] = x.size() / known, known = x.size();
   if (known != x.size() || (open >= 0 && shape[open] < 0))
@@ -197,8 +198,8 @@ Array transpose(Operand x, Dims order) {
   Dims sorted = order;
   std::sort(sorted.begin(), sorted.end());
   if (static_cast<int>(order.size()) != n || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    fail(ErrorKind::invalid_argument, "transpose", "order ({}) for {}, expected every dim once.", fmt::join(order, ", "),
-         a.type_string());
+    fail(ErrorKind::invalid_argument, "transpose", "order ({}) for {}, expected every dim once.",
+         fmt::join(order, ", "), a.type_string());
   const std::vector<int64_t> permutation(order.begin(), order.end());
   check_attributes("transpose", a, "dims", permutation.size());
   return run_on_parameter({.operation = transpose_op, .attributes = Attributes({}, permutation), .where = x.where()}, a,

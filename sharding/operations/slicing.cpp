@@ -84,8 +84,8 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
   materialized(a, "slice_in_dim");
   dim = checked_dim("slice_in_dim", a, dim);
   if (start < 0 || stop > a.shape(dim) || start > stop)
-    fail(ErrorKind::invalid_argument, "slice_in_dim", "[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.", start,
-         stop, dim, a.type_string(), a.shape(dim));
+    fail(ErrorKind::invalid_argument, "slice_in_dim", "[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.",
+         start, stop, dim, a.type_string(), a.shape(dim));
   Parts parts = whole_parts(a.shape());
   parts[dim] = {start, stop - start, 1};
   return take_parts(x, parts);

@@ -11,8 +11,8 @@ namespace tessera {
 // Along dims that are not sharded nothing moves. Along a sharded dim every device receives the elements of its block of
 // the result that it lacks (block_exchange in ledgers); the dim keeps its mesh axes as far as they divide its new size.
 
-// jax.lax.slice: start[d], start[d] + strides[d], ... before limit[d]. Errors (invalid_argument): a start or limit that is
-// not in 0 <= start <= limit <= size, a stride below 1.
+// jax.lax.slice: start[d], start[d] + strides[d], ... before limit[d]. Errors (invalid_argument): a start or limit that
+// is not in 0 <= start <= limit <= size, a stride below 1.
 Array slice(Operand x, Shape start, Shape limit, Shape strides = {});
 // x[..., start:stop, ...] along one dim.
 Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
@@ -34,7 +34,8 @@ Array dynamic_index_in_dim(Operand x, const Array& index, int dim = 0, bool keep
 namespace detail {
 
 // Where a slice of these sizes begins: a negative start counts from the end, and one too large is reduced so that the
-// slice ends inside x. Errors: not one start and size per dim (invalid_argument), sizes larger than x's (shape_mismatch).
+// slice ends inside x. Errors: not one start and size per dim (invalid_argument), sizes larger than x's
+// (shape_mismatch).
 Shape clamped_start(const char* verb, const Array& x, Shape start, const Shape& sizes);
 
 }  // namespace detail

@@ -12,8 +12,8 @@ Array sort(Operand x, int dim = -1, bool descending = false);
 Array argsort(Operand x, int dim = -1, bool descending = false);
 
 // The k largest elements of the last dim, the largest first, and their indices (int32); of equal elements the first. Of
-// a sharded dim only each device's k largest elements are gathered, where these are fewer. Error (invalid_argument): a k
-// that is negative or larger than the dim.
+// a sharded dim only each device's k largest elements are gathered, where these are fewer. Error (invalid_argument): a
+// k that is negative or larger than the dim.
 struct TopK {
   Array values, indices;
 };

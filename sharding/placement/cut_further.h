@@ -12,8 +12,8 @@ namespace tessera::detail {
 // `type` itself if there is no such dim.
 const Type* cut_further(const Type* type, const std::vector<std::string>& axes);
 
-// Errors, which begin with `verb` and name `option`: an axis that the mesh does not have (unknown_axis), or that is given
-// twice (invalid_argument). Without a mesh only the latter.
+// Errors, which begin with `verb` and name `option`: an axis that the mesh does not have (unknown_axis), or that is
+// given twice (invalid_argument). Without a mesh only the latter.
 void check_axes(const char* verb, const char* option, const std::vector<std::string>& axes, const MeshImpl* mesh);
 
 }  // namespace tessera::detail

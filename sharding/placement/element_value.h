@@ -19,10 +19,12 @@ Bounds bounds_of(DType dtype);
 [[noreturn]] void refuse_number(const char* verb, const std::string& number, DType dtype);
 
 // `value` as an element of this type holds it: infinite beyond a floating type's range, without its fraction for
-// integers, 0 or 1 for booleans. Error (invalid_argument): NaN for an integer type, or a value outside the type's range.
+// integers, 0 or 1 for booleans. Error (invalid_argument): NaN for an integer type, or a value outside the type's
+// range.
 double element_value(const char* verb, double value, DType dtype);
 int64_t element_value(const char* verb, int64_t value, DType dtype);
-// Like element_value, for a value that fills an array. A fraction for an integer type is an Error (invalid_argument), too.
+// Like element_value, for a value that fills an array. A fraction for an integer type is an Error (invalid_argument),
+// too.
 double fill_value(const char* verb, double value, DType dtype);
 
 // Error (invalid_argument): a shape with a negative size, or of 2^63 bytes or more in elements of this type.

@@ -105,14 +105,16 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
            axis.size, max_devices);
     n *= axis.size;
     if (n > max_devices)
-      fail(ErrorKind::invalid_argument, "make_mesh", "{} devices or more given, expected {} at most. Make an axis shorter.",
-           n, max_devices);
+      fail(ErrorKind::invalid_argument, "make_mesh",
+           "{} devices or more given, expected {} at most. Make an axis shorter.", n, max_devices);
   }
   return n;
 }
 
 // The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
-int64_t available_devices() { return detail::environment_number("TESSERA_CPU_DEVICES", "devices").value_or(max_devices); }
+int64_t available_devices() {
+  return detail::environment_number("TESSERA_CPU_DEVICES", "devices").value_or(max_devices);
+}
 
 // The processes of this run, and how many device ids each has: process p those from p * each on.
 struct Owners {

@@ -99,8 +99,8 @@ class Mesh {
 // and their number must divide the axis (several such axes share the machines, each with a factor above one). On 8
 // machines:
 //   make_mesh({{"model", 4}, {"data", 8, across}})
-// On one machine, and on an abstract mesh, the mark has no effect. Throws with MeshOptions::devices (invalid_argument), and
-// on machines that cannot hold such an axis (device_mismatch).
+// On one machine, and on an abstract mesh, the mark has no effect. Throws with MeshOptions::devices (invalid_argument),
+// and on machines that cannot hold such an axis (device_mismatch).
 //
 // With TESSERA_CPU_DEVICES=n in the environment every process has n devices (process p has the ids from p * n on), and
 // a larger mesh is an Error (device_mismatch); without it there are as many as the mesh needs, equally many per

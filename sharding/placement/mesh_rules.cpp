@@ -69,7 +69,8 @@ Rule::Rule(ParamPattern which, PartitionSpec all_dims) : arrays(std::move(which)
 Rule::Rule(ParamPattern which, LongestDim dim, Uneven uneven)
     : mesh_axes(std::move(dim.mesh_axes)), arrays(std::move(which)), uneven(uneven) {}
 Rule::Rule(ParamPattern which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
-Rule::Rule(ParamPattern which, OnStage on) : mesh_axes{std::move(on.mesh_axis)}, arrays(std::move(which)), stage(on.at) {}
+Rule::Rule(ParamPattern which, OnStage on)
+    : mesh_axes{std::move(on.mesh_axis)}, arrays(std::move(which)), stage(on.at) {}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
 Rule& Rule::operator=(const Rule& rule) = default;
@@ -106,7 +107,8 @@ void check_rule(const Rule& rule) {
     fail_rule(ErrorKind::duplicate_axis, rule, "names a mesh axis twice. Name each once.");
   if (rule.is_by_name()) return;
   if (rule.arrays.path.empty())
-    fail_rule(ErrorKind::invalid_argument, rule, "has no name and no pattern of paths. Give \"**\" for all parameters.");
+    fail_rule(ErrorKind::invalid_argument, rule,
+              "has no name and no pattern of paths. Give \"**\" for all parameters.");
   if (rule.stage && rule.arrays.min_size)
     fail_rule(ErrorKind::invalid_argument, rule, "goes by size. Name the paths of the stage's parameters.");
   if (!rule.spec) return;
@@ -219,18 +221,19 @@ MeshRules MeshRules::optimizer_state() const { return MeshRules(impl_->optimizer
 MeshRules detail::on_other_mesh(const MeshRules& mesh_rules, const Mesh& mesh) {
   if (mesh_rules.mesh() == mesh) return mesh_rules;
   return MeshRules(mesh, mesh_rules.rules(),
-                {.activations = mesh_rules.activations().rules(),
-                 .optimizer_state = mesh_rules.optimizer_state().rules(),
-                 .missing_axes = MissingAxes::ok,
-                 .uneven = mesh_rules.impl()->uneven});
+                   {.activations = mesh_rules.activations().rules(),
+                    .optimizer_state = mesh_rules.optimizer_state().rules(),
+                    .missing_axes = MissingAxes::ok,
+                    .uneven = mesh_rules.impl()->uneven});
 }
 
-RuleResolution MeshRules::resolve(const Axes& axes, const Shape& shape, std::string_view verb, std::string_view path) const {
+RuleResolution MeshRules::resolve(const Axes& axes, const Shape& shape, std::string_view verb,
+                                  std::string_view path) const {
   return detail::walk_rules(impl_->mesh, impl_->rules, axes, shape, verb, path, impl_->uneven);
 }
 
 RuleResolution MeshRules::resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
-                           std::string_view path) const {
+                                  std::string_view path) const {
   for (const Rule& rule : own) {
     check_rule(rule);
     if (rule.stage) fail_rule(ErrorKind::invalid_argument, rule, "is a parameter's own. Give it to the mesh rules.");

@@ -37,8 +37,8 @@ struct ParamPattern {
   friend bool operator==(const ParamPattern&, const ParamPattern&) = default;
 };
 
-// In a rule for a ParamPattern: sharded on the longest dim that these mesh axes divide (of equally long ones, the first), as
-// fully sharded data parallelism does with its parameters.
+// In a rule for a ParamPattern: sharded on the longest dim that these mesh axes divide (of equally long ones, the
+// first), as fully sharded data parallelism does with its parameters.
 struct LongestDim {
   std::vector<std::string> mesh_axes;
 };
@@ -47,8 +47,8 @@ LongestDim longest_dim(const Names&... mesh_axes) {
   return {{mesh_axes...}};
 }
 
-// In a rule for a ParamPattern: stored on one stage of this mesh axis (sub_mesh.h), placed there by the other rules; counted
-// from the end below zero.
+// In a rule for a ParamPattern: stored on one stage of this mesh axis (sub_mesh.h), placed there by the other rules;
+// counted from the end below zero.
 struct OnStage {
   std::string mesh_axis;
   int64_t at = 0;
@@ -81,9 +81,8 @@ struct Rule {
   Rule(ParamPattern which, Replicated);
   Rule(ParamPattern which, OnStage stage);
   template <class Other>
-  requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
-      Rule(std::string name, Other)
-      : logical(std::move(name)) {
+    requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
+  Rule(std::string name, Other) : logical(std::move(name)) {
     static_assert(detail::never<Other>,
                   "tessera: a rule is a logical axis and the mesh axes that shard it, or replicated: {\"embed\", "
                   "\"data\"}, {\"embed\", replicated}.");
@@ -106,8 +105,8 @@ struct Rule {
 
 // An ordered list of rules, tried in this order for each array. A rule by name shards the dim of that name if its mesh
 // axes are still unused on this array and divide the dim (or may pad it); a later rule of the same name is the
-// fallback. A rule for a ParamPattern with a spec places every dim that is still open, all or none; one for the longest dim
-// places that dim. A dim whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not
+// fallback. A rule for a ParamPattern with a spec places every dim that is still open, all or none; one for the longest
+// dim places that dim. A dim whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not
 // have is an error, or counts as size one (see MissingAxes). (As Flax Linen's logical_to_mesh_axes, but with errors
 // where that is silent.)
 class Rules : public std::vector<Rule> {
@@ -115,7 +114,8 @@ class Rules : public std::vector<Rule> {
   Rules() = default;
   Rules(std::initializer_list<Rule> rules);
   template <std::same_as<char>... Other>
-  requires(sizeof...(Other) > 0) Rules(const char*, const Other*...) {
+    requires(sizeof...(Other) > 0)
+  Rules(const char*, const Other*...) {
     static_assert(detail::never<Other...>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
   explicit Rules(std::vector<Rule> rules);
@@ -155,8 +155,8 @@ struct LooseRule : Rule {
 enum class MissingAxes { error, ok };
 
 // Rules for arrays that are not parameters. A rule here replaces all of the parameters' rules for its logical axis, and
-// is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for a ParamPattern apply
-// to parameters and their optimizer state only, never to activations.
+// is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for a
+// ParamPattern apply to parameters and their optimizer state only, never to activations.
 struct MeshRulesOptions {
   Rules activations = {};      // batches, and what with_sharding_constraint pins by names
   Rules optimizer_state = {};  // moments: filter_shard(optimizer, mesh_rules.optimizer_state())
@@ -181,7 +181,7 @@ class MeshRules {
   }
   template <class Nothing = void>
   MeshRules(const Mesh&, Loose, Loose = none(), Loose = none(), Loose = none(), Loose = none(), Loose = none(),
-         Loose = none()) {
+            Loose = none()) {
     static_assert(detail::never<Nothing>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
   explicit MeshRules(const detail::MeshRulesImpl* impl) : impl_(impl) {}
@@ -195,15 +195,15 @@ class MeshRules {
   MeshRules optimizer_state() const;
 
   // The spec of an array with these names and this shape. `verb` and `path` begin the message of an error: a name
-  // without a rule, if no other rule placed its dim (unknown_axis); a dim that none of its rules divides (not_divisible);
-  // another number of names than dims, or a spec of a ParamPattern that is longer than the array has dims where no other rule
-  // places it (rank_mismatch); a directly named mesh axis that the mesh lacks (unknown_axis) or that is used already
-  // (duplicate_axis).
+  // without a rule, if no other rule placed its dim (unknown_axis); a dim that none of its rules divides
+  // (not_divisible); another number of names than dims, or a spec of a ParamPattern that is longer than the array has
+  // dims where no other rule places it (rank_mismatch); a directly named mesh axis that the mesh lacks (unknown_axis)
+  // or that is used already (duplicate_axis).
   RuleResolution resolve(const Axes& axes, const Shape& shape, std::string_view verb = "MeshRules",
-                     std::string_view path = "") const;
+                         std::string_view path = "") const;
   // The same with rules `own` of one parameter, which are tried before the mesh rules'.
   RuleResolution resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
-                     std::string_view path) const;
+                         std::string_view path) const;
 
   // data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; and the rules of activations and optimizer state
   friend std::ostream& operator<<(std::ostream& out, const MeshRules& mesh_rules);

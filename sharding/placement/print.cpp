@@ -3,8 +3,8 @@
 
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
-#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/named_sharding.h"
 #include "sharding/placement/partition_spec.h"
 
@@ -31,7 +31,8 @@ std::ostream& operator<<(std::ostream& out, const MeshAxis& axis) {
 std::ostream& operator<<(std::ostream& out, const MeshRules& mesh_rules) {
   out << mesh_rules.mesh() << "; rules " << mesh_rules.rules();
   if (!(mesh_rules.activations() == mesh_rules)) out << "; rules of activations " << mesh_rules.activations().rules();
-  if (!(mesh_rules.optimizer_state() == mesh_rules)) out << "; rules of optimizer state " << mesh_rules.optimizer_state().rules();
+  if (!(mesh_rules.optimizer_state() == mesh_rules))
+    out << "; rules of optimizer state " << mesh_rules.optimizer_state().rules();
   return out;
 }
 

@@ -222,7 +222,8 @@ class Resolver {
                     refused_arrays(), axes_[d].name()));
   }
 
-  // The rule for a ParamPattern that would have placed this one: " The rule ParamPattern{} -> longest dim over 'data': ... ."
+  // The rule for a ParamPattern that would have placed this one: " The rule ParamPattern{} -> longest dim over 'data':
+  // ... ."
   std::string refused_arrays() const {
     for (const auto& decision : result_.decisions)
       if (!decision.matched && !rules_[decision.number].is_by_name())
@@ -264,7 +265,7 @@ class Resolver {
 }  // namespace
 
 RuleResolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-                      std::string_view path, Uneven uneven) {
+                          std::string_view path, Uneven uneven) {
   if (current_survey) current_survey->push_back({std::string(verb), std::string(path), axes, shape, !rules.empty()});
   return Resolver(mesh, rules, axes, shape, verb, path, uneven).resolve();
 }

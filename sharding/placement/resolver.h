@@ -11,7 +11,7 @@ namespace tessera::detail {
 
 // MeshRules::resolve, on any list of rules. Uneven::pad: each may pad.
 RuleResolution walk_rules(Mesh mesh, const Rules& rules, const Axes& axes, const Shape& shape, std::string_view verb,
-                      std::string_view path, Uneven uneven = Uneven::error);
+                          std::string_view path, Uneven uneven = Uneven::error);
 
 // "; "model" is the nearest", if a mesh axis is near to that name.
 std::string nearest_axis(const std::string& name, const Mesh& mesh);

@@ -107,8 +107,8 @@ constexpr size_t max_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
 
-// Call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error (invalid_argument) with
-// the operands' types and the first line of the kernel's message; any other exception is thrown again unchanged.
+// Call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error (invalid_argument)
+// with the operands' types and the first line of the kernel's message; any other exception is thrown again unchanged.
 [[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 
 // The local tensors of the only slot.

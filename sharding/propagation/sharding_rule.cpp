@@ -179,8 +179,7 @@ class Binder {
     std::vector<DimFactors> dims;
     for (const RuleDim& dim : rule) {
       if (!dim.is_any) dims.push_back(numbers_of(dim));
-      for (int k = dim.is_any ? max_dots_ : 0; k > 0; --k)
-        dims.push_back({number_of(factor(fmt::format("...{}", k)))});
+      for (int k = dim.is_any ? max_dots_ : 0; k > 0; --k) dims.push_back({number_of(factor(fmt::format("...{}", k)))});
     }
     return dims;
   }

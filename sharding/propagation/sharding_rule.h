@@ -81,7 +81,8 @@ struct ShardingRule {
 //   i=4          a size that the operands' shapes do not give
 //   1, ...       a dim of size one; any number of dims, broadcast
 //   *            as the whole rule: elementwise
-// Error (invalid_argument, under the verb define_operation): a text that is no rule, or a size that follows from nothing.
+// Error (invalid_argument, under the verb define_operation): a text that is no rule, or a size that follows from
+// nothing.
 ShardingRule parse_rule(std::string_view operation, std::string_view text);
 
 // ---- operations

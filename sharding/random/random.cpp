@@ -99,8 +99,8 @@ Array bernoulli(const Key& key, double p, Shape shape) {
 Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType dtype) {
   const int64_t most = largest_of(dtype), least = dtype == uint8 ? 0 : -most - 1;
   if (minval >= maxval || minval < least || maxval - 1 > most)
-    fail(ErrorKind::invalid_argument, "randint", "range [{}, {}) given, expected a non-empty one of {}.", minval, maxval,
-         name_of(dtype));
+    fail(ErrorKind::invalid_argument, "randint", "range [{}, {}) given, expected a non-empty one of {}.", minval,
+         maxval, name_of(dtype));
   const uint64_t span = static_cast<uint64_t>(maxval) - static_cast<uint64_t>(minval);
   return make_recipe({.generator = integer_generator(key, dtype, minval, span), .drawn = dtype}, std::move(shape),
                      dtype);

@@ -36,7 +36,8 @@ template <class T>
 void random_normal(const Key& key, const Shape& global, const IndexRanges& block, T* out);
 
 // A standard normal conditioned on lower < x < upper, not rescaled: jax.random.truncated_normal(key, lower, upper,
-// global) to 1e-5 for bounds within 4 of zero. Infinite bounds are allowed. Error (invalid_argument) unless lower < upper.
+// global) to 1e-5 for bounds within 4 of zero. Infinite bounds are allowed. Error (invalid_argument) unless lower <
+// upper.
 template <class T>
 void random_truncated_normal(const Key& key, const Shape& global, const IndexRanges& block, double lower, double upper,
                              T* out);

@@ -33,8 +33,8 @@ template <class T>
 void launch(const BlockDraw& draw, void* out, cudaStream_t stream) {
   constexpr int64_t max_blocks = 1 << 16;
   const int64_t blocks = (draw.size + threads - 1) / threads;
-  fill<<<static_cast<unsigned>(blocks < max_blocks ? blocks : max_blocks), threads, 0, stream>>>(
-      draw, static_cast<T*>(out));
+  fill<<<static_cast<unsigned>(blocks < max_blocks ? blocks : max_blocks), threads, 0, stream>>>(draw,
+                                                                                                 static_cast<T*>(out));
 }
 
 }  // namespace

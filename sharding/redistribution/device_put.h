@@ -69,8 +69,8 @@ Array gather(const Array& x, std::source_location where = std::source_location::
 // arrays, which come back as they are: operations finish what they cannot carry on.
 Array reduce_partial_sum(const Array& x, std::source_location where = std::source_location::current());
 
-// By names, with the rules of the mesh rules that x carries: with_sharding_constraint(x, {"batch", "seq", "embed"}). If x
-// carries none, since nothing that it was computed from was placed by mesh rules, x comes back as it is.
+// By names, with the rules of the mesh rules that x carries: with_sharding_constraint(x, {"batch", "seq", "embed"}). If
+// x carries none, since nothing that it was computed from was placed by mesh rules, x comes back as it is.
 Array with_sharding_constraint(const Array& x, const Axes& axes,
                                std::source_location where = std::source_location::current());
 

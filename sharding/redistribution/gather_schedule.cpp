@@ -75,7 +75,8 @@ struct IsSameProgram {
                       [](const Text& x, const Text& y) { return are_same(x, y); });
   }
   bool operator()(const Asked& a, const Program& b) const {
-    if (!are_same(a.where, b.where) || a.options.gather_groups != b.groups || a.options.reshard_after_forward != b.borrows)
+    if (!are_same(a.where, b.where) || a.options.gather_groups != b.groups ||
+        a.options.reshard_after_forward != b.borrows)
       return false;
     if (a.parameters.size() != b.types.size()) return false;
     for (size_t i = 0; i < b.types.size(); ++i)

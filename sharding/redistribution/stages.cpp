@@ -37,7 +37,8 @@ const Type* type_on(const Type* type, const MeshImpl* mesh) {
 const MeshRulesImpl* mesh_rules_on(const MeshRulesImpl* mesh_rules, const MeshImpl* mesh) {
   if (!mesh_rules || MeshRules(mesh_rules).mesh().impl() == mesh) return mesh_rules;
   thread_local Memo<std::map<std::pair<const MeshRulesImpl*, const MeshImpl*>, const MeshRulesImpl*>, 1024> known;
-  return known.get(std::pair(mesh_rules, mesh), [&] { return on_other_mesh(MeshRules(mesh_rules), Mesh(mesh)).impl(); }).second;
+  return known.get(std::pair(mesh_rules, mesh), [&] { return on_other_mesh(MeshRules(mesh_rules), Mesh(mesh)).impl(); })
+      .second;
 }
 
 namespace {

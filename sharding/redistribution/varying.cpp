@@ -97,8 +97,9 @@ const Type* placed_inside(const Type* to, const Type* from, const char* verb) {
   const ManualAxes& manual = manual_axes();
   if (!manual.mesh || to->mesh != manual.mesh) return to;
   if (const AxisSet named = (to->sharded | to->unreduced | to->reduced) & manual.axes)
-    fail(ErrorKind::varying_axis, verb, "{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.",
-         from->to_string(), to->to_string(), manual.mesh->names(named));
+    fail(ErrorKind::varying_axis, verb,
+         "{} as {}: \"{}\" is manual inside shard_map. Use a collective, or place it outside.", from->to_string(),
+         to->to_string(), manual.mesh->names(named));
   TypeKey key = *to;
   key.varying = from->varying;
   return intern(std::move(key));

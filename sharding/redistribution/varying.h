@@ -22,7 +22,8 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause);
 const Type* placed_inside(const Type* to, const Type* from, const char* verb);
 
 // `x` as an operand in the running body, on its mesh. Errors, which begin with `verb`: an array on another mesh
-// (device_mismatch); a captured array that is sharded or pending over manual axes, where it would have to vary (varying_axis).
+// (device_mismatch); a captured array that is sharded or pending over manual axes, where it would have to vary
+// (varying_axis).
 ArrayPtr inside(const Array& x, const char* verb);
 
 }  // namespace tessera::detail

@@ -49,7 +49,8 @@ int manual_axis(const char* verb, const std::string& name) {
 
 Along axes_of(const char* verb, const SpecEntry& mesh_axes) {
   if (mesh_axes.is_unconstrained())
-    fail(ErrorKind::invalid_argument, verb, "unconstrained given, expected mesh axes. Name those to communicate along.");
+    fail(ErrorKind::invalid_argument, verb,
+         "unconstrained given, expected mesh axes. Name those to communicate along.");
   Along result;
   AxisSet seen = 0;
   for (const std::string& name : mesh_axes.axes()) {
@@ -279,8 +280,8 @@ Array ppermute(Operand x, const SpecEntry& mesh_axes, const std::vector<std::pai
   std::vector<bool> sends(axes.n);
   for (const auto& [from, to] : pairs) {
     if (from < 0 || to < 0 || from >= axes.n || to >= axes.n)
-      fail(ErrorKind::invalid_argument, "ppermute", "the pair ({}, {}) for {}, expected numbers from 0 to {}.", from, to,
-           x.array().type_string(), axes.n - 1);
+      fail(ErrorKind::invalid_argument, "ppermute", "the pair ({}, {}) for {}, expected numbers from 0 to {}.", from,
+           to, x.array().type_string(), axes.n - 1);
     if (senders[to] >= 0 || sends[from])
       fail(ErrorKind::duplicate_pair, "ppermute", "the pair ({}, {}) for {}: device {} {} already. Name each once.",
            from, to, x.array().type_string(), senders[to] >= 0 ? to : from, senders[to] >= 0 ? "gets" : "sends");

@@ -18,8 +18,8 @@ namespace tessera {
 //   psum(x, "x")    all_gather(x, {"x", "y"}, {.tiled = true})
 // An operand that does not vary along the axes is used as the same value on every device.
 // Errors of all: outside shard_map, or along an axis that is not in the mesh or not manual there (unknown_axis); an
-// axis twice (duplicate_axis); a captured array that lies apart over a manual axis (varying_axis). All are differentiable, and
-// stand in the ledger with the line they are written on.
+// axis twice (duplicate_axis); a captured array that lies apart over a manual axis (varying_axis). All are
+// differentiable, and stand in the ledger with the line they are written on.
 
 // The sum, mean, maximum or minimum of the devices' values; invariant. The backward of psum is pvary, that of pmean is
 // pvary divided by the number of devices; that of pmax and pmin gives equal parts to the devices with the extremum.
@@ -32,7 +32,8 @@ Array pmin(Operand x, const SpecEntry& mesh_axes);
 int64_t axis_size(const SpecEntry& mesh_axes);
 // psum of a number: psum(1, "x") is the size of the mesh axis.
 template <class T>
-requires std::integral<T> || std::floating_point<T> T psum(T x, const SpecEntry& mesh_axes) {
+  requires std::integral<T> || std::floating_point<T>
+T psum(T x, const SpecEntry& mesh_axes) {
   return x * static_cast<T>(axis_size(mesh_axes));
 }
 // This device's number along the axes, an int32 scalar that varies.
@@ -51,8 +52,8 @@ struct AllGatherOptions {
 Array all_gather(Operand x, const SpecEntry& mesh_axes, const AllGatherOptions& options = {});
 
 // Each device gets its part of the sum, cut along `scatter_dim`. Untiled, the size of that dim must be the
-// number of devices (size_mismatch), and the dim is removed; tiled, the dim is split into that many parts (not_divisible).
-// Backward: all_gather.
+// number of devices (size_mismatch), and the dim is removed; tiled, the dim is split into that many parts
+// (not_divisible). Backward: all_gather.
 struct PsumScatterOptions {
   int scatter_dim = 0;
   bool tiled = false;
@@ -76,7 +77,8 @@ Array all_to_all(Operand x, const SpecEntry& mesh_axes, int split_dim, int conca
 // x, equal along these mesh axes, as a value that varies along them; nothing is communicated. Backward: psum. Error
 // (varying_axis): x varies along one of them already.
 Array pvary(Operand x, const SpecEntry& mesh_axes);
-// pvary under JAX's newer name. Error (varying_axis): `to` invarying, since only a collective makes a varying value invariant.
+// pvary under JAX's newer name. Error (varying_axis): `to` invarying, since only a collective makes a varying value
+// invariant.
 Array pcast(Operand x, const SpecEntry& mesh_axes, Vma to = Vma::varying);
 
 // A different key for every device along some mesh axes: jax.random.fold_in(key, axis_index(mesh_axes)). fold_in and

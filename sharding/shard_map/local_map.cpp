@@ -23,8 +23,8 @@ std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
   const Cause cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
   for (ArrayPtr& a : arguments) {
     if (a->type->sharded | a->type->unreduced)
-      fail(ErrorKind::varying_axis, "local_map", "{} is not replicated over axes that are not manual. Name them in axis_names.",
-           a->type->to_string());
+      fail(ErrorKind::varying_axis, "local_map",
+           "{} is not replicated over axes that are not manual. Name them in axis_names.", a->type->to_string());
     a = varied(a, varying, cause);
     a = convert(*a, a, a->type, cause);  // of a tape's parameter, the leaf
   }
@@ -62,7 +62,8 @@ std::vector<at::Tensor> call(const LocalFunction& f, const std::vector<ArrayPtr>
   return f(tensors);
 } catch (const c10::Error& error) {
   const std::string words = error.what_without_backtrace();
-  fail(ErrorKind::invalid_argument, "local_map", "given {}: {}", types_of(arguments), words.substr(0, words.find('\n')));
+  fail(ErrorKind::invalid_argument, "local_map", "given {}: {}", types_of(arguments),
+       words.substr(0, words.find('\n')));
 }
 
 }  // namespace

@@ -145,14 +145,14 @@ class ShardMapped {
 // put together as the out_specs say.
 //   const auto mean = shard_map([](const Array& x) { return pmean(x, "data"); }, mesh, P{"data"}, P{});
 //   mean(x)
-// `f` may capture a replicated array, but not one that is sharded over a manual axis (varying_axis): pass that through in_specs.
-// Over mesh axes outside axis_names arrays keep their placement, and operations propagate it as elsewhere; a shard_map
-// inside another may make these axes manual. An out_spec may leave a mesh axis unreduced: the devices' results are then
-// the terms of a pending sum. Gradients flow through, and may be computed inside: there, the gradient of an invariant
-// array is the sum over the devices.
-// Errors, by argument or result: a dim that its axes do not divide (not_divisible), a spec longer than the array has dims
-// (rank_mismatch), an axis that is not in the mesh or not in axis_names (unknown_axis), an axis twice (duplicate_axis),
-// an out_spec without an axis along which the result varies (varying_axis), another number of specs than arrays (invalid_argument).
+// `f` may capture a replicated array, but not one that is sharded over a manual axis (varying_axis): pass that through
+// in_specs. Over mesh axes outside axis_names arrays keep their placement, and operations propagate it as elsewhere; a
+// shard_map inside another may make these axes manual. An out_spec may leave a mesh axis unreduced: the devices'
+// results are then the terms of a pending sum. Gradients flow through, and may be computed inside: there, the gradient
+// of an invariant array is the sum over the devices. Errors, by argument or result: a dim that its axes do not divide
+// (not_divisible), a spec longer than the array has dims (rank_mismatch), an axis that is not in the mesh or not in
+// axis_names (unknown_axis), an axis twice (duplicate_axis), an out_spec without an axis along which the result varies
+// (varying_axis), another number of specs than arrays (invalid_argument).
 template <class F>
 ShardMapped<F> shard_map(F f, Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options = {},
                          std::source_location where = std::source_location::current()) {

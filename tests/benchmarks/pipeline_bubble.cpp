@@ -88,8 +88,9 @@ int main(int argc, char** argv) {
   const int64_t depth = argument(1, 8), width = argument(2, 256), rows = argument(3, 1024), rounds = argument(4, 7);
   sleep_ms = argument(5, 0);
   const int64_t stages = process_count();
-  const MeshRules mesh_rules(make_mesh({{"pipe", stages}}),
-                      {{"layers", "pipe"}, {"embed", replicated}, {"hidden", replicated}, {"batch", replicated}});
+  const MeshRules mesh_rules(
+      make_mesh({{"pipe", stages}}),
+      {{"layers", "pipe"}, {"embed", replicated}, {"hidden", replicated}, {"batch", replicated}});
   const Model model = nn::filter_shard(Model::init(depth, width), mesh_rules);
   const std::vector<int64_t> numbers{2, 4, 8, 16};
   for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {

@@ -112,17 +112,19 @@ data::TokenBatch rows_of(const Size& size, const MeshRules& mesh_rules) {
 template <class Model>
 auto make_run(const Model& recipe, const MeshRules& mesh_rules, const GradientOptions& gradients, const Size& size) {
   auto model = nn::filter_shard(recipe, mesh_rules);
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over = gradients.shard_gradients_over});
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}),
+                                    {.shard_state_over = gradients.shard_gradients_over});
   const auto loss = examples::next_token_loss<Model, data::TokenBatch>;
-  return RunOf<Model, decltype(optimizer), decltype(+loss)>(model, std::move(optimizer), loss, rows_of(size, mesh_rules),
-                                                            gradients);
+  return RunOf<Model, decltype(optimizer), decltype(+loss)>(model, std::move(optimizer), loss,
+                                                            rows_of(size, mesh_rules), gradients);
 }
 
 template <class Model>
 nn::PlacementTable abstract_step(const Model& recipe, const MeshRules& mesh_rules, const GradientOptions& gradients,
                                  const Size& size) {
   auto model = nn::filter_shard(recipe, mesh_rules);
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over = gradients.shard_gradients_over});
+  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}),
+                                    {.shard_state_over = gradients.shard_gradients_over});
   const auto batch = data::from_process_local(examples::counted_rows(size.rows, size.seq), mesh_rules);
   const auto [loss, grads] =
       nn::value_and_grad(examples::next_token_loss<Model, data::TokenBatch>, gradients)(model, batch);
@@ -150,7 +152,8 @@ double peak_of(const Model& recipe, const nn::SuggestedStrategy& s, const Size& 
 }
 
 template <class Model>
-std::vector<Measured> measure(const Model& recipe, const std::vector<nn::SuggestedStrategy>& strategies, const Size& size) {
+std::vector<Measured> measure(const Model& recipe, const std::vector<nn::SuggestedStrategy>& strategies,
+                              const Size& size) {
   std::vector<std::unique_ptr<Run>> runs;
   std::vector<std::vector<double>> seconds(strategies.size());
   std::vector<Measured> measured;
@@ -202,7 +205,7 @@ void try_case(const char* name, const Model& recipe, int64_t devices, const Size
     return abstract_step(recipe, mesh_rules, gradients, size);
   };
   const auto found = nn::suggest_strategies(step, devices, hardware_of(devices), int64_t{1} << 40,
-                                         {.max_strategies = 3, .num_processes = process_count()});
+                                            {.max_strategies = 3, .num_processes = process_count()});
   const std::vector<nn::SuggestedStrategy>& strategies = found.strategies();
   const std::vector<Measured> measured = measure(recipe, strategies, size);
   const bool is_in_order = std::is_sorted(measured.begin(), measured.end(), is_faster);

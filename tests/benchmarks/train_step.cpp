@@ -271,8 +271,8 @@ Options parse_options(const std::vector<std::string_view>& arguments) {
   Options options{.threads = choose_threads("both")};
   for (size_t i = 0; i < arguments.size(); i += 2) {
     const std::string_view flag = arguments[i];
-    const bool known =
-        flag == "--size" || flag == "--strategy" || flag == "--threads" || flag == "--steps" || flag == "--graphed-step";
+    const bool known = flag == "--size" || flag == "--strategy" || flag == "--threads" || flag == "--steps" ||
+                       flag == "--graphed-step";
     if (!known)
       throw UsageError(fmt::format(
           "[command line] {}: unknown, expected --size, --strategy, --threads, --steps or --graphed-step.", flag));

@@ -269,16 +269,15 @@ TEST(DividedStream, RefusesWhatProcessesCannotShare) {
   expect_error(ErrorKind::invalid_argument, {"[Loader] 3 shards of a stream in 4 parts"},
                [&] { Loader(stream, as_vector, {.batch_size = 12, .shard = {0, 3}}); });
   Loader loader(stream, as_vector, {.batch_size = 4});
-  expect_error(ErrorKind::invalid_argument, {"[restore] 3 records of a stream in 4 parts"}, [&] { loader.restore({3}); });
-  expect_error(ErrorKind::invalid_argument, {"[restore] the state has the places of 2 streams, and here are 4"}, [&] {
-    loader.restore({4, StreamMark{0, 1, 0, 0, {{}, {}}}});
-  });
+  expect_error(ErrorKind::invalid_argument, {"[restore] 3 records of a stream in 4 parts"},
+               [&] { loader.restore({3}); });
+  expect_error(ErrorKind::invalid_argument, {"[restore] the state has the places of 2 streams, and here are 4"},
+               [&] { loader.restore({4, StreamMark{0, 1, 0, 0, {{}, {}}}}); });
   loader.next();
   const LoaderState state = loader.state();
   loader.next();
-  expect_error(ErrorKind::invalid_argument, {"[joined_state] states of different places"}, [&] {
-    joined_state({state, loader.state()});
-  });
+  expect_error(ErrorKind::invalid_argument, {"[joined_state] states of different places"},
+               [&] { joined_state({state, loader.state()}); });
   expect_error(ErrorKind::invalid_argument, {"[joined_state] no states"}, [] { joined_state({}); });
 }
 

@@ -137,9 +137,8 @@ TEST(ByteSource, OddPathsAreErrorsThatNameThem) {
   fs::create_directories(folder.path("bare"));
   const auto missing = folder.path("no/such");
   expect_error(ErrorKind::invalid_file, {"[open]", missing, "No such file"}, [&] { ByteSource::open({missing}); });
-  expect_error(ErrorKind::invalid_file, {folder.path("texts"), "no file ends in .h .cuh"}, [&] {
-    ByteSource::open({folder.path("texts")}, {.extensions = {"h", "cuh"}});
-  });
+  expect_error(ErrorKind::invalid_file, {folder.path("texts"), "no file ends in .h .cuh"},
+               [&] { ByteSource::open({folder.path("texts")}, {.extensions = {"h", "cuh"}}); });
   expect_error(ErrorKind::invalid_file, {folder.path("bare"), "without any file"},
                [&] { ByteSource::open({folder.path("bare")}); });
   expect_error(ErrorKind::invalid_file, {folder.path("nothing"), "no bytes in 1 file"},
@@ -258,12 +257,14 @@ TEST(ByteSource, ThatWasMovedSaysSo) {
 
 TEST(ByteSource, ReadingPastTheEndIsAnError) {
   const auto source = ByteSource::from_string("abc");
-  expect_error(ErrorKind::invalid_argument, {"[read] 2 bytes from 2 on, of a source of 3"}, [&] { read(source, 2, 2); });
+  expect_error(ErrorKind::invalid_argument, {"[read] 2 bytes from 2 on, of a source of 3"},
+               [&] { read(source, 2, 2); });
   expect_error(ErrorKind::invalid_argument, {"1 bytes from -1 on"}, [&] { read(source, -1, 1); });
   expect_error(ErrorKind::invalid_argument, {"from 3 on"}, [&] { source.where(3); });
   const auto most = std::numeric_limits<int64_t>::max();
   for (const int64_t offset : {most, most - 1, -most})
-    expect_error(ErrorKind::invalid_argument, {"2 bytes from " + std::to_string(offset)}, [&] { read(source, offset, 2); });
+    expect_error(ErrorKind::invalid_argument, {"2 bytes from " + std::to_string(offset)},
+                 [&] { read(source, offset, 2); });
   EXPECT_EQ(read(source, 3, 0), "");
 }
 

@@ -48,7 +48,8 @@ TEST(Split, PartsAreDisjointAndWhole) {
 
 TEST(Split, RefusesShardsThatAreNone) {
   for (const ShardOptions& shard : {ShardOptions{-1, 2}, {2, 2}, {0, 0}})
-    expect_error(ErrorKind::invalid_argument, {"[shard]", "expected 0 <= index < count"}, [&] { even_split(5, shard); });
+    expect_error(ErrorKind::invalid_argument, {"[shard]", "expected 0 <= index < count"},
+                 [&] { even_split(5, shard); });
 }
 
 // numpy: np.random.Philox(key=[12345, 2], counter=[0, 0, 0, 7]).random_raw(5)

@@ -96,9 +96,8 @@ TEST(StackAs, TakesFieldsByName) {
 
 TEST(Stack, WhatIsAbsentInAllRecordsIsAbsent) {
   EXPECT_TRUE(stack(std::vector<Array>{Array(), Array()}).is_absent());
-  expect_error(ErrorKind::missing_array, {"[stack]", "absent in 1 of 2 records"}, [] {
-    stack(std::vector<Array>{zeros({2}), Array()});
-  });
+  expect_error(ErrorKind::missing_array, {"[stack]", "absent in 1 of 2 records"},
+               [] { stack(std::vector<Array>{zeros({2}), Array()}); });
 }
 
 TEST(Stack, RowsThatDoNotFitAreErrors) {
@@ -223,7 +222,8 @@ TEST(SafetensorsRows, AreRecords) {
       safetensors_bytes(
           R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
           "abc"));
-  expect_error(ErrorKind::invalid_file, {other, "\"y\" has 1 rows and \"x\" 2"}, [&] { safetensors_rows<Pair>(other); });
+  expect_error(ErrorKind::invalid_file, {other, "\"y\" has 1 rows and \"x\" 2"},
+               [&] { safetensors_rows<Pair>(other); });
   expect_error(ErrorKind::invalid_file, {other, "no tensor \"digit\"; it has x, y"},
                [&] { safetensors_rows<DigitBatch>(other); });
   auto moved = safetensors_rows<Pair>(path);

@@ -146,7 +146,8 @@ TEST(StreamLoader, AStreamThatGivesNothingIsAnErrorNoHang) {
     for (const int threads : {1, 3}) {
       const LoaderOptions options{.batch_size = 4, .prefetch = prefetch, .num_threads = threads};
       Loader finite(range(50).filter(none), as_vector, options);
-      expect_error(ErrorKind::invalid_argument, {"[next]", "0 records, fewer than one batch of 4"}, [&] { finite.next(); });
+      expect_error(ErrorKind::invalid_argument, {"[next]", "0 records, fewer than one batch of 4"},
+                   [&] { finite.next(); });
       Loader few(range(5).filter(even), as_vector, options);
       expect_error(ErrorKind::invalid_argument, {"3 records, fewer than one batch of 4"}, [&] { few.next(); });
       Loader forever(range(50).repeat().filter(none), as_vector, options);

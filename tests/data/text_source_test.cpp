@@ -35,7 +35,8 @@ TEST(Lines, EndWithNewlinesOrWithTheirFile) {
                    "\xef\xbb\xbf"
                    "b"}));
   EXPECT_EQ(all(LineSource::from_string("\xef\xbb\xbf\n")), (Lines{""}));
-  expect_error(ErrorKind::invalid_file, {"marked", "no line"}, [] { LineSource::from_string("\xef\xbb\xbf", "marked"); });
+  expect_error(ErrorKind::invalid_file, {"marked", "no line"},
+               [] { LineSource::from_string("\xef\xbb\xbf", "marked"); });
   const std::string huge(3'000'000, 'x');
   EXPECT_EQ(all(LineSource::from_string(huge + "\n" + huge)), (Lines{huge, huge}));
   const ScratchFolder folder;

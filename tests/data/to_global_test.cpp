@@ -61,7 +61,8 @@ TEST(ShardBatches, BatchesComePlaced) {
     EXPECT_EQ(batch.inputs.value.to_host<int32_t>(), host.inputs.value.to_host<int32_t>());
     EXPECT_EQ(loader.state(), hosts.state());
   }
-  Loader numbers = shard_batches(Loader(range(8), stack, {.batch_size = 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
+  Loader numbers =
+      shard_batches(Loader(range(8), stack, {.batch_size = 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   EXPECT_EQ(numbers.next()->type_string(), "int64[4@data]");
   Loader odd = shard_batches(Loader(tokens, token_batch, {.batch_size = 3}), mesh_rules);
   expect_error(ErrorKind::not_divisible, {"inputs", "batch"}, [&] { odd.next(); });

@@ -194,9 +194,8 @@ TEST(TokenFiles, FillBatchesAndRows) {
   const auto packed = token_documents(files, {.end_of_text = 0}).pack({.length = 5, .num_packing_bins = 1});
   EXPECT_EQ(packed.begin()->tokens, (Ids{4, 5, 0, 6, 0}));
   EXPECT_EQ(packed.begin()->segment_ids, (Ids{1, 1, 1, 2, 2}));
-  expect_error(ErrorKind::invalid_argument, {"[token_batch]", "token -2 is below 0"}, [] {
-    token_batch(std::vector<Ids>{{1, -2}});
-  });
+  expect_error(ErrorKind::invalid_argument, {"[token_batch]", "token -2 is below 0"},
+               [] { token_batch(std::vector<Ids>{{1, -2}}); });
 }
 
 TEST(TokenDocuments, EndOrBeginWithASeparator) {

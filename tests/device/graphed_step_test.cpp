@@ -223,7 +223,7 @@ template <class Transform>
 Trained toy_steps(const Transform& transform, const optim::OptimizerOptions& options, bool captured, int recordings,
                   const std::function<void(int, Toy&, optim::Optimizer<Toy, Transform>&)>& between = {}) {
   const MeshRules mesh_rules(make_mesh({{"data", 2}, {"model", 2}}, {.device = there}),
-                      {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
+                             {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
   Toy model = nn::filter_shard(Toy::init(3), mesh_rules);
   optim::Optimizer optimizer(model, transform, options);
   const auto train = [](Toy& m, optim::Optimizer<Toy, Transform>& o, const Array& x) {
@@ -269,7 +269,7 @@ TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
   using Optimizer = optim::Optimizer<Model, optim::Adamw>;
   const auto loss_fn = toy_loss;
   const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}),
-                      {{"batch", "data"}, {"in", replicated}, {"out", replicated}, {"vocab", replicated}});
+                             {{"batch", "data"}, {"in", replicated}, {"out", replicated}, {"vocab", replicated}});
   Model model = nn::filter_shard(Model::init(3), mesh_rules);
   Optimizer optimizer(model, optim::adamw({.learning_rate = 0.01}));
   const Batch batch = device_put(normal(Key(1), {8, 8}), {"batch", none}, mesh_rules);

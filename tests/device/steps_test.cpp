@@ -203,7 +203,8 @@ TEST(DeviceSteps, GroupsOfMoreRowsThanThereAreAreSaidWithTheNextValue) {
                                      {std::vector<int32_t>{-1, 4}, "sizes from -1 to 4 given"},
                                      {std::vector<int32_t>{5, -7}, "sizes from -7 to 5 given"}}) {
     const Array y = ragged_dot(rows, kernels, placed(array(sizes)));
-    expect_error(ErrorKind::invalid_argument, fmt::format("[ragged_dot] {}, expected 0 to 4. At steps_test.cpp:", words),
+    expect_error(ErrorKind::invalid_argument,
+                 fmt::format("[ragged_dot] {}, expected 0 to 4. At steps_test.cpp:", words),
                  [&] { y.to_host<float>(); });
   }
 }
@@ -239,7 +240,7 @@ void expect_update_without_wait(const Transform& transform, double tolerance, co
   };
   const auto trained = [&](const char* device) {
     const MeshRules mesh_rules(make_mesh({{"data", 2}, {"model", 2}}, {.device = device}),
-                        {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
+                               {{"batch", "data"}, {"in", replicated}, {"out", "model"}, {"vocab", "model"}});
     Toy model = nn::filter_shard(Toy::init(3), mesh_rules);
     optim::Optimizer optimizer(model, transform);
     Waits waits;

@@ -51,7 +51,7 @@ void train(int64_t first, int64_t last) {
 void weights() {
   const examples::GptConfig config{.vocab = 32, .embed = 8, .heads = 2, .layers = 1, .seq = 4, .mlp = 16};
   const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
-                      examples::with_all_names({{"mlp", "model"}, {"embed", "data"}})};
+                             examples::with_all_names({{"mlp", "model"}, {"embed", "data"}})};
   const auto trained = nn::filter_shard(Gpt::init(Key(0), config), mesh_rules);
   nn::save("runs/8", 1, nn::named_state("model", trained));
 

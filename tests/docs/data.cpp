@@ -24,7 +24,8 @@ void text(uint64_t seed) {
   const auto source = data::ByteSource::open({"books"}, {.extensions = {".txt"}});
   const auto tokens = data::windows(source, 257).shuffle(seed).repeat();
   data::Loader loader = data::shard_batches(
-      data::Loader(tokens, data::token_batch, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
+      data::Loader(tokens, data::token_batch, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}),
+      mesh_rules);
   for (const data::TokenBatch& batch : loader) {  // int32[32@data,256], placed ahead of use
     std::cout << batch.inputs.value.type_string() << '\n';
     if (loader.state().global_next_index >= 96) break;

@@ -30,9 +30,13 @@ Array sum_of(const nn::Linear& model, const Array& x) { return sum(model(x)); }
 
 const nn::Linear linear = nn::Linear::init(Key(0), {"embed", 6}, {"hidden", 4});
 
-void divided(const Mesh& m) { (void)nn::filter_shard(linear, MeshRules{m, {{"embed", "data"}, {"hidden", replicated}}}); }
+void divided(const Mesh& m) {
+  (void)nn::filter_shard(linear, MeshRules{m, {{"embed", "data"}, {"hidden", replicated}}});
+}
 
-void unknown_logical_axis(const Mesh& mesh) { (void)nn::filter_shard(linear, MeshRules{mesh, {{"embed", replicated}}}); }
+void unknown_logical_axis(const Mesh& mesh) {
+  (void)nn::filter_shard(linear, MeshRules{mesh, {{"embed", replicated}}});
+}
 
 void unknown_mesh_axis(const Mesh& mesh) { NamedSharding(mesh, P{"modle"}); }
 
@@ -46,7 +50,9 @@ struct Named {
   nn::Param w;
 };
 
-void too_many_names(const Mesh& m) { (void)nn::filter_shard(Named{{ones({8}), {"embed", "hidden"}}}, MeshRules{m, {}}); }
+void too_many_names(const Mesh& m) {
+  (void)nn::filter_shard(Named{{ones({8}), {"embed", "hidden"}}}, MeshRules{m, {}});
+}
 
 void unconstrained_dim(const Mesh& mesh) { device_put(ones({8, 8}), NamedSharding(mesh, P{"data", unconstrained})); }
 

@@ -48,7 +48,8 @@ void decode(const nn::MultiheadAttention& attention, const Array& text, const Ar
 }
 
 void experts(const Key& key) {
-  const MeshRules mesh_rules{make_mesh({{"data", 4}}), {{"batch", "data"}, {"experts", "data"}, {ParamPattern{}, replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"data", 4}}),
+                             {{"batch", "data"}, {"experts", "data"}, {ParamPattern{}, replicated}}};
   const auto moe = nn::filter_shard(nn::MoeMlp::init(key, {"embed", 8}, {"hidden", 16}, {"experts", 4}), mesh_rules);
   const Array x = device_put(normal(key, {4, 8, 8}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const CommLedger ledger;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <tessera/data/loader.h>
-#include <tessera/data/shard_batches.h>
 #include <tessera/data/packed_tokens.h>
+#include <tessera/data/shard_batches.h>
 #include <tessera/data/tokenizer.h>
 #include <tessera/nn/models.h>
 #include <tessera/nn/placement.h>
@@ -43,7 +43,8 @@ void from_nothing(const Mesh& mesh) {
 void documents(nn::CausalLM& model, const MeshRules& mesh_rules, data::Dataset<std::vector<int32_t>> documents) {
   const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
   auto loader = data::shard_batches(
-      data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}), mesh_rules);
+      data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}),
+      mesh_rules);
 
   const auto loss = [](const nn::CausalLM& model, const data::PackedTokens& batch) {
     return model.loss(batch.inputs, batch.targets, batch.weights,

@@ -103,7 +103,8 @@ void train(const Placement& p) {
   auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config_for(p)), mesh_rules);
   const auto set_context = [&](auto& decoder) { decoder.layers[0].attn.context_parallelism = p.context; };
   std::visit(set_context, model.decoder);
-  auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = p.shard_state_over});
+  auto optimizer =
+      optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = p.shard_state_over});
   Batch batch;
   batch.ids = randint(Key(1), {8, 16}, 0, 64), batch.labels = randint(Key(2), {8, 16}, 0, 64);
   batch = nn::filter_shard(batch, mesh_rules);
@@ -112,9 +113,10 @@ void train(const Placement& p) {
   show(batch, nn::leaves(model));
   for (int step = 0; step < 2; ++step) {
     const CommLedger ledger;
-    const auto [loss, grads] = p.num_micro_batches > 1
-                                   ? nn::pipeline(loss_of, {.num_micro_batches = p.num_micro_batches})(model, batch)
-                                   : nn::value_and_grad(loss_of, {.shard_gradients_over = p.shard_state_over})(model, batch);
+    const auto [loss, grads] =
+        p.num_micro_batches > 1
+            ? nn::pipeline(loss_of, {.num_micro_batches = p.num_micro_batches})(model, batch)
+            : nn::value_and_grad(loss_of, {.shard_gradients_over = p.shard_state_over})(model, batch);
     optimizer.update(model, grads);
     if (step == 1) std::cout << "bytes on each device: " << table.bytes_per_device() << '\n' << ledger.to_text();
   }

@@ -18,7 +18,7 @@ Array mean_square(const nn::Mlp& model, const Array& x) { return mean(square(mod
 
 int main() {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   auto model = nn::filter_shard(nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
   const Array x = device_put(normal(Key(1), {64, 512}), {"batch", "embed"}, mesh_rules);
 

@@ -38,14 +38,14 @@ struct Decoder {
 
 void place() {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
 }
 
 void tables(const Mesh& mesh) {
   const MeshRules mesh_rules{mesh,
-                      {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}},
-                      {.activations = {{"embed", replicated}}, .optimizer_state = {{"norm", "data"}}}};
+                             {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}},
+                             {.activations = {{"embed", replicated}}, .optimizer_state = {{"norm", "data"}}}};
   auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 16}, {"hidden", 32}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
   optimizer = nn::filter_shard(optimizer, mesh_rules.optimizer_state());

@@ -82,12 +82,13 @@ Decoder Decoder::init(const Key& key) {
 Array next_token(const Decoder& model, const Array& ids) { return cross_entropy(model(ids), ids); }
 
 void stages() {
-  const MeshRules mesh_rules{make_mesh({{"pipe", 2}, {"data", 4}}),
-                      {{"layers", "pipe"},  // of the field `layers` the first half on pipe[0], the second on pipe[1]
-                       {"batch", "data"},
-                       {"vocab", replicated},
-                       {"embed", replicated},
-                       {"hidden", replicated}}};
+  const MeshRules mesh_rules{
+      make_mesh({{"pipe", 2}, {"data", 4}}),
+      {{"layers", "pipe"},  // of the field `layers` the first half on pipe[0], the second on pipe[1]
+       {"batch", "data"},
+       {"vocab", replicated},
+       {"embed", replicated},
+       {"hidden", replicated}}};
   const auto model = nn::filter_shard(Decoder::init(Key(0)), mesh_rules);
   const Array ids = device_put(randint(Key(1), {32, 8}, 0, 64), {"batch", none}, mesh_rules);
   const auto [loss, grads] =
@@ -101,7 +102,7 @@ Array mse(const nn::Linear& model, const Array& x) { return mean(square(model(x)
 
 void without_hardware() {
   const MeshRules mesh_rules{make_mesh({{"data", 64}, {"model", 8}}, {.abstract = true}),
-                      {{"batch", "data"}, {"in", "data"}, {"out", "model"}}};
+                             {{"batch", "data"}, {"in", "data"}, {"out", "model"}}};
   auto model = nn::filter_shard(nn::Linear::init(Key(0), {"in", 4096}, {"out", 4096}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}));
   const Array batch = device_put(zeros({512, 4096}), NamedSharding(mesh_rules.mesh(), P{"data"}));

@@ -58,19 +58,20 @@ void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
 // The collectives of one step, the second: value_and_grad and the update.
 std::vector<CommRecord> records_of_step(const Strategy& s, const Mode& mode) {
   const MeshRules mesh_rules(make_mesh(s.mesh, {.private_replicas = mode.private_replicas}),
-                      examples::with_all_names(s.rules));
+                             examples::with_all_names(s.rules));
   auto model = nn::filter_shard(examples::Gpt::init(Key(0), {}), mesh_rules);
   model.remat = mode.remat;
-  auto optimizer =
-      optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
-                       {.shard_state_over = mode.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
+  auto optimizer = optim::Optimizer(
+      model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})),
+      {.shard_state_over = mode.zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
   const auto loss_fn = [](const examples::Gpt& m, const data::TokenBatch& b) {
     return examples::next_token_loss(m, b);
   };
   const auto step = [&] {
     CommLedger ledger;
-    const auto [loss, grads] = nn::value_and_grad(
-        loss_fn, {.reshard_after_forward = mode.reshard_after_forward, .gather_groups = mode.gather_groups, .reduce = !mode.zero1})(
+    const auto [loss, grads] = nn::value_and_grad(loss_fn, {.reshard_after_forward = mode.reshard_after_forward,
+                                                            .gather_groups = mode.gather_groups,
+                                                            .reduce = !mode.zero1})(
         model, data::from_process_local(examples::counted_rows(batch, seq), mesh_rules));
     optimizer.update(model, grads);
     return ledger.records();
@@ -159,11 +160,13 @@ class Collectives : public ::testing::TestWithParam<Strategy> {};
 TEST_P(Collectives, OfOneStepAreExactlyThese) {
   const Strategy& s = GetParam();
   for (const bool private_replicas : {false, true}) {
-    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .reshard_after_forward = false})), s.expected);
+    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .reshard_after_forward = false})),
+              s.expected);
     const Summary borrowed = with(s.expected, s.second_gathers);
     EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas})), borrowed);
-    EXPECT_EQ(summary(records_of_step(s, {.private_replicas = private_replicas, .gather_groups = GatherGroups::by_block})),
-              in_blocks(borrowed));
+    EXPECT_EQ(
+        summary(records_of_step(s, {.private_replicas = private_replicas, .gather_groups = GatherGroups::by_block})),
+        in_blocks(borrowed));
   }
 }
 

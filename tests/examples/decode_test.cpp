@@ -48,13 +48,13 @@ double largest_difference(const Array& a, const Array& b) {
 
 MeshRules mesh_rules_of(std::vector<MeshAxis> axes, bool private_replicas = false) {
   return MeshRules(make_mesh(std::move(axes), {.private_replicas = private_replicas}),
-                with_all_names({{"batch", "data"},
-                                {"embed", "data"},
-                                {"heads", "model"},
-                                {"kv_heads", "model"},
-                                {"mlp", "model"},
-                                {"vocab", "model"}}),
-                {.missing_axes = MissingAxes::ok});
+                   with_all_names({{"batch", "data"},
+                                   {"embed", "data"},
+                                   {"heads", "model"},
+                                   {"kv_heads", "model"},
+                                   {"mlp", "model"},
+                                   {"vocab", "model"}}),
+                   {.missing_axes = MissingAxes::ok});
 }
 
 // In parts of these sizes.
@@ -79,7 +79,7 @@ template <class Model>
 void expect_same_everywhere(const Model& model) {
   for (const auto& parts : {one_by_one, a_prompt_first, in_parts})
     for (const MeshRules& mesh_rules : {mesh_rules_of({{"data", 1}}), mesh_rules_of({{"data", 2}, {"model", 4}}),
-                                 mesh_rules_of({{"data", 2}, {"model", 4}}, true)})
+                                        mesh_rules_of({{"data", 2}, {"model", 4}}, true)})
       expect_same_in_parts(model, mesh_rules, parts);
 }
 

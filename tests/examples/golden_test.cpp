@@ -80,10 +80,12 @@ TEST(Golden, Quickstart) {
 
 TEST(Golden, SpmdStrategies) {
   const auto model = nn::Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048});
-  expect_one_table("spmd_tensor_parallel", model,
-                   {make_mesh({{"model", 8}}), {{ParamPattern{"**.kernel"}, P{none, "model"}}, {ParamPattern{}, replicated}}});
-  expect_one_table("spmd_fully_sharded", model,
-                   {make_mesh({{"fsdp", 8}}), {{ParamPattern{.min_size = 1025}, P{"fsdp"}}, {ParamPattern{}, replicated}}});
+  expect_one_table(
+      "spmd_tensor_parallel", model,
+      {make_mesh({{"model", 8}}), {{ParamPattern{"**.kernel"}, P{none, "model"}}, {ParamPattern{}, replicated}}});
+  expect_one_table(
+      "spmd_fully_sharded", model,
+      {make_mesh({{"fsdp", 8}}), {{ParamPattern{.min_size = 1025}, P{"fsdp"}}, {ParamPattern{}, replicated}}});
   expect_one_table("fsdp", model, nn::fsdp(make_mesh({{"data", 8}}), "data"));
 }
 

@@ -94,7 +94,8 @@ Measured measure(const Size& size, const Mode& mode) {
   const auto loss_fn = [&](const Gpt& m, const data::TokenBatch& b) {
     return cross_entropy(m(b.inputs, constrain), b.targets);
   };
-  const auto value_and_grad = nn::value_and_grad(loss_fn, {.reshard_after_forward = mode.reshard_after_forward, .gather_groups = mode.gather_groups});
+  const auto value_and_grad = nn::value_and_grad(
+      loss_fn, {.reshard_after_forward = mode.reshard_after_forward, .gather_groups = mode.gather_groups});
   value_and_grad(model, batch);  // from which the next step knows what it gathers
   result.forward.clear(), result.backward.clear();
   const auto [loss, grads] = value_and_grad(model, batch);
@@ -154,8 +155,11 @@ TEST_P(Memory, ThePeakIsTheTableTwoGatheredGroupsAndActivations) {
       const int64_t bound = fsdp.table + 2 * (private_replicas ? devices : 1) * largest + activations;
       EXPECT_LE(fsdp.peak, bound) << "table " << fsdp.table << ", activations " << activations;
       if (group == GatherGroups::by_parameter) {
-        EXPECT_GT(measure(size, {.reshard_after_forward = false, .private_replicas = private_replicas, .gather_groups = group}).peak,
-                  bound);
+        EXPECT_GT(
+            measure(size,
+                    {.reshard_after_forward = false, .private_replicas = private_replicas, .gather_groups = group})
+                .peak,
+            bound);
       }
       // Clipped gradients are gradients once more, in the update; nothing of the step is left but what the table says.
       EXPECT_LE(fsdp.update_peak, std::max(bound, fsdp.table + fsdp.gradients + fsdp.gradients / 16));

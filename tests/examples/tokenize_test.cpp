@@ -233,7 +233,8 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   tokenize_files(chosen);
   using testing::expect_error;
   const auto refused = [&](const TokenizeOptions& other) {
-    expect_error(ErrorKind::invalid_file, {"[tokenize] " + folder.path("out"), "the tokens there were made from 1 files"},
+    expect_error(ErrorKind::invalid_file,
+                 {"[tokenize] " + folder.path("out"), "the tokens there were made from 1 files"},
                  [&] { tokenize_files(other); });
   };
   auto other = chosen;

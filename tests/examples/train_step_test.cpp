@@ -98,7 +98,8 @@ TEST_F(TrainStep, StateIsCutOverAnyAxesOfAnyMesh) {
 TEST_F(TrainStep, TheLedgerSaysWhatEachFlagCosts) {
   const std::string fsdp = "--steps 1 --warmup 0 --strategy fsdp" + two_rows;
   const auto gathers = [&](const Outcome& o, const char* pass) { return ledger_line(o, "all_gather", "data", pass); };
-  const Outcome plain = train(fsdp), kept = train(fsdp + " --no-reshard-after-forward"), again = train(fsdp + " --remat");
+  const Outcome plain = train(fsdp), kept = train(fsdp + " --no-reshard-after-forward"),
+                again = train(fsdp + " --remat");
   const Outcome half = train(fsdp + " --precision bfloat16"), parts = train(fsdp + " --micro-batches 2");
   const LedgerLine first = gathers(plain, "forward"), second = gathers(plain, "backward");
   const LedgerLine scattered = ledger_line(plain, "reduce_scatter", "data", "backward");

@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     tokenizer.decode(encoding.ids);
   } catch (const Error& error) {
     // A text is refused for itself, or for a step of the file that takes too much.
-    if (error.kind() != ErrorKind::invalid_file && !(is_open && error.kind() == ErrorKind::invalid_argument)) std::abort();
+    if (error.kind() != ErrorKind::invalid_file && !(is_open && error.kind() == ErrorKind::invalid_argument))
+      std::abort();
   }
   return 0;
 }

@@ -127,9 +127,9 @@ std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = 
   const nn::PipelineOptions schedule{.num_micro_batches = 2, .schedule = nn::PipelineSchedule::one_f_one_b};
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) {
-    const auto [loss, grads] = plan.has_stages
-                                   ? nn::pipeline(loss_of, schedule, {.shard_gradients_over = plan.shard_state_over})(model, batch)
-                                   : nn::value_and_grad(loss_of, {.shard_gradients_over = plan.shard_state_over})(model, batch);
+    const auto [loss, grads] =
+        plan.has_stages ? nn::pipeline(loss_of, schedule, {.shard_gradients_over = plan.shard_state_over})(model, batch)
+                        : nn::value_and_grad(loss_of, {.shard_gradients_over = plan.shard_state_over})(model, batch);
     optimizer.update(model, grads);
     losses.push_back(loss.item<double>());
   }
@@ -138,7 +138,8 @@ std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = 
 
 std::vector<double> trained(const Plan& plan) {
   const MeshRules mesh_rules = plan.mesh_rules();
-  return trained(nn::filter_shard(Model::init(plan.context), mesh_rules), nn::filter_shard(Batch::init(), mesh_rules), plan);
+  return trained(nn::filter_shard(Model::init(plan.context), mesh_rules), nn::filter_shard(Batch::init(), mesh_rules),
+                 plan);
 }
 
 // The first lies along one mesh axis, the second along two, but for layers, which lie on stages along one.

@@ -14,10 +14,7 @@ TEST(LostGradients, AllAbsentAreRefused) {
   Model model{ones({3}), ones({2})};
   const auto expect_refused = [&](const auto& transform) {
     Optimizer optimizer(model, transform);
-    EXPECT_EQ(error_of(ErrorKind::invalid_argument,
-                       [&] {
-                         optimizer.update(model, {Array(), Array()});
-                       }),
+    EXPECT_EQ(error_of(ErrorKind::invalid_argument, [&] { optimizer.update(model, {Array(), Array()}); }),
               "[Optimizer.update] 0: every gradient is absent, expected those that nn::value_and_grad gives, and "
               "that no call before was given with std::move.");
     EXPECT_EQ(optimizer.count(), 0);
@@ -37,10 +34,10 @@ TEST(LostGradients, OfAnotherMeshNameBoth) {
   const Mesh three = make_mesh({{"a", 3}}), five = make_mesh({{"a", 5}});
   Model model{on(five)};
   Optimizer optimizer(model, sgd({.learning_rate = 0.1}));
-  EXPECT_EQ(
-      error_of(ErrorKind::device_mismatch, [&] { optimizer.update(model, {on(three)}); }),
-      "[Optimizer.update] 0: the gradient is on " + three.to_string() + ", the parameter on " + five.to_string() +
-          ". Move the gradients with nn::filter_shard(grads, mesh_rules), or compute them from the model on that mesh.");
+  EXPECT_EQ(error_of(ErrorKind::device_mismatch, [&] { optimizer.update(model, {on(three)}); }),
+            "[Optimizer.update] 0: the gradient is on " + three.to_string() + ", the parameter on " + five.to_string() +
+                ". Move the gradients with nn::filter_shard(grads, mesh_rules), or compute them from the model on that "
+                "mesh.");
   expect_near(model[0], std::vector<float>(15, 1), 0);
 }
 

@@ -64,7 +64,7 @@ TEST(Optimizer, AllMeshesGiveTheSameModel) {
 
 TEST(Optimizer, EveryReplicaIsUpdated) {
   const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}, {.private_replicas = true}),
-                      {{"in", "model"}, {"out", replicated}, {"vocab", replicated}}};
+                             {{"in", "model"}, {"out", replicated}, {"vocab", replicated}}};
   Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
   Optimizer optimizer(model, clipped_adamw());
   optimizer.update(model, gradients_for(model, 2));

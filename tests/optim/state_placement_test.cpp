@@ -90,8 +90,8 @@ TEST(ShardedState, TrainsTheSameParameters) {
     // None of these has a fused tail.
     expect_same_training(scheduled_sgd(), mesh_rules, 2e-6);
     expect_same_training(adamw({.learning_rate = 0.1, .eps_root = 0.1}), mesh_rules, 2e-6);
-    expect_same_training(chain(clip_by_global_norm(0.1), adam({.learning_rate = 0.1, .eps = 0.1}), scale(0.5)), mesh_rules,
-                         2e-6);
+    expect_same_training(chain(clip_by_global_norm(0.1), adam({.learning_rate = 0.1, .eps = 0.1}), scale(0.5)),
+                         mesh_rules, 2e-6);
   });
 }
 
@@ -113,7 +113,8 @@ TEST(ShardedState, IsExactForReducedGradients) {
 
 TEST(ShardedState, HalfPrecisionIsRoundedOnce) {
   const MeshRules mesh_rules = mesh_rules_of(cases()[1], false);
-  std::vector<Array> with{device_put(normal(Key(1), {16}, bfloat16), NamedSharding(mesh_rules.mesh(), {}))}, without = with;
+  std::vector<Array> with{device_put(normal(Key(1), {16}, bfloat16), NamedSharding(mesh_rules.mesh(), {}))},
+      without = with;
   Optimizer cut(with, adamw({.learning_rate = 0.01}), over_data), plain(without, adamw({.learning_rate = 0.01}));
   const std::vector<Array> grads{device_put(normal(Key(2), {16}, bfloat16), NamedSharding(mesh_rules.mesh(), {}))};
   cut.update(with, grads), plain.update(without, grads);
@@ -276,7 +277,7 @@ TEST(ShardedState, MovesNothingForWhatIsNotTrained) {
 TEST(ShardedState, OverTwoAxes) {
   for (const bool private_replicas : {false, true}) {
     const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}, {.private_replicas = private_replicas}),
-                        {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
+                               {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
     Toy with = nn::filter_shard(Toy::init(1), mesh_rules), without = with;
     const Array x = device_put(normal(Key(7), {8, 8}), NamedSharding(mesh_rules.mesh(), P{{"data", "model"}}));
     Optimizer cut(with, clipped_adamw(), {.shard_state_over = {"data", "model"}}), plain(without, clipped_adamw());

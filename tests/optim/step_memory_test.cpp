@@ -33,7 +33,8 @@ TEST_P(StepMemory, AsksForNoPagesAfterTheThirdStep) {
   const Axis embed{"embed", 256}, hidden{"hidden", 1024};
   const MeshRules mesh_rules(make_mesh({{"data", 8}}), GetParam());
   const auto [k1, k2] = split<2>(Key(0));
-  Mlp model = nn::filter_shard(Mlp{nn::Linear::init(k1, embed, hidden), nn::Linear::init(k2, hidden, embed)}, mesh_rules);
+  Mlp model =
+      nn::filter_shard(Mlp{nn::Linear::init(k1, embed, hidden), nn::Linear::init(k2, hidden, embed)}, mesh_rules);
   optim::Optimizer optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   const Array x = device_put(normal(Key(1), {512, 256}), {"batch", none}, mesh_rules);
   const auto step = [&] {

@@ -170,8 +170,8 @@ auto pair_of(Call call) {
 // Three losses, then the parameters and their moving average.
 std::vector<Array> trained(const std::vector<MeshAxis>& mesh, const Way& way) {
   const MeshRules mesh_rules{make_mesh(mesh),
-                      {{"vocab", "model"}, {"hidden", "model"}, {"batch", "data"}, {"embed", replicated}},
-                      {.missing_axes = MissingAxes::ok, .uneven = Uneven::pad}};
+                             {{"vocab", "model"}, {"hidden", "model"}, {"batch", "data"}, {"embed", replicated}},
+                             {.missing_axes = MissingAxes::ok, .uneven = Uneven::pad}};
   Gpt whole = nn::cast(Gpt::init(Key(1), {"vocab", 13}, {"embed", 8}, {"hidden", 7}), float64);
   whole.mlp.up = nn::with_lora(Key(2), whole.mlp.up, {.rank = 2});
   Gpt model = nn::filter_shard(whole, mesh_rules);

@@ -122,7 +122,8 @@ TEST(Accumulate, AStateOfAnotherModelIsRefused) {
 
 // Data parallel: nothing moves until the boundary, where all gradients are reduced once.
 TEST(Accumulate, PendingGradientsAreReducedAtTheBoundary) {
-  const MeshRules mesh_rules{make_mesh({{"data", 4}}), {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"data", 4}}),
+                             {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
   Toy model = nn::filter_shard(Toy::init(1), mesh_rules), plain = model;
   const auto tx = sgd({.learning_rate = 0.1});
   Optimizer optimizer(model, accumulate(tx, 2)), reference(plain, accumulate(tx, 2));

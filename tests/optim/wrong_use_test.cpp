@@ -208,9 +208,8 @@ TEST(WrongUse, TwoParametersThatBecameOneAreNamed) {
   std::vector<Array> params{ones({2}) * 1.0, ones({2}) * 2.0};
   Optimizer optimizer(params, adam({.learning_rate = 0.1}));
   params[1] = params[0];
-  const std::string words = error_of(ErrorKind::invalid_argument, [&] {
-    optimizer.update(params, {ones({2}), ones({2})});
-  });
+  const std::string words =
+      error_of(ErrorKind::invalid_argument, [&] { optimizer.update(params, {ones({2}), ones({2})}); });
   EXPECT_TRUE(words.starts_with("[Optimizer.update] ")) << words;
   error_of(ErrorKind::invalid_argument, [&] { Optimizer(params, adam({.learning_rate = 1})); });
   EXPECT_EQ(host(params[0]), (std::vector<float>{1, 1}));
@@ -294,7 +293,8 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
        "[scale_by_ademamix] b3: 7 given, expected 0 <= b3 < 1."},
       {[] { adopt({.learning_rate = 0.1, .clip_value = -1.0}); },
        "[adopt] clip_value: -1 given, expected clip_value >= 0."}};
-  for (const Setting& setting : settings) EXPECT_EQ(error_of(ErrorKind::invalid_argument, setting.make), setting.message);
+  for (const Setting& setting : settings)
+    EXPECT_EQ(error_of(ErrorKind::invalid_argument, setting.make), setting.message);
 }
 
 TEST(WrongUse, PureUpdatesRefuseStatesOfAnotherModel) {

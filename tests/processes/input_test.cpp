@@ -112,7 +112,8 @@ TEST(Input, AllMakeTheSameSteps) {
 TEST(Input, OneArrayLiesAsItsShardingSays) {
   const auto records = range(100).repeat().map([](int64_t x) { return std::vector<int64_t>(16, x); });
   on_all_mesh_rules([&](const MeshRules& mesh_rules) {
-    const NamedSharding sharding(mesh_rules.mesh(), mesh_rules.activations().resolve({"batch", "seq"}, {24, 16}, "", "").spec);
+    const NamedSharding sharding(mesh_rules.mesh(),
+                                 mesh_rules.activations().resolve({"batch", "seq"}, {24, 16}, "", "").spec);
     Loader here = shard_batches(Loader(records, stack, by(ShardByProcess(mesh_rules))), sharding);
     Loader alone(records, stack, by({}));
     for (int step = 0; step < 3; ++step) {

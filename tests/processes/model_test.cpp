@@ -1,4 +1,5 @@
-// A whole model across processes, on every mesh rules: the same parameters, the same step, the same ledger as without any.
+// A whole model across processes, on every mesh rules: the same parameters, the same step, the same ledger as without
+// any.
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -62,8 +63,9 @@ TokenBatch tokens() { return examples::counted_rows(8, 32); }
 TokenBatch placed_tokens(const MeshRules& mesh_rules) {
   TokenBatch all = tokens();
   for (const nn::Leaf& leaf : nn::leaves(all))
-    *leaf.value = place_batch(*leaf.value, mesh_rules,
-                              mesh_rules.activations().resolve(*leaf.axes, leaf.value->shape(), "test", leaf.path).spec);
+    *leaf.value =
+        place_batch(*leaf.value, mesh_rules,
+                    mesh_rules.activations().resolve(*leaf.axes, leaf.value->shape(), "test", leaf.path).spec);
   return all;
 }
 
@@ -78,7 +80,8 @@ Step step_of(Gpt model, const TokenBatch& batch, bool zero1, int prefetch = 1) {
                        {.shard_state_over = zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{}});
   const auto loss_fn = [](const Gpt& m, const TokenBatch& b) { return examples::next_token_loss(m, b); };
   const std::vector<std::string> cut = zero1 ? std::vector<std::string>{"data"} : std::vector<std::string>{};
-  auto [loss, grads] = nn::value_and_grad(loss_fn, {.prefetch_groups = prefetch, .shard_gradients_over = cut})(model, batch);
+  auto [loss, grads] =
+      nn::value_and_grad(loss_fn, {.prefetch_groups = prefetch, .shard_gradients_over = cut})(model, batch);
   optimizer.update(model, grads);
   return {loss, grads, model};
 }

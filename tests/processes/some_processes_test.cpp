@@ -93,7 +93,8 @@ TEST_F(SomeProcesses, TrainAsOneDeviceDoes) {
   const std::vector<double> expected = curve_of(Model::init(Key(0)), std::nullopt);
   for (const Rules& table : rules)
     for (const bool private_replicas : {false, true}) {
-      const std::vector<double> given = curve_of(Model::init(Key(0)), MeshRules(mesh_of_members(private_replicas), table));
+      const std::vector<double> given =
+          curve_of(Model::init(Key(0)), MeshRules(mesh_of_members(private_replicas), table));
       ASSERT_EQ(given.size(), is_member() ? expected.size() : 0U);
       for (size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(given[i], expected[i], 1e-5) << i;
     }
@@ -155,13 +156,14 @@ TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
     return lines;
   };
   for (const Rules& table : rules)
-    EXPECT_EQ(said_of(MeshRules(mesh_of_members(), table)), said_of(MeshRules(make_mesh(grid(), {.abstract = true}), table)));
+    EXPECT_EQ(said_of(MeshRules(mesh_of_members(), table)),
+              said_of(MeshRules(make_mesh(grid(), {.abstract = true}), table)));
 }
 
 // Stages of such a mesh.
 TEST_F(SomeProcesses, HavePipelines) {
   const MeshRules mesh_rules(make_mesh({{"pipe", 2}, {"data", process_count() / 2}}, {.devices = devices_of_members()}),
-                      {{"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}});
+                             {{"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}});
   const Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
   const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
   const auto [loss, gradients] = nn::pipeline(loss_of, {.num_micro_batches = 4})(model, x);

@@ -34,7 +34,8 @@ struct Untied {
 Rules with_ends(Rules rules) {
   rules.push_back({ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)});
   rules.push_back({ParamPattern{"**.head.**"}, on_stage("pipe", -1)});
-  rules.push_back({ParamPattern{"**.norm.*"}, on_stage("pipe", -1)});  // of the layers' own norms the vector's rule says it
+  rules.push_back(
+      {ParamPattern{"**.norm.*"}, on_stage("pipe", -1)});  // of the layers' own norms the vector's rule says it
   return rules;
 }
 
@@ -80,12 +81,11 @@ TEST(Stages, RefuseAnEndThatIsNone) {
       [&] { (void)nn::filter_shard(Untied::init(Key(0)), MeshRules(mesh, far)); });
   Rules astray = pipe;
   astray.push_back({ParamPattern{"**.embedding.**"}, on_stage("data", 1)});
-  expect_error(ErrorKind::invalid_argument,
-               "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 1 of \"data\", expected a stage of "
-               "\"pipe\", along which layers is dealt out. Name that axis: on_stage(\"pipe\", 1).",
-               [&] {
-                 (void)nn::filter_shard(Untied::init(Key(0)), MeshRules(make_mesh({{"data", 2}, {"pipe", 2}}), astray));
-               });
+  expect_error(
+      ErrorKind::invalid_argument,
+      "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 1 of \"data\", expected a stage of "
+      "\"pipe\", along which layers is dealt out. Name that axis: on_stage(\"pipe\", 1).",
+      [&] { (void)nn::filter_shard(Untied::init(Key(0)), MeshRules(make_mesh({{"data", 2}, {"pipe", 2}}), astray)); });
   expect_error(ErrorKind::invalid_argument, "goes by size. Name the paths of the stage's parameters.",
                [&] { MeshRules(mesh, {{ParamPattern{.min_size = 8}, on_stage("pipe", 0)}}); });
   // A tied table on the first stage alone: the last activation goes back to it.
@@ -96,7 +96,8 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   EXPECT_EQ(nn::explain(model).arrays().size(), nn::explain(Model::init(Key(0), depth), mesh_rules).arrays().size())
       << "some arrays on a stage, some on all";
   const Batch batch = placed(make_batch(0), mesh_rules);
-  const nn::PipelineOptions gpipe{.num_micro_batches = 4}, eager{.num_micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b};
+  const nn::PipelineOptions gpipe{.num_micro_batches = 4},
+      eager{.num_micro_batches = 4, .schedule = nn::PipelineSchedule::one_f_one_b};
   const double expected = loss_of(Model::init(Key(0), depth), make_batch(0)).item<double>();
   EXPECT_NEAR(nn::pipeline(loss_of, gpipe)(model, batch).first.item<double>(), expected, 1e-10);
   expect_error(ErrorKind::invalid_argument,

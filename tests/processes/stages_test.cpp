@@ -114,8 +114,10 @@ TEST(Stages, LieAlongOneAxis) {
   const std::string words =
       "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are dealt out. "
       "Give the others to the names of dims.";
-  expect_error(ErrorKind::invalid_argument, "[filter_shard] " + words, [&] { (void)nn::filter_shard(model, mesh_rules); });
-  expect_error(ErrorKind::invalid_argument, "[placement_table] " + words, [&] { nn::placement_table(model, mesh_rules); });
+  expect_error(ErrorKind::invalid_argument, "[filter_shard] " + words,
+               [&] { (void)nn::filter_shard(model, mesh_rules); });
+  expect_error(ErrorKind::invalid_argument, "[placement_table] " + words,
+               [&] { nn::placement_table(model, mesh_rules); });
   expect_error(ErrorKind::invalid_argument, "[explain] " + words, [&] { nn::explain(model, mesh_rules); });
   const MeshRules one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
   EXPECT_EQ(nn::placement_table(model, one).rows()[1].stage, "pipe[0]");
@@ -325,7 +327,8 @@ TEST(Stages, HaveTheirBytesInThePlacementTable) {
 TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_stages_" + std::to_string(::getppid()));
   const auto step = [](Model& m, auto& optimizer, const MeshRules& mesh_rules, int i) {
-    const auto [loss, gradients] = nn::pipeline(loss_of, {.num_micro_batches = 2})(m, placed(make_batch(i), mesh_rules));
+    const auto [loss, gradients] =
+        nn::pipeline(loss_of, {.num_micro_batches = 2})(m, placed(make_batch(i), mesh_rules));
     optimizer.update(m, gradients);
     return loss.template item<double>();
   };

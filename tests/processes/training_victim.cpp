@@ -89,7 +89,8 @@ void train(const Plan& plan, Fate& fate, Net& model, Clock::time_point& begin) {
   for (int step = 0; step < plan.steps; ++step) {
     begin = Clock::now();
     fate.begin_step(step);
-    const auto [loss, grads] = nn::value_and_grad(loss_of, {.prefetch_groups = plan.prefetch_groups, .shard_gradients_over = cut})(model, x);
+    const auto [loss, grads] =
+        nn::value_and_grad(loss_of, {.prefetch_groups = plan.prefetch_groups, .shard_gradients_over = cut})(model, x);
     optimizer.update(model, grads);
     fate.come_to("update");
   }

@@ -320,7 +320,8 @@ class Run {
       if (g.is_absent()) continue;
       outcome_.types.push_back(g.type_string());
       if (has_data()) kept = whole(reduce_partial_sum(g)).clone();
-      if (leaf.spec && context_.mesh && options_.reduce && options_.shard_gradients_over.empty() && program_.outer != Outer::train)
+      if (leaf.spec && context_.mesh && options_.reduce && options_.shard_gradients_over.empty() &&
+          program_.outer != Outer::train)
         check_type(g, leaf);
     }
   }

@@ -14,14 +14,10 @@ namespace json = boost::json;
 
 std::string_view word_of(ErrorKind kind) {
   static const std::map<ErrorKind, std::string_view> words{
-      {ErrorKind::not_divisible, "uneven"},
-      {ErrorKind::duplicate_axis, "duplicate_axis"},
-      {ErrorKind::unknown_axis, "unknown_axis"},
-      {ErrorKind::rank_mismatch, "rank_mismatch"},
-      {ErrorKind::unconstrained, "unconstrained"},
-      {ErrorKind::varying_axis, "vma"},
-      {ErrorKind::size_mismatch, "size_mismatch"},
-      {ErrorKind::duplicate_pair, "duplicate_pair"},
+      {ErrorKind::not_divisible, "uneven"},        {ErrorKind::duplicate_axis, "duplicate_axis"},
+      {ErrorKind::unknown_axis, "unknown_axis"},   {ErrorKind::rank_mismatch, "rank_mismatch"},
+      {ErrorKind::unconstrained, "unconstrained"}, {ErrorKind::varying_axis, "vma"},
+      {ErrorKind::size_mismatch, "size_mismatch"}, {ErrorKind::duplicate_pair, "duplicate_pair"},
   };
   const auto word = words.find(kind);
   return word == words.end() ? "other" : word->second;

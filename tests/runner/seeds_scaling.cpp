@@ -139,9 +139,8 @@ void logical_axes_training(Example& e) {
   e.array("dot1 after training", model.dot1.kernel);
   e.checksum("dot1 checksum", model.dot1.kernel);
   e.differs("values", "inputs", "the formula of the batches, written in the loop");
-  e.error("a logical name without a rule", [&] {
-    (void)nn::filter_shard(LogicalDotReluDot::init(depth), MeshRules(mesh, {{"hidden", "model"}}));
-  });
+  e.error("a logical name without a rule",
+          [&] { (void)nn::filter_shard(LogicalDotReluDot::init(depth), MeshRules(mesh, {{"hidden", "model"}})); });
   e.differs("arrays", "hidden has two rules, model then data: the last one wins",
             "the first rule that fits wins here; the later one is its fallback");
 }

@@ -36,8 +36,8 @@ constexpr Mode modes[] = {{},
                           {.name = " (remat)", .remat = true},
                           {.name = " (2 micro-batches)", .num_micro_batches = 2}};
 
-// Layers on stages, one on each, which JAX's files have no mesh rules of: beside the axes data and model, where a mesh has
-// them.
+// Layers on stages, one on each, which JAX's files have no mesh rules of: beside the axes data and model, where a mesh
+// has them.
 struct Stages {
   const char* name;
   std::vector<MeshAxis> mesh;
@@ -116,8 +116,8 @@ std::vector<float> float_values(const Array& x) { return (process_count() == 1 ?
 TokenBatch placed_batch(TokenBatch batch, const MeshRules& mesh_rules) {
   for (const nn::Leaf& leaf : nn::leaves(batch)) {
     const Array& x = *leaf.value;
-    *leaf.value =
-        place_batch(x, mesh_rules, mesh_rules.activations().resolve(*leaf.axes, x.shape(), "reference_runner", leaf.path).spec);
+    *leaf.value = place_batch(
+        x, mesh_rules, mesh_rules.activations().resolve(*leaf.axes, x.shape(), "reference_runner", leaf.path).spec);
   }
   return batch;
 }
@@ -174,8 +174,8 @@ class TrainingRun {
     const auto loss_fn = examples::next_token_loss<Model, TokenBatch>;
     const GradientOptions options{.reshard_after_forward = c.mode.reshard_after_forward, .reduce = !c.mode.zero1};
     if (c.mode.schedule)
-      return nn::pipeline(loss_fn, {.num_micro_batches = c.mode.num_micro_batches, .schedule = *c.mode.schedule}, options)(
-          model, batch);
+      return nn::pipeline(loss_fn, {.num_micro_batches = c.mode.num_micro_batches, .schedule = *c.mode.schedule},
+                          options)(model, batch);
     return nn::accumulate_gradients(loss_fn, c.mode.num_micro_batches, options)(model, batch);
   }
   auto loss_and_gradients(const Training& c, const Model& model, size_t step) const {
@@ -276,7 +276,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
     for (const auto& [name, strategy] : file.strategies.at("strategies").as_object()) {
       if (!has_a_place(strategy.at("mesh").at("device_ids").as_array().size())) continue;
       const MeshRules mesh_rules(mesh_of(strategy.at("mesh"), mode.private_replicas), rules_of(strategy.at("rules")),
-                          {.missing_axes = MissingAxes::ok});
+                                 {.missing_axes = MissingAxes::ok});
       const Training c{std::string(name) + mode.name, mode, mesh_rules, &strategy};
       if (c.is_possible(file.batch(0).inputs.value.shape(0))) run.run(c);
     }

@@ -23,7 +23,8 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "Tessera needs NCCL >
 
 namespace {
 
-// Throws Error (other, out_of_memory) with their messages. Of a non-blocking communicator every call may still be in progress.
+// Throws Error (other, out_of_memory) with their messages. Of a non-blocking communicator every call may still be in
+// progress.
 void check(cudaError_t result) {
   if (result == cudaSuccess) return;
   const ErrorKind kind = result == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::other;

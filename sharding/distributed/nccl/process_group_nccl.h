@@ -26,8 +26,8 @@ namespace tessera::detail {
 //
 // A group is made when its processes first call this, at the same place, and lives as long as the program. The first
 // call chooses this process's GPU: the one that `device` numbers; without a number the only GPU that the process sees,
-// or the n-th for the n-th process of its machine. Errors (invalid_argument): there is no such GPU, or a later call names
-// another.
+// or the n-th for the n-th process of its machine. Errors (invalid_argument): there is no such GPU, or a later call
+// names another.
 ProcessGroup& gpu_group(const std::vector<int>& processes, c10::Device device = c10::kCUDA);
 
 // The stream on which LibTorch computes on a GPU, as a cudaStream_t.

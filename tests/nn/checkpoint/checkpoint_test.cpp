@@ -60,7 +60,8 @@ TEST_F(CheckpointTest, ValuesComeBackOnEveryOtherPlacement) {
   save_placed(folder(), strategies()[4].mesh_rules, 1);
   for (const Strategy& strategy : strategies()) {
     Saved model = filter_shard(Saved::init(Key(2)), strategy.mesh_rules);
-    SavedState optimizer{.count = 0, .mu = filter_shard(Saved::init(Key(3)), strategy.mesh_rules), .key = {}, .norm = 0};
+    SavedState optimizer{
+        .count = 0, .mu = filter_shard(Saved::init(Key(3)), strategy.mesh_rules), .key = {}, .norm = 0};
     const auto table = placement_table(named("model", model, "optimizer", optimizer));
     model.rate = 0;
     const Restored restored = restore(folder(), named_state_of(model, optimizer));
@@ -91,8 +92,9 @@ TEST_F(CheckpointTest, RecipesArePlacedByALayoutAsFilterShardWould) {
 
 TEST_F(CheckpointTest, AbstractModelsAreComparedAndHoldNoData) {
   save(folder(), 1, named_state("model", model_));
-  const MeshRules mesh_rules{make_mesh({{"data", 1024}}, {.abstract = true}),
-                      {{"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}, {"norm", replicated}}};
+  const MeshRules mesh_rules{
+      make_mesh({{"data", 1024}}, {.abstract = true}),
+      {{"embed", replicated}, {"hidden", replicated}, {"vocab", replicated}, {"norm", replicated}}};
   Saved model = filter_shard(Saved::init(Key(2)), mesh_rules);
   model.rate = 0;
   EXPECT_EQ(restore(folder(), named_state("model", model)).step, 1);
@@ -308,13 +310,13 @@ TEST_F(CheckpointTest, NoSaveDeletesItself) {
 
 TEST_F(CheckpointTest, MetricsAmongWhichTheOneOfKeepIsNotAreRefused) {
   Checkpointer checkpoints(folder(), {.keep = {.best = 2, .metric = "validation_loss"}});
-  expect_error(
-      ErrorKind::invalid_argument,
-      "[save] keep: the best 2 are to stay by \"validation_loss\", and the metrics of this step are "
-      "\"accuracy\", \"val_loss\". Give it among them, or none.",
-      [&] {
-        checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"val_loss", 1}, {"accuracy", 2}}});
-      });
+  expect_error(ErrorKind::invalid_argument,
+               "[save] keep: the best 2 are to stay by \"validation_loss\", and the metrics of this step are "
+               "\"accuracy\", \"val_loss\". Give it among them, or none.",
+               [&] {
+                 checkpoints.save(1, named_state("model", model_),
+                                  {.extra = {}, .metrics = {{"val_loss", 1}, {"accuracy", 2}}});
+               });
   checkpoints.save(1, named_state("model", model_));
   checkpoints.save(2, named_state("model", model_),
                    {.extra = {}, .metrics = {{"validation_loss", 1}, {"accuracy", 2}}});

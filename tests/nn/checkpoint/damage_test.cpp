@@ -233,7 +233,8 @@ TEST_F(DamageTest, AFullDiskLosesNothing) {
   {
     const SizeLimit limit(1 << 20);
     checkpoints.save(2, named_state("model", large));
-    expect_error_with(ErrorKind::invalid_file, {"[save] ", "2.tmp/params/model-00001-of-00001.safetensors", "ulimit -f"},
+    expect_error_with(ErrorKind::invalid_file,
+                      {"[save] ", "2.tmp/params/model-00001-of-00001.safetensors", "ulimit -f"},
                       [&] { checkpoints.wait(); });
     checkpoints.save(3, named_state("model", large));
     expect_error_with(ErrorKind::invalid_file, {"[save] ", "3.tmp/"},  // at the next call
@@ -296,7 +297,8 @@ TEST_F(DamageTest, WithoutADescriptorNoCheckpointIsOverlooked) {
     const NoDescriptors none;
     checkpoint_steps(folder());
   };
-  expect_error_with(ErrorKind::invalid_file, {"[checkpoint_steps] ", "this folder cannot be listed", "ulimit -n"}, list);
+  expect_error_with(ErrorKind::invalid_file, {"[checkpoint_steps] ", "this folder cannot be listed", "ulimit -n"},
+                    list);
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
   EXPECT_EQ(checkpoint_steps(folder() / "none"), (std::vector<int64_t>{}));
   EXPECT_EQ(checkpoint_steps(folder() / "1/manifest.json"), (std::vector<int64_t>{}));
@@ -385,9 +387,7 @@ TEST_F(DamageTest, WhatCouldNotBeReadBackIsNotSaved) {
     expect_error(ErrorKind::invalid_file,
                  "[save] extra \"x\": " + std::to_string(levels) +
                      " levels of nesting given, expected at most 30. Save it flatter.",
-                 [&] {
-                   checkpoints.save(2, named_state("model", model_), {.extra = {{"x", nested(levels)}}});
-                 });
+                 [&] { checkpoints.save(2, named_state("model", model_), {.extra = {{"x", nested(levels)}}}); });
   Small other = model_;
   other.bias.axes = Axes{"hidd\xe9n"};
   const struct {
@@ -419,19 +419,19 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
   Checkpointer checkpoints(folder());
   expect_error(ErrorKind::invalid_argument, "[save] step -1 given, expected a number from 0 on.",
                [&] { checkpoints.save(-1, named_state("model", model_)); });
-  expect_error(ErrorKind::invalid_argument, "[save] metric \"loss\": nan given, expected a finite number.", [&] {
-    checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"loss", NAN}}});
-  });
-  expect_error_with(ErrorKind::invalid_file, {"[save] extra \"loader\": line 1, column 1"}, [&] {
-    checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}});
-  });
+  expect_error(ErrorKind::invalid_argument, "[save] metric \"loss\": nan given, expected a finite number.",
+               [&] { checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"loss", NAN}}}); });
+  expect_error_with(ErrorKind::invalid_file, {"[save] extra \"loader\": line 1, column 1"},
+                    [&] { checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}}); });
   expect_error_with(
       ErrorKind::invalid_argument, {"[save] extra \"xxx", "a name of 4097 bytes, expected at most 4096."},
       [&] { checkpoints.save(1, named_state("model", model_), {.extra = {{std::string(4097, 'x'), "1"}}}); });
-  for (const RetentionPolicy& keep : {RetentionPolicy{.latest = -1}, RetentionPolicy{.every = -2}, RetentionPolicy{.best = -3, .metric = "loss"}})
+  for (const RetentionPolicy& keep :
+       {RetentionPolicy{.latest = -1}, RetentionPolicy{.every = -2}, RetentionPolicy{.best = -3, .metric = "loss"}})
     expect_error_with(ErrorKind::invalid_argument, {"[save] keep: latest ", "given, expected numbers from 0 on."},
                       [&] { Checkpointer(folder_.path("other"), {.keep = keep}); });
-  expect_error(ErrorKind::invalid_argument, "[save] keep: the best 2 are to stay, by no metric. Name one in RetentionPolicy::metric.",
+  expect_error(ErrorKind::invalid_argument,
+               "[save] keep: the best 2 are to stay, by no metric. Name one in RetentionPolicy::metric.",
                [&] { Checkpointer(folder_.path("other"), {.keep = {.best = 2}}); });
   expect_error(ErrorKind::invalid_argument, "[save] max_file_bytes: 0 given, expected a number from 1 on.",
                [&] { Checkpointer(folder_.path("other"), {.max_file_bytes = 0}); });
@@ -440,7 +440,8 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
   EXPECT_FALSE(fs::exists(folder_.path("other")));
   Leaves twice = named("model", model_);
   twice.push_back(twice[0]);
-  expect_error(ErrorKind::invalid_argument, "[save] model.kernel: two arrays have this path. Give each tree its own name.",
+  expect_error(ErrorKind::invalid_argument,
+               "[save] model.kernel: two arrays have this path. Give each tree its own name.",
                [&] { checkpoints.save(1, twice); });
   EXPECT_EQ(names_in(folder()), std::vector<std::string>{".lock"});
 }

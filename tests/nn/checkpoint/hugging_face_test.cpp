@@ -188,11 +188,10 @@ TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
   Gpt2 gpt = Gpt2::init(Key(1));
   Leaves incomplete = leaves(gpt);
   std::erase_if(incomplete, [](const Leaf& leaf) { return leaf.path == "layers.1.attn.v.kernel"; });
-  expect_error(
-      ErrorKind::invalid_argument,
-      "[save_pretrained] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
-      "model has 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
-      [&] { save_pretrained(path("no"), HuggingFaceLayout::gpt2, incomplete); });
+  expect_error(ErrorKind::invalid_argument,
+               "[save_pretrained] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
+               "model has 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
+               [&] { save_pretrained(path("no"), HuggingFaceLayout::gpt2, incomplete); });
   for (const int64_t vocab : {-1, 13})
     expect_error(ErrorKind::invalid_argument,
                  "[save_pretrained] embed.tokens: vocab = " + std::to_string(vocab) +

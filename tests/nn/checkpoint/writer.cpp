@@ -88,8 +88,8 @@ void save_all(const std::filesystem::path& folder, const nn::Processes& processe
   };
   for (const auto& [name, mesh, embed, hidden] : placements) {
     const MeshRules mesh_rules(make_mesh(mesh),
-                        {{"batch", "data"}, embed, hidden, {"vocab", hidden.mesh_axes}, {"norm", replicated}},
-                        {.missing_axes = MissingAxes::ok});
+                               {{"batch", "data"}, embed, hidden, {"vocab", hidden.mesh_axes}, {"norm", replicated}},
+                               {.missing_axes = MissingAxes::ok});
     Model model = nn::filter_shard(Model::init(Key(1)), mesh_rules),
           moments = nn::filter_shard(Model::init(Key(2)), mesh_rules);
     nn::Checkpointer checkpoints(folder / name, {.max_file_bytes = 2 << 20, .processes = processes});

@@ -107,7 +107,8 @@ TEST(Generate, Errors) {
   const CausalLM model = models()[0];
   const std::vector<float> logits{1, 2};
   testing::expect_errors(
-      {{ErrorKind::invalid_argument, "[generate] no prompts, expected one or more.", [&] { generate(model, Key(0), {}); }},
+      {{ErrorKind::invalid_argument, "[generate] no prompts, expected one or more.",
+        [&] { generate(model, Key(0), {}); }},
        {ErrorKind::invalid_argument, "[generate] prompt 1 is empty, expected a token or more to continue.",
         [&] { generate(model, Key(0), {{1}, {}}); }},
        {ErrorKind::invalid_argument, "[generate] max_new_tokens = -1, expected 0 or more.",

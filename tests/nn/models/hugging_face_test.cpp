@@ -32,22 +32,23 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
   const auto writing = [](DecoderConfig config) { return [=] { config_to_hugging_face(config, float32); }; };
   const std::string begin = "[save_pretrained] ", end = " cannot express what it is here.";
   using enum DecoderFamily;
-  testing::expect_errors({{ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' llama" + end,
-                           writing({.attention_scale = 0.3})},
-                          {ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' gemma2" + end,
-                           writing({.family = gemma2, .attention_scale = 0.3})},
-                          {ErrorKind::invalid_argument, begin + "hidden_act: the config of transformers' llama" + end,
-                           writing({.hidden_act = {Activation::elu}})},
-                          {ErrorKind::invalid_argument, begin + "output_bias: the config of transformers' llama" + end,
-                           writing({.attention_bias = true})},
-                          {ErrorKind::invalid_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
-                           writing({.family = qwen2})},
-                          {ErrorKind::invalid_argument, begin + "rope.dims: the config of transformers' llama" + end,
-                           writing({.rope = {.dims = 4}})},
-                          {ErrorKind::invalid_argument, begin + "rope.scaling: the config of transformers' llama" + end,
-                           writing({.rope = {.scaling = {.kind = RotaryScaling::dynamic, .original_positions = 8}}})},
-                          {ErrorKind::invalid_argument, begin + "windows: the config of transformers' mistral" + end,
-                           writing({.family = mistral, .windows = {0, 4}})}});
+  testing::expect_errors(
+      {{ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' llama" + end,
+        writing({.attention_scale = 0.3})},
+       {ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' gemma2" + end,
+        writing({.family = gemma2, .attention_scale = 0.3})},
+       {ErrorKind::invalid_argument, begin + "hidden_act: the config of transformers' llama" + end,
+        writing({.hidden_act = {Activation::elu}})},
+       {ErrorKind::invalid_argument, begin + "output_bias: the config of transformers' llama" + end,
+        writing({.attention_bias = true})},
+       {ErrorKind::invalid_argument, begin + "attention_bias: the config of transformers' qwen2" + end,
+        writing({.family = qwen2})},
+       {ErrorKind::invalid_argument, begin + "rope.dims: the config of transformers' llama" + end,
+        writing({.rope = {.dims = 4}})},
+       {ErrorKind::invalid_argument, begin + "rope.scaling: the config of transformers' llama" + end,
+        writing({.rope = {.scaling = {.kind = RotaryScaling::dynamic, .original_positions = 8}}})},
+       {ErrorKind::invalid_argument, begin + "windows: the config of transformers' mistral" + end,
+        writing({.family = mistral, .windows = {0, 4}})}});
 }
 
 TEST(HuggingFaceConfig, OfSizesThatNoModelHasIsRefusedBeforeAnythingIsMadeOfThem) {
@@ -59,7 +60,8 @@ TEST(HuggingFaceConfig, OfSizesThatNoModelHasIsRefusedBeforeAnythingIsMadeOfThem
     return [text = text.replace(begin, end - begin, size)] { config_from_hugging_face(text, "config.json"); };
   };
   testing::expect_errors(
-      {{ErrorKind::invalid_file, at + "num_hidden_layers: 1000000000000 given, expected a whole number from 1 to 10000.",
+      {{ErrorKind::invalid_file,
+        at + "num_hidden_layers: 1000000000000 given, expected a whole number from 1 to 10000.",
         refused("mistral", "num_hidden_layers", "1000000000000")},
        {ErrorKind::invalid_file,
         at + "hidden_size: 9223372036854775807 given, expected a whole number from 1 to 2147483648.",
@@ -177,7 +179,8 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file, at + "rope_scaling: given together with rope_parameters, expected one of the two.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
                    "rope_parameters": {"rope_type": "default"})")},
-       {ErrorKind::invalid_file, "[from_pretrained] config.json: [DecoderConfig] hidden_act: mixtral has no such option.",
+       {ErrorKind::invalid_file,
+        "[from_pretrained] config.json: [DecoderConfig] hidden_act: mixtral has no such option.",
         refused(R"("model_type": "mixtral", "hidden_act": "gelu")")},
        {ErrorKind::invalid_file, at + "rms_norm_eps: -1 given, expected a number above 0.",
         refused(R"("model_type": "llama", "rms_norm_eps": -1)")},
@@ -206,7 +209,8 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
           config_from_hugging_face(R"({"model_type": "llama", "vocab_size": 9, "num_attention_heads": 2})",
                                    "config.json");
         }},
-       {ErrorKind::invalid_file, at + "num_key_value_heads: \"two\" given, expected a whole number from 1 to 2147483648.",
+       {ErrorKind::invalid_file,
+        at + "num_key_value_heads: \"two\" given, expected a whole number from 1 to 2147483648.",
         refused(R"("model_type": "llama", "num_key_value_heads": "two")")},
        {ErrorKind::invalid_file,
         "[from_pretrained] config.json: [DecoderConfig] num_attention_heads = 4 and num_key_value_heads = 3, "

@@ -337,7 +337,8 @@ TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
     for (const bool remat : {false, true}) {
       CausalLM there = filter_shard(model, mesh_rules);
       there.set_remat(remat);
-      const auto [got, gradient_there] = value_and_grad(loss)(there, placed(ids, mesh_rules), placed(labels, mesh_rules));
+      const auto [got, gradient_there] =
+          value_and_grad(loss)(there, placed(ids, mesh_rules), placed(labels, mesh_rules));
       expect_near(got, expected, tolerance, mesh_rules.mesh().to_string());
       expect_trees_near(gradient_there, gradient, tolerance, mesh_rules.mesh().to_string());
     }
@@ -365,7 +366,8 @@ TEST(Models, refuse_what_a_family_has_not) {
         refused({.num_key_value_heads = 3})},
        {ErrorKind::invalid_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
         refused({.family = mistral, .windows = {1, 2, 3}})},
-       {ErrorKind::invalid_argument, "[DecoderConfig] vocab_rows = 10 and vocab_size = 256, expected as many rows or more.",
+       {ErrorKind::invalid_argument,
+        "[DecoderConfig] vocab_rows = 10 and vocab_size = 256, expected as many rows or more.",
         refused({.vocab_rows = 10})},
        {ErrorKind::invalid_argument, "[DecoderConfig] num_hidden_layers = 0, expected 1 to 2147483648.",
         refused({.num_hidden_layers = 0})}});

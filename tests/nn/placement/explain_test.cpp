@@ -153,10 +153,11 @@ TEST(Explain, as_json) {
 }
 
 TEST(ExplainErrors, what_no_layout_placed) {
-  testing::expect_error(ErrorKind::invalid_argument,
-                        "[explain] embed.tokens: no mesh rules placed it. Place the tree with filter_shard(tree, mesh_rules), "
-                        "or give the mesh rules.",
-                        [] { explain(filter_shard(Model::init(), NamedSharding(mesh(), P{}))); });
+  testing::expect_error(
+      ErrorKind::invalid_argument,
+      "[explain] embed.tokens: no mesh rules placed it. Place the tree with filter_shard(tree, mesh_rules), "
+      "or give the mesh rules.",
+      [] { explain(filter_shard(Model::init(), NamedSharding(mesh(), P{}))); });
   testing::expect_error(ErrorKind::invalid_argument, "[explain] x: no array has this path. See arrays().",
                         [] { explain(Model::init(), mesh(), {}).at("x"); });
   struct Two {
@@ -166,9 +167,8 @@ TEST(ExplainErrors, what_no_layout_placed) {
     return filter_shard(Param{ones({8}), {"embed"}}, MeshRules(mesh(), std::move(rules)));
   };
   testing::expect_error(ErrorKind::invalid_argument,
-                        "[explain] a and b were placed by two sets of mesh rules. Explain each part by itself.", [&] {
-                          explain(Two{placed({{"embed", "data"}}), placed({{"embed", "model"}})});
-                        });
+                        "[explain] a and b were placed by two sets of mesh rules. Explain each part by itself.",
+                        [&] { explain(Two{placed({{"embed", "data"}}), placed({{"embed", "model"}})}); });
 }
 
 }  // namespace

@@ -123,9 +123,9 @@ TEST(FilterShard, a_params_own_rules_come_first) {
 
 TEST(FilterShard, places_by_rules_of_path_and_size) {
   const MeshRules mesh_rules(mesh(), {{ParamPattern{"layers.*.mlp.up.**"}, P{none, "model"}},
-                               {ParamPattern{"**.bias"}, replicated},
-                               {"embed", "data"},
-                               {ParamPattern{}, replicated}});
+                                      {ParamPattern{"**.bias"}, replicated},
+                                      {"embed", "data"},
+                                      {ParamPattern{}, replicated}});
   const Model model = filter_shard(Model::init(Key(0), 4, 8), mesh_rules);
   EXPECT_EQ(spec_of(model.layers[2].mlp.up.kernel), "P(None, 'model')");
   EXPECT_EQ(spec_of(model.layers[2].mlp.up.bias->value), "P()");
@@ -134,7 +134,8 @@ TEST(FilterShard, places_by_rules_of_path_and_size) {
 }
 
 TEST(FilterShard, fsdp_divides_what_is_large) {
-  const MeshRules mesh_rules = fsdp(mesh(), "data", {.min_size = 32, .rules = {{"hidden", "model"}, {"embed", replicated}}});
+  const MeshRules mesh_rules =
+      fsdp(mesh(), "data", {.min_size = 32, .rules = {{"hidden", "model"}, {"embed", replicated}}});
   const Model model = filter_shard(Model::init(Key(0), 4, 8), mesh_rules);
   EXPECT_EQ(spec_of(model.layers[0].mlp.up.kernel), "P('data', 'model')");
   EXPECT_EQ(spec_of(model.layers[0].mlp.up.bias->value), "P('model')");
@@ -149,8 +150,9 @@ TEST(FilterShard, fsdp_divides_what_is_large) {
 }
 
 TEST(FilterShard, activations_follow_rules_of_their_own) {
-  const MeshRules mesh_rules(mesh(), {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}, {ParamPattern{}, P{"data"}}},
-                      {.activations = {{"embed", replicated}}});
+  const MeshRules mesh_rules(mesh(),
+                             {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}, {ParamPattern{}, P{"data"}}},
+                             {.activations = {{"embed", replicated}}});
   const Mlp mlp = filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), mesh_rules);
   EXPECT_EQ(spec_of(mlp.up.kernel), "P('data', 'model')");
   const Array x = device_put(ones({4, 4}), Axes{"batch", "embed"}, mesh_rules);
@@ -175,17 +177,16 @@ TEST(FilterShardErrors, a_dim_that_does_not_divide) {
 
 TEST(FilterShardErrors, a_sharding_that_does_not_fit_says_where) {
   testing::expect_error_with(
-      ErrorKind::not_divisible, {"[filter_shard] up.kernel: dim 0 of (3, 8) = 3 is not divisible", "\"model\" = 2"}, [] {
-        (void)filter_shard(Mlp::init(Key(0), {"embed", 3}, {"hidden", 8}), NamedSharding(mesh(), P{"model"}));
-      });
+      ErrorKind::not_divisible, {"[filter_shard] up.kernel: dim 0 of (3, 8) = 3 is not divisible", "\"model\" = 2"},
+      [] { (void)filter_shard(Mlp::init(Key(0), {"embed", 3}, {"hidden", 8}), NamedSharding(mesh(), P{"model"})); });
   testing::expect_error_with(ErrorKind::rank_mismatch, {"[filter_shard] up.bias: P("}, [] {
     (void)filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), NamedSharding(mesh(), P{"data", "model"}));
   });
-  testing::expect_error_with(
-      ErrorKind::invalid_argument, {"[filter_shard] up.kernel: P(", "given: a parameter is sharded or replicated"}, [] {
-        const NamedSharding pending(mesh(), P{}.unreduced({"data"}));
-        (void)filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), pending);
-      });
+  testing::expect_error_with(ErrorKind::invalid_argument,
+                             {"[filter_shard] up.kernel: P(", "given: a parameter is sharded or replicated"}, [] {
+                               const NamedSharding pending(mesh(), P{}.unreduced({"data"}));
+                               (void)filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), pending);
+                             });
 }
 
 TEST(FilterShardErrors, a_tree_of_one_array_has_no_path_to_name) {

@@ -166,11 +166,12 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
                {{"embed", "q_lora"}, {8, 8}, P{"fsdp"}},  // both claim fsdp: the table's order decides, and it is told
                {{"norm"}, {8}, P{"tensor"}}};
   for (const auto& c : cases)
-    EXPECT_EQ(NamedSharding(fsdp_tensor, mesh_rules.resolve(c.axes, c.shape).spec).spec(), c.spec) << c.axes.to_string();
+    EXPECT_EQ(NamedSharding(fsdp_tensor, mesh_rules.resolve(c.axes, c.shape).spec).spec(), c.spec)
+        << c.axes.to_string();
   const auto lora = mesh_rules.resolve({"embed", "q_lora"}, {8, 8});
   EXPECT_EQ(lora.decisions.back().reason, "mesh axis \"fsdp\" is taken by another dim");
-  const MeshRules overridden(fsdp_tensor, base,
-                          {.activations = {{"embed", replicated}, {"mlp", "tensor"}}, .missing_axes = MissingAxes::ok});
+  const MeshRules overridden(
+      fsdp_tensor, base, {.activations = {{"embed", replicated}, {"mlp", "tensor"}}, .missing_axes = MissingAxes::ok});
   EXPECT_EQ(overridden.activations().resolve({"activation_batch", "embed"}, {8, 8}).spec, (P{{"data", "fsdp"}}));
   EXPECT_EQ(overridden.resolve({"embed"}, {8}).spec, P{"fsdp"});
 }

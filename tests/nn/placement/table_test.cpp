@@ -35,7 +35,7 @@ struct Model {
 
 MeshRules two_by_two() {
   return MeshRules(make_mesh({{"data", 4}, {"model", 2}}),
-                {{"vocab", "model"}, {"hidden", "model"}, {"embed", "data"}, {"norm", replicated}});
+                   {{"vocab", "model"}, {"hidden", "model"}, {"embed", "data"}, {"norm", replicated}});
 }
 
 TEST(PlacementTable, says_where_each_array_lies) {

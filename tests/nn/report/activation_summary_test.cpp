@@ -1,4 +1,5 @@
-// nn::activation_summary and nn::capture: golden tables on real and abstract meshes, what a real step does, and what is whole.
+// nn::activation_summary and nn::capture: golden tables on real and abstract meshes, what a real step does, and what is
+// whole.
 #include "nn/report/activation_summary.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,9 @@ Array transformer_loss(const Gpt& model, const Tokens& batch) { return examples:
 
 const Rules tensor_parallel{{"vocab", "model"}, {"heads", "model"}, {"mlp", "model"}, {"batch", "data"}};
 
-MeshRules mesh_rules_on(const Mesh& mesh, Rules rules) { return MeshRules(mesh, examples::with_all_names(std::move(rules))); }
+MeshRules mesh_rules_on(const Mesh& mesh, Rules rules) {
+  return MeshRules(mesh, examples::with_all_names(std::move(rules)));
+}
 
 ActivationTable trace_transformer(const Mesh& mesh, Rules rules, bool remat = false) {
   const MeshRules mesh_rules = mesh_rules_on(mesh, std::move(rules));
@@ -71,7 +74,7 @@ ActivationTable trace_equinox(const Mesh& mesh) {
                        .out = Linear::init(k3, time, vocab, {.bias = false})};
   const auto loss = [](const Denoiser& m, const Array& x) { return cross_entropy(m(x), (x + 1) % 16); };
   return activation_summary(loss, filter_shard(model, NamedSharding(mesh, P{})),
-               device_put(zeros({32}, int32), NamedSharding(mesh, P{"batch"})));
+                            device_put(zeros({32}, int32), NamedSharding(mesh, P{"batch"})));
 }
 
 // The document about automatic sharding with Flax NNX: kernels cut over model.
@@ -81,7 +84,7 @@ ActivationTable trace_flax(const Mesh& mesh) {
   };
   const auto mse = [](const Mlp& m, const Array& x) { return mean(square(m(x) - x)); };
   return activation_summary(mse, filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), place),
-               device_put(zeros({64, 512}), NamedSharding(mesh, P{"data"})));
+                            device_put(zeros({64, 512}), NamedSharding(mesh, P{"data"})));
 }
 
 // The document about scaling up: dot, relu, dot by logical names, fully sharded and tensor parallel.
@@ -96,8 +99,9 @@ ActivationTable trace_scaling_up(const Mesh& mesh) {
   const DotReluDot model{.dot1 = Linear::init(Key(0), embed, hidden, {.bias = false}),
                          .dot2 = Linear::init(Key(1), hidden, embed, {.bias = false})};
   const auto loss = [](const DotReluDot& m, const Array& x, const Array& y) { return cross_entropy(m(x), y); };
-  return activation_summary(loss, filter_shard(model, mesh_rules), device_put(zeros({32, 128}), Axes{"batch", none}, mesh_rules),
-               device_put(zeros({32}, int32), Axes{"batch"}, mesh_rules));
+  return activation_summary(loss, filter_shard(model, mesh_rules),
+                            device_put(zeros({32, 128}), Axes{"batch", none}, mesh_rules),
+                            device_put(zeros({32}, int32), Axes{"batch"}, mesh_rules));
 }
 
 struct Traced {
@@ -112,9 +116,7 @@ const std::vector<Traced> all_traced{
     {"transformer", four_by_two, [](const Mesh& mesh) { return trace_transformer(mesh, tensor_parallel); }},
     {"transformer_fsdp",
      {{"data", 4}},
-     [](const Mesh& mesh) {
-       return trace_transformer(mesh, {{"batch", "data"}, {"embed", "data"}}, /*remat=*/true);
-     }},
+     [](const Mesh& mesh) { return trace_transformer(mesh, {{"batch", "data"}, {"embed", "data"}}, /*remat=*/true); }},
     {"equinox", {{"batch", 2}}, trace_equinox},
     {"flax", four_by_two, trace_flax},
     {"scaling_up", four_by_two, trace_scaling_up},
@@ -168,7 +170,8 @@ TEST(ActivationTables, HaveTheTrafficOfTheStepOnDevices) {
 TEST(ActivationTables, HaveTheBytesThatStayOnDevices) {
   if (std::getenv("TESSERA_DEVICE")) GTEST_SKIP() << "the table has what the CPU's kernels keep";
   for (const int64_t devices : {1, 2}) {
-    const MeshRules mesh_rules = mesh_rules_on(make_mesh({{"data", devices}}, {.private_replicas = true}), {{"batch", "data"}});
+    const MeshRules mesh_rules =
+        mesh_rules_on(make_mesh({{"data", devices}}, {.private_replicas = true}), {{"batch", "data"}});
     const Gpt model = filter_shard(Gpt::init(Key(0), {.layers = 1}), mesh_rules);
     const Tokens batch = tokens_on(mesh_rules, 4, 16);
     int64_t stays = 0;
@@ -199,15 +202,17 @@ TEST(ActivationTables, HaveTheOperationsOfAForecast) {
 }
 
 TEST(ActivationTables, ComeOfAModelALossOrAStep) {
-  const MeshRules mesh_rules{make_mesh({{"data", 2}}), {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
+  const MeshRules mesh_rules{make_mesh({{"data", 2}}),
+                             {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
   const Mlp model = filter_shard(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), mesh_rules);
   const Array x = device_put(zeros({6, 4}), Axes{"batch", "embed"}, mesh_rules);
   const auto loss = [](const Mlp& m, const Array& in) { return sum(m(in)); };
   const ActivationTable table = activation_summary(loss, model, x);
   EXPECT_EQ(table.row("up"), activation_summary(model, x).row("up"));
   EXPECT_EQ(table.row("up"), activation_summary(value_and_grad(loss), model, x).row("up"));
-  EXPECT_EQ(table.row("up"),
-            activation_summary([&](const Mlp& m, const Array& in) { value_and_grad(loss)(m, in); }, model, x).row("up"));
+  EXPECT_EQ(
+      table.row("up"),
+      activation_summary([&](const Mlp& m, const Array& in) { value_and_grad(loss)(m, in); }, model, x).row("up"));
   EXPECT_EQ(activation_summary(model, x).row("").outputs[0].type, "float32[6@data,4]");
   EXPECT_EQ(activation_summary(Mlp::init(Key(0), {"embed", 4}, {"hidden", 8}), zeros({6, 4})).row("up").outputs[0].type,
             "float32[6,8]");
@@ -220,7 +225,8 @@ TEST(ActivationTables, ComeOfAModelALossOrAStep) {
   EXPECT_EQ(last.path, "loss.sum");
   EXPECT_EQ(last.inputs[0].type, "float32[6@data,4]");
   EXPECT_EQ(last.outputs[0].type, "float32[]{U:data}");
-  expect_error(ErrorKind::invalid_argument, "[trace] \"donw\" given, expected a module that took part. Nearest: down, up.",
+  expect_error(ErrorKind::invalid_argument,
+               "[trace] \"donw\" given, expected a module that took part. Nearest: down, up.",
                [&] { table.row("donw"); });
 }
 
@@ -257,7 +263,7 @@ struct TwoStreams {
 
 TEST(SilentlyWhole, IsCuredByTheConstraintThatItNames) {
   const MeshRules mesh_rules{make_mesh(four_by_two),
-                      {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}, {"norm", replicated}}};
+                             {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}, {"norm", replicated}}};
   const TwoStreams model = filter_shard(
       TwoStreams{Linear::init(Key(0), {"embed", 8}, {"hidden", 16}, {.bias = false}),
                  Linear::init(Key(1), {"hidden", 16}, {"embed", 8}, {.bias = false}), LayerNorm::init({"norm", 8})},
@@ -288,7 +294,7 @@ TEST(SilentlyWhole, IsWhatAnOperationGathers) {
   const auto mixed = define_operation("mixed", "b [f] -> b [f]", [](const at::Tensor& t) { return t * t.mean(); });
   const auto whole_of = [&](int64_t rows) {
     return activation_summary([&](const Linear& m, const Array& x) { return sum(square(mixed(m(x)))); }, model,
-                 device_put(zeros({rows, 4}), Axes{"batch", "embed"}, mesh_rules))
+                              device_put(zeros({rows, 4}), Axes{"batch", "embed"}, mesh_rules))
         .whole();
   };
   EXPECT_TRUE(whole_of(8).empty()) << "model cuts the rows instead";

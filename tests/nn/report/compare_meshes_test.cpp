@@ -256,9 +256,8 @@ TEST(CompareMeshes, SaysWhereTheStepDoesNotRun) {
   EXPECT_EQ(all.steps()[1].error, "");
   expect_error(ErrorKind::invalid_argument, "flops_per_second 0 given",
                [] { compare_meshes(step, {mesh_of(2, 1)}, {.flops_per_second = 0}); });
-  expect_error(ErrorKind::invalid_argument, "bytes_per_second -1 given", [] {
-    compare_meshes(step, {mesh_of(2, 1)}, {.links = {{"batch", {.bytes_per_second = -1}}}});
-  });
+  expect_error(ErrorKind::invalid_argument, "bytes_per_second -1 given",
+               [] { compare_meshes(step, {mesh_of(2, 1)}, {.links = {{"batch", {.bytes_per_second = -1}}}}); });
 }
 
 }  // namespace

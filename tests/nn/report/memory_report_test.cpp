@@ -76,10 +76,12 @@ TEST(MemoryReport, of_a_model_of_400_megabytes) {
 TEST(MemoryReport, of_what_devices_hold) {
   const Mesh mesh = make_mesh({{"fsdp", 8}}, {.private_replicas = true});
   const Param weight{zeros({1000, 1000}), {"in", "out"}};
-  for (const auto& [mesh_rules, bytes] : {std::pair(MeshRules(mesh, {{ParamPattern{}, replicated}}), int64_t{4'000'000}),
-                                      std::pair(fsdp(mesh, "fsdp"), int64_t{500'000})}) {
+  for (const auto& [mesh_rules, bytes] :
+       {std::pair(MeshRules(mesh, {{ParamPattern{}, replicated}}), int64_t{4'000'000}),
+        std::pair(fsdp(mesh, "fsdp"), int64_t{500'000})}) {
     Param placed;
-    const MemoryReport report = memory_report(named("nothing", placed), [&] { placed = filter_shard(weight, mesh_rules); });
+    const MemoryReport report =
+        memory_report(named("nothing", placed), [&] { placed = filter_shard(weight, mesh_rules); });
     EXPECT_EQ(placement_table(placed).bytes_per_device(), bytes);
     EXPECT_GE(report.peak_bytes, 8 * bytes);
     // And the value that is copied to each; a GPU's allocator gives blocks of up to a megabyte more than asked for.

@@ -35,7 +35,7 @@ constexpr int64_t rows = 64, embed = 128, hidden = 256;
 // A step with all that a profile tells apart: the last layers are cut over "model", the batch over "data".
 struct Program {
   MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
-                {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                       {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   DeepMlp model =
       filter_shard(DeepMlp::init(Key(0), {"embed", embed}, {"hidden", hidden}, {"embed", embed}, 1), mesh_rules);
   Array x = device_put(normal(Key(1), {rows, embed}), {"batch", "embed"}, mesh_rules);

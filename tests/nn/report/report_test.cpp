@@ -29,20 +29,18 @@ namespace {
 namespace json = boost::json;
 using testing::expect_error;
 
-// A loop over the rows of a report that nobody holds, as in for (const auto& row : activation_summary(...).rows()), owns the rows.
+// A loop over the rows of a report that nobody holds, as in for (const auto& row : activation_summary(...).rows()),
+// owns the rows.
 template <class... Rows>
 constexpr bool own_their_rows = !(std::is_reference_v<Rows> || ...);
-static_assert(own_their_rows<decltype(std::declval<ActivationTable>().rows()),
-                             decltype(std::declval<ActivationTable>().whole()),
-                             decltype(std::declval<Explanation>().arrays()),
-                             decltype(std::declval<Explanation>().idle_rules()),
-                             decltype(std::declval<StrategySuggestions>().strategies()),
-                             decltype(std::declval<StrategySuggestions>().too_large()),
-                             decltype(std::declval<StrategySuggestions>().failed()),
-                             decltype(std::declval<MeshComparison>().steps()),
-                             decltype(std::declval<PlacementDiff>().changes()),
-                             decltype(std::declval<PlacementTable>().rows()),
-                             decltype(std::declval<ProfileReport>().processes())>);
+static_assert(own_their_rows<
+              decltype(std::declval<ActivationTable>().rows()), decltype(std::declval<ActivationTable>().whole()),
+              decltype(std::declval<Explanation>().arrays()), decltype(std::declval<Explanation>().idle_rules()),
+              decltype(std::declval<StrategySuggestions>().strategies()),
+              decltype(std::declval<StrategySuggestions>().too_large()),
+              decltype(std::declval<StrategySuggestions>().failed()), decltype(std::declval<MeshComparison>().steps()),
+              decltype(std::declval<PlacementDiff>().changes()), decltype(std::declval<PlacementTable>().rows()),
+              decltype(std::declval<ProfileReport>().processes())>);
 
 json::value data_of(const std::string& page) {
   const std::string open = R"(<script type="application/json" id="data">)";

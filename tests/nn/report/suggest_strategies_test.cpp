@@ -70,7 +70,8 @@ const SuggestStrategiesOptions exactly{.memory_headroom = 0};
 // With what each strategy takes, and with a byte less.
 TEST(SuggestStrategies, NeverGivesOneThatDoesNotFit) {
   const GradientStep step = MlpStep{};
-  const StrategySuggestions all = suggest_strategies(step, devices, slow_link, plenty, {.max_strategies = 50, .min_relative_gap = 0});
+  const StrategySuggestions all =
+      suggest_strategies(step, devices, slow_link, plenty, {.max_strategies = 50, .min_relative_gap = 0});
   EXPECT_GT(all.strategies().size(), 5u);
   int64_t least = plenty;
   for (const SuggestedStrategy& one : all.strategies())
@@ -99,13 +100,15 @@ TEST(SuggestStrategies, KeepsAPartOfTheMemoryFree) {
   const int64_t least = none.too_large()[0].forecast.peak_bytes, enough = (10 * least + 8) / 9;
   EXPECT_TRUE(suggest_strategies(step, devices, slow_link, enough - 2).strategies().empty());
   EXPECT_FALSE(suggest_strategies(step, devices, slow_link, enough + 2).strategies().empty());
-  expect_error(ErrorKind::invalid_argument, {"takes " + tessera::detail::with_commas(least), ", and 10 % are kept free. Give"},
+  expect_error(ErrorKind::invalid_argument,
+               {"takes " + tessera::detail::with_commas(least), ", and 10 % are kept free. Give"},
                [&] { none.best(); });
 }
 
 TEST(SuggestStrategies, ListsWhatItsPredictionsTellApart) {
   const auto found = [](double min_relative_gap) {
-    return suggest_strategies(MlpStep{}, devices, slow_link, plenty, {.max_strategies = 50, .min_relative_gap = min_relative_gap});
+    return suggest_strategies(MlpStep{}, devices, slow_link, plenty,
+                              {.max_strategies = 50, .min_relative_gap = min_relative_gap});
   };
   const StrategySuggestions all = found(0), apart = found(0.1);
   EXPECT_LT(apart.strategies().size(), all.strategies().size());
@@ -242,7 +245,8 @@ TEST(SuggestStrategies, ProposesPipelinesThatFitAndRun) {
     const PlacementTable table = step(s.mesh_rules(), s.gradients, s.pipeline);
     for (const auto& [name, bytes] : s.forecast.at_rest) EXPECT_EQ(table.bytes_per_device(name), bytes) << s.name;
     const int64_t memory = s.forecast.peak_bytes - 1;
-    for (const SuggestedStrategy& other : suggest_strategies(PipelineStep(step), 4, slow_link, memory, exactly).strategies())
+    for (const SuggestedStrategy& other :
+         suggest_strategies(PipelineStep(step), 4, slow_link, memory, exactly).strategies())
       EXPECT_LE(other.forecast.peak_bytes, memory);
   }
   EXPECT_GE(pipelines, 2);
@@ -273,7 +277,8 @@ TEST(SuggestStrategies, KeepsErrorsOfTheStepAndGoesOn) {
 
 TEST(SuggestStrategies, KeepsToTheMostAlongAnAxis) {
   const StrategySuggestions found =
-      suggest_strategies(large_weights, devices, slow_link, plenty, {.max_strategies = 50, .min_relative_gap = 0, .max_along = {{"model", 2}}});
+      suggest_strategies(large_weights, devices, slow_link, plenty,
+                         {.max_strategies = 50, .min_relative_gap = 0, .max_along = {{"model", 2}}});
   EXPECT_FALSE(found.strategies().empty());
   for (const SuggestedStrategy& s : found.strategies())
     for (const MeshAxis& axis : s.mesh) EXPECT_LE(axis.size, axis.name == "model" ? 2 : devices) << s.name;
@@ -294,8 +299,8 @@ TEST(SuggestStrategies, CutsWeightsWithoutACommonName) {
     const auto [value, grads] = value_and_grad(loss)(model, x);
     return placement_table(named("model", model, "gradients", grads));
   };
-  const StrategySuggestions found =
-      suggest_strategies(step, devices, slow_link, plenty, {.max_strategies = 50, .min_relative_gap = 0, .max_along = {{"model", 1}}});
+  const StrategySuggestions found = suggest_strategies(
+      step, devices, slow_link, plenty, {.max_strategies = 50, .min_relative_gap = 0, .max_along = {{"model", 1}}});
   const auto sharded = std::find_if(found.strategies().begin(), found.strategies().end(),
                                     [](const SuggestedStrategy& s) { return s.name == "fully sharded"; });
   ASSERT_NE(sharded, found.strategies().end());
@@ -363,7 +368,8 @@ TEST(SuggestStrategies, RefusesWhatItCannotSearch) {
   expect("an empty function given", [&] { suggest_strategies(StrategyStep(), 8, {}, plenty); });
   expect("memory = 0 given", [&] { suggest_strategies(step, 1, {}, 0); });
   expect("max_steps = 2 given", [&] { suggest_strategies(step, 1, {}, 1, {.max_steps = 2}); });
-  expect("memory_headroom = 1 given, expected a part from 0", [&] { suggest_strategies(step, 1, {}, 1, {.memory_headroom = 1}); });
+  expect("memory_headroom = 1 given, expected a part from 0",
+         [&] { suggest_strategies(step, 1, {}, 1, {.memory_headroom = 1}); });
   expect("num_processes = -1 given", [&] { suggest_strategies(step, 1, {}, 1, {.num_processes = -1}); });
   expect("num_processes = 3 given, expected a number that divides the 4 devices, or 0.",
          [&] { suggest_strategies(step, 4, {}, 1, {.num_processes = 3}); });
@@ -400,14 +406,12 @@ TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
 }
 
 TEST(MeasureHardware, RefusesMeshesAndFiles) {
-  expect_error(ErrorKind::invalid_argument, "an abstract mesh given", [] {
-    measure_hardware(make_mesh({{"data", 2}}, {.abstract = true}));
-  });
+  expect_error(ErrorKind::invalid_argument, "an abstract mesh given",
+               [] { measure_hardware(make_mesh({{"data", 2}}, {.abstract = true})); });
   expect_error(ErrorKind::invalid_argument, "num_rounds = 0 given",
                [] { measure_hardware(make_mesh({{"data", 2}}), {.num_rounds = 0}); });
-  expect_error(ErrorKind::invalid_argument, "dtype: int32 given", [] {
-    measure_hardware(make_mesh({{"data", 2}}), {.dtype = int32});
-  });
+  expect_error(ErrorKind::invalid_argument, "dtype: int32 given",
+               [] { measure_hardware(make_mesh({{"data", 2}}), {.dtype = int32}); });
   data::ScratchFolder folder;
   expect_error(ErrorKind::invalid_file, "[load_hardware]", [&] { load_hardware(folder.path("none.json")); });
   const std::string missing = folder.write("missing.json", R"({"flops_per_second": 1e12})");

@@ -166,7 +166,8 @@ TEST(AccumulateGradients, ReducesOnceForAllParts) {
         EXPECT_EQ(measure(s, n), Table());
       } else if (strategy == "dp") {  // the losses, and one bucket
         EXPECT_EQ(measure(s, n), (Table{{"all_reduce", n + 1, n * scalar + parameters}}));
-        EXPECT_EQ(measure(s, n, {.reduce_dtype = float32}), (Table{{"all_reduce", n + 1, n * scalar + parameters / 2}}));
+        EXPECT_EQ(measure(s, n, {.reduce_dtype = float32}),
+                  (Table{{"all_reduce", n + 1, n * scalar + parameters / 2}}));
         EXPECT_EQ(measure(s, n, {.reduce = false}), (Table{{"all_reduce", n, n * scalar}}));
       } else if (strategy == "fsdp") {
         // Sharded weights are gathered, scattered and, where the backward pass reads them, gathered again in each part;
@@ -277,10 +278,11 @@ TEST(AccumulateGradients, AGradientIsPaddedAsItsParameterIs) {
 }
 
 TEST(AccumulateGradientsErrors, NoRows) {
-  expect_error_with(ErrorKind::not_divisible, {"[accumulate_gradients]", "float64[0,4] has no rows", "2 micro-batches"}, [] {
-    nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 2)(make_mlp(),
-                                                                                         zeros({0, 4}, float64));
-  });
+  expect_error_with(ErrorKind::not_divisible, {"[accumulate_gradients]", "float64[0,4] has no rows", "2 micro-batches"},
+                    [] {
+                      nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 2)(
+                          make_mlp(), zeros({0, 4}, float64));
+                    });
 }
 
 TEST(AccumulateGradientsErrors, Indivisible) {
@@ -290,10 +292,11 @@ TEST(AccumulateGradientsErrors, Indivisible) {
                "[accumulate_gradients] x: 6 rows on each of 4 devices are not divisible by 4 micro-batches. Change one "
                "of them.",
                [&] { nn::accumulate_gradients(loss_of, 4)(model, filter_shard(make_batch(), mesh_rules)); });
-  expect_error_with(ErrorKind::not_divisible, {"[accumulate_gradients]", "float64[24,4]", "24 rows", "5 micro-batches"}, [] {
-    nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 5)(make_mlp(),
-                                                                                         make_batch().x.value);
-  });
+  expect_error_with(ErrorKind::not_divisible, {"[accumulate_gradients]", "float64[24,4]", "24 rows", "5 micro-batches"},
+                    [] {
+                      nn::accumulate_gradients([](const Mlp& m, const Array& x) { return mean(m(x)); }, 5)(
+                          make_mlp(), make_batch().x.value);
+                    });
 }
 
 TEST(AccumulateGradientsErrors, UnknownAxis) {
@@ -301,7 +304,8 @@ TEST(AccumulateGradientsErrors, UnknownAxis) {
   const Mlp model = filter_shard(make_mlp(), mesh_rules);
   for (const int n : {1, 2})
     expect_error_with(ErrorKind::unknown_axis, {"shard: \"dta\" given, expected an axis of the mesh"}, [&] {
-      nn::accumulate_gradients(loss_of, n, {.shard_gradients_over = {"dta"}})(model, filter_shard(make_batch(), mesh_rules));
+      nn::accumulate_gradients(loss_of, n, {.shard_gradients_over = {"dta"}})(model,
+                                                                              filter_shard(make_batch(), mesh_rules));
     });
 }
 

@@ -231,9 +231,7 @@ TEST(BuffersErrors, EachNamesThePath) {
   expect_refused(ErrorKind::invalid_argument,
                  "head.kernel: the call assigned to it, expected that only Buffers change: what is assigned to another "
                  "array is lost with the call. Make it an nn::Buffer, or work on a copy of the model.",
-                 [](Model& m) {
-                   m.head.kernel.value = ones({4, 8});
-                 });
+                 [](Model& m) { m.head.kernel.value = ones({4, 8}); });
   expect_refused(ErrorKind::shape_mismatch,
                  "centers.1.mean: the call left float32[1,4] in this Buffer, expected float32[4] as before. Make it as "
                  "large as it will be in init.",

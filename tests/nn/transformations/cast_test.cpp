@@ -113,7 +113,8 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
 
 TEST(MixedPrecision, GradientsLieWithTheFloat32Parameters) {
   for (const Strategy& s : strategies())
-    for (const GradientOptions& options : {GradientOptions(), {.reduce_dtype = bfloat16}, {.reshard_after_forward = false}}) {
+    for (const GradientOptions& options :
+         {GradientOptions(), {.reduce_dtype = bfloat16}, {.reshard_after_forward = false}}) {
       const Mlp model = filter_shard(make_mlp(), s.mesh_rules);
       const Batch batch = filter_shard(make_batch(), s.mesh_rules);
       const Mlp exact = nn::value_and_grad(mse)(model, batch).second;

@@ -38,8 +38,12 @@ Net<Layer> placed(Layer layer, const MeshRules& mesh_rules) {
 }
 
 // Rows of the batch on all devices.
-Array rows_on(const MeshRules& mesh_rules, const Array& x) { return device_put(x, NamedSharding(mesh_rules.mesh(), P{"data"})); }
-Array rows_of(const MeshRules& mesh_rules, Shape shape) { return rows_on(mesh_rules, normal(Key(1), std::move(shape))); }
+Array rows_on(const MeshRules& mesh_rules, const Array& x) {
+  return device_put(x, NamedSharding(mesh_rules.mesh(), P{"data"}));
+}
+Array rows_of(const MeshRules& mesh_rules, Shape shape) {
+  return rows_on(mesh_rules, normal(Key(1), std::move(shape)));
+}
 Array ones_of(const MeshRules& mesh_rules, Shape shape, double value = 1, DType dtype = float32) {
   return rows_on(mesh_rules, full(std::move(shape), value, {.dtype = dtype}));
 }
@@ -81,9 +85,8 @@ const Planted table[] = {
      }},
     {"linear_batch", "matmul", "operand 0, float32[8@data,4], is not finite: 1 of 32 values is NaN", "net.layer(x)",
      [](const MeshRules& mesh_rules) {
-       return [net = placed(Linear::init(Key(0), in, out), mesh_rules), x = rows_on(mesh_rules, with_nan(ones({8, 4})))] {
-         net.layer(x);
-       };
+       return [net = placed(Linear::init(Key(0), in, out), mesh_rules),
+               x = rows_on(mesh_rules, with_nan(ones({8, 4})))] { net.layer(x); };
      }},
     {"linear_too_large", "matmul", "32 of 32 values are inf of the result", "net.layer(x)",
      [](const MeshRules& mesh_rules) {
@@ -115,7 +118,8 @@ const Planted table[] = {
      }},
     {"group_norm", "rsqrt", "are inf of the result", "net.layer(x)",
      [](const MeshRules& mesh_rules) {
-       return [net = placed(GroupNorm::init(in, 2, 0), mesh_rules), x = ones_of(mesh_rules, {8, 3, 4})] { net.layer(x); };
+       return
+           [net = placed(GroupNorm::init(in, 2, 0), mesh_rules), x = ones_of(mesh_rules, {8, 3, 4})] { net.layer(x); };
      }},
     {"batch_norm", "rsqrt", "4 of 4 values are inf of the result", "copy.layer(x)",
      [](const MeshRules& mesh_rules) {
@@ -167,13 +171,9 @@ const Planted table[] = {
        return [net = placed(layer, mesh_rules), x = rows_of(mesh_rules, {8, 3, 4})] { net.layer(x); };
      }},
     {"dropout", "dropout", "are inf of the result", "Dropout{}(x, Key(3))",
-     [](const MeshRules& mesh_rules) {
-       return [x = ones_of(mesh_rules, {8, 4}, 3e38)] { Dropout{}(x, Key(3)); };
-     }},
+     [](const MeshRules& mesh_rules) { return [x = ones_of(mesh_rules, {8, 4}, 3e38)] { Dropout{}(x, Key(3)); }; }},
     {"pool", "avg_pool", "are inf of the result", "AvgPool{{2}}(x)",
-     [](const MeshRules& mesh_rules) {
-       return [x = ones_of(mesh_rules, {8, 4, 4}, 3e38)] { AvgPool{{2}}(x); };
-     }},
+     [](const MeshRules& mesh_rules) { return [x = ones_of(mesh_rules, {8, 4, 4}, 3e38)] { AvgPool{{2}}(x); }; }},
     {"cross_entropy", "cross_entropy", "operand 0, float32[8@data,4], is not finite", "cross_entropy(logits, labels)",
      [](const MeshRules& mesh_rules) {
        return [logits = rows_on(mesh_rules, with_value(ones({8, 4}), -INFINITY)),
@@ -197,7 +197,8 @@ const Planted table[] = {
      }},
     {"division_backward", "div", "backward: ", "return 1 / rows",
      [](const MeshRules& mesh_rules) {
-       return [x = ones_of(mesh_rules, {8, 4}, 1e-30)] { differentiate([](const Array& rows) { return 1 / rows; }, x); };
+       return
+           [x = ones_of(mesh_rules, {8, 4}, 1e-30)] { differentiate([](const Array& rows) { return 1 / rows; }, x); };
      }},
     {"recomputed", "sqrt", "backward: ", "return sqrt(values)",
      [](const MeshRules& mesh_rules) {
@@ -214,9 +215,7 @@ const Planted table[] = {
        };
      }},
     {"cast", "astype", "32 of 32 values are inf of the result float16[8@data,4]", "astype(x, float16)",
-     [](const MeshRules& mesh_rules) {
-       return [x = ones_of(mesh_rules, {8, 4}, 1e5)] { astype(x, float16); };
-     }},
+     [](const MeshRules& mesh_rules) { return [x = ones_of(mesh_rules, {8, 4}, 1e5)] { astype(x, float16); }; }},
     {"pending_sum", "tanh", "float16[4]{U:data}, from 4e+04 to 4e+04, is moved to float16[4], and there 4 of 4",
      "tanh(sum(x, {0}))",
      [](const MeshRules& mesh_rules) {

@@ -275,7 +275,8 @@ TEST(Remat, GathersOfFullyShardedWeights) {
   const Batch batch = filter_shard(make_batch(), mesh_rules);
   const auto gathers = [&](auto loss, bool borrow) {
     CommLedger ledger;
-    nn::value_and_grad(loss, {.reshard_after_forward = borrow, .gather_groups = GatherGroups::by_parameter})(model, batch);
+    nn::value_and_grad(loss, {.reshard_after_forward = borrow, .gather_groups = GatherGroups::by_parameter})(model,
+                                                                                                             batch);
     return ledger.count("all_gather", "data");
   };
   constexpr int sharded = 2 * 8, read = 2 * 7, ends = 2, head = 1;

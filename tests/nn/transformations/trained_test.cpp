@@ -46,7 +46,7 @@ TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
 template <class F>
 double flops_of(F call) {
   const MeshRules mesh_rules{make_mesh({{"data", 1}}, {.abstract = true}),
-                      {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
+                             {{"batch", "data"}, {"embed", replicated}, {"hidden", replicated}}};
   const Mlp model = filter_shard(make_mlp(), mesh_rules);
   const Batch batch = filter_shard(make_batch(), mesh_rules);
   Forecast forecast;

@@ -115,7 +115,8 @@ TEST(ValueAndGrad, a_bfloat16_copy_of_a_weight_trains_the_weight) {
     return at::matmul(to_tensor(batch.x).to(at::kBFloat16), p[0].to(at::kBFloat16)).square().to(at::kFloat).mean();
   });
   for (const auto& [name, mesh_rules] : strategies()) {
-    const auto [loss, grads] = nn::value_and_grad(half)(filter_shard(make_mlp(), mesh_rules), filter_shard(batch, mesh_rules));
+    const auto [loss, grads] =
+        nn::value_and_grad(half)(filter_shard(make_mlp(), mesh_rules), filter_shard(batch, mesh_rules));
     EXPECT_EQ(grads.up.kernel.value.dtype(), float32);
     expect_near(loss, from_tensor(value), 2e-2, name);
     expect_trees_near(grads, gradient, 2e-2, name);
@@ -340,7 +341,7 @@ std::vector<std::string> unplaced_in(const CommLedger& ledger) {
 
 TEST(ValueAndGrad, what_was_never_placed_beside_a_mesh_is_in_the_ledger) {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
-                      {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
   const Mlp model = filter_shard(make_mlp(), mesh_rules);
   const Batch batch = filter_shard(make_batch(), mesh_rules);
   const CommLedger ledger;
@@ -445,7 +446,8 @@ TEST(ValueAndGrad, an_unplaced_parameter_is_added_up_once_however_gradients_stay
   for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 8}})) {
     const Array x = device_put(ones({16, 4}, float64), NamedSharding(mesh, P{"a"}));
     const auto expect = [&](const auto& loss) {
-      for (const GradientOptions& options : std::vector<GradientOptions>{{}, {.reduce = false}, {.shard_gradients_over = {"a"}}}) {
+      for (const GradientOptions& options :
+           std::vector<GradientOptions>{{}, {.reduce = false}, {.shard_gradients_over = {"a"}}}) {
         const auto grads = [&](const auto& call) {
           return reduce_partial_sum(call(model, x).second.w.value).template to_host<double>();
         };

@@ -151,7 +151,8 @@ TEST(WeightedLosses, WithoutASumOrAWeightAreRefused) {
       "weighted_sum(...), or both.";
   const std::string no_sum =
       "[value_and_grad] the loss is an absent array, expected a floating scalar. Return one from the loss function.";
-  expect_error(ErrorKind::missing_array, no_weight, [&] { nn::value_and_grad(without_weight)(make_mlp(), batches()[0]); });
+  expect_error(ErrorKind::missing_array, no_weight,
+               [&] { nn::value_and_grad(without_weight)(make_mlp(), batches()[0]); });
   expect_error(ErrorKind::missing_array, no_sum, [&] { nn::value_and_grad(without_sum)(make_mlp(), batches()[0]); });
   for (const int n : {1, 2}) {
     expect_error(ErrorKind::missing_array, no_weight,

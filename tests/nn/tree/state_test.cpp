@@ -103,9 +103,7 @@ TEST(State, OnlyWhatTheFilterTakes) {
   expect_error(ErrorKind::invalid_argument,
                "[update] 1 of the arrays do not fit the tree, which is as it was:\n"
                "  layers.0.bias: not in the tree, near it mean",
-               [&] {
-                 update(model, {{"mean", ones({4})}, {"layers.0.bias", ones({8})}}, is_buffer);
-               });
+               [&] { update(model, {{"mean", ones({4})}, {"layers.0.bias", ones({8})}}, is_buffer); });
 }
 
 }  // namespace

@@ -143,23 +143,18 @@ TEST(TreeAt, PatternsAndAlternatives) {
 TEST(TreeAt, WhatDoesNotFit) {
   const Model model;
   expect_error(ErrorKind::invalid_argument,
-               "[tree_at] head.kernal: the tree has no such path. Near it are head.kernel, head.bias, head.", [&] {
-                 tree_at("head.kernal", model, array<float>({0, 1}));
-               });
+               "[tree_at] head.kernal: the tree has no such path. Near it are head.kernel, head.bias, head.",
+               [&] { tree_at("head.kernal", model, array<float>({0, 1})); });
   expect_error(
       ErrorKind::invalid_argument,
       "[tree_at] head: it is a Dense, which the replacement (a Array) does not fit. Give one of the same type, "
       "or a function that takes and returns it.",
-      [&] {
-        tree_at("head", model, array<float>({0, 1}));
-      });
+      [&] { tree_at("head", model, array<float>({0, 1})); });
   expect_error(
       ErrorKind::invalid_argument,
       "[tree_at] layers.*.k.kernel: one array for 2 places, layers.0.k.kernel and layers.1.k.kernel among them, "
       "expected one for each. Give a function, which makes each its own.",
-      [&] {
-        tree_at("layers.*.k.kernel", model, array<float>({0, 1}));
-      });
+      [&] { tree_at("layers.*.k.kernel", model, array<float>({0, 1})); });
   expect_error(ErrorKind::invalid_argument,
                "[tree_at] layers.*.q: one array for 2 places, layers.0.q and layers.1.q among them, expected one for "
                "each. Give a function, which makes each its own.",

@@ -79,9 +79,8 @@ TEST(AbstractMesh, IsAMeshOfItsOwn) {
   EXPECT_NE(mesh, make_mesh(axes));
   EXPECT_EQ(mesh.size(), 8);
   EXPECT_EQ(NamedSharding(mesh, P{"data", "model"}).shard_shape({8, 8}), (Shape{2, 4}));
-  expect_error(ErrorKind::invalid_argument, "an abstract mesh has no devices", [&] {
-    make_mesh(axes, {.devices = {7, 6, 5, 4, 3, 2, 1, 0}, .abstract = true});
-  });
+  expect_error(ErrorKind::invalid_argument, "an abstract mesh has no devices",
+               [&] { make_mesh(axes, {.devices = {7, 6, 5, 4, 3, 2, 1, 0}, .abstract = true}); });
   expect_error(ErrorKind::duplicate_axis, "given twice", [] { abstract({{"data", 2}, {"data", 2}}); });
 }
 
@@ -319,7 +318,8 @@ TEST(AbstractMesh, SearchesOverShardedDimsHaveATypeAndShardsHaveNoValues) {
   EXPECT_EQ(categorical(Key(1), x, 0).type_string(), "int32[12]");
   const Array shard = x.addressable_shards()[0].data;
   EXPECT_EQ(shard.type_string(), "float32[2,12]");
-  expect_error(ErrorKind::invalid_argument, "float32[2,12] comes from an abstract mesh", [&] { shard.to_host<float>(); });
+  expect_error(ErrorKind::invalid_argument, "float32[2,12] comes from an abstract mesh",
+               [&] { shard.to_host<float>(); });
 }
 
 }  // namespace

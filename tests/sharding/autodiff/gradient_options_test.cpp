@@ -81,9 +81,8 @@ TEST(CutGradients, NameTheAxesThatThereAre) {
   const std::vector<Array> w{placed(random_tensor({8}, 3), mesh, {})};
   expect_error(ErrorKind::unknown_axis, "[value_and_grad] shard: \"batch\" given, expected an axis of the mesh (data=4",
                [&] { Tape(w, {.shard_gradients_over = {"batch"}}); });
-  expect_error(ErrorKind::invalid_argument, "[value_and_grad] shard: \"data\" given twice", [&] {
-    Tape(w, {.shard_gradients_over = {"data", "data"}});
-  });
+  expect_error(ErrorKind::invalid_argument, "[value_and_grad] shard: \"data\" given twice",
+               [&] { Tape(w, {.shard_gradients_over = {"data", "data"}}); });
 }
 
 // Devices that share replicas have added their contributions up already.
@@ -146,36 +145,16 @@ const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& t
   static const std::vector<std::pair<const char*, std::function<Array(const Array&)>>> table{
       {"roll", [](A x) { return roll(x, 1, 0); }},
       {"flip", [](A x) { return flip(x); }},
-      {"pad",
-       [](A x) {
-         return pad(x, {{1, 1}, {2, 0}}, 2.5);
-       }},
-      {"concatenate",
-       [](A x) {
-         return concatenate({x, 2.0 * x, x}, 0) * concatenate({x, x, flip(x, {1})}, 0);
-       }},
-      {"tile",
-       [](A x) {
-         return tile(x, {2, 3});
-       }},
+      {"pad", [](A x) { return pad(x, {{1, 1}, {2, 0}}, 2.5); }},
+      {"concatenate", [](A x) { return concatenate({x, 2.0 * x, x}, 0) * concatenate({x, x, flip(x, {1})}, 0); }},
+      {"tile", [](A x) { return tile(x, {2, 3}); }},
       {"index", [](A x) { return x.index({range(1, 4), range({}, {}, -3)}); }},
       {"dynamic_update_slice",
-       [](A x) {
-         return dynamic_update_slice(x, x.index({range(0, 2), range(1, 4)}), {1, 3});
-       }},
-      {"reshape",
-       [](A x) {
-         return square(reshape(x, {8, 4}));
-       }},
+       [](A x) { return dynamic_update_slice(x, x.index({range(0, 2), range(1, 4)}), {1, 3}); }},
+      {"reshape", [](A x) { return square(reshape(x, {8, 4})); }},
       {"ravel", [](A x) { return square(ravel(x)); }},
-      {"avg_pool",
-       [](A x) {
-         return avg_pool(reshape(x, {1, 4, 8, 1}), {3, 3}, {1, 1}, "SAME");
-       }},
-      {"conv",
-       [](A x) {
-         return conv_general_dilated(reshape(x, {1, 1, 4, 8}), kernel, {1, 1}, "SAME");
-       }},
+      {"avg_pool", [](A x) { return avg_pool(reshape(x, {1, 4, 8, 1}), {3, 3}, {1, 1}, "SAME"); }},
+      {"conv", [](A x) { return conv_general_dilated(reshape(x, {1, 1, 4, 8}), kernel, {1, 1}, "SAME"); }},
       {"var", [](A x) { return var(x, {0}); }},
       {"var of all", [](A x) { return var(x); }},
       {"std", [](A x) { return tessera::std(x, {1}); }},

@@ -262,10 +262,8 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
       {[&](Arrays p) { return sum(w * stop_gradient(p[0])); }, ErrorKind::no_gradient, "no gradient reaches the model"},
       {[&](Arrays p) { return p[0] * p[0]; }, ErrorKind::shape_mismatch,
        "[value_and_grad] the loss is float64[4@a], expected a floating scalar. Reduce it, for example with mean."},
-      {[&](Arrays) {
-         return sum(array<int32_t>({1, 2}));
-       },
-       ErrorKind::dtype_mismatch, "the loss is int32[], expected a floating scalar. Cast it with astype."},
+      {[&](Arrays) { return sum(array<int32_t>({1, 2})); }, ErrorKind::dtype_mismatch,
+       "the loss is int32[], expected a floating scalar. Cast it with astype."},
       {[&](Arrays) { return Array(); }, ErrorKind::missing_array, "the loss is an absent array"},
   };
   for (const Case& c : cases) try {

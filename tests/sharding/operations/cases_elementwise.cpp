@@ -123,7 +123,8 @@ std::vector<Case> comparisons() {
 
 // LibTorch's names for ours, and the other way round.
 template <class A, class B>
-requires(std::same_as<A, at::Tensor> || std::same_as<B, at::Tensor>) at::Tensor power(const A& a, const B& b) {
+  requires(std::same_as<A, at::Tensor> || std::same_as<B, at::Tensor>)
+at::Tensor power(const A& a, const B& b) {
   return at::pow(a, b);
 }
 Array remainder(ArrayOrNumber a, ArrayOrNumber b) { return a % b; }

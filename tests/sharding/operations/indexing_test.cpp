@@ -146,7 +146,8 @@ TEST(IndexingTest, TheTargetOfAPendingScatterMayBeReduced) {
 
 TEST(IndexingTest, WrongUseIsRefused) {
   const Array x = counting({4, 2}), ids = array<int32_t>({0, 4});
-  expect_error(ErrorKind::invalid_argument, "[take] indices from 0 to 4 given, expected -4 to 3", [=] { take(x, ids, 0); });
+  expect_error(ErrorKind::invalid_argument, "[take] indices from 0 to 4 given, expected -4 to 3",
+               [=] { take(x, ids, 0); });
   expect_error(ErrorKind::invalid_argument, "expected -2 to 1", [=] { take(x, ids, -1); });
   expect_error(ErrorKind::invalid_argument, "[take] dim 2 of float32[4,2]", [=] { take(x, ids, 2); });
   expect_error(ErrorKind::dtype_mismatch, "[take] ids are float32[4,2], expected integers", [=] { take(x, x, 0); });
@@ -157,9 +158,8 @@ TEST(IndexingTest, WrongUseIsRefused) {
   expect_error(ErrorKind::shape_mismatch, "[take_along_axis]", [=] {
     take_along_axis(x, array<int32_t>(std::vector<int32_t>(3, 0), {3, 1}), 1);
   });
-  expect_error(ErrorKind::invalid_argument, "[scatter_add] indices from 0 to 4 given, expected -4 to 3", [=] {
-    scatter_add(x, ids, ones({2, 2}));
-  });
+  expect_error(ErrorKind::invalid_argument, "[scatter_add] indices from 0 to 4 given, expected -4 to 3",
+               [=] { scatter_add(x, ids, ones({2, 2})); });
   expect_error(ErrorKind::shape_mismatch, "[scatter_set]", [=] { scatter_set(x, ids, ones({3, 2})); });
   expect_error(ErrorKind::dtype_mismatch, "[scatter_add] updates float32[2,2] of int32[4,2], expected integers", [=] {
     scatter_add(astype(x, int32), ids, ones({2, 2}));

@@ -109,9 +109,8 @@ TEST(WeightedSum, PartsAddUpToTheWhole) {
 
 TEST(Losses, Errors) {
   const Array x = ones({4, vocab}), labels = labels_of({0, 1, 2, 3});
-  expect_error(ErrorKind::invalid_argument, "[cross_entropy] indices from -1 to 3 given, expected 0 to 7.", [&] {
-    cross_entropy(x, labels_of({-1, 1, 2, 3}), {.ignore_label = -100});
-  });
+  expect_error(ErrorKind::invalid_argument, "[cross_entropy] indices from -1 to 3 given, expected 0 to 7.",
+               [&] { cross_entropy(x, labels_of({-1, 1, 2, 3}), {.ignore_label = -100}); });
   expect_error(ErrorKind::invalid_argument, "[cross_entropy] label_smoothing 1.5, expected 0 to 1.",
                [&] { cross_entropy_per_position(x, labels, {.label_smoothing = 1.5}); });
   expect_error(ErrorKind::invalid_argument, "[cross_entropy] z_loss -1, expected a finite number of 0 or more.",

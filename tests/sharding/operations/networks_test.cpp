@@ -70,7 +70,8 @@ TEST(RaggedDot, Errors) {
   const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
   expect_error(ErrorKind::invalid_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows",
                CALL(ragged_dot(x, kernels, array<int32_t>({1, 4}))));
-  expect_error(ErrorKind::invalid_argument, "size -1 of group 0", CALL(ragged_dot(x, kernels, array<int32_t>({-1, 4}))));
+  expect_error(ErrorKind::invalid_argument, "size -1 of group 0",
+               CALL(ragged_dot(x, kernels, array<int32_t>({-1, 4}))));
   expect_error(ErrorKind::shape_mismatch, "[ragged_dot] given float32[4,2], kernels float32[2,2,3] and sizes int32[3]",
                CALL(ragged_dot(x, kernels, array<int32_t>({1, 1, 1}))));
   expect_error(ErrorKind::dtype_mismatch, "[ragged_dot]", CALL(ragged_dot(x, kernels, ones({2}))));
@@ -139,7 +140,8 @@ TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
 }
 
 TEST(RotaryEmbedding, Errors) {
-  expect_error(ErrorKind::invalid_argument, "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
+  expect_error(ErrorKind::invalid_argument,
+               "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",
                CALL(rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
                                                                    .original_positions = 8,
                                                                    .short_factors = {1},
@@ -150,9 +152,8 @@ TEST(RotaryEmbedding, Errors) {
   expect_error(ErrorKind::invalid_argument, "[rotary_embedding] offset -2, expected 0 or more.",
                CALL(rotary_embedding(ones({4, 2, 2}), {.offset = -2})));
   for (const int64_t offset : {(int64_t{1} << 53) - 3, INT64_MAX})
-    expect_error(ErrorKind::invalid_argument, "of float32[4,2,2], expected positions up to 2^53.", [=] {
-      rotary_embedding(ones({4, 2, 2}), {.offset = offset});
-    });
+    expect_error(ErrorKind::invalid_argument, "of float32[4,2,2], expected positions up to 2^53.",
+                 [=] { rotary_embedding(ones({4, 2, 2}), {.offset = offset}); });
   expect_error(ErrorKind::invalid_argument, "[rotary_embedding] base 0, expected a finite one above 0.",
                CALL(rotary_embedding(ones({4, 2, 2}), {.base = 0})));
 }

@@ -259,7 +259,8 @@ TEST(Reductions, WrongUse) {
   expect_error(ErrorKind::invalid_argument, "[max] given float32[0,3] over dims (0)", [&] { max(none_there, {0}); });
   expect_error(ErrorKind::invalid_argument, "[argmin] given float32[0,3]", [&] { argmin(none_there); });
   expect_error(ErrorKind::invalid_argument, "[argmax] dim 5", [&] { argmax(x, 5); });
-  expect_error(ErrorKind::invalid_argument, "[top_k] k = 4 given for float32[2,3], expected 0 to 3", [&] { top_k(x, 4); });
+  expect_error(ErrorKind::invalid_argument, "[top_k] k = 4 given for float32[2,3], expected 0 to 3",
+               [&] { top_k(x, 4); });
   expect_error(ErrorKind::invalid_argument, "[sort] dim 3", [&] { sort(x, 3); });
   expect_error(ErrorKind::invalid_argument, "[cumsum] dim -3", [&] { cumsum(x, -3); });
   EXPECT_EQ(max(none_there, {1}).shape(), (Shape{0}));

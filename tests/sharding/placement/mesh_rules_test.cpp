@@ -65,7 +65,8 @@ TEST(MeshRulesTest, ResolvesInTheOrderOfTheRules) {
       {"a scalar", {}, {}, {}, P{}},
   };
   for (const Case& c : cases)
-    EXPECT_EQ(MeshRules(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape).spec, c.spec) << c.what;
+    EXPECT_EQ(MeshRules(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape).spec, c.spec)
+        << c.what;
 }
 
 TEST(MeshRulesTest, ExplainsItself) {
@@ -90,7 +91,8 @@ TEST(MeshRulesTest, ResolvesByPathAndSize) {
   };
   const Rules kernels{{ParamPattern{"**.kernel"}, P{none, "model"}}, {ParamPattern{}, replicated}};
   const Rules large{{ParamPattern{.min_size = 64}, longest_dim("data")}, {ParamPattern{}, replicated}};
-  const Rules both{{"hidden", "model"}, {ParamPattern{.min_size = 64}, longest_dim("data")}, {ParamPattern{}, replicated}};
+  const Rules both{
+      {"hidden", "model"}, {ParamPattern{.min_size = 64}, longest_dim("data")}, {ParamPattern{}, replicated}};
   const Case cases[] = {
       {"a path", kernels, "layers.0.up.kernel", {none, none}, {8, 8}, P{none, "model"}},
       {"another path", kernels, "layers.0.up.bias", {none}, {8}, P{}},
@@ -133,7 +135,12 @@ TEST(MeshRulesTest, ResolvesByPathAndSize) {
        {none, none},
        {8, 4},
        P{{"data", "model"}}},
-      {"an axis that the mesh lacks", {{ParamPattern{}, P{"pipe", "model"}}}, "w", {none, none}, {3, 4}, P{none, "model"}},
+      {"an axis that the mesh lacks",
+       {{ParamPattern{}, P{"pipe", "model"}}},
+       "w",
+       {none, none},
+       {3, 4},
+       P{none, "model"}},
       {"past a mesh axis named directly",
        {{ParamPattern{}, longest_dim("data")}},
        "w",
@@ -143,15 +150,17 @@ TEST(MeshRulesTest, ResolvesByPathAndSize) {
       {"of another path nothing is asked", {{ParamPattern{"head.**"}, P{"data"}}}, "w", {none}, {7}, P{}},
   };
   for (const Case& c : cases)
-    EXPECT_EQ(MeshRules(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape, "MeshRules", c.path).spec,
-              c.spec)
+    EXPECT_EQ(
+        MeshRules(mesh, c.rules, {.missing_axes = MissingAxes::ok}).resolve(c.axes, c.shape, "MeshRules", c.path).spec,
+        c.spec)
         << c.what;
 }
 
 TEST(MeshRulesTest, HasTablesForActivationsAndState) {
-  const MeshRules mesh_rules{mesh,
-                      {{"batch", "data"}, {"embed", "data"}, {"embed", "model"}, {ParamPattern{"**.kernel"}, P{"model"}}},
-                      {.activations = {{"embed", replicated}}, .optimizer_state = {{"embed", "model"}}}};
+  const MeshRules mesh_rules{
+      mesh,
+      {{"batch", "data"}, {"embed", "data"}, {"embed", "model"}, {ParamPattern{"**.kernel"}, P{"model"}}},
+      {.activations = {{"embed", replicated}}, .optimizer_state = {{"embed", "model"}}}};
   EXPECT_EQ(mesh_rules.activations().rules().to_string(), "\"embed\" -> replicated, \"batch\" -> \"data\"");
   EXPECT_EQ(mesh_rules.optimizer_state().rules().to_string(),
             "\"embed\" -> \"model\", \"batch\" -> \"data\", **.kernel -> P('model')");
@@ -176,7 +185,8 @@ TEST(MeshRulesTest, RefusesWhatIsSilentElsewhere) {
                "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
                "the dim, Rules{\"hidden\"} or the mesh.",
                resolve({"embed", "hidden"}, {8, 6}));
-  expect_error(ErrorKind::not_divisible, "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
+  expect_error(ErrorKind::not_divisible,
+               "dim 0 \"vocab\" = 4 is not divisible by mesh axes \"data\" = 4 x \"model\" = 2",
                resolve({"vocab"}, {4}));
   expect_error(ErrorKind::rank_mismatch, "(embed) names for an array of shape (8, 8). Give one name to each dim.",
                resolve({"embed"}, {8, 8}));
@@ -187,21 +197,23 @@ TEST(MeshRulesTest, RefusesWhatIsSilentElsewhere) {
                resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
   expect_error(ErrorKind::not_divisible, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
                resolve({mesh_axis("data")}, {6}));
-  expect_error(ErrorKind::not_divisible, "\"data\" = 4. Change the dim or the mesh.", resolve({mesh_axis("data")}, {6}));
-  expect_error(ErrorKind::invalid_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.", [] {
-    const Axes axes{"embed", ""};
-  });
+  expect_error(ErrorKind::not_divisible, "\"data\" = 4. Change the dim or the mesh.",
+               resolve({mesh_axis("data")}, {6}));
+  expect_error(ErrorKind::invalid_argument, "[Axes] an empty name given, expected one such as \"embed\", or none.",
+               [] { const Axes axes{"embed", ""}; });
   expect_error(ErrorKind::invalid_argument, "[MeshRules] no mesh given", CALL(MeshRules(Mesh(), {})));
-  expect_error(ErrorKind::duplicate_axis, "[MeshRules] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
+  expect_error(ErrorKind::duplicate_axis,
+               "[MeshRules] the rule \"vocab\" -> \"data\", \"data\" names a mesh axis twice",
                CALL(MeshRules(mesh, {{"vocab", {"data", "data"}}})));
 }
 
 TEST(MeshRulesTest, RefusesAxesThatTheMeshLacks) {
-  expect_error(ErrorKind::unknown_axis,
-               "[MeshRules] the rule \"embed\" -> \"pipe\" names the mesh axis \"pipe\", which the mesh (data=4, model=2) "
-               "does not have. Name one of its axes, or let missing ones count as size one: {.missing_axes = "
-               "MissingAxes::ok}.",
-               CALL(MeshRules(mesh, {{"hidden", "model"}, {"embed", "pipe"}})));
+  expect_error(
+      ErrorKind::unknown_axis,
+      "[MeshRules] the rule \"embed\" -> \"pipe\" names the mesh axis \"pipe\", which the mesh (data=4, model=2) "
+      "does not have. Name one of its axes, or let missing ones count as size one: {.missing_axes = "
+      "MissingAxes::ok}.",
+      CALL(MeshRules(mesh, {{"hidden", "model"}, {"embed", "pipe"}})));
   expect_error(ErrorKind::unknown_axis, "the rule ** -> P('data', 'pipe') names the mesh axis \"pipe\"",
                CALL(MeshRules(mesh, {{ParamPattern{}, P{"data", "pipe"}}})));
   expect_error(ErrorKind::unknown_axis, "the rule \"embed\" -> \"pipe\"",

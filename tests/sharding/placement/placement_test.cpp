@@ -124,7 +124,7 @@ TEST(Placement, AnArrayMovesBetweenPlacementsAndKeepsItsSpelling) {
 
 TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
   const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
-                      {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
+                             {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
   const Array x = device_put(from_tensor(random_tensor({4, 6, 8}, 1)), {"batch", none, "embed"}, mesh_rules);
   EXPECT_EQ(x.type_string(), "float64[4@data,6,8]");
   const Array h = tanh(x);
@@ -255,7 +255,8 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
       {ErrorKind::duplicate_axis, "appears twice in P('data', unreduced={'data'})",
        on(x, P{"data"}.unreduced({"data"}))},
       {ErrorKind::duplicate_axis, "[make_mesh] mesh axis \"a\" is given twice", CALL(make_mesh({{"a", 2}, {"a", 2}}))},
-      {ErrorKind::invalid_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1", CALL(make_mesh({{"a", 0}}))},
+      {ErrorKind::invalid_argument, "[make_mesh] mesh axis \"a\" = 0, expected a size from 1",
+       CALL(make_mesh({{"a", 0}}))},
       {ErrorKind::invalid_argument, "[make_mesh] a mesh axis has no name", CALL(make_mesh({{"", 2}}))},
       {ErrorKind::device_mismatch, "[make_mesh] 3 devices given for a mesh of 2",
        CALL(make_mesh({{"a", 2}}, {.devices = {0, 1, 2}}))},

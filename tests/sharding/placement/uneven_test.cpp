@@ -44,9 +44,7 @@ TEST(Uneven, IsAnErrorUnlessItIsAskedFor) {
   expect_error(ErrorKind::not_divisible,
                "[MeshRules] dim 0 \"vocab\" = 50257 is not divisible by mesh axis \"model\" = 8. Change the dim, "
                "Rules{\"vocab\"} or the mesh. With Uneven::pad the dim is padded.",
-               [&] {
-                 MeshRules(mesh, {{"vocab", "model"}}).resolve({"vocab"}, {50257});
-               });
+               [&] { MeshRules(mesh, {{"vocab", "model"}}).resolve({"vocab"}, {50257}); });
 }
 
 TEST(Uneven, ARuleOrAWholeLayoutPads) {
@@ -64,7 +62,8 @@ TEST(Uneven, ARuleOrAWholeLayoutPads) {
   EXPECT_EQ(spec(all, {mesh_axis("data")}, {5}), "P('data' padded)");
   EXPECT_NE(all, MeshRules(mesh, {{"vocab", "model"}, {"embed", {"data", "model"}}}));
   const MeshRules paths{
-      mesh, {{ParamPattern{"a.**"}, P{none, {"model", Uneven::pad}}}, {ParamPattern{}, longest_dim("model"), Uneven::pad}}};
+      mesh,
+      {{ParamPattern{"a.**"}, P{none, {"model", Uneven::pad}}}, {ParamPattern{}, longest_dim("model"), Uneven::pad}}};
   EXPECT_EQ(paths.resolve({none, none}, {3, 5}, "MeshRules", "a.b").spec.to_string(), "P(None, 'model' padded)");
   EXPECT_EQ(paths.resolve({none, none}, {8, 13}, "MeshRules", "b").spec.to_string(), "P('model', None)");  // no padding
   EXPECT_EQ(paths.resolve({none, none}, {7, 13}, "MeshRules", "b").spec.to_string(), "P(None, 'model' padded)");

@@ -160,12 +160,10 @@ TEST(RandomTest, WrongArgumentsAreErrors) {
   expect_error(ErrorKind::invalid_argument, "[bernoulli] p 1.5 given", [] { bernoulli(key, 1.5, {2}); });
   expect_error(ErrorKind::invalid_argument, "[truncated_normal] the bounds are 2 and -2. The lower bound must be below",
                [] { truncated_normal(key, 2, -2, {2}); });
-  expect_error(ErrorKind::invalid_argument, "[categorical] float32[3,0] has no categories along dim 1", [] {
-    categorical(key, full({3, 0}, 1.0));
-  });
-  expect_error(ErrorKind::invalid_argument, "[categorical] the shape (-1, 2) given", [] {
-    categorical(key, full({3, 2}, 1.0), 0, Shape{-1, 2});
-  });
+  expect_error(ErrorKind::invalid_argument, "[categorical] float32[3,0] has no categories along dim 1",
+               [] { categorical(key, full({3, 0}, 1.0)); });
+  expect_error(ErrorKind::invalid_argument, "[categorical] the shape (-1, 2) given",
+               [] { categorical(key, full({3, 2}, 1.0), 0, Shape{-1, 2}); });
   expect_error(ErrorKind::invalid_argument, "[dropout] rate -0.1 given", [] { dropout(key, ones({2}), -0.1); });
   expect_error(ErrorKind::dtype_mismatch, "[dropout] dtype int32", [] { dropout(key, ones({2}, int32), 0.1); });
   expect_error(ErrorKind::invalid_argument, "[randint] range [3, 3) given", [] { randint(key, {2}, 3, 3); });

@@ -42,7 +42,8 @@ TEST(ShardMap, AValueThatVariesIsNotReadOnTheHost) {
         std::ostringstream text;
         text << a;
         EXPECT_EQ(text.str(), "float64[2]{V:x} different on each device");
-        expect_error(ErrorKind::varying_axis, "float64[2]{V:x} has a different value on each device", [&] { to_tensor(a); });
+        expect_error(ErrorKind::varying_axis, "float64[2]{V:x} has a different value on each device",
+                     [&] { to_tensor(a); });
         return a;
       },
       mesh, P{"x"}, P{"x"})(tensor({8}, 1));
@@ -314,10 +315,9 @@ TEST(ShardMap, RefusesWhatItCannotCut) {
   const auto run = [&](const Specs& in, const Specs& out, const Shape& shape, const ShardMapOptions& options = {}) {
     return shard_map(same, mesh, in, out, options)(zeros(shape));
   };
-  expect_error(ErrorKind::not_divisible, "argument 0, float32[4,6]: dim 1 = 6 is not divisible by 4, the devices along \"y\"",
-               [&] {
-                 run(P{"x", "y"}, P{"x", "y"}, {4, 6});
-               });
+  expect_error(ErrorKind::not_divisible,
+               "argument 0, float32[4,6]: dim 1 = 6 is not divisible by 4, the devices along \"y\"",
+               [&] { run(P{"x", "y"}, P{"x", "y"}, {4, 6}); });
   expect_error(ErrorKind::rank_mismatch, "argument 0, float32[8]: P('x', None) names 2 dims", [&] {
     run(P{"x", none}, P{"x"}, {8});
   });
@@ -346,7 +346,8 @@ TEST(ShardMap, RefusesCapturedArraysThatLieApart) {
   };
   expect_error(ErrorKind::varying_axis, "float64[]{U:x} is not replicated over \"x\"",
                [&] { run([&](Array a) { return sum(captured) * a; }); });
-  expect_error(ErrorKind::varying_axis, "Pass it through in_specs", [&] { run([&](Array) { return psum(captured, "x"); }); });
+  expect_error(ErrorKind::varying_axis, "Pass it through in_specs",
+               [&] { run([&](Array) { return psum(captured, "x"); }); });
   expect_error(ErrorKind::varying_axis, "Pass it through in_specs", [&] { run([&](Array) { return captured; }); });
 }
 
@@ -366,14 +367,14 @@ TEST(Collectives, RefuseWrongAxesAndSizes) {
   expect_error(ErrorKind::duplicate_pair, "device 1 gets already", [&] {
     run([](Array a) { return ppermute(a, "x", {{0, 1}, {1, 1}}); });
   });
-  expect_error(ErrorKind::invalid_argument, "the pair (0, 2)", [&] {
-    run([](Array a) { return ppermute(a, "x", {{0, 2}}); });
-  });
+  expect_error(ErrorKind::invalid_argument, "the pair (0, 2)",
+               [&] { run([](Array a) { return ppermute(a, "x", {{0, 2}}); }); });
   expect_error(ErrorKind::varying_axis, "[pvary] float32[4,6]{V:x} varies along \"x\" already",
                [&] { run([](Array a) { return pvary(a, "x"); }); });
   expect_error(ErrorKind::varying_axis, "[pcast] float32[4,6]{V:x} varies along \"x\" already",
                [&] { run([](Array a) { return pcast(a, "x"); }); });
-  expect_error(ErrorKind::varying_axis, "to invarying", [&] { run([](Array a) { return pcast(a, "x", Vma::invarying); }); });
+  expect_error(ErrorKind::varying_axis, "to invarying",
+               [&] { run([](Array a) { return pcast(a, "x", Vma::invarying); }); });
 }
 
 TEST(ShardMap, PlacementsInsideAreOfTheOtherAxes) {
@@ -382,7 +383,8 @@ TEST(ShardMap, PlacementsInsideAreOfTheOtherAxes) {
     std::vector<std::string> seen;
     const auto f = [&](const Array& a) {
       seen.push_back(with_sharding_constraint(a, P{none, "y"}).type_string());
-      expect_error(ErrorKind::varying_axis, "\"x\" is manual inside shard_map", [&] { with_sharding_constraint(a, P{"x"}); });
+      expect_error(ErrorKind::varying_axis, "\"x\" is manual inside shard_map",
+                   [&] { with_sharding_constraint(a, P{"x"}); });
       return sum(with_sharding_constraint(a, P{none, "y"}), {1});
     };
     const Array y = shard_map(f, mesh, P{"x"}, P{"x"}, {.axis_names = {"x"}})(placed(to_tensor(x), mesh, P{}));
