@@ -1,5 +1,4 @@
-// A whole model across processes, on every mesh rules: the same parameters, the same step, the same ledger as without
-// any.
+// A whole model across processes, with each strategy: parameters, a step and its ledger are those of one process.
 #include <ATen/Parallel.h>
 #include <unistd.h>
 

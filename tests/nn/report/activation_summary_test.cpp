@@ -1,5 +1,4 @@
-// nn::activation_summary and nn::capture: golden tables on real and abstract meshes, what a real step does, and what is
-// whole.
+// nn::activation_summary and nn::capture: tables on real and abstract meshes, what a real step does, and Errors.
 #include "nn/report/activation_summary.h"
 
 #include <gtest/gtest.h>
