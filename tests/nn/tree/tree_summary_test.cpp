@@ -46,9 +46,9 @@ constexpr bool is_printed = requires(std::ostream& out, const T& x) { out << x; 
 static_assert(is_printed<Model>);
 static_assert(is_printed<nn::Linear>);
 static_assert(!is_printed<WithoutArrays>);
-static_assert(!is_printed<std::array<Array, 2>>);
-static_assert(!is_printed<std::vector<nn::Linear>>);
-static_assert(!is_printed<std::pair<Array, Array>>);
+static_assert(!nn::detail::PrintedModule<std::array<Array, 2>>);
+static_assert(!nn::detail::PrintedModule<std::vector<nn::Linear>>);
+static_assert(!nn::detail::PrintedModule<std::pair<Array, Array>>);
 
 template <class T>
 std::string printed(const T& x) {
