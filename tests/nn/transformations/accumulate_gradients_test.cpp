@@ -303,7 +303,7 @@ TEST(AccumulateGradientsErrors, UnknownAxis) {
   const MeshRules mesh_rules = strategies()[1].mesh_rules;
   const Mlp model = filter_shard(make_mlp(), mesh_rules);
   for (const int n : {1, 2})
-    expect_error_with(ErrorKind::unknown_axis, {"shard: \"dta\" given, expected an axis of the mesh"}, [&] {
+    expect_error_with(ErrorKind::unknown_axis, {"shard_gradients_over: \"dta\" given, expected an axis of the mesh"}, [&] {
       nn::accumulate_gradients(loss_of, n, {.shard_gradients_over = {"dta"}})(model,
                                                                               filter_shard(make_batch(), mesh_rules));
     });

@@ -223,7 +223,7 @@ TEST_P(Gathers, OfAStepThatFailsLeaveNothing) {
 }
 
 TEST(GatherOptions, AreChecked) {
-  expect_error(ErrorKind::invalid_argument, "[value_and_grad] prefetch: -1 given, expected the number of groups",
+  expect_error(ErrorKind::invalid_argument, "[value_and_grad] prefetch_groups: -1 given, expected the number of groups",
                [] { Tape({}, {.prefetch_groups = -1}); });
 }
 

@@ -79,9 +79,9 @@ TEST(CutGradients, AreTheGradientsInParts) {
 TEST(CutGradients, NameTheAxesThatThereAre) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const std::vector<Array> w{placed(random_tensor({8}, 3), mesh, {})};
-  expect_error(ErrorKind::unknown_axis, "[value_and_grad] shard: \"batch\" given, expected an axis of the mesh (data=4",
+  expect_error(ErrorKind::unknown_axis, "[value_and_grad] shard_gradients_over: \"batch\" given, expected an axis of the mesh (data=4",
                [&] { Tape(w, {.shard_gradients_over = {"batch"}}); });
-  expect_error(ErrorKind::invalid_argument, "[value_and_grad] shard: \"data\" given twice",
+  expect_error(ErrorKind::invalid_argument, "[value_and_grad] shard_gradients_over: \"data\" given twice",
                [&] { Tape(w, {.shard_gradients_over = {"data", "data"}}); });
 }
 

@@ -130,7 +130,7 @@ TEST(MakeArray, EveryRefusalNamesTheBlock) {
        of_shards({row, row, row})},
       {ErrorKind::shape_mismatch, "float32[2] given for the block [0:1] of device 1, expected the shape (1)",
        of_shards({row, two, row, row})},
-      {ErrorKind::invalid_argument, "devices 3 and 1 hold the same block [0:1] of float32[2@a] with other values",
+      {ErrorKind::invalid_argument, "devices 3 and 1 hold the same block [0:1] of float32[2@a] with different values",
        of_shards({row, other, row, row})},
       {ErrorKind::dtype_mismatch, "int32[1] given for the block [1:2] of device 0, the blocks before it are float32",
        of_shards({row, row, array<int32_t>({1}), row})},
