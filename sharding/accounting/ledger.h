@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -77,6 +78,7 @@ class CommLedger {
 
   // One row per kind, axes and direction: count, bytes, and the operations that caused it. "no communication" if none.
   std::string to_text() const;
+  friend std::ostream& operator<<(std::ostream& out, const CommLedger& ledger);  // prints to_text()
   // One row per set of mesh axes: devices, count and bytes in each pass.
   std::string to_text_by_mesh_axis() const;
   // One row per line of the program, the most bytes first: "model.cpp:31", count, bytes, what moves and for whom. A

@@ -51,6 +51,8 @@ std::string unplaced_lines(const std::vector<UnplacedArray>& unplaced) {
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, const CommLedger& ledger) { return out << ledger.to_text(); }
+
 std::string CommLedger::to_text() const {
   std::map<std::tuple<bool, std::string, std::string>, Sum> rows;
   for (const CommRecord& r : records()) rows[{r.backward, r.mesh_axes, r.kind}].add(r, r.operation);

@@ -118,6 +118,12 @@ class Array {
   // dim that its mesh axes no longer divide becomes replicated.
   // Errors (invalid_argument): an integer out of range, more entries than dims, two ellipses or arrays, a step of zero.
   Array index(std::initializer_list<Index> entries, std::source_location where = std::source_location::current()) const;
+  template <class T, class... More>
+    requires std::integral<T>
+  Array index(T, More...) const {  // a mistake
+    static_assert(detail::never<T>, "tessera: index takes a list of entries, one for each dim: x.index({0, 1}).");
+    return {};
+  }
   // Returns x.index({entry}): x[0], x[range(2, 5)], x[ids].
   Array operator[](Index entry) const;
 
@@ -157,11 +163,31 @@ class ArrayUpdate {
   ArrayUpdate(const ArrayUpdate&) = delete;
   [[nodiscard]] Array set(const Array& v) &&;
   [[nodiscard]] Array add(const Array& v) &&;
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  [[nodiscard]] Array set(T v) && {
+    return std::move(*this).set(number(v));
+  }
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  [[nodiscard]] Array add(T v) && {
+    return std::move(*this).add(number(v));
+  }
+  // A mistake: an update that is kept in a variable.
+  template <class T>
+  void set(const T&) & {
+    static_assert(detail::never<T>, "tessera: an update is one expression: x = x.at({0}).set(v).");
+  }
+  template <class T>
+  void add(const T&) & {
+    static_assert(detail::never<T>, "tessera: an update is one expression: x = x.at({0}).add(v).");
+  }
 
  private:
   friend class Array;
   ArrayUpdate(const Array& x, std::initializer_list<Index> entries, std::source_location where)
       : x_(x), entries_(entries), where_(where) {}
+  Array number(double v) const;  // of x's element type
 
   const Array& x_;
   std::initializer_list<Index> entries_;

@@ -26,6 +26,8 @@ std::optional<int> scattered_dim(const Array& x, const ReadIndex& read) {
 
 }  // namespace
 
+Array ArrayUpdate::number(double v) const { return full({}, v, materialized(x_, "at").type->dtype); }
+
 Array ArrayUpdate::set(const Array& v) && {
   const ReadIndex read = read_index("at", x_, entries_);
   const Operand x(x_, where_);
@@ -42,6 +44,7 @@ Array ArrayUpdate::set(const Array& v) && {
     start.push_back(read.parts[d].start);
     if (std::find(read.gone.begin(), read.gone.end(), d) == read.gone.end()) selected.push_back(read.parts[d].count);
   }
+  if (v.ndim() == 0 && !selected.empty()) return x_.at(entries_, where_).set(broadcast_to({v, where_}, selected));
   if (materialized(v, "at").type->shape != selected)
     fail(ErrorKind::shape_mismatch, "at",
          "set of {} to {}, expected the shape {} of the selected elements. Use broadcast_to.", x_.type_string(),
@@ -53,11 +56,11 @@ Array ArrayUpdate::add(const Array& v) && {
   const ReadIndex read = read_index("at", x_, entries_);
   const auto dim = scattered_dim(x_, read);
   if (!dim)
-    fail(
-        ErrorKind::invalid_argument, "at",
-        "add to {} at {} entries, expected one integer or one array of integers, and all of the other dims. For ranges "
-        "use x.at({{...}}).set(x.index({{...}}) + v).",
-        x_.type_string(), entries_.size());
+    fail(ErrorKind::invalid_argument, "at",
+         "add to {} given, expected one integer or one array of integers, and all of the other dims. For ranges of "
+         "step 1 "
+         "use x.at({{...}}).set(x.index({{...}}) + v).",
+         x_.type_string());
   const Operand x(x_, where_);
   if (read.ids) return scatter_add(x, *read.ids, v, *dim);
   return scatter_add(x, array(std::vector<int64_t>{read.parts[*dim].start}, {}), v, *dim);

@@ -5,6 +5,11 @@
 
 namespace tessera {
 
+namespace detail {
+template <class X, class Y>
+concept EitherIsArray = std::convertible_to<const X&, const Array&> || std::convertible_to<const Y&, const Array&>;
+}
+
 // Names, values and gradients are those of jax.numpy and jax.nn. Where a gradient is not unique it is JAX's: 0 for relu
 // at 0, 1 for abs at 0; maximum, minimum and clip give half of it to each of two equal operands. (The tables are
 // tests/reference/elementwise.json.)
@@ -28,11 +33,17 @@ Array power(ArrayOrNumber a, ArrayOrNumber b);  // Error (invalid_argument): int
 Array maximum(ArrayOrNumber a, ArrayOrNumber b);
 Array minimum(ArrayOrNumber a, ArrayOrNumber b);
 Array clip(Operand x, ArrayOrNumber min, ArrayOrNumber max);
-// Mistakes: PyTorch's names. torch.clamp has another gradient at the bounds.
+// Mistakes: names of PyTorch and C. torch.clamp has another gradient at the bounds.
 template <class X, class Y>
-  requires(std::convertible_to<const X&, const Array&> || std::convertible_to<const Y&, const Array&>)
+  requires detail::EitherIsArray<X, Y>
 Array pow(const X&, const Y&) {
   static_assert(detail::never<X>, "tessera: pow is called power, as in numpy: power(x, y).");
+  return {};
+}
+template <class X, class Y>
+  requires detail::EitherIsArray<X, Y>
+Array remainder(const X&, const Y&) {
+  static_assert(detail::never<X>, "tessera: remainder is an operator: x % y.");
   return {};
 }
 template <class X, class... Bounds>
@@ -52,6 +63,8 @@ Array operator>(ArrayOrNumber a, ArrayOrNumber b);
 Array operator>=(ArrayOrNumber a, ArrayOrNumber b);
 // Functions, not operators, since a C++ programmer expects one bool from a == b.
 Array equal(ArrayOrNumber a, ArrayOrNumber b);
+bool operator==(ArrayOrNumber a,
+                ArrayOrNumber b) = delete;  // tessera: write equal(a, b), or nn::tree_equal for one bool
 Array not_equal(ArrayOrNumber a, ArrayOrNumber b);
 
 // Elements that are not zero count as true.

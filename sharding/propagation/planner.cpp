@@ -290,18 +290,24 @@ class Planner {
     return t;
   }
 
+  // The axes over which an operand may stay a pending sum. Integers wrap and a sum of bool is "or", so they are summed
+  // before a conversion to another type.
+  AxisSet may_pend(const Type* type) const {
+    return is_floating(type->dtype) || type->dtype == problem_.out_dtype ? type->unreduced : 0;
+  }
+
   // Which operands may stay pending sums, over axes that the work does not use otherwise.
   void keep_pending(AxisSet used, std::vector<AxisSet>& kept, AxisSet& pending) const {
     if (problem_.operation.linearity == Linearity::additive) {
       pending = ~used;
-      for (const Type* type : problem_.operands) pending &= type->unreduced;
+      for (const Type* type : problem_.operands) pending &= may_pend(type);
       std::fill(kept.begin(), kept.end(), pending);
     }
     if (problem_.operation.linearity == Linearity::linear_in_first)
-      kept[0] = pending = problem_.operands[0]->unreduced & ~used;
+      kept[0] = pending = may_pend(problem_.operands[0]) & ~used;
     if (problem_.operation.linearity == Linearity::multilinear)
       for (size_t i = 0; i < kept.size(); ++i) {
-        kept[i] = problem_.operands[i]->unreduced & ~used & ~pending;
+        kept[i] = may_pend(problem_.operands[i]) & ~used & ~pending;
         pending |= kept[i];
       }
   }

@@ -21,7 +21,7 @@
 #include "tests/nn/support.h"
 #include "tests/sharding/allocations.h"
 
-namespace tessera::nn::trace_test {
+namespace tessera::nn::activation_summary_test {
 namespace {
 
 using testing::expect_error;
@@ -225,7 +225,7 @@ TEST(ActivationTables, ComeOfAModelALossOrAStep) {
   EXPECT_EQ(last.inputs[0].type, "float32[6@data,4]");
   EXPECT_EQ(last.outputs[0].type, "float32[]{U:data}");
   expect_error(ErrorKind::invalid_argument,
-               "[trace] \"donw\" given, expected a module that took part. Nearest: down, up.",
+               "[activation_summary] \"donw\" given, expected a module that took part. Nearest: down, up.",
                [&] { table.row("donw"); });
 }
 
@@ -339,4 +339,4 @@ TEST(ActivationTables, AreShownInEveryForm) {
 }
 
 }  // namespace
-}  // namespace tessera::nn::trace_test
+}  // namespace tessera::nn::activation_summary_test

@@ -111,7 +111,7 @@ TEST(MemoryReport, as_text_and_json) {
             "at rest                                        100,000,000       800,000,000\n"
             "measured in this process, all devices, replicas held once:\n"
             "activations of the forward pass                                    1,048,576\n"
-            "peak of the step, above what was there                          401,048,576\n");
+            "peak of the step, above what was there                           401,048,576\n");
   EXPECT_EQ(boost::json::parse(report.to_json()), boost::json::parse(R"json({
     "mesh": {"data": 8}, "at_rest": [{"name": "model", "bytes": 400000000, "bytes_per_device": 50000000},
     {"name": "gradients", "bytes": 400000000, "bytes_per_device": 50000000}], "bytes_per_device": 100000000,

@@ -199,7 +199,7 @@ TEST(MixedPrecision, PartsOfABatchAreAddedUpInFloat32) {
 TEST(MixedPrecision, IntegersAreRefused) {
   const Strategy& s = strategy("dp");
   expect_error_with(ErrorKind::dtype_mismatch, {"[cast]", "int32"}, [] { nn::cast(make_table(), int32); });
-  expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduction", "int32"}, [&] {
+  expect_error_with(ErrorKind::dtype_mismatch, {"[value_and_grad]", "reduce_dtype", "int32"}, [&] {
     const auto total = [](const Table& t) { return sum(t.kernel); };
     nn::value_and_grad(total, {.reduce_dtype = int32})(filter_shard(make_table(), s.mesh_rules));
   });

@@ -127,7 +127,8 @@ template <class A, class B>
 at::Tensor power(const A& a, const B& b) {
   return at::pow(a, b);
 }
-Array remainder(ArrayOrNumber a, ArrayOrNumber b) { return a % b; }
+Array modulo(ArrayOrNumber a, ArrayOrNumber b) { return a % b; }
+at::Tensor modulo(const at::Tensor& a, const at::Tensor& b) { return at::remainder(a, b); }
 Array floored(const Array& a, const Array& b) { return floor_divide(a, b); }
 at::Tensor floored(const at::Tensor& a, const at::Tensor& b) { return at::div(a, b, "floor"); }
 at::Tensor clip(const at::Tensor& x, double min, double max) { return at::clamp(x, min, max); }
@@ -149,7 +150,7 @@ std::vector<Case> arithmetic() {
       {{"power"}, {"array ^ number", {anywhere()}, BOTH(power(x[0], 3)), 1e-12, true}},
       {{"power"}, {"number ^ array", {anywhere()}, BOTH(power(2.0, x[0])), 1e-8, true}},
       {{"floor_divide"}, {"floor_divide", {anywhere(), positive()}, BOTH(floored(x[0], x[1])), 1e-12, true}},
-      {{"remainder"}, {"remainder", {anywhere(), positive()}, BOTH(remainder(x[0], x[1])), 1e-12, true}},
+      {{"remainder"}, {"remainder", {anywhere(), positive()}, BOTH(modulo(x[0], x[1])), 1e-12, true}},
       {{"maximum"}, {"maximum", two(), BOTH(maximum(x[0], x[1])), 1e-12, true}},
       {{"minimum"}, {"minimum", two(), BOTH(minimum(x[0], x[1])), 1e-12, true}},
       {{"clip"}, {"clip", {anywhere()}, BOTH(clip(x[0], -0.5, 0.5)), 1e-12, true}},

@@ -223,6 +223,26 @@ TEST(IndexingTest, AtHasAGradient) {
   EXPECT_EQ(g[1].to_host<float>(), (std::vector<float>{2, 3}));
 }
 
+TEST(IndexingTest, AtTakesNumbers) {
+  const Array x = counting({2, 3});
+  EXPECT_EQ(x.at({0}).set(7).to_host<float>(), (std::vector<float>{7, 7, 7, 3, 4, 5}));
+  EXPECT_EQ(x.at({{}, 1}).add(0.5).to_host<float>(), (std::vector<float>{0, 1.5, 2, 3, 4.5, 5}));
+  EXPECT_EQ(x.at({1, range(2)}).set(9).to_host<float>(), (std::vector<float>{0, 1, 2, 9, 9, 5}));
+  EXPECT_EQ(array<int32_t>({1, 2}).at({1}).set(5).to_host<int32_t>(), (std::vector<int32_t>{1, 5}));
+}
+
+// Sums of bool are "or", and integers wrap: the devices' terms are added up before they become another type.
+TEST(IndexingTest, PendingSumsOfIntegersAreSummedBeforeACast) {
+  const NamedSharding halves(make_mesh({{"a", 2}}), P{"a"});
+  const Array ids = array<int32_t>({0, 0});
+  const Array any = zeros({1}, boolean).at({ids}).add(device_put(ones({2}, boolean), halves));
+  for (const Array& x : {astype(any, float32), any + 0.0, any * 1.0, astype(sum(any), float32)})
+    EXPECT_EQ(x.to_host<float>(), std::vector<float>{1}) << x.type_string();
+  EXPECT_EQ(mean(any).item<float>(), 1);
+  const Array large = array<int32_t>({2'000'000'000, 2'000'000'000});
+  EXPECT_EQ(astype(sum(device_put(large, halves)), float32).item<float>(), astype(sum(large), float32).item<float>());
+}
+
 TEST(IndexingTest, OtherUpdatesAreErrors) {
   const Array x = counting({4, 3}), ids = array<int32_t>({2, 0}), v = zeros({2, 3});
   constexpr auto argument = ErrorKind::invalid_argument;
@@ -232,7 +252,7 @@ TEST(IndexingTest, OtherUpdatesAreErrors) {
   expect_error(argument, {set, expected}, [&] { return x.at({ids, 0}).set(v); });
   expect_error(argument, {set, expected}, [&] { return x.at({ids, range(1)}).set(v); });
   for (const Index& entry : {Index(range(2)), Index(newaxis), Index(ellipsis)})
-    expect_error(argument, {"[at] add to float32[4,3] at 1 entries", "expected one integer", "x.at({...}).set("},
+    expect_error(argument, {"[at] add to float32[4,3] given", "expected one integer", "x.at({...}).set("},
                  [&] { return x.at({entry}).add(v); });
   expect_error(argument, "[at] add to", [&] { return x.at({0, 0}).add(v); });
   expect_error(argument, "[at] add to", [&] { return x.at({}).add(v); });
