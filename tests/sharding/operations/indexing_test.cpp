@@ -183,8 +183,6 @@ TEST(IndexingTest, OneEntryNeedsNoBraces) {
   expect_error(ErrorKind::invalid_argument, "[index] 3 entries", [&] { x.index({0, 0, {}}); });
 }
 
-template <class Update>
-constexpr bool can_be_stored = requires(Update u, const Array& v) { u.set(v); };
 static_assert(!std::is_copy_constructible_v<ArrayUpdate>);
 
 TEST(IndexingTest, AtUpdatesAsTheOperationsDo) {
