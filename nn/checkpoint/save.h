@@ -28,7 +28,7 @@ void together(const Processes& processes, const std::filesystem::path& path, con
 Processes voting_by(std::shared_ptr<tessera::detail::Votes> votes);
 // The same for all processes of the program if the model is on devices of several, otherwise for this process alone.
 void together(const Leaves& model, const std::filesystem::path& path, const char* verb, const std::function<void()>& f);
-// Whether an array is on devices of several processes, or, if it is a recipe, will be by this mesh rules.
+// Whether an array is on devices of several processes, or, if it is a recipe, will be under these mesh rules.
 bool is_of_several(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules = {});
 
 // Of each array of a tree, the processes that have values of it. A mesh of one process alone is either of each process,

@@ -10,7 +10,7 @@
 
 namespace tessera::nn::detail {
 
-// For each leaf the mesh rules that places it. Where a rule of `mesh_rules` sends the name of a vector to a mesh axis
+// Returns the mesh rules of each leaf. Where a rule of `mesh_rules` sends the name of a vector to a mesh axis
 // of S devices, as {"layers", "pipe"}, what lies in element i of its L elements gets the mesh rules on the sub-mesh at
 // i * S / L of that axis. Of all other leaves those that a rule puts on a stage get the mesh rules there, the rest
 // `mesh_rules`. Errors, which begin with `verb`: fewer elements than stages (not_divisible), a rule of several mesh
