@@ -113,7 +113,8 @@ Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   if (n == 1 && weights.empty()) return losses[0];
   // A common factor for all stages: pending sums stay pending, and are reduced together. The factor is computed in
   // float64 and rounded to the type of each sum.
-  const Array share = weights.empty() ? Array() : finalize_result(1.0 / divisor(astype(sum_of(weights), float64)));
+  const Array share =
+      weights.empty() ? Array() : tessera::detail::finalize_result(1.0 / divisor(astype(sum_of(weights), float64)));
   std::map<DType, Array> shares;
   const auto mean_of = [&](const Array& sum) {
     if (weights.empty()) return sum / static_cast<double>(n);

@@ -50,11 +50,11 @@ class ForwardScope {
   tessera::detail::ScopedValue<bool> forward_only_;
 };
 
-inline Array drop_graph_of(const Array& loss) { return drop_graph(loss); }
+inline Array drop_graph_of(const Array& loss) { return tessera::detail::drop_graph(loss); }
 template <class Aux>
 std::pair<Array, Aux> drop_graph_of(std::pair<Array, Aux> value) {
-  value.first = drop_graph(value.first);
-  for (Array* x : bare_arrays(value.second).arrays) *x = drop_graph(*x);
+  value.first = tessera::detail::drop_graph(value.first);
+  for (Array* x : bare_arrays(value.second).arrays) *x = tessera::detail::drop_graph(*x);
   return value;
 }
 
@@ -107,7 +107,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   }
   PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
   for (const Underway<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
-  Array loss = finalize_result(sums.finish(leaves(model), of_all));
+  Array loss = tessera::detail::finalize_result(sums.finish(leaves(model), of_all));
   using Aux = decltype(aux_in(std::declval<Result>()));
   std::vector<Aux> aux;
   if constexpr (!std::is_same_v<Aux, NoAux>)

@@ -26,7 +26,7 @@ namespace detail {
 
 template <class Aux>
 Aux finalize_tree(Aux aux) {
-  for (Array* x : bare_arrays(aux).arrays) *x = finalize_result(*x);
+  for (Array* x : bare_arrays(aux).arrays) *x = tessera::detail::finalize_result(*x);
   return aux;
 }
 
@@ -118,9 +118,9 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
                            /*settle=*/true);
   auto value = [&] {
     if constexpr (gives_aux)
-      return std::pair(finalize_result(loss), finalize_tree(std::move(result.second)));
+      return std::pair(tessera::detail::finalize_result(loss), finalize_tree(std::move(result.second)));
     else
-      return finalize_result(loss);
+      return tessera::detail::finalize_result(loss);
   }();
   if constexpr (!std::is_const_v<Model>)
     write_back(model, training.model(), std::move(kept), shadow, "value_and_grad");

@@ -208,7 +208,7 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   return gradients;
 }
 
-Array drop_graph(const Array& x) {
+Array detail::drop_graph(const Array& x) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
   const ArrayImpl& a = materialized(x, "value_and_grad");
@@ -217,7 +217,7 @@ Array drop_graph(const Array& x) {
   return Array(std::move(plain));
 }
 
-Array finalize_result(const Array& x, std::source_location where) {
+Array detail::finalize_result(const Array& x, std::source_location where) {
   if (x.is_absent()) return x;
   at::AutoGradMode off(false);
   const ArrayPtr plain = drop_graph(x).impl();

@@ -44,11 +44,14 @@ class Tape {
   std::unique_ptr<Guard> guard_;
 };
 
-// x without its autograd graph, where and as it lies.
+namespace detail {
+
+// Returns x without its autograd graph, with the same sharding.
 Array drop_graph(const Array& x);
 
-// x without its autograd graph, summed if it is a pending sum, and on the whole mesh if it lies on a sub-mesh: so
-// value_and_grad returns its results.
+// Returns x as value_and_grad returns its results: without its autograd graph, a pending sum reduced, and moved from a
+// sub-mesh to the whole mesh.
 Array finalize_result(const Array& x, std::source_location where = std::source_location::current());
 
+}  // namespace detail
 }  // namespace tessera

@@ -31,7 +31,7 @@ inline Step step(const std::vector<Array>& parameters, const Model& model, const
     Tape tape(parameters, options);
     const Array loss = model(tape.shadows());
     result.gradients = tape.gradients(loss);
-    result.loss = to_tensor(finalize_result(loss));
+    result.loss = to_tensor(tessera::detail::finalize_result(loss));
   }
   result.communication = summary(ledger);
   return result;

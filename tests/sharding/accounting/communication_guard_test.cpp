@@ -95,7 +95,7 @@ TEST(Guard, AllowsAxesAndTheBackwardPass) {
     Tape tape({weight});
     const Array loss = mean(square(matmul(x, tape.shadows()[0])));
     tape.gradients(loss);
-    return finalize_result(loss);
+    return tessera::detail::finalize_result(loss);
   };
   const auto guarded = [&](CommunicationGuardOptions allowed, const Array& weight) {
     const auto guard = forbid_implicit_communication(std::move(allowed));

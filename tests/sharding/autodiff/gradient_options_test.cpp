@@ -305,7 +305,7 @@ TEST(SecondDerivatives, PassBetweenMeshesAndThroughExtremaOfDevices) {
 // A gradient made by hand that has none is refused wherever the second derivative would need it, and nowhere else.
 TEST(SecondDerivatives, AreRefusedWhereThereAreNone) {
   const auto cube = [](const Array& a) {
-    detail::Tensors out{to_tensor(finalize_result(a)).pow(3)};
+    detail::Tensors out{to_tensor(tessera::detail::finalize_result(a)).pow(3)};
     detail::record_function("cube", a.impl()->local, out, [x = a.impl()->local[0].detach()](const detail::Tensors& g) {
       return detail::Tensors{3 * x * x * g[0]};
     });

@@ -138,7 +138,7 @@ TEST(IndexingTest, TheTargetOfAPendingScatterMayBeReduced) {
   const Array x = reshard(tape.shadows()[0], P{}.reduced({"a"}));
   const Array y = scatter_add(x, ids, placed(ones({4, 2}), mesh, P{"a"}));
   EXPECT_EQ(y.type_string(), "float32[4,2]{U:a}");
-  EXPECT_EQ(finalize_result(y).to_host<float>(), (std::vector<float>{1, 2, 4, 5, 4, 5, 7, 8}));
+  EXPECT_EQ(tessera::detail::finalize_result(y).to_host<float>(), (std::vector<float>{1, 2, 4, 5, 4, 5, 7, 8}));
   EXPECT_EQ(tape.gradients(sum(y * 3.0))[0].to_host<float>(), std::vector<float>(8, 3));
 }
 

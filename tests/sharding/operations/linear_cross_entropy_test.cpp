@@ -37,7 +37,7 @@ Result result_of(const Head& head, const Loss& loss_of) {
   Tape tape({head.x, head.kernel});
   const Array loss = loss_of(tape.shadows()[0], tape.shadows()[1], head.labels);
   const std::vector<Array> gradients = tape.gradients(loss);
-  return {whole(finalize_result(loss)), whole(gradients[0]), whole(gradients[1])};
+  return {whole(tessera::detail::finalize_result(loss)), whole(gradients[0]), whole(gradients[1])};
 }
 
 Array plain(const Array& x, const Array& kernel, const Array& labels) {

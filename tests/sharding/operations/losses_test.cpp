@@ -19,7 +19,8 @@ Array labels_of(const std::vector<int32_t>& labels) {
 std::pair<double, at::Tensor> outcome(const Array& logits, const Array& labels, const CrossEntropyOptions& options) {
   Tape tape({logits});
   const Array loss = cross_entropy(tape.shadows()[0], labels, options);
-  return {to_tensor(finalize_result(loss)).to(at::kDouble).item<double>(), to_tensor(tape.gradients(loss)[0])};
+  return {to_tensor(tessera::detail::finalize_result(loss)).to(at::kDouble).item<double>(),
+          to_tensor(tape.gradients(loss)[0])};
 }
 
 TEST(Losses, NothingToAverageIsZeroAndTeachesNothing) {

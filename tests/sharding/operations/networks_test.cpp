@@ -198,7 +198,7 @@ TEST(CrossEntropy, ABlockOfMaskedLogitsIsNoNaN) {
   const auto outcome = [&](const Array& x) {
     Tape tape({x});
     const Array loss = cross_entropy(tape.shadows()[0], labels);
-    return std::pair(to_tensor(finalize_result(loss)), to_tensor(tape.gradients(loss)[0]));
+    return std::pair(to_tensor(tessera::detail::finalize_result(loss)), to_tensor(tape.gradients(loss)[0]));
   };
   const auto [loss, gradient] = outcome(rows);
   const auto [sharded, sharded_gradient] =

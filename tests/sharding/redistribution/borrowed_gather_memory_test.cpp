@@ -135,7 +135,8 @@ TEST(BorrowedMemory, WhatIsHandedOutStays) {
         tape.gradients(loss);
         EXPECT_LE(difference(to_tensor(stop_gradient(out)), row.theirs(value)), 1e-14) << "after";
       }
-      EXPECT_LE(difference(to_tensor(finalize_result(out)), row.theirs(value)), 1e-14) << "after the tape";
+      EXPECT_LE(difference(to_tensor(tessera::detail::finalize_result(out)), row.theirs(value)), 1e-14)
+          << "after the tape";
     }
 }
 
