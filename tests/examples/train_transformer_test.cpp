@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/train/failed_steps.h"
+#include "nn/checkpoint.h"
 #include "tests/examples/event_reader.h"
 #include "tests/examples/training.h"
 
@@ -424,6 +426,17 @@ TEST_F(TrainTransformer, AStepThatFailsIsKeptAndRunsAgainAlone) {
   }
   expect_error("--replay none", "[command line] --replay: the kept step has the flags of its run", 2);
   EXPECT_TRUE(run_program(program_ + " --replay none").says("error: [replay] none: ")) << "no step";
+}
+
+// Steps that were kept before flags were renamed run again.
+TEST_F(TrainTransformer, AKeptStepMayHaveFlagsUnderTheirEarlierNames) {
+  const std::string kept = folder_.path("kept");
+  nn::save(kept, 3, {},
+           {.extra = {{"error", R"("the loss is nan")"},
+                      {"arguments", R"(["--captured", "--keep-gathers", "--prefetch", "2", "--shard-state", "data"])"}}});
+  EXPECT_EQ(train::read_kept_step(kept).arguments,
+            (std::vector<std::string>{"--graphed-step", "--no-reshard-after-forward", "--prefetch-groups", "2",
+                                      "--shard-state-over", "data"}));
 }
 
 }  // namespace
