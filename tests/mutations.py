@@ -32,7 +32,7 @@ FAULTS = {
     "propagation": [
         (PLANNER, "key.unreduced = targets.vary & ~sharded & ~reduced_inside(choice) & ~key.varying;",
          "key.unreduced = 0;", MATMUL),
-        (PLANNER, "problem_.operands[i]->unreduced & ~used & ~pending;", "problem_.operands[i]->unreduced & ~used;",
+        (PLANNER, "may_pend(problem_.operands[i]) & ~used & ~pending;", "may_pend(problem_.operands[i]) & ~used;",
          MATMUL),
         (PLANNER, "std::fill(kept.begin(), kept.end(), pending);", "", "validator_test Operations/*_add"),
         (PLANNER, "block_number(mesh(), place.axes, coordinates) * place.local : 0);",
