@@ -68,7 +68,7 @@ class Dataset {
   // name, so two chains that differ only in what a map computes have the same text.
   std::string describe() const { return node_.describe(); }
 
-  // Record `index` of epoch `epoch`. Error (invalid_argument) unless index lies in [0, size()) and epoch >= 0; an
+  // Record `index` of epoch `epoch`. Error (invalid_argument) unless index is in [0, size()) and epoch >= 0; an
   // endless dataset has epoch 0 only.
   T at(int64_t epoch, int64_t index) const {
     detail::check_index(epoch, index, size());

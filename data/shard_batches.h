@@ -8,7 +8,7 @@
 
 namespace tessera::data {
 
-// What shard_batches does in addition to placing batches.
+// Options of shard_batches.
 struct ShardBatchesOptions {
   // With several processes, those that hold the same rows compare checksums of every batch that they read
   // (check_replicas in data/to_global.h), and all compare the batch's place in the data and its shapes. The checksums

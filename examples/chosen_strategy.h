@@ -11,7 +11,7 @@
 
 namespace tessera::examples {
 
-// Where the optimizer's state is cut further, so are the gradients.
+// Gradients are sharded over the same additional mesh axes as the optimizer's state.
 template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
   const GradientOptions options{.reshard_after_forward = step.reshard_after_forward,

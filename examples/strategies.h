@@ -6,7 +6,7 @@
 
 namespace tessera::examples {
 
-// What the flags --mesh, --rules, --shard-state-over, --context-parallelism and --micro-batches would say.
+// The values of the flags --mesh, --rules, --shard-state-over, --context-parallelism and --micro-batches.
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
   const char *shard_state_over = "", *context = "";

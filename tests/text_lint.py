@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 # How many findings each folder may have ("": files in the root). Lower a number when you fix a finding.
-ALLOWED = {"": 30, "data": 69, "docs": 236, "examples": 45, "nn": 188, "optim": 47, "sharding": 338, "tests": 335}
+ALLOWED = {"": 29, "data": 67, "docs": 230, "examples": 44, "nn": 173, "optim": 47, "sharding": 338, "tests": 334}
 
 LIBRARY = ("sharding/", "nn/", "optim/", "data/", "examples/")
 FOLDERS = (*LIBRARY, "tests/", "docs/")

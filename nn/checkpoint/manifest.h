@@ -56,12 +56,12 @@ struct SavedState {
 // {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}: model.safetensors.index.json of Hugging Face.
 struct SafetensorsIndex {
   int64_t total_bytes = 0;
-  std::map<std::string, std::string> files;  // tensor -> file beside the index
+  std::map<std::string, std::string> files;  // tensor -> file next to the index
 
   // The index of the tensors in one folder of a checkpoint (params); without files if there are none.
   static SafetensorsIndex of(const Manifest& manifest, std::string_view folder);
   std::string to_json() const;
-  // Error (invalid_file), also for a file that is not beside the index. total_size is not read.
+  // Error (invalid_file), also for a file that is not next to the index. total_size is not read.
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);
 };
 

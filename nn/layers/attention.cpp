@@ -145,7 +145,7 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
 
 Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
-// Where keys are seen by place in the text: see tessera::DotProductAttentionOptions.
+// The mask of keys that are visible by their position: see tessera::DotProductAttentionOptions.
 Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
   const auto from = [&](int64_t k) { return tri(seq, {.columns = keys, .k = k, .dtype = boolean}); };
   Array seen = from(layer.causal ? 0 : layer.window - 1);

@@ -35,7 +35,7 @@ struct GenerateOptions {
   std::function<bool(std::span<const int32_t> written)> stopping_criteria = {};
 };
 
-// What follows each prompt, without the prompt and with the end-of-sequence id. Prompts are read together, whatever
+// Returns the tokens after each prompt, without the prompt and with the end-of-sequence id. Prompts are read together, whatever
 // their lengths: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on
 // the key, i, the number of the row and the tokens before it, not on the other rows, but that rotations which depend on
 // the length of the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's

@@ -37,7 +37,7 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // computed shard by shard: no device ever holds more than its own shard. Each array is stamped with its path, for
 // ledgers and errors. A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"},
 // element i of L lies on sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its arrays
-// there. What lies in no such vector lies on the whole mesh, as if the rule were not there. If the mesh spans several
+// there. Arrays outside such vectors are on the whole mesh, as if the rule were not there. If the mesh spans several
 // processes, all of them must call this; they first check that they agree on the mesh, the rules and the arrays.
 // Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (not_divisible), more
 // or fewer names than dims (rank_mismatch), a vector with fewer elements than stages (not_divisible), one array in two

@@ -108,7 +108,7 @@ PlacementTable placement_table(const Tree& tree) {
   return placement_table(leaves(tree));
 }
 
-// Where filter_shard(tree, mesh_rules) would place the arrays. Nothing is placed or allocated, so this also works for a
+// Previews filter_shard(tree, mesh_rules). Nothing is placed or allocated, so this also works for a
 // model that fits on no device. The result equals the table after placing. Errors: those of filter_shard.
 PlacementTable placement_table(const Leaves& leaves, const MeshRules& mesh_rules);
 template <class Tree>

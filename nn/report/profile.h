@@ -97,7 +97,7 @@ class Profile {
   // A step begins here: what came since the last one is no part of any.
   void begin_step();
 
-  // Of this process. Error (invalid_argument): no step has ended.
+  // Returns the report of this process. Error (invalid_argument): no step has ended.
   ProfileReport report() const;
   // Of all processes, on each; all call it together. Clocks are compared by the messages of a few rounds: a moment of
   // another process is as far from process 0's as clock_error says, at most.

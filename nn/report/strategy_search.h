@@ -18,7 +18,7 @@ int64_t usable_memory(int64_t memory, double memory_headroom);
 
 class StrategySearch {
  public:
-  // What the step reads beside its mesh rules.
+  // The inputs of the step in addition to its mesh rules.
   struct Takes {
     bool gradients = false, pipeline = false;
   };

@@ -1,4 +1,4 @@
-// What a search has found, as text, Markdown and JSON, and the sentence between two consecutive strategies.
+// The result of a search as text, Markdown and JSON, and the sentence between two consecutive strategies.
 #include "nn/report/suggest_strategies.h"
 
 #include <fmt/format.h>

@@ -57,7 +57,7 @@ struct SuggestedStrategy {
   MeshRules mesh_rules(const MeshOptions& options = {}) const { return MeshRules(make_mesh(mesh, options), rules); }
 };
 
-// What a search has found.
+// The result of a search.
 class StrategySuggestions {
  public:
   struct Search {

@@ -152,7 +152,7 @@ class Array {
 //   x = x.at({0}).set(row);
 //   x = x.at({range(2, 5), 1}).set(column);
 //   x = x.at({{}, ids}).add(updates);
-// Entries as in x.index({...}). Three forms are supported; any others are an Error (invalid_argument):
+// `v` is an array or a number. Entries as in x.index({...}). Three forms are supported; any others are an Error (invalid_argument):
 // - One integer or one array of integers, and nothing else that selects: set and add, with values and errors of
 //   scatter_set and scatter_add (indexing.h). `v` broadcasts, and is cast to x's element type.
 // - Integers and ranges of step 1: set only, by dynamic_update_slice (update_slice.h). `v` has the shape of

@@ -58,8 +58,7 @@ Array ArrayUpdate::add(const Array& v) && {
   if (!dim)
     fail(ErrorKind::invalid_argument, "at",
          "add to {} given, expected one integer or one array of integers, and all of the other dims. For ranges of "
-         "step 1 "
-         "use x.at({{...}}).set(x.index({{...}}) + v).",
+         "step 1 use x.at({{...}}).set(x.index({{...}}) + v).",
          x_.type_string());
   const Operand x(x_, where_);
   if (read.ids) return scatter_add(x, *read.ids, v, *dim);

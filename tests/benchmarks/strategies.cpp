@@ -1,4 +1,4 @@
-// The strategies that suggest_strategies proposes for ten models, predicted beside measured: order, time and memory.
+// The strategies that suggest_strategies proposes for ten models, predicted and measured: order, time and memory.
 //
 //   strategies [shared]                          virtual devices, each with its own copies, or with one for all
 //   tests/processes/start.sh 2 strategies        two processes, which have half of the devices each
