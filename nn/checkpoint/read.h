@@ -43,7 +43,8 @@ class TensorFile {
   explicit TensorFile(const std::filesystem::path& path);
 
   const File& file() const { return file_; }
-  // Returns the position of the tensor's first byte. Error (invalid_file): the file's header and the manifest disagree about the tensor.
+  // Returns the position of the tensor's first byte.
+  // Error (invalid_file): the file's header and the manifest disagree about the tensor.
   int64_t offset(const SavedTensor& saved) const;
 
  private:

@@ -35,8 +35,8 @@ struct GenerateOptions {
   std::function<bool(std::span<const int32_t> written)> stopping_criteria = {};
 };
 
-// Returns the tokens after each prompt, without the prompt and with the end-of-sequence id. Prompts are read together, whatever
-// their lengths: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on
+// Returns the tokens after each prompt, without the prompt and with the end-of-sequence id. Prompts of different
+// lengths are read together: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on
 // the key, i, the number of the row and the tokens before it, not on the other rows, but that rotations which depend on
 // the length of the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's
 // mesh call this. Errors (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0 or, of gpt2, beyond
