@@ -74,10 +74,10 @@ void load_pretrained(const std::filesystem::path& path, HuggingFaceLayout layout
 
 // Writes a model's weights to a folder, in files of at most `max_file_bytes` and an index, so that transformers'
 // from_pretrained reads them together with a config.json. Error (invalid_file): the folder has .safetensors
-// files of another save. If the model has a head of its own, the config must say "tie_word_embeddings": false. With a `vocab` only so
-// many rows of the axis "vocab" are written. If arrays are on a mesh across processes, all processes call this: process
-// 0 writes, each process holds one tensor at a time whole, and if writing fails all have an error. Otherwise every
-// process that calls this writes by itself: call it on one.
+// files of another save. If the model has a head of its own, the config must say "tie_word_embeddings": false. With a
+// `vocab` only so many rows of the axis "vocab" are written. If arrays are on a mesh across processes, all processes
+// call this: process 0 writes, each process holds one tensor at a time whole, and if writing fails all have an error.
+// Otherwise every process that calls this writes by itself: call it on one.
 void save_pretrained(const std::filesystem::path& folder, HuggingFaceLayout layout, const Leaves& model,
                      int64_t max_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
 

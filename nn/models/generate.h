@@ -36,11 +36,11 @@ struct GenerateOptions {
 };
 
 // Returns the tokens after each prompt, without the prompt and with the end-of-sequence id. Prompts of different
-// lengths are read together: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row depends on
-// the key, i, the number of the row and the tokens before it, not on the other rows, but that rotations which depend on
-// the length of the text (dynamic, longrope) go by the longest row, as in transformers. All processes of the model's
-// mesh call this. Errors (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0 or, of gpt2, beyond
-// its positions; those of the model.
+// lengths are read together: shorter ones are filled at their beginning with tokens that nothing sees. Token i of a row
+// depends on the key, i, the number of the row and the tokens before it, not on the other rows, but that rotations
+// which depend on the length of the text (dynamic, longrope) go by the longest row, as in transformers. All processes
+// of the model's mesh call this. Errors (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0 or,
+// of gpt2, beyond its positions; those of the model.
 //   const auto texts = nn::generate(model, Key(0), {tokenizer.encode("Once upon").ids}, {.sampling = {.top_p = 0.9}});
 std::vector<std::vector<int32_t>> generate(const CausalLM& model, const Key& key,
                                            const std::vector<std::vector<int32_t>>& prompts,

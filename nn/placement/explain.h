@@ -78,8 +78,8 @@ class Explanation {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const Explanation& explanation);
 
-// Returns the decisions of filter_shard(tree, mesh_rules), and their reasons. Nothing is placed. An array that cannot be placed
-// does not throw: its entry holds the error.
+// Returns the decisions of filter_shard(tree, mesh_rules), and their reasons. Nothing is placed. An array that cannot
+// be placed does not throw: its entry holds the error.
 //   std::cout << nn::explain(model, mesh_rules);
 Explanation explain(const Leaves& leaves, const MeshRules& mesh_rules, const ExplainOptions& options = {});
 template <class Tree>
