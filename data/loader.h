@@ -22,7 +22,7 @@
 #include "data/next_iterator.h"
 #include "data/stream_batches.h"
 #include "data/windows.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/moved_from.h"
 
 namespace tessera::data {
 

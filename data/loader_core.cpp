@@ -10,7 +10,7 @@
 #include "data/dataset.h"
 #include "data/record_reader.h"
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/activity.h"
+#include "sharding/base/activity.h"
 
 namespace tessera::data::detail {
 

@@ -16,7 +16,7 @@
 #include "data/random.h"
 #include "data/shard_options.h"
 #include "data/shuffle.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/moved_from.h"
 
 namespace tessera::data {
 

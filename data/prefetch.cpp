@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/diagnostics/busy_core.h"
+#include "sharding/kernels/background_threads.h"
 
 namespace tessera::data {
 namespace {
@@ -80,7 +80,7 @@ struct Prefetcher::State {
   }
 
   Outcome made(int64_t ticket) {
-    const tessera::detail::BusyCore busy;
+    const tessera::detail::BackgroundThreadCount busy;
     return attempt([&] { return make(ticket); });
   }
 

@@ -9,7 +9,7 @@
 
 #include "data/file_watch.h"
 #include "data/source.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/moved_from.h"
 #include "sharding/files/safetensors.h"
 
 namespace tessera::data::detail {

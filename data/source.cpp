@@ -16,7 +16,7 @@
 #include "data/file_list.h"
 #include "data/file_watch.h"
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/moved_from.h"
 #include "sharding/files/file.h"
 
 namespace tessera::data {

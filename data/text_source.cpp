@@ -13,7 +13,7 @@
 #include "data/decompress.h"
 #include "data/token_source.h"
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/moved_from.h"
 
 namespace tessera::data {
 

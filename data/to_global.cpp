@@ -9,10 +9,10 @@
 #include <cstring>
 #include <map>
 
-#include "sharding/distributed/process_group.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/type.h"
+#include "sharding/runtime/process_group.h"
 
 namespace tessera::data {
 

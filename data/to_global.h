@@ -7,7 +7,7 @@
 
 #include "data/shard_options.h"
 #include "nn/tree/tree.h"
-#include "sharding/operations/make_array.h"
+#include "sharding/operations/shape/make_array.h"
 #include "sharding/placement/mesh_rules.h"
 #include "sharding/redistribution/device_put.h"
 

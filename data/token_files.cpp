@@ -15,7 +15,7 @@
 
 #include "data/file_list.h"
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/moved_from.h"
 #include "sharding/files/file.h"
 
 namespace tessera::data {

@@ -26,7 +26,7 @@ WordMemos::Loan::~Loan() {
 
 const WordMemos::Tokens& WordMemos::Loan::encode(const BytePairEncoding& model, const std::string& word) {
   if (word.size() > longest_kept) return long_word_ = model.encode(word);
-  if (!memo_) memo_ = std::make_unique<Memo>();
+  if (!memo_) memo_ = std::make_unique<BoundedCache>();
   return memo_->get(word, [&] { return model.encode(word); }).second;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/byte_pair_encoding.h"
-#include "sharding/diagnostics/memo.h"
+#include "sharding/base/bounded_cache.h"
 
 namespace tessera::data::detail {
 
@@ -20,7 +20,7 @@ class WordMemos {
   using Tokens = std::vector<BytePairEncoding::Token>;
 
  private:
-  using Memo = tessera::detail::Memo<std::unordered_map<std::string, Tokens>, 16'384>;
+  using BoundedCache = tessera::detail::BoundedCache<std::unordered_map<std::string, Tokens>, 16'384>;
 
  public:
   class Loan {
@@ -35,13 +35,13 @@ class WordMemos {
 
    private:
     WordMemos& from_;
-    std::unique_ptr<Memo> memo_;
+    std::unique_ptr<BoundedCache> memo_;
     Tokens long_word_;
   };
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Memo>> free_;
+  std::vector<std::unique_ptr<BoundedCache>> free_;
 };
 
 }  // namespace tessera::data::detail

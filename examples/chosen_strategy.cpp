@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/runtime.h>
 
 namespace tessera::examples {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include <tessera/sharding/diagnostics.h>
-#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/base.h>
+#include <tessera/sharding/runtime.h>
 
 #include "examples/tokenize_files.h"
 

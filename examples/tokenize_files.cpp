@@ -12,7 +12,7 @@
 #include <tessera/data/loader.h>
 #include <tessera/data/token_writer.h>
 #include <tessera/data/tokenizer.h>
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 #include <tessera/sharding/files.h>
 
 #include "examples/tokenize_texts.h"

@@ -9,7 +9,7 @@
 
 #include <tessera/nn/models.h>
 #include <tessera/nn/transformations.h>
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 #include <tessera/sharding/placement.h>
 
 #include "examples/train/metrics.h"

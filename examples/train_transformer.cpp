@@ -17,8 +17,8 @@
 #include <tessera/nn/transformations.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/sharding/accounting.h>
-#include <tessera/sharding/distributed.h>
 #include <tessera/sharding/placement.h>
+#include <tessera/sharding/runtime.h>
 
 #include "examples/chosen_strategy.h"
 #include "examples/corpus.h"

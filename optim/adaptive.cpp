@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "optim/check_options.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/shape/creation.h"
 
 namespace tessera::optim {
 

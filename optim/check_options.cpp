@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::optim::detail {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "optim/schedule.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::optim::detail {
 

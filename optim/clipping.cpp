@@ -13,10 +13,10 @@
 #include "optim/global_norm.h"
 #include "optim/internal.h"
 #include "optim/scaling.h"
-#include "sharding/array/kept_tensors.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/fail.h"
+#include "sharding/kernels/staging_pool.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 
 namespace tessera::optim {
 
@@ -26,7 +26,7 @@ namespace {
 
 // 1 where the length is below the norm, else their quotient.
 Array clip_factor(const Array& length, double max_norm) {
-  static auto* kept = new tessera::detail::KeptTensors;
+  static auto* kept = new tessera::detail::StagingPool;
   const tessera::detail::ArrayImpl& of = tessera::detail::materialized(length, "clip_by_global_norm");
   tessera::detail::Tensors local;
   for (const at::Tensor& t : of.local) {

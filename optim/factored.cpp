@@ -10,11 +10,11 @@
 #include "nn/tree/filter.h"
 #include "optim/check_options.h"
 #include "optim/internal.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::optim {

@@ -15,15 +15,15 @@
 
 #include "optim/internal.h"
 #include "optim/selection.h"
-#include "sharding/array/kept_tensors.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/ownership.h"
 #include "sharding/array/padding.h"
-#include "sharding/array/side_by_side.h"
-#include "sharding/distributed/graph.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/staging_pool.h"
+#include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::optim::detail {
 
@@ -154,7 +154,7 @@ class FusedCall {
       if (!group.second.empty()) part.second.push_back(group.second[i]);
       elements += group.params[i].numel(), total += group.params[i].numel();
     }
-    side_by_side(static_cast<int>(parts.size()), nanoseconds_of(0, 4 * total), [&](int i) {
+    parallel_for(static_cast<int>(parts.size()), nanoseconds_of(0, 4 * total), [&](int i) {
       const at::AutoGradMode off(false);
       kernel_(parts[i]);
     });
@@ -277,7 +277,7 @@ void with_rate(const NumberNow& factor, const Decided& decided, const c10::Devic
 
 // How many updates there are with this one.
 at::Tensor counted_with_this(const int64_t& count, const Decided& decided, const c10::Device& device) {
-  static auto* kept = new KeptTensors;
+  static auto* kept = new StagingPool;
   const auto number = [&count] { return static_cast<double>(count + 1); };
   if (host_work()) return host_work()->anew(number, at::kFloat);
   if (decided.rejected.defined()) return at::rsub(decided.rejected, number());

@@ -15,13 +15,13 @@
 
 #include "optim/internal.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/array/float_loops.h"
-#include "sharding/array/kept_tensors.h"
-#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/fail.h"
+#include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/simd_loops.h"
+#include "sharding/kernels/staging_pool.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 
@@ -108,7 +108,7 @@ bool is_small(const at::Tensor& t) {
 
 // A result of this shape, whose memory accelerators keep from step to step.
 at::Tensor result_like(const at::Tensor& x, at::IntArrayRef shape, at::ScalarType dtype) {
-  static auto* kept = new KeptTensors;
+  static auto* kept = new StagingPool;
   return kept->get(shape, x.options().dtype(dtype));
 }
 
@@ -147,7 +147,7 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
   norms.resize(before + parts.size());
   int64_t cost = 0;
   for (const at::Tensor& part : parts) cost += nanoseconds_of(1, part.numel());
-  side_by_side(static_cast<int>(parts.size()), cost, [&](int i) {
+  parallel_for(static_cast<int>(parts.size()), cost, [&](int i) {
     const at::AutoGradMode off(false);
     norms[before + i] = at::linalg_vector_norm(parts[i], 2, at::IntArrayRef{1}, false, dtype);
   });

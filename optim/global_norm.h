@@ -6,7 +6,7 @@
 
 #include "nn/tree/tree.h"
 #include "sharding/array/array.h"
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 
 namespace tessera::optim {
 

@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "optim/check_options.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/indexing.h"
-#include "sharding/operations/reductions.h"
-#include "sharding/operations/shapes.h"
-#include "sharding/operations/softmax.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/index/indexing.h"
+#include "sharding/operations/neural/softmax.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/shapes.h"
 
 namespace tessera::optim {
 

@@ -7,7 +7,7 @@
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::optim {
 

@@ -16,10 +16,10 @@
 
 #include "optim/check_options.h"
 #include "optim/internal.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/joining.h"
 #include "sharding/redistribution/convert.h"
 
 namespace tessera::optim {
@@ -77,7 +77,7 @@ DimAxes axes_for(const MeshImpl* mesh, int64_t matrices) {
   return axes;
 }
 
-Cause cause_of(const char* words) {
+Provenance cause_of(const char* words) {
   return {.operation = "scale_by_muon", .where = {}, .reason = tessera::detail::as_text(words), .path = {}};
 }
 

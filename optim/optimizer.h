@@ -20,9 +20,9 @@
 #include "optim/update_step.h"
 #include "optim/wrappers.h"
 #include "sharding/accounting/finite_check.h"
-#include "sharding/diagnostics/activity.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/activity.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/dependent_false.h"
 
 namespace tessera::optim {
 
@@ -52,10 +52,11 @@ struct LeftOut {};  // in place of a transform, or of the model before it
 template <class Model, class Transform>
 constexpr bool check_transform() {
   if constexpr (std::same_as<Transform, LeftOut>) {
-    static_assert(tessera::detail::never<Model>,
+    static_assert(tessera::detail::dependent_false<Model>,
                   "tessera: an optimizer has a model and a transform: Optimizer(model, transform).");
   } else if constexpr (requires(const Model& model) { take_transform(model); }) {
-    static_assert(tessera::detail::never<Model>, "tessera: the model comes first: Optimizer(model, transform).");
+    static_assert(tessera::detail::dependent_false<Model>,
+                  "tessera: the model comes first: Optimizer(model, transform).");
   } else if constexpr (nn::detail::check_tree<Model>()) {
     static_assert(
         TransformOf<Transform, Model>,
@@ -172,7 +173,8 @@ class Optimizer {
 
   // A mistake: an optimizer has no text of its own.
   friend std::ostream& operator<<(std::ostream& out, const Optimizer&) {
-    static_assert(tessera::detail::never<Model>, "tessera: of an optimizer print nn::tree_summary(optimizer).");
+    static_assert(tessera::detail::dependent_false<Model>,
+                  "tessera: of an optimizer print nn::tree_summary(optimizer).");
     return out;
   }
 

@@ -2,7 +2,7 @@
 #include "optim/optimizers.h"
 
 #include "optim/check_options.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::optim {
 

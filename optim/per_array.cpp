@@ -5,8 +5,8 @@
 
 #include "nn/tree/filter.h"
 #include "optim/internal.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 namespace tessera::optim::detail {
 

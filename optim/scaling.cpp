@@ -10,14 +10,14 @@
 #include "optim/check_options.h"
 #include "optim/global_norm.h"
 #include "optim/internal.h"
-#include "sharding/array/float_loops.h"
 #include "sharding/array/ownership.h"
-#include "sharding/array/short_tensors.h"
-#include "sharding/distributed/graph.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/array/small_tensors.h"
+#include "sharding/kernels/simd_loops.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::optim {
 

@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "optim/check_options.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::optim {
 

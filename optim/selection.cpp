@@ -9,7 +9,7 @@
 
 #include "optim/internal.h"
 #include "optim/wrappers.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 namespace tessera::optim::detail {
 

@@ -52,7 +52,7 @@ void place(const Arrays& tree, const Arrays& params, const char* reason, TypeOf 
     homes.push_back(type);
     to.push_back(!type->mesh ? whole(a.type) : type->dtype == a.type->dtype ? type : with_dtype(type, a.type->dtype));
   }
-  const Cause cause{"Optimizer.update", {}, tessera::detail::as_text(reason), {}};
+  const Provenance cause{"Optimizer.update", {}, tessera::detail::as_text(reason), {}};
   std::vector<ArrayPtr> placed = move(arrays, to, cause);
   for (size_t i = 0; i < values.size(); ++i) {
     if (!homes[i]->mesh) placed[i] = taken_off_mesh(placed[i]);
@@ -66,7 +66,7 @@ namespace {
 
 constexpr const char* stays = "a parameter stays where it was placed";
 constexpr auto own_place = [](const Type* type) { return type; };
-constexpr auto at_once = [](const auto& arrays, const auto& to, const Cause& cause) {
+constexpr auto at_once = [](const auto& arrays, const auto& to, const Provenance& cause) {
   return convert_coalesced(arrays, to, cause);
 };
 

@@ -12,15 +12,15 @@
 #include "optim/late_number.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/graph.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::optim {
 

@@ -10,7 +10,7 @@
 
 #include "nn/tree/tree.h"
 #include "sharding/array/array.h"
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 
 namespace tessera::optim {
 

@@ -9,8 +9,8 @@
 #include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/finite_values.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/moved_from.h"
 
 namespace tessera::optim::detail {
 

@@ -10,10 +10,10 @@
 
 #include "optim/internal.h"
 #include "optim/selection.h"
-#include "sharding/array/side_by_side.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/graph.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/base/fail.h"
+#include "sharding/kernels/parallel_for.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::optim::detail {
 
@@ -93,8 +93,8 @@ void at_each_update(std::function<void()> f) {
 PendingUpdate::PendingUpdate(Arrays params, Answers& answers)
     : params(std::move(params)), answers(answers), told(std::make_shared<Told>()) {
   const auto in_slots = [](const Array* x) { return tessera::detail::lies_in_slots(*x); };
-  alone_ =
-      std::make_unique<tessera::detail::WithoutTeams>(std::any_of(this->params.begin(), this->params.end(), in_slots));
+  alone_ = std::make_unique<tessera::detail::ScopedIntraOpThreads>(
+      std::any_of(this->params.begin(), this->params.end(), in_slots));
 }
 PendingUpdate::~PendingUpdate() = default;
 

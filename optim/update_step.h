@@ -13,11 +13,11 @@
 
 #include "optim/late_number.h"
 #include "optim/transform.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/dependent_false.h"
 
 namespace tessera::detail {
-class WithoutTeams;
+class ScopedIntraOpThreads;
 }
 
 namespace tessera::optim::detail {
@@ -111,7 +111,7 @@ struct PendingUpdate {
   std::vector<std::function<void()>> at_each;  // behind the writes; at each replay of a captured step
 
  private:
-  std::unique_ptr<tessera::detail::WithoutTeams> alone_;  // if parameters lie in several slots
+  std::unique_ptr<tessera::detail::ScopedIntraOpThreads> alone_;  // if parameters lie in several slots
 };
 
 // What a transform gets that has, in place of `update`,
@@ -213,7 +213,7 @@ struct Runs {
   // A mistake: what an Optimizer does.
   template <class Model>
   auto update(Model&, const Model&) const {
-    static_assert(tessera::detail::never<Model>,
+    static_assert(tessera::detail::dependent_false<Model>,
                   "tessera: a transform's update is pure, (grads, state, params) -> {updates, state}; "
                   "optim::Optimizer(model, transform) has update(model, grads).");
   }

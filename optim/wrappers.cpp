@@ -9,9 +9,9 @@
 #include "optim/per_array.h"
 #include "optim/state_placement.h"
 #include "sharding/array/ownership.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/convert.h"
 
 namespace tessera::optim {

@@ -21,24 +21,22 @@ endfunction()
 
 # The components of sharding/ and nn/, lowest first. A file includes its own component and earlier ones, and no umbrella
 # header: a header that programs include to get a whole component.
-set(components_of_sharding diagnostics distributed placement array accounting redistribution propagation autodiff
-    operations random shard_map files)
+set(components_of_sharding base runtime placement kernels array files accounting redistribution propagation autodiff
+    operations random shard_map)
 set(components_of_nn tree placement layers transformations checkpoint models report)
 set(umbrella_header "^(sharding|nn)/[a-z_]+[.]h$")
 # Programs may also include these headers: a single layer, and two headers that take long to compile, because they
 # include ATen's Tensor.
 set(single_headers "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")
-# sharding/files/ is outside the order: it may include diagnostics, element types, shapes and arrays only.
-set(allowed_in_files "^sharding/(files/|diagnostics/|placement/(dtype|shape)[.]h$|array/array[.]h$)")
 
 function(check_folder_order folder file included)
   if(folder STREQUAL "data" AND file MATCHES "^data/to_global\\.")
     set(forbidden_in_data "^(optim|examples|tests)/")
   endif()
   if(included MATCHES "${forbidden_in_${folder}}"
-     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(files/[a-z_0-9]+|diagnostics/(activity|memo|moved_from|busy_core)))[.]h$")
+     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(base|files)/[a-z_0-9]+|sharding/kernels/background_threads)[.]h$")
     broken("${file}"
-           "includes ${included}, against the order of folders (sharding <- nn <- optim; data may include nn/tree/)")
+           "includes ${included}, against the order of folders (sharding <- nn <- optim; data may include nn/tree/, sharding/base/ and sharding/files/)")
   endif()
 endfunction()
 
@@ -56,8 +54,7 @@ function(check_component_order folder file included)
     string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" other "${included}")
     list(FIND components_of_${folder} "${component}" here)
     list(FIND components_of_${folder} "${other}" there)
-    if(there EQUAL -1 OR there GREATER here
-       OR (component STREQUAL "files" AND NOT included MATCHES "${allowed_in_files}"))
+    if(there EQUAL -1 OR there GREATER here)
       broken("${file}" "includes ${included}, against the order of components: ${other} is not below ${component}")
     endif()
   endif()
@@ -71,7 +68,7 @@ function(check_location folder file)
   string(REGEX REPLACE "^[a-z]+/([a-z_]+).*" "\\1" component "${file}")
   if(NOT component IN_LIST components_of_${folder}
      OR (file MATCHES "^[a-z]+/[^/]+$" AND NOT file MATCHES "${umbrella_header}")
-     OR (file MATCHES "^[a-z]+/[a-z_]+/.+/" AND NOT file MATCHES "/(nccl|internal)/"))
+     OR (file MATCHES "^[a-z]+/[a-z_]+/.+/" AND NOT file MATCHES "/(nccl|internal)/|^sharding/operations/[a-z]+/[^/]+$"))
     broken("${file}" "is in none of the components (${components_of_${folder}})")
   endif()
 endfunction()
@@ -80,12 +77,12 @@ function(check_restricted_headers file included)
   if(included MATCHES "^boost/pfr" AND NOT file STREQUAL "nn/tree/tree.h")
     broken("${file}" "includes ${included}; only nn/tree/tree.h may include Boost.PFR")
   endif()
-  if(included STREQUAL "nccl.h" AND NOT file MATCHES "^sharding/distributed/nccl/|^tests/cuda/")
-    broken("${file}" "includes ${included}; only sharding/distributed/nccl/ may")
+  if(included STREQUAL "nccl.h" AND NOT file MATCHES "^sharding/runtime/nccl/|^tests/cuda/")
+    broken("${file}" "includes ${included}; only sharding/runtime/nccl/ may")
   endif()
   if(included MATCHES "^(torch/csrc/distributed|gloo)/"
-     AND NOT file MATCHES "^sharding/distributed/(process_group_gloo[.]cpp|gloo/)|^tests/")
-    broken("${file}" "includes ${included}; only sharding/distributed/process_group_gloo.cpp may include c10d and Gloo")
+     AND NOT file MATCHES "^sharding/runtime/(process_group_gloo[.]cpp|gloo/)|^tests/")
+    broken("${file}" "includes ${included}; only sharding/runtime/process_group_gloo.cpp may include c10d and Gloo")
   endif()
   if(included STREQUAL "sharding/redistribution/engine.h"
      AND NOT file MATCHES "^sharding/redistribution/(engine_[a-z]+[.]cpp|communicate[.]h)$")

@@ -8,14 +8,14 @@ function(write_valid_repository)
   file(REMOVE_RECURSE "${repository}")
   file(WRITE "${repository}/sharding/placement.h" "// Placement.\n#pragma once\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/sharding/CMakeLists.txt"
-       "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/mesh.cpp\n    distributed/nccl/group.cpp\n")
+       "# Sharding.\n    placement.h\n    placement/mesh.h\n    placement/mesh.cpp\n    runtime/nccl/group.cpp\n")
   file(WRITE "${repository}/sharding/placement/mesh.h" "// A mesh.\n#pragma once\n#include <ATen/core/Tensor.h>\n")
   file(WRITE "${repository}/sharding/placement/mesh.cpp"
        "// A mesh.\n#include \"sharding/placement/mesh.h\"\n#include \"sharding/placement/part.h\"\n#include <ATen/ATen.h>\n")
   file(WRITE "${repository}/sharding/placement/part.h"
        "// A part of how a mesh is made.\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/sharding/files/file.h" "// A file.\n#pragma once\n")
-  file(WRITE "${repository}/sharding/distributed/nccl/group.cpp" "// A group.\n#include <nccl.h>\n")
+  file(WRITE "${repository}/sharding/runtime/nccl/group.cpp" "// A group.\n#include <nccl.h>\n")
   file(WRITE "${repository}/nn/tree/tree.h" "// A tree.\n#include <boost/pfr.hpp>\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/nn/layers/internal/local.h" "// Inside.\n#include <ATen/ATen.h>\n")
   file(WRITE "${repository}/optim/adam.h" "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
@@ -54,7 +54,7 @@ refuse("sharding/shard_map/a.cpp: includes sharding/redistribution/engine.h" sha
 
 # Components: an include against the order, an umbrella header in the library, a component's header in a program, a file
 # outside a component, a cycle.
-refuse("sharding/distributed/a.h: includes sharding/placement/mesh.h, against the order of components" sharding/distributed/a.h
+refuse("sharding/runtime/a.h: includes sharding/placement/mesh.h, against the order of components" sharding/runtime/a.h
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
 refuse("sharding/array/a.h: includes sharding/files/file.h, against the order of components" sharding/array/a.h
        "// A.\n#include \"sharding/files/file.h\"\n")

@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLANNER, ROUTE = "sharding/propagation/planner.cpp", "sharding/redistribution/route.cpp"
-ENGINE, LOSSES = "sharding/redistribution/engine_local.cpp", "sharding/operations/losses.cpp"
+ENGINE, LOSSES = "sharding/redistribution/engine_local.cpp", "sharding/operations/neural/losses.cpp"
 BACK, PARTS = "sharding/autodiff/backpropagation.cpp", "nn/transformations/accumulate_gradients.cpp"
 ADAPTIVE, SCALING, FUSED = "optim/adaptive.cpp", "optim/scaling.cpp", "optim/fused.cpp"
 BATCHES, LOADER = "data/batch_plan.cpp", "data/loader_core.cpp"
@@ -53,7 +53,7 @@ FAULTS = {
          '"reduced",    Collective::all_gather,     Collective::slice},', PAIRS),
         (BACK, "for (int k = 0; k < type->mesh->slots(summed); ++k) {", "for (int k = 0; k < 1; ++k) {", MATMUL),
         (BACK, "  add_late_gradients();", "", "sharding_test Remat*"),
-        ("sharding/operations/matrix_product.cpp", "sum.add(g[s], transposed(w[w_of[s]]));",
+        ("sharding/operations/linalg/matrix_product.cpp", "sum.add(g[s], transposed(w[w_of[s]]));",
          "sum.add(g[s], transposed(w[0]));", MATMUL),
         (LOSSES, "block.at.here.neg().unsqueeze(-1)", "block.at.here.unsqueeze(-1)", CROSS_ENTROPY),
         (PARTS, "sum / static_cast<double>(n)", "sum", MICRO_BATCHES),

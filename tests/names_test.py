@@ -20,8 +20,8 @@ TYPE = re.compile(r"^(template\s*<.*>\s*)?(struct|class|enum)\b", re.S)
 
 # Headers whose first comment says what every name in them is: another library's function of that name.
 NAMED_AFTER = {
-    "sharding/operations/creation.h": "jax.numpy",
-    "sharding/operations/elementwise.h": "jax.numpy",
+    "sharding/operations/shape/creation.h": "jax.numpy",
+    "sharding/operations/elementwise/elementwise.h": "jax.numpy",
     "optim/optimizers.h": "Optax",
 }
 
@@ -176,7 +176,7 @@ def unknown_in_manual(root):
 
 def unexplained_errors(root):
     """Kinds of errors that docs/errors.md does not explain."""
-    kinds = re.search(r"enum class ErrorKind \{(.*?)\};", Path(root, "sharding/diagnostics/error.h").read_text(), re.S)[1]
+    kinds = re.search(r"enum class ErrorKind \{(.*?)\};", Path(root, "sharding/base/error.h").read_text(), re.S)[1]
     page = Path(root, "docs/errors.md").read_text()
     return [f"docs/errors.md does not explain `{kind}`" for kind in re.findall(r"^\s*(\w+),", kinds, re.M)
             if f"**`{kind}`**" not in page]

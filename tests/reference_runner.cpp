@@ -8,7 +8,7 @@
 #include <iterator>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/runner/report.h"
 
 namespace tessera::runner {

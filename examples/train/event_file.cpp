@@ -10,7 +10,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 
 namespace tessera::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <string_view>
 
-#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/runtime.h>
 
 namespace tessera::train {
 namespace {

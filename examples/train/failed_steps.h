@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/nn/checkpoint.h>
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 
 namespace tessera::train {
 

@@ -1,7 +1,7 @@
 // A stream that is flushed at once.
 #include "examples/train/output_file.h"
 
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 
 namespace tessera::train {
 

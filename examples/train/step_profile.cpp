@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <tessera/sharding/diagnostics.h>
-#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/base.h>
 #include <tessera/sharding/files.h>
+#include <tessera/sharding/runtime.h>
 
 namespace tessera::train {
 namespace {

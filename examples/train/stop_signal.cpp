@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include <tessera/sharding/distributed.h>
+#include <tessera/sharding/runtime.h>
 
 namespace tessera::train {
 namespace {

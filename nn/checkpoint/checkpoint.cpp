@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "nn/checkpoint/save.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/moved_from.h"
-#include "sharding/diagnostics/text_format.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/moved_from.h"
+#include "sharding/base/text_format.h"
 #include "sharding/files/file.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
 

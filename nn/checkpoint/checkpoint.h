@@ -32,7 +32,7 @@ namespace tessera::nn {
 // same files, which the constructor checks. If a process is killed while others save, these end, as in a collective.
 struct Processes {
   int process_index = 0;
-  // 0: process_count() of sharding/distributed/processes.h, the other fields stay unset; 1: this process alone.
+  // 0: process_count() of sharding/runtime/processes.h, the other fields stay unset; 1: this process alone.
   int num_processes = 0;
   // Waits until every process has called it, and returns whether all passed true. It is called by one thread at a time,
   // the caller's or the one that saves, equally often and in the same order on every process. It must not wait for a

@@ -6,8 +6,8 @@
 #include <new>
 #include <set>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/parse_number.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/parse_number.h"
 
 namespace tessera::nn {
 namespace {

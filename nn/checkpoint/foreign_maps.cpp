@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "nn/checkpoint/foreign_weights.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/shape/shapes.h"
 
 namespace tessera::nn {
 

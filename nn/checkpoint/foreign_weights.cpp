@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/split_text.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/split_text.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {

@@ -19,14 +19,14 @@
 #include "nn/checkpoint/save.h"
 #include "nn/checkpoint/write_plan.h"
 #include "nn/placement/filter_shard.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 #include "sharding/files/safetensors.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/operations/index/slicing.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
 

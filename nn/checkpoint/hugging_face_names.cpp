@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "nn/checkpoint/hugging_face.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 

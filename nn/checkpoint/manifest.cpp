@@ -11,8 +11,8 @@
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/parse_number.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/parse_number.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"

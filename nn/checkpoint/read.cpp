@@ -10,7 +10,7 @@
 #include "nn/placement/filter_shard.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/padding.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/files/crc32c.h"
 
 namespace tessera::nn {

@@ -13,8 +13,8 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/array/ownership.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/text_format.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/placement/type.h"
 #include "sharding/redistribution/convert.h"

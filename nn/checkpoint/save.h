@@ -14,8 +14,8 @@
 
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/write_plan.h"
-#include "sharding/distributed/consensus.h"
 #include "sharding/files/file.h"
+#include "sharding/runtime/consensus.h"
 
 namespace tessera::nn {
 

@@ -5,8 +5,8 @@
 
 #include "nn/checkpoint/save.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/fail.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
 

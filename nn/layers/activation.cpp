@@ -5,11 +5,11 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/creation.h"
 
 namespace tessera::nn {
 

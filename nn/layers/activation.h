@@ -8,7 +8,7 @@ namespace tessera::nn {
 
 // (...) -> (...). A module cannot hold a function, so an enum names it: sequential(a, Activation{Activation::relu}).
 // gelu is the tanh approximation, gelu_exact x Phi(x). (jax.nn's names and formulas:
-// sharding/operations/elementwise.h.)
+// sharding/operations/elementwise/elementwise.h.)
 struct Activation {
   enum Function { identity, relu, gelu, gelu_exact, silu, tanh, sigmoid, softplus, elu, leaky_relu, selu };
   Function function = relu;

@@ -8,14 +8,14 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/attention_checks.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/linear_algebra.h"
-#include "sharding/operations/shapes.h"
-#include "sharding/operations/softmax.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/neural/attention_checks.h"
+#include "sharding/operations/neural/softmax.h"
+#include "sharding/operations/shape/joining.h"
+#include "sharding/operations/shape/shapes.h"
 
 namespace tessera::nn {
 
@@ -143,7 +143,7 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
        name(cache.keys), name(cache.values), x.shape(0), layer.num_kv_heads, features / layer.num_kv_heads);
 }
 
-Array side_by_side(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
+Array parallel_for(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
 // The mask of keys that are visible by their position: see tessera::DotProductAttentionOptions.
 Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
@@ -244,8 +244,8 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
   check_groups(queries, keys), check_batch(queries, keys);
   const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
   check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
-  if (dropout.is_active()) return o(side_by_side(attend_with_dropout(*this, queries, keys, values, with)));
-  return o(side_by_side(dot_product_attention(queries, keys, values,
+  if (dropout.is_active()) return o(parallel_for(attend_with_dropout(*this, queries, keys, values, with)));
+  return o(parallel_for(dot_product_attention(queries, keys, values,
                                               {.bias = with.bias,
                                                .mask = with.mask,
                                                .causal = causal,
@@ -275,7 +275,7 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const Deco
   const Array mixed = dot_product_attention(
       queries, longer.keys, longer.values,
       {.mask = with.mask, .causal = causal, .offset = start, .window = window, .scale = scale, .softcap = softcap});
-  const Array out = o(side_by_side(mixed));
+  const Array out = o(parallel_for(mixed));
   cache = longer;
   return out;
 }

@@ -7,8 +7,8 @@
 #include "nn/layers/key_value_cache.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
-#include "sharding/operations/attention.h"
-#include "sharding/operations/rotary_embedding.h"
+#include "sharding/operations/neural/attention.h"
+#include "sharding/operations/neural/rotary_embedding.h"
 
 namespace tessera::nn {
 

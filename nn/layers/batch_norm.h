@@ -3,7 +3,7 @@
 
 #include "nn/layers/dtype_policy.h"
 #include "nn/tree/param.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/reduce/reductions.h"
 
 namespace tessera::nn {
 

@@ -9,8 +9,8 @@
 #include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
-#include "sharding/operations/convolution.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/neural/convolution.h"
+#include "sharding/operations/reduce/reductions.h"
 
 namespace tessera::nn {
 

@@ -1,8 +1,8 @@
 // What Dropout computes: zeros and scaled values while training, its input otherwise.
 #include "nn/layers/dropout.h"
 
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/error.h"
 #include "sharding/random/random.h"
 
 namespace tessera::nn {

@@ -1,8 +1,8 @@
 // The three casts of a policy.
 #include "nn/layers/dtype_policy.h"
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 namespace tessera::nn {
 

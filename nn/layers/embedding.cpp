@@ -3,10 +3,10 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/operations/indexing.h"
-#include "sharding/operations/linear_algebra.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/base/caller.h"
+#include "sharding/operations/index/indexing.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/shape/shapes.h"
 
 namespace tessera::nn {
 

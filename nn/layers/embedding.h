@@ -4,7 +4,7 @@
 #include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 namespace tessera::nn {
 

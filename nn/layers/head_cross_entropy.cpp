@@ -3,12 +3,12 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/linear_algebra.h"
-#include "sharding/operations/matrix_product.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/linalg/matrix_product.h"
+#include "sharding/operations/shape/joining.h"
 
 namespace tessera::nn {
 

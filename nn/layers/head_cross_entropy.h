@@ -3,7 +3,7 @@
 
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
-#include "sharding/operations/linear_cross_entropy.h"
+#include "sharding/operations/neural/linear_cross_entropy.h"
 
 namespace tessera::nn {
 

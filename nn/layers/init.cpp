@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 
 namespace tessera::nn::init {

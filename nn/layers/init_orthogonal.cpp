@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "nn/layers/init.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 
 namespace tessera::nn::init {

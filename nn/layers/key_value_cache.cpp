@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "sharding/array/array_impl.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/shape/joining.h"
 
 namespace tessera::nn {
 

@@ -3,10 +3,10 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/linear_algebra.h"
-#include "sharding/operations/matrix_product.h"
+#include "sharding/base/caller.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/linalg/matrix_product.h"
 
 namespace tessera::nn {
 

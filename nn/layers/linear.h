@@ -6,8 +6,8 @@
 #include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/creation.h"
 
 namespace tessera::nn {
 

@@ -5,9 +5,9 @@
 
 #include "nn/layers/shapes.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/linear_algebra.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {

@@ -2,10 +2,10 @@
 #include "nn/layers/mlp.h"
 
 #include "nn/layers/module_scope.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/shape/joining.h"
 
 namespace tessera::nn {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 
 namespace tessera::nn {
 

@@ -3,12 +3,12 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/normalization.h"
-#include "sharding/operations/reductions.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/neural/normalization.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/operations/shape/shapes.h"
 
 namespace tessera::nn {
 

@@ -2,10 +2,10 @@
 #include "nn/layers/pool.h"
 
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/shape/joining.h"
 
 namespace tessera::nn {
 

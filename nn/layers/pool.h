@@ -9,8 +9,8 @@ namespace tessera::nn {
 
 // (..., spatial dims..., features) -> the same with fewer places. The defaults of flax.linen.max_pool and avg_pool:
 // strides of 1 and padding "VALID". Along a sharded spatial dim, each shard fetches what its windows need from others
-// (sharding/operations/convolution.h). Errors: too few dims for the window and the features, a window that fits nowhere
-// (shape_mismatch), a type that is not floating (dtype_mismatch).
+// (sharding/operations/neural/convolution.h). Errors: too few dims for the window and the features, a window that fits
+// nowhere (shape_mismatch), a type that is not floating (dtype_mismatch).
 struct MaxPool {
   std::vector<int64_t> window;
   std::vector<int64_t> strides = {};  // 1 each unless given

@@ -7,10 +7,10 @@
 
 #include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/linear_algebra.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/shape/creation.h"
 
 namespace tessera::nn {
 

@@ -8,10 +8,10 @@
 #include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/reductions.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/joining.h"
 
 namespace tessera::nn {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 

@@ -2,11 +2,11 @@
 #include "nn/layers/spectral_norm.h"
 
 #include "nn/layers/shapes.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/joining.h"
-#include "sharding/operations/linear_algebra.h"
-#include "sharding/operations/reductions.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/joining.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 

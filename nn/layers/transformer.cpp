@@ -2,8 +2,8 @@
 #include "nn/layers/transformer.h"
 
 #include "nn/layers/module_scope.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 

@@ -2,8 +2,8 @@
 #include "nn/layers/weight_norm.h"
 
 #include "nn/layers/shapes.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 
 namespace tessera::nn {
 

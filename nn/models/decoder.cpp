@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "nn/models/decoder_stack.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/linear_algebra.h"
-#include "sharding/operations/shapes.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {

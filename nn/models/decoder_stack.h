@@ -6,8 +6,8 @@
 #include "nn/layers/module_scope.h"
 #include "nn/models/gpt2.h"
 #include "nn/transformations/remat.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/linear_cross_entropy.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/neural/linear_cross_entropy.h"
 
 namespace tessera::nn::detail {
 

@@ -6,12 +6,12 @@
 #include <limits>
 #include <numeric>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/indexing.h"
-#include "sharding/operations/shapes.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/index/indexing.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 

@@ -2,9 +2,9 @@
 #include "nn/models/gpt2.h"
 
 #include "nn/models/decoder_stack.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/indexing.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/index/indexing.h"
+#include "sharding/operations/index/slicing.h"
 
 namespace tessera::nn {
 

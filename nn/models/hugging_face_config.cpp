@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 

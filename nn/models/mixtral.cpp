@@ -2,7 +2,7 @@
 #include "nn/models/mixtral.h"
 
 #include "nn/models/decoder_stack.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/reduce/reductions.h"
 
 namespace tessera::nn {
 

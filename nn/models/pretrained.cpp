@@ -12,10 +12,10 @@
 #include "nn/checkpoint/save.h"
 #include "nn/models/hugging_face_config.h"
 #include "nn/placement/filter_shard.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
 

@@ -9,8 +9,8 @@
 
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/stages.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/near_names.h"
+#include "sharding/base/closest_matches.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"

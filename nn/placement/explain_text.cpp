@@ -7,7 +7,7 @@
 
 #include "nn/placement/explain.h"
 #include "nn/placement/path_folding.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/text_format.h"
 
 namespace tessera::nn {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "nn/tree/tree.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/dependent_false.h"
 #include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -84,13 +84,14 @@ template <class Tree, class Other>
   requires(!std::convertible_to<Other, MeshRules> && !std::convertible_to<Other, NamedSharding> &&
            !detail::ChoosesByArray<Other> && !detail::ChoosesByLeaf<Other>)
 auto filter_shard(const Tree&, const Other&) {
-  static_assert(tessera::detail::never<Tree>,
-                "tessera: filter_shard takes a tree and a MeshRules, a NamedSharding, or a function of path and array "
-                "that returns a NamedSharding: filter_shard(model, mesh_rules).");
+    static_assert(
+        tessera::detail::dependent_false<Tree>,
+        "tessera: filter_shard takes a tree and a MeshRules, a NamedSharding, or a function of path and array "
+        "that returns a NamedSharding: filter_shard(model, mesh_rules).");
 }
 template <class Tree>
 void filter_shard(const Tree&, const Mesh&, const Rules&) {
-  static_assert(tessera::detail::never<Tree>,
+  static_assert(tessera::detail::dependent_false<Tree>,
                 "tessera: a mesh and rules are one MeshRules: filter_shard(model, MeshRules(mesh, rules)).");
 }
 

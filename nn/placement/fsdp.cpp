@@ -1,7 +1,7 @@
 // The table of fully sharded data parallelism.
 #include "nn/placement/fsdp.h"
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/parse_number.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/parse_number.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/path_pattern.h"
 #include "sharding/placement/sub_mesh.h"

@@ -119,10 +119,10 @@ PlacementTable placement_table(const Tree& tree, const MeshRules& mesh_rules) {
 template <class Tree, class Other, class... Rest>
   requires(!std::convertible_to<Other, MeshRules>)
 PlacementTable placement_table(const Tree&, const Other&, const Rest&...) {
-  static_assert(tessera::detail::never<Tree>,
-                "tessera: placement_table takes one tree, or named ones: "
-                "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");
-  return placement_table(Leaves());
+    static_assert(tessera::detail::dependent_false<Tree>,
+                  "tessera: placement_table takes one tree, or named ones: "
+                  "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");
+    return placement_table(Leaves());
 }
 
 // Reads what to_json() wrote. Error (invalid_file): any other text.

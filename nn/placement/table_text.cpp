@@ -9,7 +9,7 @@
 
 #include "nn/placement/path_folding.h"
 #include "nn/placement/table.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/text_format.h"
 
 namespace tessera::nn {
 

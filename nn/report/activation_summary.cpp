@@ -11,9 +11,9 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/gather_schedule.h"
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/near_names.h"
+#include "sharding/base/closest_matches.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 
@@ -69,7 +69,7 @@ const ActivationRow& ActivationTable::row(std::string_view path) const {
   for (const ActivationRow& r : rows_) paths.push_back(r.path);
   fail(ErrorKind::invalid_argument, "activation_summary",
        "\"{}\" given, expected a module that took part. Nearest: {}.", path,
-       fmt::join(tessera::detail::near_names(path, paths), ", "));
+       fmt::join(tessera::detail::closest_matches(path, paths), ", "));
 }
 
 std::string ActivationTable::to_json() const {

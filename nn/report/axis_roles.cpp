@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "sharding/diagnostics/parse_number.h"
+#include "sharding/base/parse_number.h"
 
 namespace tessera::nn::detail {
 

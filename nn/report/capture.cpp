@@ -8,8 +8,8 @@
 
 #include "nn/report/dataflow.h"
 #include "sharding/accounting/operation_event.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/near_names.h"
+#include "sharding/base/closest_matches.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/path_pattern.h"
 
 namespace tessera::nn::detail {
@@ -47,7 +47,7 @@ class Capture : tessera::detail::OperationWatcher {
   bool takes(const std::string& module) const { return !module.empty() && path_matches(module, pattern_); }
 
   [[noreturn]] void refuse(const std::vector<std::string>& paths) const {
-    const std::vector<std::string> near = tessera::detail::near_names(pattern_, paths);
+    const std::vector<std::string> near = tessera::detail::closest_matches(pattern_, paths);
     if (near.empty())
       fail(ErrorKind::invalid_argument, "capture",
            "\"{}\" given, and no module computed. Place the model with filter_shard, which stamps its paths, and open "

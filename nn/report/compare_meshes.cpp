@@ -7,8 +7,8 @@
 #include <boost/json.hpp>
 #include <ostream>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/text_format.h"
 #include "sharding/placement/mesh_impl.h"
 
 namespace tessera::nn {

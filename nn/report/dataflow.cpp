@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "nn/report/activations.h"
-#include "sharding/diagnostics/module_path.h"
-#include "sharding/diagnostics/split_text.h"
+#include "sharding/base/module_path.h"
+#include "sharding/base/split_text.h"
 
 namespace tessera::nn::detail {
 

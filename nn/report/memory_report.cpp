@@ -12,7 +12,7 @@
 
 #include "sharding/accounting/forecast.h"
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/text_format.h"
 #include "sharding/placement/sub_mesh.h"
 
 namespace tessera::nn {

@@ -11,12 +11,12 @@
 #include "nn/report/dataflow.h"
 #include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/operation_event.h"
-#include "sharding/diagnostics/activity.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/module_path.h"
-#include "sharding/distributed/consensus.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/activity.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/module_path.h"
 #include "sharding/placement/mesh_impl.h"
+#include "sharding/runtime/consensus.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
 

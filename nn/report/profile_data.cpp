@@ -6,7 +6,7 @@
 #include <queue>
 #include <stdexcept>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn::detail {
 

@@ -9,8 +9,8 @@
 
 #include "nn/placement/path_folding.h"
 #include "nn/report/profile.h"
-#include "sharding/diagnostics/source_lines.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/source_lines.h"
+#include "sharding/base/text_format.h"
 
 namespace tessera::nn {
 

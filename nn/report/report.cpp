@@ -11,7 +11,7 @@
 #include "nn/report/profile_page.h"
 #include "nn/report/report_page.h"
 #include "sharding/accounting/ledger_json.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 namespace {

@@ -10,8 +10,8 @@
 #include "nn/report/memory_report.h"
 #include "sharding/accounting/forecast.h"
 #include "sharding/accounting/timeline.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/split_text.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/split_text.h"
 #include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::nn {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "nn/placement/stages.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -43,20 +43,20 @@ StrategySearch::StrategySearch(const PipelineStep& step, Takes takes, int64_t de
       memory_(memory),
       usable_(usable_memory(memory, options.memory_headroom)),
       options_(options) {
-  survey();
+  probe();
 }
 
-void StrategySearch::survey() {
-  const tessera::detail::RuleSurvey survey;
+void StrategySearch::probe() {
+  const tessera::detail::RuleSurvey probe;
   const MeshRules mesh_rules(abstract_mesh({{"replica", 1}, {"data", 1}, {"model", 1}}), {});
   rows_ = step_(mesh_rules, {}, {}).rows();
   steps_ += 1;
-  roles_ = roles_of(survey.asked(), rows_);
+  roles_ = roles_of(probe.asked(), rows_);
   if (roles_.names.empty())
     fail(ErrorKind::invalid_argument, "suggest_strategies",
          "the step places nothing by the names of its dims, expected filter_shard(model, mesh_rules). Without names no "
          "rule applies.");
-  has_own_rules_ = std::any_of(survey.asked().begin(), survey.asked().end(),
+  has_own_rules_ = std::any_of(probe.asked().begin(), probe.asked().end(),
                                [](const tessera::detail::NamedDims& array) { return array.had_rules; });
 }
 

@@ -44,7 +44,7 @@ class StrategySearch {
     bool is_left = false;
   };
 
-  void survey();
+  void probe();
   bool is_allowed(const StrategyCandidate& candidate) const;
   int64_t bytes_at_rest(const StrategyCandidate& candidate) const;
   // None if it is not allowed, tried already, or there are no steps left.

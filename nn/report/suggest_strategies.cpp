@@ -11,8 +11,8 @@
 #include <ostream>
 
 #include "nn/report/strategy_search.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/text_format.h"
 
 namespace tessera::nn {
 

@@ -5,11 +5,11 @@
 #include <map>
 #include <numeric>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
-#include "sharding/operations/shapes.h"
-#include "sharding/operations/slicing.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/reduce/reductions.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 

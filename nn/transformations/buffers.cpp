@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "sharding/array/array_impl.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/redistribution/coalesced.h"
 
 namespace tessera::nn {

@@ -3,8 +3,8 @@
 
 #include "nn/tree/filter.h"
 #include "nn/tree/tree.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 
 namespace tessera::nn {
 

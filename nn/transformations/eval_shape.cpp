@@ -2,7 +2,7 @@
 #include "nn/transformations/eval_shape.h"
 
 #include "sharding/array/array_impl.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"

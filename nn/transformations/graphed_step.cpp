@@ -10,8 +10,8 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/ownership.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/graph.h"
+#include "sharding/base/fail.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::nn::detail {
 namespace {

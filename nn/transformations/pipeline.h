@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "nn/transformations/accumulate_gradients.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/scoped_value.h"
 
 namespace tessera::nn {
 

@@ -12,7 +12,7 @@
 #include "nn/transformations/buffers.h"
 #include "nn/tree/tree.h"
 #include "sharding/autodiff/remat.h"
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 
 namespace tessera::nn {
 

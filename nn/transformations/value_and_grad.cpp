@@ -8,8 +8,8 @@
 
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn::detail {
 

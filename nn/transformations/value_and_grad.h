@@ -16,9 +16,9 @@
 #include "nn/tree/tree.h"
 #include "nn/tree/tree_of_arrays.h"
 #include "sharding/autodiff/tape.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/never.h"
-#include "sharding/operations/weighted_sum.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/dependent_false.h"
+#include "sharding/operations/linalg/weighted_sum.h"
 
 namespace tessera::nn {
 
@@ -154,8 +154,8 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 // mesh axes and element type. Loss and aux come back as plain values. The loss must be computed from the model that the
 // function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested, as
 // in JAX: the outer one differentiates the inner one's gradients, unless that has {.differentiable = false}.
-// In place of the scalar a loss function may return a WeightedSum (sharding/operations/weighted_sum.h): the loss is its
-// mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
+// In place of the scalar a loss function may return a WeightedSum (sharding/operations/linalg/weighted_sum.h): the loss
+// is its mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
 //   WeightedSum loss(const Model& model, const Batch& batch) {
 //     return cross_entropy_sum(model(batch.ids), batch.labels, {.ignore_label = -100});
 //   }
@@ -194,7 +194,7 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
 template <class F, class Model, class... Args>
 requires(!std::convertible_to<Model, Filter> &&
          !std::convertible_to<Model, GradientOptions>) auto value_and_grad(const F&, const Model&, const Args&...) {
-  static_assert(tessera::detail::never<Model>,
+  static_assert(tessera::detail::dependent_false<Model>,
                 "tessera: value_and_grad makes a function, which is called with the model: "
                 "value_and_grad(loss)(model, batch).");
 }

@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/near_names.h"
+#include "sharding/base/closest_matches.h"
+#include "sharding/base/fail.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {
@@ -62,7 +62,7 @@ void check_state(const std::vector<Slot>& slots, const State& state, const char*
   const std::set<std::string> known(paths.begin(), paths.end());
   for (const auto& [path, x] : state)
     if (!known.contains(path)) {
-      const std::vector<std::string> near = tessera::detail::near_names(path, paths, 1);
+      const std::vector<std::string> near = tessera::detail::closest_matches(path, paths, 1);
       mistakes.push_back(fmt::format("{}: not in the tree, {}", path,
                                      near.empty() ? "which has no such arrays" : "near it " + near[0]));
     }

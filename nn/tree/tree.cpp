@@ -3,7 +3,7 @@
 
 #include <unordered_map>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 

@@ -16,8 +16,8 @@
 #include "nn/tree/param.h"
 #include "nn/tree/reflectable.h"
 #include "sharding/array/array.h"
-#include "sharding/diagnostics/error.h"
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/axis.h"
 #include "sharding/random/key.h"
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/near_names.h"
+#include "sharding/base/closest_matches.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::nn {
 
@@ -13,7 +13,7 @@ void detail::check_replaced(std::string_view pattern, const std::vector<std::str
                             const std::vector<std::string>& matched, const std::vector<std::string>& replaced,
                             std::string_view type, std::string_view given, bool shares_arrays) {
   if (matched.empty()) {
-    const std::vector<std::string> near = tessera::detail::near_names(pattern, seen);
+    const std::vector<std::string> near = tessera::detail::closest_matches(pattern, seen);
     fail(ErrorKind::invalid_argument, "tree_at", "{}: the tree has no such path. {}.", pattern,
          near.empty() ? "It has no parts" : fmt::format("Near it are {}", fmt::join(near, ", ")));
   }

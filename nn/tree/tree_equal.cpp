@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {

@@ -11,7 +11,7 @@
 #include <limits>
 #include <optional>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/files/json.h"
 
 namespace tessera::nn {

@@ -5,7 +5,7 @@
 #include <ostream>
 
 #include "nn/tree/filter.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/text_format.h"
 
 namespace tessera::nn::detail {
 

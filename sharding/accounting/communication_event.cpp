@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 
 namespace tessera::detail {
 namespace {
@@ -53,6 +53,6 @@ void announce(const UnplacedArray& unplaced) {
   for (Watcher* w : watchers) w->see(unplaced);
 }
 
-bool is_asked_for(const Cause& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
+bool is_asked_for(const Provenance& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
 
 }  // namespace tessera::detail

@@ -16,7 +16,7 @@ struct Communication {
   const MeshImpl* mesh = nullptr;
   AxisSet axes = 0;
   int64_t bytes = 0;  // of the result on one device
-  Cause cause;
+  Provenance cause;
   const Type* from = nullptr;  // the operand's type before, and after
   const Type* to = nullptr;
   Text operand = {}, result = {};  // in place of the types where several arrays move together
@@ -66,7 +66,7 @@ void announce_arrived(int64_t number);
 void announce(const UnplacedArray& unplaced);
 
 // Whether the user's own line asks for this move: a placement, a constraint, a value handed out.
-bool is_asked_for(const Cause& cause);
+bool is_asked_for(const Provenance& cause);
 // The record of it in a ledger.
 CommRecord record_of(const Communication& communication);
 // Cause::operation of the reductions of parameters' gradients.

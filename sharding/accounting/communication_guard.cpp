@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "sharding/accounting/communication_event.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/scoped_value.h"
-#include "sharding/diagnostics/source_lines.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/scoped_value.h"
+#include "sharding/base/source_lines.h"
 
 namespace tessera {
 

@@ -1,8 +1,8 @@
 // DetectNonFinite and TESSERA_CHECK_FINITE=1: the first operation whose result is not finite is an Error.
 #pragma once
 
-#include "sharding/diagnostics/environment_flag.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/environment_flag.h"
+#include "sharding/base/scoped_value.h"
 
 namespace tessera {
 

@@ -12,9 +12,9 @@
 #include <cmath>
 #include <string_view>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/source_lines.h"
-#include "sharding/diagnostics/step_scope.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/source_lines.h"
+#include "sharding/base/step_scope.h"
 
 namespace tessera::detail {
 

@@ -12,7 +12,7 @@ void check_gradients(const OperationCall& call, const BackwardCall& part);
 
 // Values that were summed or cast on their way from one placement to another.
 struct CheckedMove {
-  const Cause& cause;
+  const Provenance& cause;
   const Type* from;
   const Type* to;
   bool backward;

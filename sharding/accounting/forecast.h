@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "sharding/accounting/ledger.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/scoped_value.h"
 
 namespace tessera {
 

@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "sharding/accounting/ledger.h"
-#include "sharding/diagnostics/source_lines.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/source_lines.h"
+#include "sharding/base/text_format.h"
 
 namespace tessera {
 namespace {

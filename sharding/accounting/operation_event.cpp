@@ -4,7 +4,7 @@
 #include "sharding/accounting/finite_values.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 
 namespace tessera::detail {
 namespace {

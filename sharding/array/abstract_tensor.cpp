@@ -12,8 +12,8 @@
 #include <algorithm>
 
 #include "sharding/array/shape_functions.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/scoped_value.h"
 #include "sharding/placement/type.h"
 
 namespace tessera::detail {

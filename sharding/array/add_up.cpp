@@ -11,8 +11,8 @@
 #include <array>
 #include <iterator>
 
-#include "sharding/array/float_loops.h"
-#include "sharding/array/side_by_side.h"
+#include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/simd_loops.h"
 
 namespace tessera::detail {
 namespace {
@@ -53,7 +53,7 @@ at::Tensor sum_of_floats(const Tensors& terms) {
   const at::Tensor sum(at::detail::empty_cpu(terms[0].sizes(), at::kFloat));
   const int64_t n = sum.numel();
   float* const out = sum.mutable_data_ptr<float>();
-  side_by_side(pieces_of(n), cost_of(terms), [&](int i) {
+  parallel_for(pieces_of(n), cost_of(terms), [&](int i) {
     c10::SmallVector<const float*, 8> elements;
     for (const at::Tensor& t : terms) elements.push_back(t.const_data_ptr<float>() + i * piece);
     add_floats({elements.data(), elements.size()}, out + i * piece, std::min(piece, n - i * piece));
@@ -63,7 +63,7 @@ at::Tensor sum_of_floats(const Tensors& terms) {
 
 }  // namespace
 
-at::Tensor nothing_like(const at::Tensor& t) { return at::full({}, no_term, t.options()).expand(t.sizes()); }
+at::Tensor zero_placeholder(const at::Tensor& t) { return at::full({}, no_term, t.options()).expand(t.sizes()); }
 
 at::Tensor add_up(const Tensors& all) {
   if (all.size() == 1) return all[0];
@@ -81,7 +81,7 @@ at::Tensor add_up(const Tensors& all) {
   Tensors lines;
   for (const at::Tensor& t : terms) lines.push_back(t.view({-1}));
   const at::Tensor out = sum.view({-1});
-  side_by_side(pieces_of(n), cost_of(terms), [&](int i) {
+  parallel_for(pieces_of(n), cost_of(terms), [&](int i) {
     const at::AutoGradMode off(false);
     const int64_t begin = i * piece, count = std::min(piece, n - begin);
     at::Tensor part = out.narrow(0, begin, count);
@@ -122,7 +122,7 @@ Tensors add_up_each(const std::vector<Tensors>& lists) {
   int64_t cost = 0;
   for (const Tensors& list : lists)
     if (list.size() > 1) cost += cost_of(list);
-  side_by_side(static_cast<int>(lists.size()), cost, [&](int i) {
+  parallel_for(static_cast<int>(lists.size()), cost, [&](int i) {
     const at::AutoGradMode off(false);
     sums[i] = add_up(lists[i]);
   });
@@ -148,7 +148,7 @@ void add_each(const std::vector<Addition>& additions) {
     known == by_sum.end() ? by_sum.push_back({&a}) : known->push_back(&a);
   }
   if (by_sum.empty()) return;
-  side_by_side(static_cast<int>(by_sum.size()), cost, [&](int i) {
+  parallel_for(static_cast<int>(by_sum.size()), cost, [&](int i) {
     const at::AutoGradMode off(false);
     for (const Addition* a : by_sum[i]) add_to(*a->sum, a->term);
   });

@@ -11,10 +11,10 @@ constexpr double no_term = -0.0;
 
 // Returns a tensor like t filled with no_term, without memory for each element. If one term of a partial sum has the
 // whole value, the other terms are such tensors.
-at::Tensor nothing_like(const at::Tensor& t);
+at::Tensor zero_placeholder(const at::Tensor& t);
 
 // terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number
-// of threads. Terms that are nothing_like are not read; a single other term comes back as it is.
+// of threads. Terms that are zero_placeholder are not read; a single other term comes back as it is.
 at::Tensor add_up(const Tensors& terms);
 
 // The same, of a floating type narrower than double: added up in double and rounded once.

@@ -20,9 +20,9 @@
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/array/waits.h"
-#include "sharding/diagnostics/activity.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/activity.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {
@@ -274,7 +274,7 @@ bool Array::is_fully_addressable() const {
 }
 
 at::Tensor to_tensor(const Array& x) {
-  const WaitIsAskedFor reading;
+  const AllowHostSync reading;
   return assemble(materialized(x, "to_tensor"));
 }
 

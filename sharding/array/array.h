@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "sharding/array/index.h"
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/named_sharding.h"
@@ -48,7 +48,7 @@ class Array {
   // A mistake: assignment to a temporary.
   template <class T>
   void operator=(const T&) && {
-    static_assert(detail::never<T>,
+    static_assert(detail::dependent_false<T>,
                   "tessera: x[0] = v would change nothing, since x[0] is a new array. Use x = x.at({0}).set(v).");
   }
 
@@ -82,18 +82,19 @@ class Array {
   // Mistakes: a type that no array has, one that is no number, and none.
   template <class T>
   requires(!detail::ElementType<T>) std::vector<T> to_host() const {
-    static_assert(detail::never<T>,
+    static_assert(detail::dependent_false<T>,
                   "tessera: no array has elements of this C++ type: read it as its own, x.to_host<float>().");
     return {};
   }
   template <class T>
   requires(!std::is_arithmetic_v<T>) T item() const {
-    static_assert(detail::never<T>, "tessera: item reads a number, of the type that it is given: x.item<float>().");
+    static_assert(detail::dependent_false<T>,
+                  "tessera: item reads a number, of the type that it is given: x.item<float>().");
     return {};
   }
   template <std::same_as<void>... Nothing>
   float item() const {
-    static_assert(detail::never<Nothing...>, "tessera: item needs the type to read: x.item<float>().");
+    static_assert(detail::dependent_false<Nothing...>, "tessera: item needs the type to read: x.item<float>().");
     return {};
   }
 
@@ -121,8 +122,9 @@ class Array {
   template <class T, class... More>
     requires std::integral<T>
   Array index(T, More...) const {  // a mistake
-    static_assert(detail::never<T>, "tessera: index takes a list of entries, one for each dim: x.index({0, 1}).");
-    return {};
+      static_assert(detail::dependent_false<T>,
+                    "tessera: index takes a list of entries, one for each dim: x.index({0, 1}).");
+      return {};
   }
   // Returns x.index({entry}): x[0], x[range(2, 5)], x[ids].
   Array operator[](Index entry) const;
@@ -133,7 +135,7 @@ class Array {
   // A mistake: entries without braces.
   template <std::same_as<void>... Nothing>
   Array at(Index, Index = {}, Index = {}, Index = {}, Index = {}, Index = {}) const {
-    static_assert(detail::never<Nothing...>,
+    static_assert(detail::dependent_false<Nothing...>,
                   "tessera: at updates, and takes braces: x.at({0}).set(v). To read, use x.index({0}) or x[0].");
     return {};
   }
@@ -176,11 +178,11 @@ class ArrayUpdate {
   // A mistake: an update that is kept in a variable.
   template <class T>
   void set(const T&) & {
-    static_assert(detail::never<T>, "tessera: an update is one expression: x = x.at({0}).set(v).");
+    static_assert(detail::dependent_false<T>, "tessera: an update is one expression: x = x.at({0}).set(v).");
   }
   template <class T>
   void add(const T&) & {
-    static_assert(detail::never<T>, "tessera: an update is one expression: x = x.at({0}).add(v).");
+    static_assert(detail::dependent_false<T>, "tessera: an update is one expression: x = x.at({0}).add(v).");
   }
 
  private:
@@ -240,14 +242,14 @@ Array array(const std::vector<T>& values) {
 template <class T = void, class Values>
 requires(std::is_void_v<T> || !std::convertible_to<const Values&, std::span<const T>>) Array
     array(const Values&, const Shape&) {
-  static_assert(detail::never<Values>,
+  static_assert(detail::dependent_false<Values>,
                 "tessera: array takes a list or a std::vector, and a shape; for another range give the type of its "
                 "elements: array<float>(values, {3, 4}). Another type is astype's.");
   return {};
 }
 template <class T = void, class Values, std::integral... Size>
 requires(sizeof...(Size) > 0) Array array(const Values&, Size...) {
-  static_assert(detail::never<Values>, "tessera: a shape has braces: array(values, {3, 4}).");
+  static_assert(detail::dependent_false<Values>, "tessera: a shape has braces: array(values, {3, 4}).");
   return {};
 }
 
@@ -257,12 +259,12 @@ Array full(Shape shape, double value, DType dtype = float32);
 // A mistake: sizes without braces.
 template <std::integral... Size>
 Array zeros(Size...) {
-  static_assert(detail::never<Size...>, "tessera: a shape has braces: zeros({3, 4}).");
+  static_assert(detail::dependent_false<Size...>, "tessera: a shape has braces: zeros({3, 4}).");
   return {};
 }
 template <std::integral... Size>
 Array ones(Size...) {
-  static_assert(detail::never<Size...>, "tessera: a shape has braces: ones({3, 4}).");
+  static_assert(detail::dependent_false<Size...>, "tessera: a shape has braces: ones({3, 4}).");
   return {};
 }
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "sharding/array/array.h"
-#include "sharding/array/made_once.h"
-#include "sharding/diagnostics/cause.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/array/once_ptr.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/base/error.h"
+#include "sharding/base/provenance.h"
 #include "sharding/placement/type.h"
 
 namespace tessera {
@@ -42,7 +42,7 @@ struct ArrayImpl {
   std::atomic<bool> awaited = false;  // `local` is empty until a first use: Details has the recipe, or the arrival
   const MeshRulesImpl* mesh_rules = nullptr;
   Tensors local;
-  MadeOnce<Details> details;
+  OncePtr<Details> details;
 
   ArrayImpl();
   ~ArrayImpl();

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "sharding/array/padding.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::detail {
 

@@ -5,7 +5,7 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/array/padding.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "sharding/array/kept_tensors.h"
 #include "sharding/array/waits.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/distributed/graph.h"
+#include "sharding/base/fail.h"
+#include "sharding/kernels/staging_pool.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::detail {
 
@@ -56,7 +56,7 @@ Noted& noted() {
 }
 
 at::Tensor memory_for_table(int64_t bytes, const c10::Device& device) {
-  static auto* kept = new KeptTensors;
+  static auto* kept = new StagingPool;
   return kept->get({bytes}, at::TensorOptions(device).dtype(at::kByte));
 }
 
@@ -77,7 +77,7 @@ at::Tensor add_row(Table& table, const Check& check, const c10::Device& device) 
 // Notes what `write` writes into two integers, beside what is noted of this check.
 void add(Noted& all, const Check& check, const c10::Device& device,
          const std::function<void(const at::Tensor& bounds)>& write) {
-  static auto* kept = new KeptTensors;
+  static auto* kept = new StagingPool;
   const std::lock_guard lock(all.mutex);
   Table& table = all.tables[check.device];
   const auto known = table.rows.find(check);
@@ -113,7 +113,7 @@ void refuse_outside(const Table& table, const at::Tensor& rows) {
 }
 
 at::Tensor kept_indices(const at::Tensor& like, at::ScalarType dtype) {
-  static auto* kept = new KeptTensors(64);  // those of a step are held until its end
+  static auto* kept = new StagingPool(64);  // those of a step are held until its end
   return kept->get(like.sizes(), like.options().dtype(dtype));
 }
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {

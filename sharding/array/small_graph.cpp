@@ -66,7 +66,7 @@ class SmallGraph {
   using Node = torch::autograd::Node;
 
   // A node whose gradients are on their way: from so many edges more.
-  struct Waiting {
+  struct PendingNode {
     Node* node;
     int missing = 0;
     variable_list gradients;
@@ -75,11 +75,11 @@ class SmallGraph {
   struct Pass {
     const SmallGraph& graph;
     Tensors results;
-    std::vector<std::unique_ptr<Waiting>> nodes = {};
-    std::vector<Waiting*> ready = {};
+    std::vector<std::unique_ptr<PendingNode>> nodes = {};
+    std::vector<PendingNode*> ready = {};
 
     bool ends(const torch::autograd::Edge& edge) const { return edge.function == graph.beginning_.function; }
-    Waiting* known(const Node* node) const {
+    PendingNode* known(const Node* node) const {
       for (const auto& waiting : nodes)
         if (waiting->node == node) return waiting.get();
       return nullptr;
@@ -87,10 +87,10 @@ class SmallGraph {
 
     void expect(const torch::autograd::Edge& edge) {
       if (!edge.is_valid() || ends(edge)) return;
-      Waiting* waiting = known(edge.function.get());
+      PendingNode* waiting = known(edge.function.get());
       if (!waiting) {
         Node* node = edge.function.get();
-        waiting = nodes.emplace_back(new Waiting{node, 0, variable_list(node->num_inputs())}).get();
+        waiting = nodes.emplace_back(new PendingNode{node, 0, variable_list(node->num_inputs())}).get();
         for (const torch::autograd::Edge& next : node->next_edges()) expect(next);
       }
       ++waiting->missing;
@@ -99,7 +99,7 @@ class SmallGraph {
     void deliver(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
       if (!edge.is_valid()) return;
       if (ends(edge)) return add(results[edge.input_nr], gradient);
-      Waiting* waiting = known(edge.function.get());
+      PendingNode* waiting = known(edge.function.get());
       add(waiting->gradients[edge.input_nr], gradient);
       if (--waiting->missing == 0) ready.push_back(waiting);
     }
@@ -108,7 +108,7 @@ class SmallGraph {
       if (gradient.defined()) sum = sum.defined() ? sum + gradient : gradient;
     }
 
-    void run(Waiting& waiting) {
+    void run(PendingNode& waiting) {
       Node& node = *waiting.node;
       variable_list gradients(node.num_outputs());
       const auto is_defined = [](const at::Tensor& t) { return t.defined(); };

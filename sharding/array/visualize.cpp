@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sharding/diagnostics/split_text.h"
+#include "sharding/base/split_text.h"
 
 namespace tessera {
 namespace {

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/environment_flag.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/source_lines.h"
-#include "sharding/distributed/graph.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/environment_flag.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/source_lines.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::detail {
 namespace {
@@ -101,6 +101,6 @@ void refuse_waits_of_thread() {
   c10::impl::tls_set_dispatch_key_included(in_front, true);
 }
 
-WaitIsAskedFor::WaitIsAskedFor() : ScopedValue(asked_for_now, true) { refuse_in_recording("item", "a value is read"); }
+AllowHostSync::AllowHostSync() : ScopedValue(asked_for_now, true) { refuse_in_recording("item", "a value is read"); }
 
 }  // namespace tessera::detail

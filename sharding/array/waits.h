@@ -5,7 +5,7 @@
 #include <source_location>
 #include <string>
 
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/scoped_value.h"
 
 namespace tessera::detail {
 
@@ -40,12 +40,12 @@ class WaitWatcher {
 
 // Whether TESSERA_CHECK_SYNC makes waits errors. For tests: ScopedValue(waits_are_errors(), true).
 bool& waits_are_errors();
-// Makes the waits of this thread errors (device_mismatch), but in a WaitIsAskedFor: "[take] model.cpp:31: ...".
+// Makes the waits of this thread errors (device_mismatch), but in a AllowHostSync: "[take] model.cpp:31: ...".
 void refuse_waits_of_thread();
 
 // While it lives, waits are what the program asks for, which reads a value.
-struct WaitIsAskedFor : ScopedValue<bool> {
-  WaitIsAskedFor();
+struct AllowHostSync : ScopedValue<bool> {
+  AllowHostSync();
 };
 
 }  // namespace tessera::detail

@@ -13,8 +13,8 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/convert.h"
@@ -130,7 +130,7 @@ void Backpropagation::scatter(const std::vector<size_t>& parameters) {
     shipments.push_back(shipment_of(*pending.impl(), cut_type_of(p), std::get<DType>(key_of(p))));
     shipments.back().path = parameter(p).details->path;
   }
-  const Cause cause{gradients_operation, {}, reason, {}};
+  const Provenance cause{gradients_operation, {}, reason, {}};
   scattered_.push_back({parameters, Shipping(std::move(shipments), {cause, nullptr, nullptr, true})});
   if (scattered_.size() > 2) scattered_[scattered_.size() - 3].arrive();  // two under way: they take memory
 }
@@ -321,7 +321,7 @@ void Backpropagation::gather_contributions(size_t p) {
     Tensors& list = contributions_[home.first_block + b];
     for (LeafRange& range : home.leaves) add_contributions(*home.type, range, mesh, axes, static_cast<int>(b), list);
     if (list.empty() && !home.type->unreduced) list.push_back(at::zeros_like(a.local[0]));
-    if (list.empty()) list.push_back(nothing = nothing.defined() ? nothing : nothing_like(a.local[0]));
+    if (list.empty()) list.push_back(nothing = nothing.defined() ? nothing : zero_placeholder(a.local[0]));
     bring_to_memory_of(home.type->mesh, list);
     if (home.bucket && std::get<DType>(*home.bucket) != a.type->dtype)
       for (at::Tensor& t : list) t = t.to(scalar_type(std::get<DType>(*home.bucket)));

@@ -21,7 +21,7 @@ int64_t bytes_beside(const MeshImpl* mesh, AxisSet axes, int64_t bytes) {
   return (own + others) / each;
 }
 // Of the caller of the moment.
-Cause cause_now() { return {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}}; }
+Provenance cause_now() { return {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}}; }
 
 }  // namespace
 

@@ -14,7 +14,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/saved_results.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 #include "sharding/placement/manual_axes.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"

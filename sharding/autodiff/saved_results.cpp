@@ -10,7 +10,7 @@ namespace tessera::detail {
 
 namespace {
 
-struct Quiet {
+struct ScopedLogLevel {
   ScopedValue<Interceptor*> none{current_interceptor(), nullptr};
 };
 
@@ -66,12 +66,12 @@ void SavedResults::call(const c10::FunctionSchema& operation, torch::jit::Stack&
   const size_t arguments = operation.arguments().size();
   if (replays_) {
     if (take(operation.name(), arguments, stack)) return;
-    const Quiet inner_calls;
+    const ScopedLogLevel inner_calls;
     return compute();
   }
   Shapes shapes = shapes_of(stack, arguments);
   {
-    const Quiet inner_calls;
+    const ScopedLogLevel inner_calls;
     outward();
   }
   keep(operation.name(), std::move(shapes), operation.returns().size(), stack);

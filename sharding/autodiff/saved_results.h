@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/scoped_value.h"
 
 namespace tessera::detail {
 

@@ -13,13 +13,13 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
-#include "sharding/array/freed_memory.h"
-#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
-#include "sharding/diagnostics/activity.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/activity.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/scoped_value.h"
+#include "sharding/kernels/caching_cpu_allocator.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/placement/cut_further.h"
 #include "sharding/placement/manual_axes.h"
 #include "sharding/redistribution/convert.h"
@@ -35,7 +35,7 @@ using namespace detail;
 struct Tape::Guard {
   Guard(TapeState* tape, bool several_slots) : current(current_tape(), tape), alone(several_slots) {}
   ScopedValue<TapeState*> current;
-  WithoutTeams alone;
+  ScopedIntraOpThreads alone;
   at::AutoGradMode recording{true};
 };
 
@@ -130,7 +130,7 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
          "prefetch_groups: {} given, expected the number of groups to gather ahead, 0 for none.",
          options.prefetch_groups);
   check_axes("value_and_grad", "shard_gradients_over", options.shard_gradients_over, mesh_of(parameters));
-  keep_freed_memory();
+  use_caching_cpu_allocator();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   state_->first_stage = first_stage_of(shadows_);
   if (!state_->nested) communicate_in_groups(*state_, shadows_);

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <optional>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "sharding/array/array.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/moved_from.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/moved_from.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"

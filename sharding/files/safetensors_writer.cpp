@@ -8,7 +8,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json_part.h"
 

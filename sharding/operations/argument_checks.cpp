@@ -9,8 +9,8 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/array/late_checks.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::detail {

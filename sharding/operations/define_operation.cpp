@@ -9,7 +9,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 

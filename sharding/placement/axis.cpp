@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera {
 

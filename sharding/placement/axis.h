@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ struct Axis {
   // A mistake: the size before the name.
   template <std::integral Size, std::convertible_to<std::string> Name>
   Axis(Size, const Name&) {
-    static_assert(detail::never<Size>, "tessera: an axis is its name and its size: Axis{\"embed\", 64}.");
+    static_assert(detail::dependent_false<Size>, "tessera: an axis is its name and its size: Axis{\"embed\", 64}.");
   }
 
   friend std::ostream& operator<<(std::ostream& out, const Axis& axis);  // embed=512

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::detail {

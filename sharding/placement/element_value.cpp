@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/shape.h"
 
 namespace tessera::detail {

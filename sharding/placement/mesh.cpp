@@ -12,17 +12,17 @@
 #include <numeric>
 #include <set>
 
-#include "sharding/diagnostics/environment_flag.h"
-#include "sharding/diagnostics/environment_number.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/parse_number.h"
-#include "sharding/diagnostics/split_text.h"
-#include "sharding/distributed/accelerator.h"
-#include "sharding/distributed/control_plane.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/environment_flag.h"
+#include "sharding/base/environment_number.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/parse_number.h"
+#include "sharding/base/split_text.h"
 #include "sharding/placement/device_order.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/thread_limit.h"
+#include "sharding/runtime/accelerator.h"
+#include "sharding/runtime/control_plane.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera {
 

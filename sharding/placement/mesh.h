@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 
 namespace tessera {
 
@@ -133,17 +133,20 @@ struct LooseNames {
 // Mistakes: axes that are no list, a size before its name, sizes apart from their names.
 template <class Nothing = void>
 Mesh make_mesh(detail::LooseAxis, detail::LooseAxis = {"", 1}, detail::LooseAxis = {"", 1}) {
-  static_assert(detail::never<Nothing>, "tessera: a mesh has a list of axes, also of one: make_mesh({{\"data\", 4}}).");
+  static_assert(detail::dependent_false<Nothing>,
+                "tessera: a mesh has a list of axes, also of one: make_mesh({{\"data\", 4}}).");
   return {};
 }
 template <class Nothing = void>
 Mesh make_mesh(std::vector<detail::SwappedAxis>) {
-  static_assert(detail::never<Nothing>, "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
+  static_assert(detail::dependent_false<Nothing>,
+                "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
   return {};
 }
 template <class Nothing = void>
 Mesh make_mesh(detail::LooseSizes, detail::LooseNames) {
-  static_assert(detail::never<Nothing>, "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
+  static_assert(detail::dependent_false<Nothing>,
+                "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
   return {};
 }
 

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <set>
 
-#include "sharding/distributed/consensus.h"
-#include "sharding/distributed/control_plane.h"
+#include "sharding/runtime/consensus.h"
+#include "sharding/runtime/control_plane.h"
 
 namespace tessera::detail {
 

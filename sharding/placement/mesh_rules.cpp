@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/resolver.h"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 #include "sharding/placement/axis.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -83,9 +83,9 @@ struct Rule {
   template <class Other>
     requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
   Rule(std::string name, Other) : logical(std::move(name)) {
-    static_assert(detail::never<Other>,
-                  "tessera: a rule is a logical axis and the mesh axes that shard it, or replicated: {\"embed\", "
-                  "\"data\"}, {\"embed\", replicated}.");
+      static_assert(detail::dependent_false<Other>,
+                    "tessera: a rule is a logical axis and the mesh axes that shard it, or replicated: {\"embed\", "
+                    "\"data\"}, {\"embed\", replicated}.");
   }
   Rule(const Rule& rule);
   Rule(Rule&& rule) noexcept;
@@ -116,7 +116,8 @@ class Rules : public std::vector<Rule> {
   template <std::same_as<char>... Other>
     requires(sizeof...(Other) > 0)
   Rules(const char*, const Other*...) {
-    static_assert(detail::never<Other...>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
+      static_assert(detail::dependent_false<Other...>,
+                    "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
   explicit Rules(std::vector<Rule> rules);
   Rules(const Rules& rules);
@@ -177,12 +178,12 @@ class MeshRules {
   MeshRules(Mesh mesh, Rules rules, MeshRulesOptions options = {});
   template <class Options = MeshRulesOptions>
   MeshRules(const Rules&, const Mesh&, const Options& = {}) {
-    static_assert(detail::never<Options>, "tessera: the mesh comes first: MeshRules(mesh, rules).");
+    static_assert(detail::dependent_false<Options>, "tessera: the mesh comes first: MeshRules(mesh, rules).");
   }
   template <class Nothing = void>
   MeshRules(const Mesh&, Loose, Loose = none(), Loose = none(), Loose = none(), Loose = none(), Loose = none(),
             Loose = none()) {
-    static_assert(detail::never<Nothing>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
+    static_assert(detail::dependent_false<Nothing>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
   }
   explicit MeshRules(const detail::MeshRulesImpl* impl) : impl_(impl) {}
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/partition_spec.h"
@@ -27,7 +27,7 @@ class NamedSharding {
   NamedSharding(Mesh mesh, PartitionSpec spec);
   template <class Spec>
   requires(!std::convertible_to<Spec, PartitionSpec>) NamedSharding(const Mesh&, const Spec&) {
-    static_assert(detail::never<Spec>,
+    static_assert(detail::dependent_false<Spec>,
                   "tessera: a NamedSharding has a mesh and a spec: NamedSharding(mesh, P{\"data\"}).");
   }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 #include "sharding/placement/axis.h"
 
 namespace tessera {
@@ -63,7 +63,7 @@ class PartitionSpec {
   template <class... Entry>
   requires(sizeof...(Entry) > 0 &&
            (std::constructible_from<SpecEntry, Entry> && ...)) explicit PartitionSpec(const Entry&...) {
-    static_assert(detail::never<Entry...>, "tessera: a PartitionSpec has braces: P{\"data\", none}.");
+    static_assert(detail::dependent_false<Entry...>, "tessera: a PartitionSpec has braces: P{\"data\", none}.");
   }
 
   const std::vector<SpecEntry>& entries() const { return entries_; }

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <set>
 
-#include "sharding/diagnostics/error.h"
-#include "sharding/diagnostics/near_names.h"
+#include "sharding/base/closest_matches.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/path_pattern.h"
 
 namespace tessera::detail {

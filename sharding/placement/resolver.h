@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/scoped_value.h"
 #include "sharding/placement/mesh_rules.h"
 
 namespace tessera::detail {

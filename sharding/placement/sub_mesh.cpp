@@ -6,7 +6,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/mesh_impl.h"
 
 namespace tessera {

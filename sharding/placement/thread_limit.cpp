@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/diagnostics/environment_number.h"
-#include "sharding/distributed/control_plane.h"
+#include "sharding/base/environment_number.h"
+#include "sharding/runtime/control_plane.h"
 
 namespace tessera::detail {
 

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/block_size.h"
 #include "sharding/placement/element_value.h"
 

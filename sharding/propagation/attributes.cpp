@@ -1,7 +1,7 @@
 // The limit of a call's attributes, told in the words of the call.
 #include "sharding/propagation/attributes.h"
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 

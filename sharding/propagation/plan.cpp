@@ -1,7 +1,7 @@
 // What of plans is no planning: the mesh of their operands, and factors that a rule does not have.
 #include "sharding/propagation/plan.h"
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/block_size.h"
 #include "sharding/propagation/padded_factors.h"
 #include "sharding/propagation/reason.h"

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/parse_number.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/parse_number.h"
 #include "sharding/propagation/sharding_rule.h"
 
 namespace tessera::detail {

@@ -16,10 +16,10 @@
 #include "sharding/array/later_product.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/array/waits.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/memo.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/bounded_cache.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/module_path.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/thread_limit.h"
 #include "sharding/propagation/padded_operands.h"
@@ -77,7 +77,7 @@ struct PlanKeyHash {
 using PlanMap = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash>;
 
 struct Plans {
-  Memo<PlanMap, max_plans> all;
+  BoundedCache<PlanMap, max_plans> all;
   // The plan that was found last for each remainder of the hash: most calls need not look further.
   std::array<const PlanMap::value_type*, 512> recent{};
 };

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/convert.h"
 
 namespace tessera::detail {
@@ -20,7 +20,7 @@ Tensors locals(const Prepared& call, int operand) {
 
 void each_slot(const Tensors& tensors, c10::function_ref<void(int)> job) {
   const auto n = static_cast<int64_t>(tensors.size());
-  side_by_side(static_cast<int>(n), n * nanoseconds_of(1, tensors[0].numel()), [&](int i) {
+  parallel_for(static_cast<int>(n), n * nanoseconds_of(1, tensors[0].numel()), [&](int i) {
     const at::AutoGradMode off(false);
     job(i);
   });
@@ -47,7 +47,7 @@ Across computed(const Prepared& call, const CallSite& site,
                 const std::function<Across(const Prepared&, const ShardedReduction&)>& across) try {
   at::AutoGradMode off(false);
   const Plan& plan = *call.plan;
-  const WithoutTeams alone(plan.shares_the_cpu());
+  const ScopedIntraOpThreads alone(plan.shares_the_cpu());
   if (!plan.reduced_inside) return across(call, {});
   return across(call, sharded_reduction_over(plan.mesh, plan.reduced_inside, plan.slots, plan.operands[0].plain,
                                              plan.out[0], {site.operation.name, site.where, plan.reason, {}}));

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 

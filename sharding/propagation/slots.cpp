@@ -6,8 +6,8 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
-#include "sharding/array/side_by_side.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera::detail {
@@ -78,7 +78,7 @@ struct SlotsBackward {
   Tensors operator()(const Tensors& gradients) const {
     const size_t n = slots.size();
     std::vector<Tensors> parts(n);
-    side_by_side(static_cast<int>(n), 2 * cost, [&](int slot) {
+    parallel_for(static_cast<int>(n), 2 * cost, [&](int slot) {
       const at::AutoGradMode off(false);
       Tensors mine;
       for (size_t i = static_cast<size_t>(slot); i < gradients.size(); i += n) mine.push_back(gradients[i]);
@@ -99,7 +99,7 @@ void run_recorded(const Prepared& call, const Inputs& inputs, const char* operat
   const int n = call.plan->runs;
   std::vector<Recording> slots(n);
   const int64_t cost = cost_of(call, 3);  // with the graph
-  side_by_side(n, cost, [&](int s) { slots[s] = record_slot(call, inputs, s, fn, results.size()); });
+  parallel_for(n, cost, [&](int s) { slots[s] = record_slot(call, inputs, s, fn, results.size()); });
   Tensors differentiable;
   for (size_t i = 0; i < results.size(); ++i)
     for (int s = 0; s < n; ++s)
@@ -128,14 +128,14 @@ void run_in_turn(const Prepared& call, SlotFunction fn, std::span<Tensors* const
 
 void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results) {
   const int n = call.plan->runs;
-  const WithoutTeams alone(call.plan->shares_the_cpu());
+  const ScopedIntraOpThreads alone(call.plan->shares_the_cpu());
   for (Tensors* result : results) result->resize(n);
   if (n == 1 || call.in_turn || is_nested() || current_interceptor()) {
     for (int s = 0; s < n; ++s) run_in_turn(call, fn, results, s);
   } else if (const Inputs inputs(call); !inputs.operands.empty()) {
     run_recorded(call, inputs, operation, fn, results);
   } else {
-    side_by_side(n, cost_of(call, 1), [&](int s) {
+    parallel_for(n, cost_of(call, 1), [&](int s) {
       const at::AutoGradMode off(false);
       run_in_turn(call, fn, results, s);
     });

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime.h>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/random/device_draws.h"
 
 namespace tessera::detail {

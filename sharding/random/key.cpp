@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/random/threefry_simd.h"
 
 namespace tessera {

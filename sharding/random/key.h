@@ -7,7 +7,7 @@
 #include <iosfwd>
 #include <vector>
 
-#include "sharding/diagnostics/never.h"
+#include "sharding/base/dependent_false.h"
 
 namespace tessera {
 
@@ -40,7 +40,8 @@ std::array<Key, N> split(const Key& key) {
 // A mistake: no number.
 template <class Nothing = void>
 std::array<Key, 2> split(const Key&) {
-  static_assert(detail::never<Nothing>, "tessera: split needs the number of keys: auto [k1, k2] = split<2>(key).");
+  static_assert(detail::dependent_false<Nothing>,
+                "tessera: split needs the number of keys: auto [k1, k2] = split<2>(key).");
   return {};
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/random/threefry_simd.h"
 
 namespace tessera {

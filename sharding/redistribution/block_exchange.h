@@ -48,8 +48,8 @@ struct BlockExchange {
   AxisSet axes = 0;            // the mesh axes along which the pieces move
   std::vector<int> processes;  // the processes along them
 
-  Tensors assemble(const Tensors& operands, const Cause& cause) const;
-  Tensors take_apart(const Tensors& gradients, const Cause& cause) const;
+  Tensors assemble(const Tensors& operands, const Provenance& cause) const;
+  Tensors take_apart(const Tensors& gradients, const Provenance& cause) const;
 };
 
 // All operands have the same placement. A pending sum of `from` is pending in `to`.

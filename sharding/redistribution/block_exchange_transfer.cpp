@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
-#include "sharding/distributed/process_group.h"
 #include "sharding/redistribution/block_exchange.h"
+#include "sharding/runtime/process_group.h"
 
 namespace tessera::detail {
 namespace {
@@ -57,8 +57,8 @@ bool is_whole(const Piece& piece, const Shape& block) {
 // what is sent of a piece: all that goes to one process is one message. `crosses`: whether anything does.
 template <class Part>
 std::vector<at::Tensor> parts_from_others(const BlockExchange& pieces, bool crosses, const std::vector<Piece>& wanted,
-                                          const std::vector<Piece>& sent, const at::Tensor& like, const Cause& cause,
-                                          Part part) {
+                                          const std::vector<Piece>& sent, const at::Tensor& like,
+                                          const Provenance& cause, Part part) {
   std::vector<at::Tensor> parts(wanted.size());
   std::map<int, std::vector<at::Tensor>> outgoing;
   std::map<int, int64_t> incoming;
@@ -88,7 +88,7 @@ std::vector<at::Tensor> parts_from_others(const BlockExchange& pieces, bool cros
 
 }  // namespace
 
-Tensors BlockExchange::assemble(const Tensors& operands, const Cause& cause) const {
+Tensors BlockExchange::assemble(const Tensors& operands, const Provenance& cause) const {
   Tensors result(slots_out);
   const auto here = [&](const Piece& piece) {
     return reversed(operand_part(operands[piece.in].reshape(in_views[piece.in / slots_in]), piece), piece);
@@ -115,7 +115,7 @@ Tensors BlockExchange::assemble(const Tensors& operands, const Cause& cause) con
   return result;
 }
 
-Tensors BlockExchange::take_apart(const Tensors& gradients, const Cause& cause) const {
+Tensors BlockExchange::take_apart(const Tensors& gradients, const Provenance& cause) const {
   const auto here = [&](const Piece& piece) {
     return reversed(result_part(gradients[piece.out].reshape(out_view), piece), piece);
   };

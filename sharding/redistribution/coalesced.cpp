@@ -47,7 +47,7 @@ struct Moving {
 
 // Groups of at least `bytes`; at_once: all of a group is waited for.
 std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Cause& cause, std::optional<DType> in, int64_t bytes, bool at_once) {
+                                        const Provenance& cause, std::optional<DType> in, int64_t bytes, bool at_once) {
   at::AutoGradMode off(false);
   std::vector<ArrayPtr> results = arrays;
   for (size_t begin = 0, end; begin < arrays.size(); begin = end) {
@@ -61,7 +61,7 @@ std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, con
       held += to[end]->bytes;
     }
     const auto moving =
-        std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), Occasion{cause})});
+        std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), EventContext{cause})});
     const bool is_there = at_once || moving->shipping->has_arrived();
     for (size_t s = 0; s < shipped.size(); ++s) {
       const ArrayImpl& a = *arrays[shipped[s]];
@@ -77,12 +77,12 @@ std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, con
 }  // namespace
 
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Cause& cause, std::optional<DType> in) {
+                                        const Provenance& cause, std::optional<DType> in) {
   return convert_in_groups(arrays, to, cause, in, std::numeric_limits<int64_t>::max(), /*at_once=*/true);
 }
 
 std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                    const Cause& cause) {
+                                    const Provenance& cause) {
   return convert_in_groups(arrays, to, cause, {}, group_bytes, /*at_once=*/false);
 }
 

@@ -21,12 +21,12 @@ ArrayPtr taken_off_mesh(const ArrayPtr& a);
 // Converts arrays[i] to to[i]; their shapes and element types must be equal. Not recorded for gradients. `in` is the
 // element type in which they move, if not their own. `cause.operation` and its reason go to the ledger.
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Cause& cause, std::optional<DType> in = {});
+                                        const Provenance& cause, std::optional<DType> in = {});
 
 // The same, in groups of some MiB in the order of `arrays`, each of which is one communication. What comes from other
 // processes is on its way when this returns: each result waits for its tensors at its first use (materialized).
 std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                    const Cause& cause);
+                                    const Provenance& cause);
 
 }  // namespace detail
 

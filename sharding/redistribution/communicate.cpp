@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "sharding/array/side_by_side.h"
-#include "sharding/diagnostics/check_mode.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/act.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
@@ -24,7 +24,7 @@ Act act_of(const Step& step, Direction direction) {
 }
 
 Communication event_of(Collective collective, const MeshImpl* mesh, AxisSet axes, int64_t bytes,
-                       const Occasion& occasion) {
+                       const EventContext& occasion) {
   return {.kind = traits_of(collective).name,
           .mesh = mesh,
           .axes = axes,
@@ -36,7 +36,7 @@ Communication event_of(Collective collective, const MeshImpl* mesh, AxisSet axes
 }
 
 // Without a kind where nothing is communicated.
-Communication event_of(const Act& act, int64_t bytes, int64_t item, const Occasion& occasion) {
+Communication event_of(const Act& act, int64_t bytes, int64_t item, const EventContext& occasion) {
   const int64_t received = act.result_bytes(bytes, item);
   Communication event = event_of(act.collective, act.mesh(), act.axes(), received, occasion);
   if (received == 0) event.kind = nullptr;
@@ -44,7 +44,7 @@ Communication event_of(const Act& act, int64_t bytes, int64_t item, const Occasi
 }
 
 // Its number, if anything is announced.
-std::optional<int64_t> tell(const Act& act, const Tensors& x, const Occasion& occasion) {
+std::optional<int64_t> tell(const Act& act, const Tensors& x, const EventContext& occasion) {
   if (!is_watched() || !traits_of(act.collective).name) return std::nullopt;
   Communication event =
       event_of(act, static_cast<int64_t>(x[0].nbytes()), static_cast<int64_t>(x[0].itemsize()), occasion);
@@ -75,12 +75,12 @@ Exchange exchange_of(const Act& act) {
   return {act.collective, act.devices(), act.dim(), act.to_dim(), act.back ? &act.step.receivers : &act.step.senders};
 }
 
-Waiting waiting_for(const Step& step, const Cause& cause) {
+WaitContext waiting_for(const Step& step, const Provenance& cause) {
   return {cause.operation, cause.where, step.mesh->kept_names(step.axes)};
 }
 
 // Across processes all groups move at once.
-Tensors move_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
+Tensors move_between_processes(const Act& act, const Tensors& x, const Provenance& cause) {
   auto [from, to] = by_group(act, x);
   exchange_between_processes(exchange_of(act), act.step.processes, waiting_for(act.step, cause), from, to);
   return from_groups(act, to);
@@ -98,14 +98,14 @@ Tensors move_here(const Act& act, const Tensors& x, std::vector<Tensors>* kept) 
   return from_groups(act, to);
 }
 
-void compare_between_processes(const Act& act, const Tensors& x, const Cause& cause) {
+void compare_between_processes(const Act& act, const Tensors& x, const Provenance& cause) {
   const Step& step = act.step;
   const char* kind = traits_of(act.collective).name;
   check_same_collective(kind ? kind : "no move", step.mesh, step.exchange ? step.exchange->axes : step.axes, x[0],
                         cause);
 }
 
-Tensors moved(const Act& act, const Tensors& x, const Cause& cause, std::vector<Tensors>* kept = nullptr) {
+Tensors moved(const Act& act, const Tensors& x, const Provenance& cause, std::vector<Tensors>* kept = nullptr) {
   const Step& step = act.step;
   if (crosses_processes(step)) compare_between_processes(act, x, cause);
   if (step.exchange) return act.back ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
@@ -114,7 +114,7 @@ Tensors moved(const Act& act, const Tensors& x, const Cause& cause, std::vector<
                                                      : move_here(act, blocks, kept));
 }
 
-Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasion) {
+Tensors told_and_moved(const Act& act, const Tensors& x, const EventContext& occasion) {
   const std::optional<int64_t> told = tell(act, x, occasion);
   Tensors results = moved(act, x, occasion.cause);
   if (told) announce_arrived(*told);
@@ -123,15 +123,15 @@ Tensors told_and_moved(const Act& act, const Tensors& x, const Occasion& occasio
 
 }  // namespace
 
-Tensors communicate(const Step& step, const Tensors& x, const Occasion& occasion) {
+Tensors communicate(const Step& step, const Tensors& x, const EventContext& occasion) {
   return told_and_moved(forward(step), x, occasion);
 }
 
-Tensors communicate_back(const Step& step, const Tensors& x, const Occasion& occasion) {
+Tensors communicate_back(const Step& step, const Tensors& x, const EventContext& occasion) {
   return told_and_moved(backward(step), x, occasion);
 }
 
-Tensors communicate(const Step& step, Collective collective, const Tensors& x, const Occasion& occasion) {
+Tensors communicate(const Step& step, Collective collective, const Tensors& x, const EventContext& occasion) {
   return told_and_moved({step, collective}, x, occasion);
 }
 
@@ -144,7 +144,7 @@ bool is_between_processes(const Step& step) {
   return step.mesh->processes_over(step.exchange ? step.mesh->all() : step.axes) > 1;
 }
 
-void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion) {
+void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const EventContext& occasion) {
   if (!is_guarded()) return;
   const auto item = static_cast<int64_t>(x.itemsize());
   auto bytes = static_cast<int64_t>(x.nbytes());
@@ -183,7 +183,7 @@ void add_to(std::vector<Shared>& all, Shared one) {
 
 }  // namespace
 
-Shipping::Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Direction direction)
+Shipping::Shipping(std::vector<Shipment> shipments, const EventContext& occasion, Direction direction)
     : shipments_(std::move(shipments)), next_(shipments_.size()), cause_(occasion.cause), direction_(direction) {
   if (direction == Direction::back)
     for (Shipment& shipment : shipments_) std::reverse(shipment.steps.begin(), shipment.steps.end());
@@ -195,7 +195,7 @@ Shipping::Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Di
 }
 
 // What all of them move, step by step, before any of it does.
-void Shipping::tell(const Occasion& occasion) {
+void Shipping::tell(const EventContext& occasion) {
   if (!is_watched()) return;
   std::vector<Shared> all;
   for (const auto& [steps, tensors, path] : shipments_) {
@@ -247,8 +247,8 @@ void Shipping::move_here() {
     }
   };
   const auto n = static_cast<int>(shipments_.size());
-  const WithoutTeams alone(several_slots);
-  if (!checks && !stands_for_others_) return side_by_side(n, cost, carry_out);
+  const ScopedIntraOpThreads alone(several_slots);
+  if (!checks && !stands_for_others_) return parallel_for(n, cost, carry_out);
   for (int i = 0; i < n; ++i) carry_out(i);
 }
 
@@ -345,7 +345,7 @@ Tensors communicate(const Sum& sum, const Tensors& x) {
   return sums;
 }
 
-Tensors communicate(const StagePermute& permute, const Tensors& x, const Occasion& occasion) {
+Tensors communicate(const StagePermute& permute, const Tensors& x, const EventContext& occasion) {
   const auto [from, to] = permute;
   const MeshImpl* whole = from->mesh->parent;
   const AxisSet axes = cut_of(from->mesh);

@@ -12,8 +12,8 @@
 namespace tessera::detail {
 
 // What is announced of a step beside its collective: its cause, and which type becomes which.
-struct Occasion {
-  const Cause& cause;
+struct EventContext {
+  const Provenance& cause;
   const Type* from = nullptr;
   const Type* to = nullptr;
   bool in_backward_pass = false;
@@ -24,10 +24,10 @@ struct Occasion {
 // communicate_back carries out the row's backward collective, from the result's slots to the operand's. Errors: those
 // of a guard or budget, before anything moves; inconsistent, if processes do different things; other, if another
 // process is lost.
-Tensors communicate(const Step& step, const Tensors& x, const Occasion& occasion);
-Tensors communicate_back(const Step& step, const Tensors& x, const Occasion& occasion);
+Tensors communicate(const Step& step, const Tensors& x, const EventContext& occasion);
+Tensors communicate_back(const Step& step, const Tensors& x, const EventContext& occasion);
 // The same with another collective than the row's.
-Tensors communicate(const Step& step, Collective collective, const Tensors& x, const Occasion& occasion);
+Tensors communicate(const Step& step, Collective collective, const Tensors& x, const EventContext& occasion);
 
 // Whether a step's devices are those of several processes.
 bool crosses_processes(const Step& step);
@@ -35,7 +35,7 @@ bool crosses_processes(const Step& step);
 bool is_between_processes(const Step& step);
 
 // Asks the guards about all steps before the first of them moves anything, since a later one may be forbidden.
-void ask_about(std::span<const StepPtr> steps, const at::Tensor& x, const Occasion& occasion);
+void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const EventContext& occasion);
 
 // An array's tensors and the steps that they take: there, from the first to the last, or back, each by its row's
 // backward collective, from the last to the first.
@@ -51,7 +51,7 @@ enum class Direction : uint8_t { there, back };
 // it and begins what takes other processes; all processes do so in the same order.
 class Shipping {
  public:
-  Shipping(std::vector<Shipment> shipments, const Occasion& occasion, Direction direction = Direction::there);
+  Shipping(std::vector<Shipment> shipments, const EventContext& occasion, Direction direction = Direction::there);
   // Whether nothing is under way between processes; what would be, of an abstract mesh, is under way until finish().
   bool has_arrived() const { return begun_.empty() && !stands_for_others_; }
   // The tensors of each, when all have arrived. Called once.
@@ -64,14 +64,14 @@ class Shipping {
   };
   bool has_arrived(size_t i) const { return next_[i] == shipments_[i].steps.size(); }
   const Step& next_step(size_t i) const { return *shipments_[i].steps[next_[i]]; }
-  void tell(const Occasion& occasion);
+  void tell(const EventContext& occasion);
   void move_here();
   void advance();
   void begin(const std::vector<size_t>& shipments);
 
   std::vector<Shipment> shipments_;
   std::vector<size_t> next_;  // the step before which each stands
-  Cause cause_;
+  Provenance cause_;
   Direction direction_;
   bool stands_for_others_ = false;  // an abstract mesh's devices would be of several processes
   std::vector<int64_t> told_;  // the numbers of what was announced
@@ -98,6 +98,6 @@ struct StagePermute {
   const Type *from, *to;
 };
 // Returns one tensor for each of this process's devices on `to`; where it has none, one without data.
-Tensors communicate(const StagePermute& permute, const Tensors& x, const Occasion& occasion);
+Tensors communicate(const StagePermute& permute, const Tensors& x, const EventContext& occasion);
 
 }  // namespace tessera::detail

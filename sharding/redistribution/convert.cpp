@@ -8,7 +8,7 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 #include "sharding/redistribution/borrowed_gather.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
@@ -45,7 +45,7 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
 // into its leaf, so that they are reduced once, with all other gradients. A cast of a parameter starts before the cast,
 // so that its gradient crosses the devices in the parameter's own element type. A view that gathered its source starts
 // where it is: nothing is sharded and reduced over one axis.
-ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
   const AxisSet kept = to->reduced & ~(a.type->own() | a.type->reduced);
   if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
   if (!a.details || !a.details->again || !(kept || a.details->cast)) return self;
@@ -66,7 +66,7 @@ DType gradient_dtype(const ArrayImpl& a) {
 }
 
 std::shared_ptr<const Resharding> resharding_of(const ArrayImpl& a, const ArrayImpl& start, const Type* to,
-                                                const Cause& cause) {
+                                                const Provenance& cause) {
   const Type* from = start.type->dtype == to->dtype ? start.type : with_dtype(start.type, to->dtype);
   auto resharding = std::make_shared<Resharding>(Resharding{.from = start.type,
                                                             .to = to,
@@ -123,7 +123,7 @@ void keep(ArrayImpl& a, Conversion made) {
   a.detail().conversions.push_back(std::move(made));
 }
 
-ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
   const bool recorded = wants_gradient(a);
   const Type* start_type = leaving_type(a, to, recorded);
   const Type* arrived = type_on(start_type, to->mesh);
@@ -155,7 +155,7 @@ void begin_sum_early(const std::shared_ptr<SumBack>& sum, Tensors& tensors) {
 
 }  // namespace
 
-std::vector<Array> on_one_stage(std::vector<Array> operands, const Cause& cause) {
+std::vector<Array> on_one_stage(std::vector<Array> operands, const Provenance& cause) {
   std::vector<const ArrayImpl*> arrays;
   for (const Array& x : operands) arrays.push_back(&materialized(x, cause.operation));
   const MeshImpl* stage = stage_of(arrays.data(), static_cast<int>(arrays.size()));
@@ -181,7 +181,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
   return nullptr;
 }
 
-ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause) {
+ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
   const auto later = a.type == to || are_stages(a.type->mesh, to->mesh) ? nullptr : later_product(a);
   if (a.awaited && !later) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);

@@ -13,9 +13,9 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 // `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal. A weight that is
 // gathered for a gradient comes on loan: see borrowed_gather.h.
 // `to` may lie on another stage of the array's mesh (stages.h), or on the whole mesh.
-ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Cause& cause);
+ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause);
 
 // The arrays as an operation on them all would read them: moved to one stage, if they lie on several.
-std::vector<Array> on_one_stage(std::vector<Array> operands, const Cause& cause);
+std::vector<Array> on_one_stage(std::vector<Array> operands, const Provenance& cause);
 
 }  // namespace tessera::detail

@@ -11,7 +11,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/cross_mesh.h"
@@ -58,7 +58,7 @@ Tensors settled(Tensors blocks, const Type* to) {
 }
 
 // Every device gets its block of the other mesh's placement from those that hold it.
-ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Cause& cause) {
+ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Provenance& cause) {
   const Type* from = at_rest(a->type);
   if (from->varying)
     fail(ErrorKind::varying_axis, cause.operation,
@@ -98,7 +98,7 @@ ArrayPtr first_placement(const Array& x, const Type* to) {
                     }));
 }
 
-ArrayPtr place(const Array& x, const Type* to, const Cause& cause) {
+ArrayPtr place(const Array& x, const Type* to, const Provenance& cause) {
   ArrayImpl& a = *x.impl();
   const bool recorded = !x.is_recipe() && wants_gradient(a);
   if (a.type->mesh == to->mesh || are_stages(a.type->mesh, to->mesh) || (!a.type->mesh && recorded))

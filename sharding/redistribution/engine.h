@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "sharding/distributed/process_group.h"
 #include "sharding/redistribution/step.h"
+#include "sharding/runtime/process_group.h"
 
 namespace tessera::detail {
 
@@ -27,16 +27,16 @@ void give_to_all(const at::Tensor& result, Tensors& out);
 // holds the sum already). out: one tensor per device if they store the result apart, else one.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);
 // All groups of a step at once: first this process's devices of each group among themselves, then the processes.
-void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const Waiting& waiting,
+void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const WaitContext& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out);
 // Tensors that lie as `from` on one stage of a mesh, as `to` on another; where this process has no device of that, one
 // without data.
-Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting);
+Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting);
 // A collective between processes that was begun; works_under_way counts it until it is waited for or given up.
-struct EndOfWork {
+struct WorkDeleter {
   void operator()(Work* work) const;
 };
-using BegunWork = std::unique_ptr<Work, EndOfWork>;
+using PendingWork = std::unique_ptr<Work, WorkDeleter>;
 int64_t works_under_way();
 
 // A permute's messages between this process and the others; places[i] are the groups and devices here that
@@ -56,39 +56,39 @@ class ExchangeWork {
   };
   // All parts are of one collective and element type. `members` has to outlive the work. The group is the processes'
   // ProcessGroup::beside(), whose collectives have an order of their own.
-  ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts);
+  ExchangeWork(const GroupProcesses& members, const WaitContext& waiting, std::vector<Part> parts);
   // `out` of each part.
   std::vector<std::vector<Tensors>> finish();
 
  private:
   const GroupProcesses& members_;
-  const Waiting waiting_;
+  const WaitContext waiting_;
   std::vector<Part> parts_;
   std::vector<std::vector<int64_t>> shapes_;  // of what each part gets
   at::Tensor received_;
   PermuteMessages messages_;
-  BegunWork begun_;
+  PendingWork begun_;
 };
 // The sums of the tensors of each process along these mesh axes, the same bits on all of them; x itself if no such axis
 // lies across processes. All tensors are of one element type.
-Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);
+Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause);
 // The same for more than a few elements, begun by the constructor and carried out while this process computes.
 class SumWork {
  public:
-  SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause);
+  SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause);
   // In place: the contiguous x is the sum, too.
-  SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Cause& cause);
+  SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Provenance& cause);
   Tensors finish();
   std::chrono::steady_clock::time_point began() const { return began_; }
   // How many sums this process has begun so far.
   static int64_t count();
 
  private:
-  SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Cause& cause);
+  SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Provenance& cause);
 
   Tensors like_;
   at::Tensor flat_;
-  BegunWork begun_;
+  PendingWork begun_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 // exchange_locally without data, on the one device that stands for all of an abstract mesh. Returned, for the meters:

@@ -8,8 +8,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "sharding/array/add_up.h"
-#include "sharding/array/short_tensors.h"
-#include "sharding/array/side_by_side.h"
+#include "sharding/array/small_tensors.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
@@ -51,7 +51,7 @@ at::Tensor join_side_by_side(const Tensors& parts, int dim) {
   std::vector<int64_t> sizes = parts[0].sizes().vec();
   sizes[dim] *= static_cast<int64_t>(parts.size());
   const at::Tensor whole = at::empty(sizes, parts[0].options());
-  side_by_side(static_cast<int>(parts.size()), cost_of(parts), [&](int i) {
+  parallel_for(static_cast<int>(parts.size()), cost_of(parts), [&](int i) {
     const at::AutoGradMode off(false);
     block(whole, dim, i, static_cast<int>(parts.size())).copy_(parts[i]);
   });
@@ -63,7 +63,7 @@ at::Tensor join_side_by_side(const Tensors& parts, int dim) {
 void give_to_all(const at::Tensor& result, Tensors& out) {
   out[0] = result;
   const auto copies = static_cast<int>(out.size()) - 1;
-  side_by_side(copies, copies * nanoseconds_of(1, result.numel()), [&](int i) {
+  parallel_for(copies, copies * nanoseconds_of(1, result.numel()), [&](int i) {
     const at::AutoGradMode off(false);
     out[i + 1] = result.clone();
   });
@@ -72,7 +72,7 @@ void give_to_all(const at::Tensor& result, Tensors& out) {
 void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
   const auto own = [&](size_t i) -> const at::Tensor& { return in[in.size() == 1 ? 0 : i]; };
   const auto each = [&](const auto& made) {
-    side_by_side(static_cast<int>(out.size()), cost_of(in), [&](int i) {
+    parallel_for(static_cast<int>(out.size()), cost_of(in), [&](int i) {
       const at::AutoGradMode off(false);
       out[i] = made(i);
     });

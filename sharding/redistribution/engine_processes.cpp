@@ -15,10 +15,10 @@
 #include <map>
 
 #include "sharding/array/add_up.h"
-#include "sharding/array/short_tensors.h"
-#include "sharding/distributed/process_group.h"
+#include "sharding/array/small_tensors.h"
 #include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/replica_checks.h"
+#include "sharding/runtime/process_group.h"
 
 namespace tessera::detail {
 namespace {
@@ -62,7 +62,7 @@ Tensors cut(const at::Tensor& flat, const Tensors& like) {
 // One step of all groups: `in` and `out` as the local engine's, one entry for each group.
 class Crossing {
  public:
-  Crossing(const Exchange& exchange, const GroupProcesses& members, const Waiting& waiting,
+  Crossing(const Exchange& exchange, const GroupProcesses& members, const WaitContext& waiting,
            const std::vector<Tensors>& in, std::vector<Tensors>& out)
       : e_(exchange),
         members_(members),
@@ -283,7 +283,7 @@ class Crossing {
   const GroupProcesses& members_;
   const std::vector<int>& mine_;  // the numbers of this process's devices
   const std::vector<std::pair<int, int>> places_;
-  const Waiting& waiting_;
+  const WaitContext& waiting_;
   ProcessGroup& group_;
   const std::vector<Tensors>& in_;
   std::vector<Tensors>& out_;
@@ -291,26 +291,26 @@ class Crossing {
 
 }  // namespace
 
-void exchange_between_processes(const Exchange& exchange, const GroupProcesses& members, const Waiting& waiting,
+void exchange_between_processes(const Exchange& exchange, const GroupProcesses& members, const WaitContext& waiting,
                                 const std::vector<Tensors>& in, std::vector<Tensors>& out) {
   Crossing(exchange, members, waiting, in, out).run();
 }
 
 static std::atomic<int64_t> under_way{0}, sums_begun{0};
 
-static BegunWork begun(std::unique_ptr<Work> work) {
+static PendingWork begun(std::unique_ptr<Work> work) {
   ++under_way;
-  return BegunWork(work.release());
+  return PendingWork(work.release());
 }
 
-void EndOfWork::operator()(Work* work) const {
+void WorkDeleter::operator()(Work* work) const {
   --under_way;
   delete work;
 }
 
 int64_t works_under_way() { return under_way; }
 
-ExchangeWork::ExchangeWork(const GroupProcesses& members, const Waiting& waiting, std::vector<Part> parts)
+ExchangeWork::ExchangeWork(const GroupProcesses& members, const WaitContext& waiting, std::vector<Part> parts)
     : members_(members), waiting_(waiting), parts_(std::move(parts)) {
   ProcessGroup& group = process_group(members.processes, parts_[0].in[0][0].device()).beside();
   if (parts_[0].exchange.collective == Collective::permute) {
@@ -367,7 +367,7 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
   return results;
 }
 
-Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause) {
+Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause) {
   if (x.empty() || !(axes & mesh->crossing())) return x;
   const std::vector<int> processes = processes_along(mesh, axes);
   const int self = process_along(mesh, axes, Coordinates(mesh)), n = static_cast<int>(processes.size());
@@ -380,12 +380,12 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
   return cut(out[0][0], x);
 }
 
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Cause& cause)
+SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause)
     : SumWork(mesh, axes, x, flat(x), cause) {}
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Cause& cause)
+SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Provenance& cause)
     : SumWork(mesh, axes, Tensors(1, x), x.view(-1), cause) {}
 
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Cause& cause)
+SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Provenance& cause)
     : like_(std::move(like)), flat_(std::move(flat)) {
   check_same_collective("all_reduce", mesh, axes, flat_, cause);
   ++sums_begun;

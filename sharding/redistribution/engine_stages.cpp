@@ -17,14 +17,14 @@ int process_on(const MeshImpl* stage) {
 
 // Each direction between two processes has a group of its own, in which messages are matched by their order: they go
 // in another order than the collectives of both. A send is under way while this process goes on.
-void send(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting) {
+void send(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) {
   std::vector<Message> messages;
   for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
-  ProcessGroup& group = process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device).one_way();
+  ProcessGroup& group = process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device).p2p_channel();
   (void)group.exchange(std::move(messages), {}, waiting);
 }
 
-Tensors received(const Type* from, const Type* to, const Waiting& waiting) {
+Tensors received(const Type* from, const Type* to, const WaitContext& waiting) {
   Tensors arrived;
   std::vector<Message> messages;
   for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
@@ -32,7 +32,7 @@ Tensors received(const Type* from, const Type* to, const Waiting& waiting) {
     messages.push_back({0, arrived.back()});
   }
   process_group({process_on(from->mesh), to->mesh->process}, to->mesh->device)
-      .one_way()
+      .p2p_channel()
       .exchange({}, std::move(messages), waiting)
       ->wait();
   return arrived;
@@ -46,7 +46,7 @@ Tensors moved_here(const Type* to, const Tensors& x) {
 
 }  // namespace
 
-Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const Waiting& waiting) {
+Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) {
   const bool gives = !from->mesh->elsewhere, gets = !to->mesh->elsewhere;
   if (from->mesh->has_no_hardware() || (!gives && !gets)) return {abstract_block(to)};
   if (gives && gets) return moved_here(to, x);

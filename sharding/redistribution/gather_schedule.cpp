@@ -10,9 +10,9 @@
 #include <unordered_map>
 
 #include "sharding/accounting/communication_event.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/diagnostics/memo.h"
+#include "sharding/base/bounded_cache.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/check_mode.h"
 #include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::detail {
@@ -88,7 +88,7 @@ struct IsSameProgram {
 
 constexpr size_t max_programs = 64;
 using Orders =
-    Memo<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram, IsSameProgram>, max_programs>;
+    BoundedCache<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram, IsSameProgram>, max_programs>;
 
 Orders& orders() {
   thread_local Orders orders;
@@ -247,8 +247,8 @@ bool GatherSchedule::begin(size_t begin, size_t end, const WeightGather& first) 
   begun_.push_back(
       {begin,
        end,
-       std::make_unique<Shipping>(std::move(shipments), Occasion{first.resharding->cause, first.resharding->from,
-                                                                 first.resharding->to, first.in_backward_pass}),
+       std::make_unique<Shipping>(std::move(shipments), EventContext{first.resharding->cause, first.resharding->from,
+                                                                     first.resharding->to, first.in_backward_pass}),
        {}});
   return true;
 }

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "sharding/accounting/communication_event.h"
-#include "sharding/array/side_by_side.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::detail {
@@ -36,9 +36,10 @@ void GradientScatters::send() {
     shipments.push_back({g.resharding->steps, as_dtype(std::exchange(g.tensors, {}), g.resharding->gradients),
                          g.resharding->cause.path});
   const Resharding& first = *waiting_[0].resharding;
-  under_way_.push_back({std::exchange(waiting_, {}),
-                        std::make_unique<Shipping>(
-                            std::move(shipments), Occasion{first.cause, first.to, first.from, true}, Direction::back)});
+  under_way_.push_back(
+      {std::exchange(waiting_, {}),
+       std::make_unique<Shipping>(std::move(shipments), EventContext{first.cause, first.to, first.from, true},
+                                  Direction::back)});
   while (under_way_.size() > 1 || (!under_way_.empty() && under_way_.front().shipping->has_arrived())) receive();
 }
 

@@ -7,7 +7,7 @@
 
 #include "sharding/accounting/finite_check.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/check_mode.h"
+#include "sharding/base/check_mode.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
 

@@ -2,7 +2,7 @@
 #include "sharding/redistribution/redistribute.h"
 
 #include "sharding/array/later_product.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/varying.h"
 

@@ -11,14 +11,14 @@
 #include <set>
 
 #include "sharding/array/consistency.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/distributed/consensus.h"
-#include "sharding/distributed/process_group.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/runtime/consensus.h"
+#include "sharding/runtime/process_group.h"
 
 namespace tessera::detail {
 namespace {
 
-std::string reason_of(const Cause& cause) {
+std::string reason_of(const Provenance& cause) {
   const CallerLine caller(cause.where);  // also of what began in the library
   const std::source_location& line = caller;
   return fmt::format("for {} at {}:{}", cause.operation, line.file_name(), line.line());
@@ -33,7 +33,7 @@ bool is_first(const MeshImpl* mesh) {
 }
 
 // The first time that this mesh's processes communicate.
-void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Cause& cause) {
+void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Provenance& cause) {
   if (mesh->elsewhere || mesh->processes == 1 || !is_first(mesh)) return;
   check_agreement({cause.operation, cause.where, mesh->kept_names(axes)}, mesh->members(), words_of(mesh));
 }
@@ -47,7 +47,7 @@ std::string words_of(const MeshImpl* mesh) {
 }
 
 void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
-                           const Cause& cause) {
+                           const Provenance& cause) {
   check_same_mesh(mesh, axes, cause);
   if (!checks) return;
   check_agreement("TESSERA_CHECK", mesh,
@@ -56,7 +56,7 @@ void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes,
                               x.nbytes(), reason_of(cause)));
 }
 
-void check_replicas_across_processes(const Type* type, const Tensors& local, const Cause& cause) {
+void check_replicas_across_processes(const Type* type, const Tensors& local, const Provenance& cause) {
   const MeshImpl* mesh = type->mesh;
   if (!mesh || !(mesh->crossing() & ~type->own())) return;
   check_same_mesh(mesh, mesh->all(), cause);

@@ -15,11 +15,11 @@ std::string words_of(const MeshImpl* mesh);
 // same mesh axes, of as many bytes, for the same operation and line. Error (inconsistent), the same on all, which shows
 // what two processes have or do that differs.
 void check_same_collective(const char* kind, const MeshImpl* mesh, AxisSet axes, const at::Tensor& x,
-                           const Cause& cause);
+                           const Provenance& cause);
 
 // Called before an array moves between processes, and for every parameter at its gradient. Checks that processes with
 // the same block hold the same bits. All processes of the mesh call it. Error (inconsistent), the same on all, which
 // names the first two processes that differ.
-void check_replicas_across_processes(const Type* type, const Tensors& local, const Cause& cause);
+void check_replicas_across_processes(const Type* type, const Tensors& local, const Provenance& cause);
 
 }  // namespace tessera::detail

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "sharding/accounting/finite_values.h"
-#include "sharding/array/side_by_side.h"
-#include "sharding/diagnostics/check_mode.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
 
@@ -32,11 +32,11 @@ bool sums_or_casts(const Resharding& way) {
 
 Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
-  const WithoutTeams alone(to->mesh && to->mesh->shares_the_cpu());
-  const Occasion occasion{cause, from, to, in_backward_pass};
+  const ScopedIntraOpThreads alone(to->mesh && to->mesh->shares_the_cpu());
+  const EventContext occasion{cause, from, to, in_backward_pass};
   Tensors now = as_dtype(x, to->dtype);
   bring_to_memory_of(to->mesh, now);
-  ask_about(steps, now[0], occasion);
+  check_allowed(steps, now[0], occasion);
   const auto crosses = [](const StepPtr& step) { return crosses_processes(*step); };
   if (checks && std::any_of(steps.begin(), steps.end(), crosses)) check_replicas_across_processes(from, now, cause);
   for (const StepPtr& step : steps) now = communicate(*step, now, occasion);
@@ -55,7 +55,7 @@ Tensors Resharding::backward(Tensors now) const {
 }
 
 ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, AxisSet slots, const Type* from,
-                                        const Type* to, const Cause& cause, const DimAxes& order) {
+                                        const Type* to, const Provenance& cause, const DimAxes& order) {
   auto step = std::make_shared<Step>(Step{.row = Row::unreduced_to_replicated, .mesh = mesh, .axes = axes});
   step->slots_in = step->slots_out = slots;
   step->tensors_in = step->tensors_out = mesh->slots(slots);
@@ -65,7 +65,7 @@ ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, Axis
 
 namespace {
 
-Occasion occasion_of(const ShardedReduction& r, bool in_backward_pass) {
+EventContext occasion_of(const ShardedReduction& r, bool in_backward_pass) {
   return {r.cause, in_backward_pass ? r.to : r.from, in_backward_pass ? r.from : r.to, in_backward_pass};
 }
 
@@ -101,14 +101,14 @@ Step step_over(Row row, const Type* from, const Type* to, const DimAxes& axes) {
 }  // namespace
 
 Resharding resharding_over(Row row, const Type* from, const Type* to, const DimAxes& axes, int dim, int to_dim,
-                           const Cause& cause) {
+                           const Provenance& cause) {
   Step step = step_over(row, from, to, axes);
   step.dim = dim;
   step.to_dim = to_dim;
   return {from, to, {std::make_shared<const Step>(std::move(step))}, from->dtype, cause};
 }
 
-Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Cause& cause) {
+Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Provenance& cause) {
   Step step = step_over(Row::varying_to_varying, type, type, axes);
   step.receivers.assign(senders.size(), -1);
   for (size_t i = 0; i < senders.size(); ++i)
@@ -118,7 +118,7 @@ Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> s
 }
 
 Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Collective collective,
-                    const Cause& cause) {
+                    const Provenance& cause) {
   at::AutoGradMode off(false);
   return communicate(step_over(Row::unreduced_to_replicated, from, to, axes), collective, x, {cause, from, to});
 }

@@ -6,8 +6,8 @@
 #include <optional>
 #include <tuple>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/memo.h"
+#include "sharding/base/bounded_cache.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::detail {
 
@@ -375,7 +375,7 @@ Route cheapest(const Type* from, AxisSet slots, const Type* to) {
 }  // namespace
 
 const Route& route(const Type* from, AxisSet slots, const Type* to) {
-  thread_local Memo<std::map<std::tuple<const Type*, const Type*, AxisSet>, Route>, 1 << 14> routes;
+  thread_local BoundedCache<std::map<std::tuple<const Type*, const Type*, AxisSet>, Route>, 1 << 14> routes;
   return routes.get(std::tuple(from, to, slots), [&] { return cheapest(from, slots, to); }).second;
 }
 

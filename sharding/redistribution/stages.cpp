@@ -12,8 +12,8 @@
 #include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/memo.h"
+#include "sharding/base/bounded_cache.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/redistribution/communicate.h"
 
@@ -36,7 +36,8 @@ const Type* type_on(const Type* type, const MeshImpl* mesh) {
 
 const MeshRulesImpl* mesh_rules_on(const MeshRulesImpl* mesh_rules, const MeshImpl* mesh) {
   if (!mesh_rules || MeshRules(mesh_rules).mesh().impl() == mesh) return mesh_rules;
-  thread_local Memo<std::map<std::pair<const MeshRulesImpl*, const MeshImpl*>, const MeshRulesImpl*>, 1024> known;
+  thread_local BoundedCache<std::map<std::pair<const MeshRulesImpl*, const MeshImpl*>, const MeshRulesImpl*>, 1024>
+      known;
   return known.get(std::pair(mesh_rules, mesh), [&] { return on_other_mesh(MeshRules(mesh_rules), Mesh(mesh)).impl(); })
       .second;
 }
@@ -110,13 +111,13 @@ ArrayPtr made_from(const ArrayImpl& a, const Type* type, Tensors local) {
 Tensors no_gradients(const Tensors& like) {
   Tensors none(like.size());
   for (size_t i = 0; i < like.size(); ++i)
-    if (!is_leaf(like[i])) none[i] = nothing_like(like[i]);
+    if (!is_leaf(like[i])) none[i] = zero_placeholder(like[i]);
   return none;
 }
 
 // ---- from the whole mesh to a stage: each device has its part
 
-ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, const Cause& cause) {
+ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, const Provenance& cause) {
   const Type* part = type_on(start->type, stage);
   const std::vector<int> places =
       stage->elsewhere ? std::vector<int>() : places_in_whole(part, start->type->mesh, start->slots);
@@ -140,13 +141,13 @@ ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stag
 
 // ---- from one stage to another
 
-Tensors carried(const Type* from, const Type* to, const Tensors& x, const Cause& cause, bool in_backward_pass) {
+Tensors carried(const Type* from, const Type* to, const Tensors& x, const Provenance& cause, bool in_backward_pass) {
   const at::AutoGradMode off(false);
   metered_stage() = stage_number(to->mesh);
   return communicate(StagePermute{from, to}, x, {cause, from, to, in_backward_pass});
 }
 
-void check_direction(const Type* from, const MeshImpl* stage, const Cause& cause) {
+void check_direction(const Type* from, const MeshImpl* stage, const Provenance& cause) {
   const std::string& axis = stage->axes[stage->cut_axis].name;
   if (!goes_forward_only() || stage->cut_at > from->mesh->cut_at) return;
   fail(ErrorKind::invalid_argument, cause.operation,
@@ -155,7 +156,7 @@ void check_direction(const Type* from, const MeshImpl* stage, const Cause& cause
        from->to_string(), axis, from->mesh->cut_at, axis, stage->cut_at);
 }
 
-ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Cause cause) {
+ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Provenance cause) {
   check_direction(start->type, stage, cause);
   const Type* to = type_on(start->type, stage);
   cause.reason = as_text(fmt::format("the activation is sent from {0}={1} to {0}={2}",
@@ -171,7 +172,7 @@ ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* st
 // ---- from a stage to the whole mesh
 
 // A partial sum over the stages' axis, of which only this stage's term has the value.
-ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Cause& cause) {
+ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Provenance& cause) {
   const MeshImpl *stage = start->type->mesh, *whole = stage->parent;
   const Type* type = with_unreduced(type_on(start->type, whole), cut_of(stage));
   const std::vector<int> places =
@@ -216,7 +217,7 @@ bool& goes_forward_only() {
   return only;
 }
 
-ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Cause& cause) {
+ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Provenance& cause) {
   if (!to->parent) return spread_out(a, start, cause);
   return start->type->mesh->parent ? passed_on(a, start, to, cause) : part_of(a, start, to, cause);
 }

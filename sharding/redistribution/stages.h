@@ -33,6 +33,6 @@ bool& goes_forward_only();
 // each device has its part, and the gradient is a term of a sum over the cut axis. From one sub-mesh to another each
 // device sends to the one at its place (a permute over the cut axis). From a sub-mesh to the whole mesh the result is a
 // pending sum over the cut axis, of the value and zeros.
-ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Cause& cause);
+ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Provenance& cause);
 
 }  // namespace tessera::detail

@@ -9,7 +9,7 @@
 
 #include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 
@@ -26,7 +26,7 @@ ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
   return made;
 }
 
-ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
+ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Provenance& cause) {
   const AxisSet missing = axes & ~a->type->varying;
   if (!missing) return a;
   const ArrayPtr reduced = convert(*a, a, with_reduced(a->type, a->type->reduced | missing), cause);
@@ -39,7 +39,7 @@ ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
 namespace {
 
 // Each device's tensor along these axes becomes their sum; a process has added up its own already, which moves nothing.
-Tensors sum_along(AxisSet axes, const Tensors& tensors, const Occasion& occasion) {
+Tensors sum_along(AxisSet axes, const Tensors& tensors, const EventContext& occasion) {
   const auto said = [&] {
     const bool moves = axes & occasion.to->mesh->crossing();
     return Communication{.bytes = moves ? static_cast<int64_t>(tensors[0].nbytes()) : 0,
@@ -54,7 +54,7 @@ Tensors sum_along(AxisSet axes, const Tensors& tensors, const Occasion& occasion
 
 }  // namespace
 
-ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause) {
+ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Provenance& cause) {
   TypeKey key = *a->type;
   key.varying &= ~axes;
   const Type *from = a->type, *to = intern(std::move(key));

@@ -11,11 +11,11 @@ namespace tessera::detail {
 ArrayPtr read_as(const ArrayPtr& a, const Type* to);
 
 // `a` as a value that may vary along `axes` too: JAX's pvary. The backward pass sums the gradients over these axes.
-ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Cause& cause);
+ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Provenance& cause);
 
 // The first device's value of `a`, which varies along `axes` but is declared to be equal there; between processes an
 // all_reduce passes it on. Each device gets an equal share of the gradient.
-ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Cause& cause);
+ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Provenance& cause);
 
 // The type that a placement `to`, asked for inside shard_map, has there: a placement says nothing of the manual axes,
 // so the value varies along them as `from` does. Error (varying_axis): a placement over a manual axis.

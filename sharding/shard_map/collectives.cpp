@@ -7,11 +7,11 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/late_checks.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/operations/argument_checks.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/varying.h"
@@ -64,17 +64,17 @@ Along axes_of(const char* verb, const SpecEntry& mesh_axes) {
   return result;
 }
 
-Cause cause_of(const char* verb, const Operand& x) {
+Provenance cause_of(const char* verb, const Operand& x) {
   return {.operation = verb, .where = x.where(), .reason = asked_for(), .path = {}};
 }
 
 // x as a value that varies along the axes.
-ArrayPtr operand_of(const Operand& x, const Along& axes, const Cause& cause) {
+ArrayPtr operand_of(const Operand& x, const Along& axes, const Provenance& cause) {
   return varied(inside(x.array(), cause.operation), axes.axes.axis_set(), cause);
 }
 
 // With the other mesh axes that cut these dims gathered: blocks along a manual axis are joined or cut there.
-ArrayPtr whole_along(const ArrayPtr& a, std::initializer_list<int> dims, const Cause& cause) {
+ArrayPtr whole_along(const ArrayPtr& a, std::initializer_list<int> dims, const Provenance& cause) {
   TypeKey key = *a->type;
   for (int d : dims) key.dims[d] = {};
   return convert(*a, a, intern(std::move(key)), cause);
@@ -128,7 +128,7 @@ void check_parts(const char* verb, const Array& x, int dim, const SpecEntry& mes
 
 Array psum(Operand x, const SpecEntry& mesh_axes) {
   const Along axes = axes_of("psum", mesh_axes);
-  const Cause cause = cause_of("psum", x);
+  const Provenance cause = cause_of("psum", x);
   if (!x.array().is_absent() && x.array().dtype() == boolean) return psum({astype(x, int32), x.where()}, mesh_axes);
   const ArrayPtr a = operand_of(x, axes, cause);
   if (axes.n == 1) return Array(a);
@@ -174,7 +174,7 @@ struct SharesOfExtremum {
 
 Array extremum(const char* verb, Collective collective, const Operand& x, const SpecEntry& mesh_axes) {
   const Along axes = axes_of(verb, mesh_axes);
-  const Cause cause = cause_of(verb, x);
+  const Provenance cause = cause_of(verb, x);
   ArrayPtr a = operand_of(x, axes, cause);
   a = convert(*a, a, with_unreduced(a->type, 0), cause);
   if (axes.n == 1) return Array(a);
@@ -203,7 +203,7 @@ Array pmin(Operand x, const SpecEntry& mesh_axes) { return extremum("pmin", Coll
 
 Array all_gather(Operand x, const SpecEntry& mesh_axes, const AllGatherOptions& options) {
   const Along axes = axes_of("all_gather", mesh_axes);
-  const Cause cause = cause_of("all_gather", x);
+  const Provenance cause = cause_of("all_gather", x);
   const Array given(inside(x.array(), "all_gather"));
   if (!options.tiled) {
     const int dim = checked_new_dim("all_gather", given, options.dim);
@@ -223,7 +223,7 @@ Array all_gather(Operand x, const SpecEntry& mesh_axes, const AllGatherOptions& 
 
 Array psum_scatter(Operand x, const SpecEntry& mesh_axes, const PsumScatterOptions& options) {
   const Along axes = axes_of("psum_scatter", mesh_axes);
-  const Cause cause = cause_of("psum_scatter", x);
+  const Provenance cause = cause_of("psum_scatter", x);
   const Array given(inside(x.array(), "psum_scatter"));
   const int dim = checked_dim("psum_scatter", given, options.scatter_dim);
   check_parts("psum_scatter", given, dim, mesh_axes, axes, options.tiled);
@@ -239,7 +239,7 @@ Array psum_scatter(Operand x, const SpecEntry& mesh_axes, const PsumScatterOptio
 
 namespace {
 
-Array exchange(const Array& x, const Along& axes, int split, int concat, const Cause& cause) {
+Array exchange(const Array& x, const Along& axes, int split, int concat, const Provenance& cause) {
   const ArrayPtr a = whole_along(operand_of({x, cause.where}, axes, cause), {split, concat}, cause);
   if (axes.n == 1) return Array(a);
   TypeKey key = *a->type;
@@ -249,7 +249,7 @@ Array exchange(const Array& x, const Along& axes, int split, int concat, const C
 }
 
 // Dim `split`, with a place for every device, is gone afterwards; what arrives is stacked along a new dim `concat`.
-Array stacked_exchange(const Array& x, const Along& axes, int split, int concat, const Cause& cause) {
+Array stacked_exchange(const Array& x, const Along& axes, int split, int concat, const Provenance& cause) {
   const int place = concat <= split ? concat : concat + 1, from = concat <= split ? split + 1 : split;
   const Array y = reshape({x, cause.where}, with_dim(x.shape(), place, 1));
   const Array moved = exchange(y, axes, from, place, cause);
@@ -260,7 +260,7 @@ Array stacked_exchange(const Array& x, const Along& axes, int split, int concat,
 
 Array all_to_all(Operand x, const SpecEntry& mesh_axes, int split_dim, int concat_dim, const AllToAllOptions& options) {
   const Along axes = axes_of("all_to_all", mesh_axes);
-  const Cause cause = cause_of("all_to_all", x);
+  const Provenance cause = cause_of("all_to_all", x);
   const Array given(inside(x.array(), "all_to_all"));
   const int split = checked_dim("all_to_all", given, split_dim);
   const int concat = checked_dim("all_to_all", given, concat_dim);
@@ -275,7 +275,7 @@ Array all_to_all(Operand x, const SpecEntry& mesh_axes, int split_dim, int conca
 
 Array ppermute(Operand x, const SpecEntry& mesh_axes, const std::vector<std::pair<int, int>>& pairs) {
   const Along axes = axes_of("ppermute", mesh_axes);
-  const Cause cause = cause_of("ppermute", x);
+  const Provenance cause = cause_of("ppermute", x);
   std::vector<int> senders(axes.n, -1);
   std::vector<bool> sends(axes.n);
   for (const auto& [from, to] : pairs) {

@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "sharding/accounting/operation_event.h"
-#include "sharding/diagnostics/fail.h"
+#include "sharding/base/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/varying.h"
 
@@ -20,7 +20,7 @@ std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
     arguments.push_back(inside(block, "local_map"));
     varying |= arguments.back()->type->varying;
   }
-  const Cause cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
+  const Provenance cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
   for (ArrayPtr& a : arguments) {
     if (a->type->sharded | a->type->unreduced)
       fail(ErrorKind::varying_axis, "local_map",

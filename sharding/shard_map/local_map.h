@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 #include "sharding/shard_map/shard_map.h"
 
 namespace tessera {

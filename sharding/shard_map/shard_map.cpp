@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "sharding/diagnostics/fail.h"
-#include "sharding/diagnostics/scoped_value.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/scoped_value.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/varying.h"
@@ -203,7 +203,7 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
   ArrayPtr a = detail::inside(x, "shard_map");
   const std::string what = fmt::format("result {}, {}", i, a->type->to_string());
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, a->type->shape.size());
-  const Cause cause{.operation = "shard_map", .where = where_, .reason = asked_for(), .path = {}};
+  const Provenance cause{.operation = "shard_map", .where = where_, .reason = asked_for(), .path = {}};
   const AxisSet apart = read.sharded | read.unreduced;
   if (const AxisSet claimed = a->type->varying & axes & ~apart) {
     if (options_.check_vma)

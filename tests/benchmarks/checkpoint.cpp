@@ -18,7 +18,7 @@
 #include "nn/placement/filter_shard.h"
 #include "optim/optimizer.h"
 #include "sharding/operations.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 #include "tests/benchmarks/timing.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "sharding/accounting/communication_guard.h"
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 #include "sharding/operations.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/benchmarks/timing.h"

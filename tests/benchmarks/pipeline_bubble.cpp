@@ -21,11 +21,11 @@
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/pipeline.h"
-#include "sharding/distributed/processes.h"
 #include "sharding/operations.h"
 #include "sharding/operations/define_operation.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/runtime/processes.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "sharding/distributed/control_plane.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/control_plane.h"
+#include "sharding/runtime/processes.h"
 #include "tests/benchmarks/timing.h"
 
 namespace tessera {
@@ -42,7 +42,7 @@ void compare(int64_t bytes, int turns) {
   at::Tensor x = at::full({floats}, 1e-3f), part = at::full({floats / n}, 1.0f), all = at::full({n, floats}, 1.0f),
              parts = at::full({n, floats / n}, 1.0f), flat = all.view({-1}), flat_parts = parts.view({-1}),
              received = at::empty({n, floats / n}), other = at::empty({floats});
-  const detail::Waiting here{.operation = "benchmark", .where = {}};
+  const detail::WaitContext here{.operation = "benchmark", .where = {}};
   std::vector<at::Tensor> list{x}, sent{x}, got{other};
   std::vector<int64_t> even;
   const std::vector<std::tuple<const char*, std::function<void()>, std::function<void()>>> verbs{

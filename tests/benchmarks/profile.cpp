@@ -21,7 +21,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting/operation_event.h"
-#include "sharding/diagnostics/activity.h"
+#include "sharding/base/activity.h"
 #include "sharding/random/random.h"
 #include "tests/benchmarks/timing.h"
 

@@ -31,7 +31,7 @@
 #include "nn/transformations/graphed_step.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/distributed/accelerator.h"
+#include "sharding/runtime/accelerator.h"
 #include "tests/benchmarks/plain_gpt.h"
 
 namespace tessera::benchmarks {

@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
-#include "sharding/distributed/nccl/process_group_nccl.h"
-#include "sharding/distributed/process_group.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/error.h"
+#include "sharding/runtime/nccl/process_group_nccl.h"
+#include "sharding/runtime/process_group.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/expect_error.h"
 
 namespace tessera::detail {
@@ -24,7 +24,7 @@ namespace {
 
 using testing::expect_error;
 
-Waiting here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
+WaitContext here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
 
 int visible_gpus() {
   int found = 0;

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "sharding/array/autograd.h"
-#include "sharding/distributed/processes.h"
 #include "sharding/redistribution/gather_schedule.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/law.h"
 
 namespace tessera {

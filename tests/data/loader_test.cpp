@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/diagnostics/activity.h"
+#include "sharding/base/activity.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data::loader_test {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::testing {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/token_files.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/data/scratch_folder.h"
 
 namespace tessera::data::token_files_damage_test {

@@ -10,7 +10,7 @@
 
 #include "data/byte_characters.h"
 #include "data/unicode_text.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "sharding/files/file.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"

@@ -10,7 +10,7 @@
 #include "optim/optimizer.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/operations.h"
-#include "sharding/operations/make_array.h"
+#include "sharding/operations/shape/make_array.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/data/scratch_folder.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sharding/array/waits.h"
-#include "sharding/distributed/graph.h"
+#include "sharding/runtime/graph.h"
 #include "tests/device/graphs.h"
 #include "tests/device/pretended_device.h"
 

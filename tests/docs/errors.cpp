@@ -18,7 +18,7 @@
 #include <tessera/nn/tree.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/sharding/accounting.h>
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 #include <tessera/sharding/operations.h>
 #include <tessera/sharding/placement.h>
 #include <tessera/sharding/random.h>

@@ -6,9 +6,9 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/optim/schedule.h>
 #include <tessera/sharding/array.h>
-#include <tessera/sharding/distributed.h>
 #include <tessera/sharding/operations.h>
 #include <tessera/sharding/random.h>
+#include <tessera/sharding/runtime.h>
 
 using namespace tessera;
 

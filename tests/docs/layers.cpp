@@ -11,7 +11,7 @@
 #include <tessera/nn/placement.h>
 #include <tessera/nn/tree.h>
 #include <tessera/sharding/accounting.h>
-#include <tessera/sharding/diagnostics.h>
+#include <tessera/sharding/base.h>
 #include <tessera/sharding/files.h>
 #include <tessera/sharding/operations.h>
 #include <tessera/sharding/placement.h>

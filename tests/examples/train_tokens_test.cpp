@@ -8,7 +8,7 @@
 #include "data/token_writer.h"
 #include "data/tokenizer.h"
 #include "nn/models.h"
-#include "sharding/diagnostics.h"
+#include "sharding/base.h"
 #include "tests/data/skip_without.h"
 #include "tests/examples/training.h"
 

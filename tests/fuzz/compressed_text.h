@@ -2,7 +2,7 @@
 #pragma once
 
 #include "data/text_source.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 namespace tessera::fuzz {

@@ -1,7 +1,7 @@
 // Reads any texts as vocab.json, merges.txt and tokenizer_config.json, which zeros separate.
 // An accepted tokenizer decodes the tokens of a text to that text, else there is one Error.
 #include "data/tokenizer.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {

@@ -1,6 +1,6 @@
 // Reads any text as the speeds of a machine: accepted speeds read the same when written back, else there is one Error.
 #include "nn/report/measure_hardware.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,5 @@
 // Reads any text as a heartbeat: an accepted heartbeat reads the same when written back, and no text throws.
-#include "sharding/distributed/heartbeat.h"
-
+#include "sharding/runtime/heartbeat.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

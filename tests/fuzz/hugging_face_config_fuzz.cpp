@@ -1,6 +1,6 @@
 // Reads any text as config.json: an accepted config is within its limits, and reads the same when written back.
 #include "nn/models/hugging_face_config.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

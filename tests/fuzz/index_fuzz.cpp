@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "nn/checkpoint/manifest.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

@@ -2,8 +2,8 @@
 // An accepted launch has its index below its count and an address, else there is one Error.
 #include <map>
 
-#include "sharding/diagnostics/error.h"
-#include "sharding/distributed/launcher_environment.h"
+#include "sharding/base/error.h"
+#include "sharding/runtime/launcher_environment.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // Reads any text as a loader's state: an accepted state reads the same when written back, else there is one Error.
 #include "data/loader_state.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "nn/checkpoint/manifest.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace {
 

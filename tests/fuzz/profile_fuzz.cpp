@@ -1,7 +1,7 @@
 // Reads any text as another process's profile.
 // An accepted profile reads the same when packed again, and its indices are within its lists, else there is one Error.
 #include "nn/report/profile_data.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

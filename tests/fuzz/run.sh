@@ -30,7 +30,7 @@ mkdir -p "$out"
 # One archive of everything that readers need. A linker takes from it what a reader uses. Functions that make arrays are
 # missing, and are never called.
 cd "$root"
-sources=(sharding/{diagnostics,files}/*.cpp sharding/distributed/{heartbeat,launcher_environment}.cpp
+sources=(sharding/{base,files}/*.cpp sharding/runtime/{heartbeat,launcher_environment}.cpp
          sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
          nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
          nn/tree/tree_scalars.cpp

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "sharding/files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

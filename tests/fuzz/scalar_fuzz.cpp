@@ -1,6 +1,6 @@
 // Reads any text as a scalar of a checkpoint: an accepted value is written as the same value, else there is one Error.
 #include "nn/tree/tree_scalars.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 namespace {

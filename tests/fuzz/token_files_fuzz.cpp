@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "data/token_files.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 
 namespace {

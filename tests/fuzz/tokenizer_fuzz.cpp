@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

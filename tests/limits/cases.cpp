@@ -21,10 +21,10 @@
 #include "nn/report/measure_hardware.h"
 #include "nn/report/profile_data.h"
 #include "nn/tree/tree_scalars.h"
-#include "sharding/distributed/heartbeat.h"
-#include "sharding/distributed/launcher_environment.h"
 #include "sharding/files/json.h"
 #include "sharding/files/safetensors.h"
+#include "sharding/runtime/heartbeat.h"
+#include "sharding/runtime/launcher_environment.h"
 
 namespace tessera::limits_test {
 namespace {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/limits/cases.h"
 
 namespace tessera::limits_test {

@@ -1,5 +1,5 @@
 // The user's line of a communication, through layers, losses, remat, value_and_grad and micro-batches.
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 
 #include <set>
 

@@ -1,5 +1,5 @@
 // The user's line of what an optimizer communicates.
-#include "sharding/diagnostics/caller.h"
+#include "sharding/base/caller.h"
 
 #include <set>
 

@@ -11,7 +11,7 @@
 #include "nn/transformations/eval_shape.h"
 #include "nn/transformations/remat.h"
 #include "nn/tree/tree_equal.h"
-#include "sharding/operations/make_array.h"
+#include "sharding/operations/shape/make_array.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/optim/support.h"
 

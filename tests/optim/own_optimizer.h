@@ -2,7 +2,7 @@
 #pragma once
 
 #include "optim/optimizer.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 namespace own {
 

@@ -6,7 +6,7 @@
 #include "nn/placement.h"
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
-#include "sharding/array/freed_memory.h"
+#include "sharding/kernels/caching_cpu_allocator.h"
 #include "sharding/operations.h"
 #include "sharding/random.h"
 #include "sharding/redistribution/device_put.h"

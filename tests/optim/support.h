@@ -11,7 +11,7 @@
 #include "nn/tree/tree.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting/ledger.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"

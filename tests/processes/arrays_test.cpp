@@ -1,5 +1,5 @@
 // Several processes: every placement, collective and gradient on meshes that lie across them, as on one.
-#include "sharding/operations/attention.h"
+#include "sharding/operations/neural/attention.h"
 #include "sharding/shard_map/collectives.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/processes/ways.h"

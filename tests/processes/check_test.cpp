@@ -2,10 +2,10 @@
 #include <fmt/ranges.h>
 
 #include "sharding/accounting/finite_check.h"
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/distributed/process_group.h"
-#include "sharding/operations/make_array.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/operations/shape/make_array.h"
 #include "sharding/placement/sub_mesh.h"
+#include "sharding/runtime/process_group.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

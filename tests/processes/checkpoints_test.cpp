@@ -9,9 +9,9 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/pretrained.h"
-#include "sharding/distributed/consensus.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/redistribution/device_put.h"
+#include "sharding/runtime/consensus.h"
 #include "tests/nn/checkpoint/support.h"
 #include "tests/processes/ways.h"
 

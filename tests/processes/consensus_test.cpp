@@ -1,5 +1,5 @@
 // Texts that all processes compare: what one of them sends is read within its bounds.
-#include "sharding/distributed/consensus.h"
+#include "sharding/runtime/consensus.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string>
 
-#include "sharding/distributed/control_plane.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/control_plane.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/expect_error.h"
 
 namespace tessera::detail::consensus_test {

@@ -9,9 +9,9 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/array/autograd.h"
-#include "sharding/distributed/processes.h"
 #include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/gather_schedule.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/operations/make_array.h"
+#include "sharding/base/check_mode.h"
+#include "sharding/operations/shape/make_array.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/distributed/launcher_environment.h"
+#include "sharding/runtime/launcher_environment.h"
 #include "tests/sharding/expect_error.h"
 
 namespace tessera::launch_test {

@@ -1,7 +1,7 @@
 // Runs the tests in every process: process 0 tells of all of them, the others only of what fails.
 #include <gtest/gtest.h>
 
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

@@ -1,5 +1,5 @@
 // Every verb of a group of processes, for every element type, against the same arithmetic done in one place.
-#include "sharding/distributed/process_group.h"
+#include "sharding/runtime/process_group.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -15,15 +15,15 @@
 #include <string>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
-#include "sharding/distributed/control_plane.h"
-#include "sharding/distributed/processes.h"
-#include "sharding/distributed/two_stages.h"
+#include "sharding/base/error.h"
+#include "sharding/runtime/control_plane.h"
+#include "sharding/runtime/hierarchical_collectives.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::detail::process_group_test {
 namespace {
 
-Waiting here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
+WaitContext here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
 
 // What `process` holds: small whole numbers, whose folds every type has exactly.
 at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
@@ -161,18 +161,18 @@ TEST(ProcessGroup, PartsOfTheProgramActApart) {
   EXPECT_EQ(&group, &process_group(mine));
 }
 
-TEST(TwoStages, NeedSeveralMachinesWithAsManyMembersEach) {
+TEST(HierarchicalCollectives, NeedSeveralMachinesWithAsManyMembersEach) {
   for (const std::vector<int>& machines : {std::vector<int>{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {4}})
-    EXPECT_FALSE(two_stages(machines, 0)) << machines.size();
-  const auto stages = two_stages({7, 3, 3, 7, 5, 5}, 2);
+    EXPECT_FALSE(hierarchical_collectives(machines, 0)) << machines.size();
+  const auto stages = hierarchical_collectives({7, 3, 3, 7, 5, 5}, 2);
   ASSERT_TRUE(stages);
   EXPECT_EQ(stages->machines, (std::vector<std::vector<int>>{{0, 3}, {1, 2}, {4, 5}}));
   EXPECT_EQ(stages->within(), (std::vector<int>{1, 2}));
   EXPECT_EQ(stages->between(), (std::vector<int>{3, 2, 5}));
 }
 
-TEST(TwoStages, AreTakenOnlyWhereFewerBytesPass) {
-  const auto two = two_stages({0, 0, 1, 1}, 0), three = two_stages({0, 0, 0, 1, 1, 1}, 0);
+TEST(HierarchicalCollectives, AreTakenOnlyWhereFewerBytesPass) {
+  const auto two = hierarchical_collectives({0, 0, 1, 1}, 0), three = hierarchical_collectives({0, 0, 0, 1, 1, 1}, 0);
   EXPECT_TRUE(two->saves_in_all_reduce(at::kFloat, at::kFloat));
   EXPECT_TRUE(two->saves_in_all_reduce(at::kFloat, at::kBFloat16));    // 3 for 4
   EXPECT_FALSE(two->saves_in_all_reduce(at::kDouble, at::kBFloat16));  // 5 for 4
@@ -190,13 +190,13 @@ int64_t sent_by(const Verb& verb) {
 }
 
 // The stages of all processes, with TESSERA_MACHINE on machines that are made up; null without.
-std::optional<TwoStages> stages_of_all() {
+std::optional<HierarchicalCollectives> stages_of_all() {
   std::vector<int> machines;
   for (const int process : everyone()) machines.push_back(world().machines[process]);
-  return two_stages(machines, process_index());
+  return hierarchical_collectives(machines, process_index());
 }
 
-TEST(TwoStages, OneOfAMachineSendsWhatAllOfItDidBefore) {
+TEST(HierarchicalCollectives, OneOfAMachineSendsWhatAllOfItDidBefore) {
   const auto stages = stages_of_all();
   if (!stages) GTEST_SKIP() << "needs machines of as many processes each";
   ProcessGroup& group = process_group(everyone());
@@ -215,7 +215,7 @@ TEST(TwoStages, OneOfAMachineSendsWhatAllOfItDidBefore) {
 at::Tensor fractions(int process, int64_t n) { return at::arange(n, at::kFloat).mul_(0.1 * (process + 1)).sin_(); }
 
 // Those of a machine first; in that order to the last bit, on all processes.
-TEST(TwoStages, SumsAreTakenByMachine) {
+TEST(HierarchicalCollectives, SumsAreTakenByMachine) {
   const auto stages = stages_of_all();
   if (!stages) GTEST_SKIP() << "needs machines of as many processes each";
   const int64_t n = 100003, each = 20000;
@@ -238,7 +238,7 @@ TEST(TwoStages, SumsAreTakenByMachine) {
 }
 
 // Sums under way beside each other, and gathers among them.
-TEST(TwoStages, MayBeUnderWaySeveralAtOnce) {
+TEST(HierarchicalCollectives, MayBeUnderWaySeveralAtOnce) {
   ProcessGroup& group = process_group(everyone());
   std::vector<at::Tensor> sums, gathered;
   std::vector<std::unique_ptr<Work>> works;

@@ -12,8 +12,8 @@
 
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/placement/filter_shard.h"
-#include "sharding/distributed/processes.h"
 #include "sharding/random/random.h"
+#include "sharding/runtime/processes.h"
 
 namespace {
 

@@ -14,11 +14,11 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting/ledger.h"
-#include "sharding/distributed/consensus.h"
 #include "sharding/operations.h"
-#include "sharding/operations/make_array.h"
+#include "sharding/operations/shape/make_array.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/random/random.h"
+#include "sharding/runtime/consensus.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

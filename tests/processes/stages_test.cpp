@@ -13,8 +13,8 @@
 #include "nn/transformations/remat.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/accounting/forecast.h"
-#include "sharding/distributed/consensus.h"
 #include "sharding/placement/sub_mesh.h"
+#include "sharding/runtime/consensus.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

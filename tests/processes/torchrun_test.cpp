@@ -5,7 +5,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/examples/program.h"
 
 namespace tessera::torchrun_test {

@@ -14,12 +14,12 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/array/autograd.h"
-#include "sharding/diagnostics/error.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/error.h"
 #include "sharding/operations.h"
 #include "sharding/placement.h"
 #include "sharding/random.h"
 #include "sharding/redistribution/engine.h"
+#include "sharding/runtime/processes.h"
 #include "tests/processes/harm.h"
 
 namespace tessera {

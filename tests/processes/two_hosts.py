@@ -134,7 +134,7 @@ def check_stages(hosts, args, folder):
     expected = {"one stage": 12 * (2 * 240e3 + 3 * 120e3), "two stages": 12 * (240e3 + 2 * 120e3)}
     for machines, (name, bytes) in zip(["cccc", "aabb"], expected.items()):
         before = hosts.sent()
-        group = launch(hosts, folder, [args.group, "--gtest_filter=TwoStages.MayBeUnderWaySeveralAtOnce"], machines)
+        group = launch(hosts, folder, [args.group, "--gtest_filter=HierarchicalCollectives.MayBeUnderWaySeveralAtOnce"], machines)
         output = group.communicate(timeout=120)[0]
         assert group.returncode == 0, output
         sent = hosts.sent() - before

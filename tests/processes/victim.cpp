@@ -17,12 +17,12 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/diagnostics/error.h"
-#include "sharding/distributed/accelerator.h"
-#include "sharding/distributed/process_group.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_impl.h"
+#include "sharding/runtime/accelerator.h"
+#include "sharding/runtime/process_group.h"
+#include "sharding/runtime/processes.h"
 #include "tests/processes/harm.h"
 
 namespace tessera {

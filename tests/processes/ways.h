@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/law.h"
 
 namespace tessera::testing {

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/programs/evaluate.h"
 #include "tests/programs/interpreter.h"
 

@@ -10,7 +10,7 @@
 #include "optim/clipping.h"
 #include "optim/optimizer.h"
 #include "optim/optimizers.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/programs/interpreter.h"
 
 namespace tessera::programs {

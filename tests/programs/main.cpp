@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/programs/coverage.h"
 #include "tests/programs/draw.h"
 #include "tests/programs/evaluate.h"

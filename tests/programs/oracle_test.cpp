@@ -1,7 +1,7 @@
 // Tests that the comparison of random programs detects faults: each test plants one in a case's function.
 #include <gtest/gtest.h>
 
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/programs/draw.h"
 #include "tests/programs/evaluate.h"
 #include "tests/programs/print.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sharding/array/array.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::runner {
 

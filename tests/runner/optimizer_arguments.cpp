@@ -5,7 +5,7 @@
 
 #include <boost/json.hpp>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::runner {
 

@@ -4,7 +4,7 @@
 #include "optim/contrib.h"
 #include "optim/masking.h"
 #include "optim/wrappers.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "tests/runner/optimizer_arguments.h"
 
 namespace tessera::runner {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "sharding/operations.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 namespace tessera::runner {
 namespace {

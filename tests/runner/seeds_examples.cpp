@@ -12,7 +12,7 @@
 #include "sharding/array/visualize.h"
 #include "sharding/files/json.h"
 #include "sharding/operations.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/runner/report.h"
 

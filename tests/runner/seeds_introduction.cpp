@@ -2,7 +2,7 @@
 #include <boost/json.hpp>
 
 #include "sharding/operations.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/runner/seeds_examples.h"

@@ -9,7 +9,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/operations.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/runner/seeds_examples.h"

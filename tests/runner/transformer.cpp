@@ -11,7 +11,7 @@
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/pipeline.h"
 #include "optim/optimizer.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/runner/report.h"
 #include "tests/runner/transformer_file.h"
 

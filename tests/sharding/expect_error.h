@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 
 namespace tessera::testing {
 

@@ -17,7 +17,7 @@
 #include "sharding/accounting/ledger.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/autodiff/tape.h"
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"

@@ -18,7 +18,7 @@
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/operations.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/nn/support.h"

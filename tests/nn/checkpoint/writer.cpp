@@ -16,7 +16,7 @@
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/operations.h"
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 
 namespace {

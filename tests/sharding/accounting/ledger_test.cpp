@@ -7,8 +7,8 @@
 
 #include "sharding/accounting/ledger_json.h"
 #include "sharding/accounting/timeline.h"
-#include "sharding/diagnostics/caller.h"
-#include "sharding/diagnostics/source_lines.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/source_lines.h"
 #include "sharding/files/json.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"

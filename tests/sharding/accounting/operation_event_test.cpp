@@ -7,7 +7,7 @@
 
 #include "sharding/autodiff/remat.h"
 #include "sharding/autodiff/tape.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 

@@ -6,7 +6,7 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/diagnostics/module_path.h"
+#include "sharding/base/module_path.h"
 #include "sharding/placement/manual_axes.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/sharding/step.h"

@@ -6,8 +6,8 @@
 
 #include <boost/json/value.hpp>
 
-#include "sharding/diagnostics/escape.h"
-#include "sharding/diagnostics/text_format.h"
+#include "sharding/base/escape.h"
+#include "sharding/base/text_format.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 #include "tests/data/scratch_folder.h"

@@ -6,7 +6,7 @@
 #include <boost/crc.hpp>
 #include <cstring>
 
-#include "sharding/diagnostics/error.h"
+#include "sharding/base/error.h"
 #include "sharding/files/crc32c.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/sharding/expect_error.h"

@@ -1,5 +1,5 @@
 // Convolutions and pooling: where results lie, what is communicated, what is refused.
-#include "sharding/operations/convolution.h"
+#include "sharding/operations/neural/convolution.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Arrays made of shapes: values as jax.numpy's, and with a sharding the same values, block by block.
-#include "sharding/operations/creation.h"
+#include "sharding/operations/shape/creation.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "sharding/operations.h"
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 #include "tests/sharding/expect_error.h"
 
 namespace tessera::creation_test {

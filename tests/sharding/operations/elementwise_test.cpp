@@ -1,5 +1,5 @@
 // Elementwise functions against JAX's tables: element types, values, gradients where they have no one value.
-#include "sharding/operations/elementwise.h"
+#include "sharding/operations/elementwise/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "sharding/autodiff/tape.h"
 #include "sharding/files/json.h"
 #include "sharding/operations.h"
-#include "sharding/operations/reductions.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"
 

@@ -1,5 +1,5 @@
 // Memory for a slot that comes late, or is not to be had: every operation, forward and backward.
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/operations/cases.h"
 #include "tests/sharding/refused_memory.h"
 

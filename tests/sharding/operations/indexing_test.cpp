@@ -1,5 +1,5 @@
 // Lookups and scatters: numpy's values, where the results lie, what is communicated, what is refused.
-#include "sharding/operations/indexing.h"
+#include "sharding/operations/index/indexing.h"
 
 #include <gtest/gtest.h>
 

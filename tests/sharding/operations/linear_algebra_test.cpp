@@ -1,5 +1,5 @@
 // Products: what an equation means, where results lie, element types, errors.
-#include "sharding/operations/linear_algebra.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/operations.h"
-#include "sharding/operations/creation.h"
-#include "sharding/operations/elementwise.h"
-#include "sharding/operations/matrix_product.h"
-#include "sharding/operations/shapes.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/matrix_product.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/operations/shape/shapes.h"
 #include "sharding/random.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/expect_error.h"

@@ -1,5 +1,5 @@
 // Arrays of what every device holds: blocks made, rows of a process, shards; moving between devices; constraints.
-#include "sharding/operations/make_array.h"
+#include "sharding/operations/shape/make_array.h"
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/array/array_impl.h"

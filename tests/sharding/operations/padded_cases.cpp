@@ -4,7 +4,7 @@
 #include <bit>
 #include <map>
 
-#include "sharding/distributed/processes.h"
+#include "sharding/runtime/processes.h"
 
 namespace tessera::testing {
 

@@ -1,6 +1,6 @@
 // Attention over a sequence that is cut: a ring, a gather and an exchange give what one device gives.
 #include "sharding/accounting/forecast.h"
-#include "sharding/operations/attention.h"
+#include "sharding/operations/neural/attention.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 

@@ -5,9 +5,9 @@
 #include <regex>
 #include <string>
 
-#include "sharding/diagnostics/check_mode.h"
-#include "sharding/distributed/processes.h"
+#include "sharding/base/check_mode.h"
 #include "sharding/files/file.h"
+#include "sharding/runtime/processes.h"
 #include "tests/sharding/operations/padded_cases.h"
 
 namespace tessera::testing {

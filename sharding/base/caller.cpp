@@ -1,0 +1,50 @@
+// The stack of open scopes, and which lines are the library's.
+#include "sharding/base/caller.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace tessera {
+namespace {
+
+thread_local const CallerScope* innermost = nullptr;
+
+// The folder that holds the library's own, as the compiler spells it.
+std::string_view root() {
+  constexpr std::string_view here = "sharding/base/caller.cpp";
+  const std::string_view file = std::source_location::current().file_name();
+  return file.substr(0, file.size() - std::min(file.size(), here.size()));
+}
+
+// Whether `path`, below an include root, is in one of the library's folders.
+bool is_in_a_folder(std::string_view path) {
+  constexpr std::array<std::string_view, 4> folders{"sharding/", "nn/", "optim/", "data/"};
+  return std::any_of(folders.begin(), folders.end(), [&](std::string_view folder) { return path.starts_with(folder); });
+}
+
+bool is_library_source(std::string_view file) {
+  static const std::string_view folder = root();
+  constexpr std::string_view include = "/include/tessera/";  // of an installation or of a build folder
+  if (file.empty() || (file.starts_with(folder) && is_in_a_folder(file.substr(folder.size())))) return true;
+  const size_t at = file.rfind(include);
+  return at != std::string_view::npos && is_in_a_folder(file.substr(at + include.size()));
+}
+
+}  // namespace
+
+CallerScope::CallerScope(const std::source_location& where, const std::source_location& here)
+    : where_(where), file_(here.file_name()), innermost_(innermost, this) {}
+
+CallerLine::CallerLine(const std::source_location& where) : where_(where) {
+  const auto is_library = [](std::string_view file) {
+    if (is_library_source(file)) return true;
+    for (const CallerScope* scope = innermost; scope; scope = scope->innermost_.outer())
+      if (file == scope->file_) return true;
+    return false;
+  };
+  for (const CallerScope* scope = innermost; scope && is_library(where_.file_name()); scope = scope->innermost_.outer())
+    if (*scope->where_.file_name()) where_ = scope->where_;
+}
+
+}  // namespace tessera

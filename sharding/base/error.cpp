@@ -1,0 +1,39 @@
+// The one way in which the library throws.
+#include "sharding/base/error.h"
+
+#include "sharding/base/escape.h"
+#include "sharding/base/module_path.h"
+#include "sharding/base/moved_from.h"
+
+namespace tessera {
+
+namespace {
+
+// Whether the message says where in the model it is: "layers.1: ..." or "layers.1.kernel: ...".
+bool names(std::string_view message, std::string_view path) {
+  for (size_t at = message.find(path); at != std::string_view::npos; at = message.find(path, at + 1)) {
+    const std::string_view next = message.substr(at + path.size(), 2);
+    const bool begins = at == 0 || message[at - 1] == ' ';
+    if (begins && (next == ": " || (next.size() == 2 && next[0] == '.' && next[1] != ' '))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
+  const auto& module = detail::current_module_path();
+  const bool adds_path = module && !names(message, *module);
+  std::string text;
+  text.reserve(verb.size() + message.size() + 3);
+  text.append("[").append(verb).append("] ");
+  if (adds_path) text.append(*module).append(": ");
+  text.append(message);
+  throw Error(kind, detail::escaped(text));  // names from files are in it, and terminals obey control characters
+}
+
+void detail::fail_moved(std::string_view verb, std::string_view what) {
+  fail(ErrorKind::invalid_argument, verb, "this " + std::string(what) + " was moved into another; use that one.");
+}
+
+}  // namespace tessera

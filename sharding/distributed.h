@@ -1,4 +1,0 @@
-// Distributed: the processes of one program, which find each other and end together.
-#pragma once
-
-#include "sharding/distributed/processes.h"

@@ -1,0 +1,23 @@
+// BackgroundThreadCount: a core that computes beside the calling thread, as a loader does, which parallel_for leaves
+// alone.
+#pragma once
+
+#include <atomic>
+
+namespace tessera::detail {
+
+// One for each thread that makes batches at the moment.
+class BackgroundThreadCount {
+ public:
+  BackgroundThreadCount() { count_.fetch_add(1, std::memory_order_relaxed); }
+  ~BackgroundThreadCount() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  BackgroundThreadCount(const BackgroundThreadCount&) = delete;
+  BackgroundThreadCount& operator=(const BackgroundThreadCount&) = delete;
+
+  static int count() { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  static inline std::atomic<int> count_ = 0;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,399 @@
+// Products of all slots side by side, and the function that stands for them in the graph.
+#include "sharding/operations/linalg/matrix_product.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "sharding/array/add_up.h"
+#include "sharding/array/autograd.h"
+#include "sharding/array/later_product.h"
+#include "sharding/array/small_tensors.h"
+#include "sharding/array/tape_state.h"
+#include "sharding/base/fail.h"
+#include "sharding/kernels/matmul.h"
+#include "sharding/kernels/parallel_for.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/propagation/run.h"
+#include "sharding/redistribution/overlapped_sums.h"
+
+namespace tessera::detail {
+namespace {
+
+// "... i k, ... k j -> ... i j", where a vector lacks i or j, and a matrix that is the second operand has no batch.
+ShardingRule matmul_rule(const Attributes&, const OperandTypes& operands) {
+  const size_t left = operands[0]->shape.size(), right = operands[1]->shape.size();
+  const RuleFactor i = factor("i"), j = factor("j"), k = factor("k");
+  RuleDims a{k}, b{k}, out;
+  if (left > 1) a = {any_dims(), i, k};
+  if (right > 1) b.push_back(j);
+  if (right > 2) b.insert(b.begin(), any_dims());
+  if (left > 1 || right > 2) out.push_back(any_dims());
+  if (left > 1) out.push_back(i);
+  if (right > 1) out.push_back(j);
+  return {{a, b}, {out}};
+}
+
+const Operation matmul_op{"matmul", matmul_rule, Linearity::multilinear, Padded::zeros};
+const Operation linear_op{"matmul", "... i k, k j, j -> ... i j", Linearity::nonlinear, Padded::zeros};
+
+// (..., k) as (rows, k)
+at::Tensor as_matrix(const at::Tensor& t) {
+  if (t.dim() == 2) return t;
+  return reshaped(t, {c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
+}
+
+// Of so few columns, MKL is several times faster at a product's transpose.
+bool is_narrow(const at::Tensor& a, const at::Tensor& b) {
+  return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096 && a.is_cpu();
+}
+
+// a b + a' b' + ... of matrices, of half precision in float32; plus a row, if one is given with the first.
+class SumOfProducts {
+ public:
+  void add(const at::Tensor& a, const at::Tensor& b, const at::Tensor* row = nullptr) {
+    if (!sum_.defined()) {
+      narrow_ = is_narrow(a, b);
+      sum_ = row ? times(a, b, *row) : times(a, b);
+    } else if (a.itemsize() < 4) {
+      sum_ = sum_.to(at::kFloat).add_(times(a, b));
+    } else if (narrow_) {
+      sum_.addmm_(transposed(b), transposed(a));
+    } else {
+      add_product(sum_, a, b);
+    }
+  }
+  bool empty() const { return !sum_.defined(); }
+  at::Tensor result() const { return narrow_ ? transposed_copy(sum_) : sum_; }
+
+ private:
+  at::Tensor times(const at::Tensor& a, const at::Tensor& b) const {
+    return narrow_ ? at::mm(transposed(b), transposed(a)) : multiplied(a, b);
+  }
+  at::Tensor times(const at::Tensor& a, const at::Tensor& b, const at::Tensor& row) const {
+    return narrow_ ? at::addmm(row.unsqueeze(1), transposed(b), transposed(a)) : multiplied(a, b, row);
+  }
+
+  at::Tensor sum_;
+  bool narrow_ = false;
+};
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias = nullptr) {
+  SumOfProducts y;
+  y.add(as_matrix(x), w, bias);
+  if (x.dim() == 2) return y.result();
+  c10::DimVector sizes(x.sizes());
+  sizes.back() = w.size(1);
+  return reshaped(y.result(), sizes);
+}
+
+// What the gradient of x w + bias needs: x for that of w, w for that of x. Slots that share a tensor add to one
+// gradient.
+struct Factors {
+  Tensors x, w;                          // empty where nothing needs them
+  std::vector<int> x_of, w_of, bias_of;  // by slot; bias_of is empty where its gradient is not asked for
+  size_t x_count = 0, w_count = 0, bias_count = 0;
+  int64_t cost = 0;                    // of the product: see parallel_for
+  std::vector<c10::DimVector> shapes;  // of x
+
+  // Each gradient is one job, which adds up what its slots give, in their order.
+  Tensors backward(const Tensors& gradients) const {
+    struct Job {
+      at::Tensor (Factors::*gradient)(const Tensors& g, int number) const;
+      int number;
+      size_t place;
+    };
+    std::vector<Job> jobs;
+    const auto add = [&](decltype(Job::gradient) gradient, size_t count, size_t first_place) {
+      for (size_t i = 0; i < count; ++i) jobs.push_back({gradient, static_cast<int>(i), first_place + i});
+    };
+    const size_t of_x = w.empty() ? 0 : x_count, of_w = x.empty() ? 0 : w_count;
+    if (w_count <= x_count) add(&Factors::w_gradient, of_w, x_count);  // fewer gradients take longer: they come first
+    add(&Factors::x_gradient, of_x, 0);
+    if (w_count > x_count) add(&Factors::w_gradient, of_w, x_count);
+    add(&Factors::bias_gradient, bias_of.empty() ? 0 : bias_count, x_count + w_count);
+
+    Tensors g, result(x_count + w_count + bias_count);
+    for (const at::Tensor& t : gradients) g.push_back(as_matrix(t));
+    parallel_for(static_cast<int>(jobs.size()), 2 * cost, [&](int i) {
+      const at::AutoGradMode off(false);
+      result[jobs[i].place] = (this->*jobs[i].gradient)(g, jobs[i].number);
+    });
+    return result;
+  }
+
+ private:
+  at::Tensor x_gradient(const Tensors& g, int number) const {
+    SumOfProducts sum;
+    for (size_t s = 0; s < g.size(); ++s)
+      if (x_of[s] == number) sum.add(g[s], transposed(w[w_of[s]]));
+    return sum.empty() ? at::Tensor() : reshaped(sum.result(), shapes[number]);
+  }
+  at::Tensor w_gradient(const Tensors& g, int number) const {
+    SumOfProducts sum;
+    for (size_t s = 0; s < g.size(); ++s)
+      if (w_of[s] == number) sum.add(transposed(as_matrix(x[x_of[s]])), g[s]);
+    return sum.empty() ? at::Tensor() : sum.result();
+  }
+  at::Tensor bias_gradient(const Tensors& g, int number) const {
+    Tensors terms;
+    for (size_t s = 0; s < g.size(); ++s)
+      if (bias_of[s] == number) terms.push_back(g[s].sum(0));
+    return terms.empty() ? at::Tensor() : add_up(terms);
+  }
+};
+
+// The time of one core for all slots' products, in nanoseconds.
+int64_t cost_of(const Prepared& call) {
+  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
+  return call.plan->runs * (2'000 + x.numel() * w.size(1) / 20);
+}
+
+// The turn of a weight's gradient, where it may wait for a sum of the backward pass (GradientOptions::overlap_sums).
+std::optional<uint64_t> turn_of_weight(const Prepared& call) {
+  if (!call.array[1]->weight || call.borrows || call.is_watched()) return std::nullopt;
+  if (!overlaps_sums(call.plan->mesh)) return std::nullopt;
+  const uint64_t turn = current_tape()->turn_of_weights;
+  return turn ? std::optional(turn) : std::nullopt;
+}
+
+// As one function of all operands; with a turn, and without a bias, as two, of which that of x gets the gradient first
+// and passes it on.
+void record_product(Factors factors, const Tensors& x, const Tensors& w, const Tensors& bias, Tensors& out,
+                    std::optional<uint64_t> turn) {
+  factors.x_count = x.size(), factors.w_count = w.size(), factors.bias_count = bias.size();
+  for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
+  const bool has_x = is_recorded(x[0]), has_w = is_recorded(w[0]);
+  Tensors inputs = x;
+  if (!turn || !has_x || !has_w) {
+    if (has_x) factors.w = w;
+    if (has_w) factors.x = x;
+    inputs.append(w.begin(), w.end());
+    inputs.append(bias.begin(), bias.end());
+    return record_function("matmul", inputs, out,
+                           [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
+  }
+  Factors of_w = factors;
+  factors.w = w, of_w.x = x;
+  Tensors passed = out;
+  record_function(
+      "matmul", w, passed,
+      [of_w = std::move(of_w)](const Tensors& gradients) {
+        const Tensors both = of_w.backward(gradients);
+        return Tensors(both.begin() + static_cast<ptrdiff_t>(of_w.x_count), both.end());
+      },
+      nullptr, turn);
+  inputs.append(passed.begin(), passed.end());
+  record_function("matmul", inputs, out, [factors = std::move(factors)](const Tensors& gradients) {
+    Tensors both = factors.backward(gradients);
+    both.resize(factors.x_count);
+    both.append(gradients.begin(), gradients.end());
+    return both;
+  });
+}
+
+void record_product(const Prepared& call, Tensors& out) {
+  const Tensors &x = call.array[0]->local, &w = call.array[1]->local;
+  const Tensors bias = call.operands > 2 ? call.array[2]->local : Tensors();
+  const bool has_bias = !bias.empty() && is_recorded(bias[0]);
+  if (!is_recorded(x[0]) && !is_recorded(w[0]) && !has_bias) return;
+  Factors factors{.x_of = {call.index[0], call.index[0] + out.size()},
+                  .w_of = {call.index[1], call.index[1] + out.size()},
+                  .cost = cost_of(call)};
+  if (has_bias) factors.bias_of.assign(call.index[2], call.index[2] + out.size());
+  record_product(std::move(factors), x, w, bias, out, turn_of_weight(call));
+}
+
+class LaterMatmul : public LaterProduct {
+ public:
+  explicit LaterMatmul(const Prepared& call)
+      : x_(1, *call.local(0, 0)), w_(1, *call.local(1, 0)), cost_(cost_of(call)), turn_(turn_of_weight(call)) {}
+
+  at::Tensor place() const override { return at::empty({as_matrix(x_[0]).size(0), w_[0].size(1)}, x_[0].options()); }
+  void compute(int64_t from, at::Tensor& rows) const override {
+    const at::AutoGradMode off(false);
+    multiply_into(rows, as_matrix(x_[0]).narrow(0, from, rows.size(0)), w_[0]);
+  }
+  Tensors whole() const override {
+    const at::AutoGradMode off(false);
+    return recorded(product(x_[0], w_[0]));
+  }
+  Tensors recorded(const at::Tensor& place) const override {
+    c10::DimVector sizes(x_[0].sizes());
+    sizes.back() = w_[0].size(1);
+    Tensors out(1, place.view(sizes));
+    const at::AutoGradMode as_it_was(records_);
+    if (is_recorded()) record_product({.x_of = {0}, .w_of = {0}, .cost = cost_}, x_, w_, {}, out, turn_);
+    return out;
+  }
+  bool is_recorded() const override { return records_ && (x_[0].requires_grad() || w_[0].requires_grad()); }
+
+ private:
+  const Tensors x_, w_;
+  const int64_t cost_;
+  const std::optional<uint64_t> turn_;
+  const bool records_ = at::GradMode::is_enabled();
+};
+
+// What becomes a pending sum of processes is left to who asks for it: as a sum, it is computed in halves.
+bool may_be_later(const Prepared& call) {
+  const Plan& plan = *call.plan;
+  return overlaps_sums(plan.mesh) && plan.out[0]->unreduced & plan.mesh->crossing() && !plan.is_padded &&
+         !call.borrows && !call.is_watched() &&
+         call.local(1, 0)->size(1) >= 16;  // less is another product: SumOfProducts
+}
+
+Array later_product(const Prepared& call) {
+  const ArrayPtr result = begin_result(call);
+  const auto later = std::make_shared<const LaterMatmul>(call);
+  result->detail().later = later;
+  await(*result, [later] { return later->whole(); });
+  return Array(result);
+}
+
+// ---- one call
+
+Tensors products(const Prepared& call) {
+  Tensors out(call.plan->runs);
+  parallel_for(call.plan->runs, cost_of(call), [&](int s) {
+    const at::AutoGradMode off(false);
+    out[s] = product(*call.local(0, s), *call.local(1, s), call.operands > 2 ? call.local(2, s) : nullptr);
+  });
+  return out;
+}
+
+// ---- a pending sum whose terms would lie in one memory
+
+// Whether one tensor may take the products of several slots as they are made, so that no one adds them up again.
+bool adds_up_at_once(const Prepared& call) {
+  if (!adds_up_here(*call.plan)) return false;
+  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
+  return x.itemsize() >= 4 && !is_narrow(x, w) && w.size(1) > 1 && x.is_contiguous();
+}
+
+// Whether the call is LibTorch's own product, which costs least to call and to record: that of one slot which takes a
+// few microseconds, and whose gradients take no turns.
+bool is_small_alone(const Prepared& call) {
+  if (call.plan->runs != 1 || call.operands != 2 || overlaps_sums(call.plan->mesh)) return false;
+  if (cost_of(call) > 20'000) return false;
+  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
+  return !is_narrow(x, w) && !are_integers_of_a_gpu(x);
+}
+
+// In how many parts the rows of a sum of n products are computed, side by side.
+int parts_of(int64_t rows, size_t n) {
+  constexpr int64_t least = 64;
+  int parts = static_cast<int>(n);
+  while (parts > 1 && (rows % parts || rows / parts < least)) parts /= 2;
+  return parts;
+}
+
+// The first slot of a sum has all of it, the others nothing.
+Tensors added_products(const Prepared& call) {
+  const std::vector<std::vector<int>> sums = slots_by_sum(*call.plan);
+  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
+  c10::DimVector sizes(x.sizes());
+  sizes.back() = w.size(1);
+  Tensors out(call.plan->runs), matrices;
+  const at::AutoGradMode off(false);
+  for (const std::vector<int>& slots : sums) {
+    matrices.push_back(at::empty({as_matrix(x).size(0), w.size(1)}, x.options()));
+    out[slots[0]] = reshaped(matrices.back(), sizes);
+  }
+  const at::Tensor nothing = zero_placeholder(out[0]);
+  for (at::Tensor& t : out)
+    if (!t.defined()) t = nothing;
+  const int parts = parts_of(matrices[0].size(0), sums[0].size());
+  parallel_for(static_cast<int>(sums.size()) * parts, cost_of(call), [&](int job) {
+    const at::AutoGradMode none(false);
+    at::Tensor rows = block(matrices[job / parts], 0, job % parts, parts);
+    const std::vector<int>& slots = sums[job / parts];
+    for (const int s : slots) {
+      const at::Tensor mine = block(as_matrix(*call.local(0, s)), 0, job % parts, parts);
+      s == slots[0] ? multiply_into(rows, mine, *call.local(1, s)) : add_product(rows, mine, *call.local(1, s));
+    }
+  });
+  return out;
+}
+
+Array product_of(const CallSite& site, const std::initializer_list<const Array*>& operands) {
+  Prepared call;
+  prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  if (may_be_later(call)) return later_product(call);
+  if (is_small_alone(call))
+    return run(call, "matmul", [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
+  try {
+    const ScopedIntraOpThreads alone(call.plan->shares_the_cpu());
+    Tensors out = adds_up_at_once(call) ? added_products(call) : products(call);
+    record_product(call, out);
+    return Array(finish(call, std::move(out)));
+  } catch (const std::exception& error) {
+    refuse(call, "matmul", error);
+  }
+}
+
+// As at::matmul, of two operands of which neither is a batch of matrices.
+at::Tensor with_vectors(const at::Tensor& a, const at::Tensor& b) {
+  if (!are_integers_of_a_gpu(a)) return at::matmul(a, b);
+  const at::Tensor rows = a.dim() == 1 ? a.unsqueeze(0) : as_matrix(a), columns = b.dim() == 1 ? b.unsqueeze(1) : b;
+  Shape shape = a.sizes().slice(0, a.dim() - 1).vec();
+  shape.insert(shape.end(), b.sizes().begin() + 1, b.sizes().end());
+  return multiplied(rows, columns).reshape(shape);
+}
+
+Array promoted_product(const Operand& a, const Operand& b, DType dtype) {
+  const Array x = astype(a, dtype), y = astype(b, dtype);
+  return matrix_product({x, a.where()}, {y, b.where()});
+}
+
+}  // namespace
+
+Array matrix_product(const Operand& a, const Operand& b) {
+  const Array &x = a.array(), &y = b.array();
+  const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
+  if (left.shape.empty() || right.shape.empty())
+    fail(ErrorKind::shape_mismatch, "matmul", "given {} and {}: a scalar has no matrix product. Use *.",
+         x.type_string(), y.type_string());
+  if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
+  if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
+  const CallSite site{.operation = matmul_op, .where = a.where()};
+  if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return product_of(site, {&x, &y});
+  return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return with_vectors(t[0], t[1]); });
+}
+
+namespace {
+
+// Of shapes, and of element types whose sums are not rounded once more on the way: on a GPU of all.
+bool fit(const Type& x, const Type& kernel, const Type& bias) {
+  const bool sizes = x.shape.size() > 1 && kernel.shape.size() == 2 && bias.shape.size() == 1 &&
+                     x.shape.back() == kernel.shape[0] && bias.shape[0] == kernel.shape[1];
+  const bool exact =
+      x.dtype == float32 || x.dtype == float64 || (is_floating(x.dtype) && x.mesh && x.mesh->device.is_cuda());
+  const bool are_alike = kernel.dtype == x.dtype && bias.dtype == x.dtype;
+  return sizes && exact && are_alike && !x.unreduced && !kernel.unreduced && !bias.unreduced;
+}
+
+// Whether x and the kernel come to the product as they would without the bias, and the sum lies as the product.
+bool places_alike(const Plan& with_bias, const Plan& without) {
+  for (size_t i = 0; i < without.operands.size(); ++i)
+    if (with_bias.operands[i].recorded != without.operands[i].recorded) return false;
+  return with_bias.out[0] == without.out[0] && !without.out[0]->unreduced;
+}
+
+}  // namespace
+
+Array linear(const Operand& x, const Operand& kernel, const Operand& bias) {
+  const Array *a = &x.array(), *w = &kernel.array(), *b = &bias.array();
+  const CallSite product{.operation = matmul_op, .where = x.where()}, sum{.operation = linear_op, .where = x.where()};
+  const auto type = [](const Array& array) -> const Type& { return *maybe_later(array, "matmul").type; };
+  const bool given = !a->is_absent() && !w->is_absent() && !b->is_absent();
+  if (given && !is_nested() && fit(type(*a), type(*w), type(*b))) {
+    const Plan *without = plan_of(product, {a, w}), *with = without ? plan_of(sum, {a, w, b}) : nullptr;
+    if (with && places_alike(*with, *without) && !(with->mesh && overlaps_sums(with->mesh)))
+      return product_of(sum, {a, w, b});
+  }
+  return Operand(matrix_product(x, kernel), x.where()) + bias;
+}
+
+}  // namespace tessera::detail

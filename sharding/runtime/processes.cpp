@@ -1,0 +1,427 @@
+// The program's processes: joined once, left together at exit.
+#include "sharding/runtime/processes.h"
+
+#include <c10/util/hash.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "sharding/base/escape.h"
+#include "sharding/base/fail.h"
+#include "sharding/base/parse_number.h"
+#include "sharding/runtime/consensus.h"
+#include "sharding/runtime/control_plane.h"
+#include "sharding/runtime/launcher_environment.h"
+#include "sharding/runtime/loopback.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Duration = std::chrono::milliseconds;
+
+struct State {
+  std::recursive_mutex joining;
+  std::atomic<bool> initialized{false};
+  pid_t pid = 0;                  // a child of fork is none of the processes
+  std::function<void()> end_run;  // by process 0
+  detail::World world;
+};
+
+// Lives to the very end: Gloo's threads do.
+State& state() {
+  static State* all = new State;
+  return *all;
+}
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
+
+// `given` as `option`, else what the environment says, else `fallback`.
+Duration timeout_of(const char* option, std::optional<Duration> given, const char* variable, Duration fallback) {
+  if (given && !is_timeout(seconds(*given)))
+    fail(ErrorKind::invalid_argument, "initialize", "{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.",
+         option, given->count(), seconds(fallback));
+  if (given) return *given;
+  const char* text = environment(variable);
+  if (!text || !*text) return fallback;
+  const std::optional said = detail::parse_number<double>(text);
+  if (!said || !is_timeout(*said))
+    fail(ErrorKind::invalid_argument, "initialize", "{}=\"{}\", expected seconds from 0.1 to 1e8. Unset it for {} s.",
+         variable, text, seconds(fallback));
+  return Duration(static_cast<int64_t>(*said * 1000));
+}
+
+detail::Launch launch_of(const ProcessesOptions& options) {
+  if (options.process_index.has_value() != options.num_processes.has_value())
+    fail(ErrorKind::invalid_argument, "initialize",
+         "`process_index` and `num_processes` belong together. Give both, or neither.");
+  detail::Launch launch;
+  if (options.process_index) {
+    launch = {.index = *options.process_index, .count = *options.num_processes};
+    if (launch.count > 1) read_address(environment, launch);
+  } else {
+    launch = detail::launch_of(environment);
+  }
+  if (!options.address.empty()) parse_address("address", options.address, launch);
+  if (launch.count < 1 || launch.count > detail::max_processes || launch.index < 0 || launch.index >= launch.count)
+    fail(ErrorKind::invalid_argument, "initialize",
+         "process {} of {}, expected a count from 1 to {} and an index below it.", launch.index, launch.count,
+         detail::max_processes);
+  if (launch.count > 1 && launch.host.empty())
+    fail(ErrorKind::invalid_argument, "initialize",
+         "this is process {} of {}, and the address of process 0 is not given. Give `address`, or set MASTER_ADDR and "
+         "MASTER_PORT.",
+         launch.index, launch.count);
+  return launch;
+}
+
+// The addresses of a host, to be freed; null where nobody knows it.
+std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses_of(const std::string& host, int port, int flags = 0) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = flags;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
+  return {found, &::freeaddrinfo};
+}
+
+// Whether this machine has one of the host's addresses. With AI_NUMERICHOST only an address is taken, not a name.
+bool is_own(const std::string& host, int flags = 0) {
+  bool is = false;
+  const auto all = addresses_of(host, 0, flags);
+  for (const addrinfo* one = all.get(); one && !is; one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    is = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;
+    ::close(fd);
+  }
+  return is;
+}
+
+// The two ends of a connection, as numbers; empty where there is none.
+struct Ends {
+  std::string own, other;
+};
+
+std::string address_of_end(int fd, int (*name_of)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage end{};
+  socklen_t size = sizeof end;
+  std::array<char, NI_MAXHOST> text{};
+  auto* address = reinterpret_cast<sockaddr*>(&end);
+  const bool is_known = name_of(fd, address, &size) == 0 &&
+                        ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+  return is_known ? text.data() : "";
+}
+
+// Connects to where the store should be, and lets go. LibTorch's client complains on stderr while nobody listens.
+Ends ends_towards(const std::string& host, int port) {
+  Ends ends;
+  const auto all = addresses_of(host, port);
+  for (const addrinfo* one = all.get(); one && ends.own.empty(); one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    const timeval longest{.tv_sec = 2, .tv_usec = 0};  // where packets are lost without a word
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
+    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0)
+      ends = {address_of_end(fd, ::getsockname), address_of_end(fd, ::getpeername)};
+    ::close(fd);
+  }
+  return ends;
+}
+
+// As it was named; else of one machine, and of one container on it.
+std::string own_machine(const std::string& given) {
+  const char* said = environment("TESSERA_MACHINE");
+  if (!given.empty() || (said && *said)) return "named " + (given.empty() ? said : given);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code unknown;
+  return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
+}
+
+// The part of the store's keys that tells this run from another at the same port; empty if nothing does. It is a hash,
+// since everybody who reaches the store can list its keys.
+std::string folder_of_run(const std::string& job) {
+  const char* given = environment("TESSERA_RUN_TOKEN");
+  const std::string token = given && *given ? given : job;
+  return token.empty() ? "" : c10::sha1("tessera " + token).str() + "/";
+}
+
+// What changes the meshes and checks of a program without a word in it.
+std::string settings() {
+  std::string lines;
+  for (const char* name : {"TESSERA_CHECK", "TESSERA_CPU_DEVICES", "TESSERA_PRIVATE_REPLICAS"}) {
+    const char* value = environment(name);
+    lines += fmt::format("{}={}\n", name, value ? value : "");
+  }
+  return lines;
+}
+
+// Who this is, where all meet, and until when.
+class Meeting {
+ public:
+  Meeting(detail::Launch launch, std::string machine, Duration timeout, Duration start_timeout)
+      : launch_(std::move(launch)), machine_(std::move(machine)), timeout_(timeout), start_timeout_(start_timeout) {}
+
+  detail::World join() {
+    Ends ends = found();
+    const std::string attempt = "tessera/" + launch_.attempt;
+    const detail::Store all = opened(attempt);
+    if (is_keeper()) ends = ends_towards(launch_.host, launch_.port);
+    detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = ends.own};
+    try {
+      const std::string prefix = fmt::format("{}/{}{}", attempt, folder_, number_of_run(all));
+      const auto connect = [&](Duration longest) {
+        return detail::Store(launch_.host, launch_.port, false, longest, prefix);
+      };
+      world.store = std::make_shared<detail::Store>(connect(std::max<Duration>(start_timeout_, 10s)));
+      check_count(*world.store);
+      world.control = std::make_shared<detail::ControlPlane>(connect(4s), connect(4s), launch_.index, launch_.count,
+                                                             timeout_, keeper());
+      if (is_keeper()) all.set("started", "yes");
+      const bool is_local = detail::is_loopback(launch_.host);
+      if (!is_local && ends.own != ends.other) world.store->first("seen", ends.other);
+      wait_for_all(all, *world.store, *world.control);
+      if (!is_local && ends.own == ends.other) world.address = address_for_others(*world.store, ends.own);
+      world.machines = machines(*world.store);
+      world.on_machine = number_on_machine(world.machines);
+      return world;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(ErrorKind::lost_process, "initialize", "process {} of {} has lost the store at {}, which {} keeps: {}.",
+           launch_.index, launch_.count, address(), keeper(), first_line(error));
+    }
+  }
+
+ private:
+  bool is_keeper() const { return launch_.index == 0 && !launch_.is_agents_store; }
+  std::string keeper() const { return launch_.is_agents_store ? "torchrun's agent" : "process 0"; }
+  std::string address() const { return fmt::format("{}:{} (MASTER_ADDR:MASTER_PORT)", launch_.host, launch_.port); }
+
+  // LibTorch's errors end with a trace of calls.
+  static std::string first_line(const std::exception& error) {
+    const std::string_view all = error.what();
+    return std::string(all.substr(0, all.find('\n')));
+  }
+
+  [[noreturn]] void fail_absent(const std::string& words) const {
+    fail(ErrorKind::lost_process, "initialize",
+         "process {} of {}: not all have arrived within {} s. {}. Raise TESSERA_START_TIMEOUT if they need longer.",
+         launch_.index, launch_.count, seconds(start_timeout_), words);
+  }
+
+  // Waits until somebody listens.
+  Ends found() const {
+    Ends ends;
+    while (!is_keeper() && (ends = ends_towards(launch_.host, launch_.port)).own.empty()) {
+      if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
+        fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
+      if (Clock::now() > until_)
+        fail_absent(fmt::format("No process listens at {}, where {} should{}", address(), keeper(),
+                                launch_.is_agents_store ? "" : "; not seen: 0"));
+      std::this_thread::sleep_for(20ms);
+    }
+    return ends;
+  }
+
+  // On the store's machine its name may mean an address that holds there only, as 127.0.1.1: then that under which
+  // another machine has found it.
+  static std::string address_for_others(const detail::Store& run, const std::string& own) {
+    if (!run.has("seen")) return own;
+    const std::string seen = run.get({"seen"})[0];
+    return is_own(seen, AI_NUMERICHOST) ? seen : own;
+  }
+
+  // What takes connections and never answers would be waited for for ever: by a thread that nobody waits for.
+  detail::Store opened(const std::string& prefix) const {
+    std::packaged_task<detail::Store()> task([launch = launch_, opens = is_keeper(), prefix] {
+      return detail::Store(launch.host, launch.port, opens, 60s, prefix);
+    });
+    auto store = task.get_future();
+    std::thread(std::move(task)).detach();
+    const bool has_store = store.wait_until(until_ + 100ms) == std::future_status::ready;
+    if (!has_store && is_keeper() && !is_own(launch_.host))
+      fail_absent(
+          fmt::format("The store at {} cannot be reached: \"{}\" is no name or address of the machine of process 0 "
+                      "(IPv6 is written without brackets)",
+                      address(), launch_.host));
+    if (!has_store)
+      fail_absent(fmt::format("Another program accepts connections at {} and does not answer, where {} should",
+                              address(), keeper()));
+    try {
+      return store.get();
+    } catch (const std::exception& error) {
+      fail(ErrorKind::other, "initialize", "process {} of {} cannot {} the store at {}: {}. {}", launch_.index,
+           launch_.count, is_keeper() ? "open" : "use", address(), first_line(error),
+           is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
+                       : "Give the port that process 0, or torchrun, has opened for it.");
+    }
+  }
+
+  // The agent's store may serve several runs, one after another, to which a process comes once each.
+  int64_t number_of_run(const detail::Store& all) const {
+    const int64_t number = all.add(fmt::format("{}taken/{}", folder_, launch_.index), 1);
+    if (number > 1 && !all.has(fmt::format("{}ended/{}", folder_, number - 1)))
+      fail(ErrorKind::invalid_argument, "initialize",
+           "another process has come to {}:{} as process {} before this one. Give each its own RANK, and each run its "
+           "own MASTER_PORT.",
+           launch_.host, launch_.port, launch_.index);
+    if (launch_.index == 0)
+      state().end_run = [all, key = fmt::format("{}ended/{}", folder_, number)] { all.set(key, "yes"); };
+    return number;
+  }
+
+  void check_count(const detail::Store& run) const {
+    const std::string mine = std::to_string(launch_.count), others = run.first("count", mine);
+    if (others != mine)
+      fail(ErrorKind::inconsistent, "initialize",
+           "process {} expects {} processes, others expect {}. Give all the same WORLD_SIZE.", launch_.index, mine,
+           others);
+  }
+
+  // A process 0 that keeps the store writes "loss" into its run, and after that "started" for everybody.
+  void check_token(const detail::Store& all, const detail::Store& run) const {
+    if (launch_.index > 0 && !launch_.is_agents_store && all.has("started") && !run.has("loss"))
+      fail(ErrorKind::inconsistent, "initialize",
+           "process {} of {}: process 0 at {} has another run token, which is TESSERA_RUN_TOKEN, else the launcher's "
+           "job. Set the same TESSERA_RUN_TOKEN for all processes of a run, and give each run its own MASTER_PORT.",
+           launch_.index, launch_.count, address());
+  }
+
+  // The first that gives up says so to the others.
+  void wait_for_all(const detail::Store& all, const detail::Store& run, const detail::ControlPlane& control) const {
+    run.set(machine_of(launch_.index), machine_);
+    for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
+      check_token(all, run);
+      if (Clock::now() <= until_ && !run.has("absent")) continue;
+      const std::string words = run.first("absent", words_of_missing(control));
+      if (is_keeper()) std::this_thread::sleep_for(500ms);
+      fail_absent(words);
+    }
+  }
+
+  // As all have put them down before they arrived.
+  std::vector<int> machines(const detail::Store& run) const {
+    std::vector<std::string> keys;
+    for (int process = 0; process < launch_.count; ++process) keys.push_back(machine_of(process));
+    std::map<std::string, int> numbers;
+    std::vector<int> machines;
+    for (const std::string& name : run.get(keys))
+      machines.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
+    return machines;
+  }
+
+  int number_on_machine(const std::vector<int>& machines) const {
+    const auto own = machines.begin() + launch_.index;
+    return static_cast<int>(std::count(machines.begin(), own, *own));
+  }
+
+  static std::string machine_of(int process) { return fmt::format("machine/{}", process); }
+
+  std::string words_of_missing(const detail::ControlPlane& control) const {
+    const std::vector<int> missing = control.missing();
+    std::vector<int> seen;
+    for (int process = 0; process < launch_.count; ++process)
+      if (std::find(missing.begin(), missing.end(), process) == missing.end()) seen.push_back(process);
+    const bool is_first_missing = !missing.empty() && missing[0] == 0;
+    return fmt::format("Seen at {}:{}: {}; not seen: {}{}", launch_.host, launch_.port, fmt::join(seen, ", "),
+                       fmt::join(missing, ", "),
+                       is_first_missing ? ". Check that it has the same TESSERA_RUN_TOKEN" : "");
+  }
+
+  const detail::Launch launch_;
+  const std::string folder_ = folder_of_run(launch_.job);
+  const std::string machine_;
+  const Duration timeout_, start_timeout_;
+  const Clock::time_point until_ = Clock::now() + start_timeout_;
+};
+
+// At exit. A process that fails does not wait for the others, who may be no more.
+void leave(int status, void*) {
+  const detail::World& world = state().world;
+  if (!world.control || state().pid != ::getpid()) return;
+  try {
+    if (state().end_run) state().end_run();
+    world.control->leave(status == 0 ? "" : fmt::format("has ended with exit status {}", status));
+    if (status == 0) detail::wait_for_the_end();
+  } catch (const std::exception& error) {
+    if (status == 0) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::fflush(nullptr);
+      ::_exit(1);
+    }
+  }
+  world.control->stop();
+}
+
+}  // namespace
+
+const detail::World& detail::world() {
+  if (!state().initialized) {
+    const std::lock_guard lock(state().joining);
+    if (!state().initialized) initialize();
+  }
+  return state().world;
+}
+
+void initialize(ProcessesOptions options) {
+  const std::lock_guard lock(state().joining);
+  if (state().initialized) fail(ErrorKind::invalid_argument, "initialize", "called twice. Call it once, first of all.");
+  detail::Launch launch = launch_of(options);
+  const Duration timeout = timeout_of("timeout", options.timeout, "TESSERA_TIMEOUT", 60s);
+  const Duration start_timeout = timeout_of("start_timeout", options.start_timeout, "TESSERA_START_TIMEOUT", timeout);
+  if (launch.count > 1) {
+    detail::World& world = state().world;
+    world = Meeting(std::move(launch), own_machine(options.machine), timeout, start_timeout).join();
+    state().pid = ::getpid();
+    ::on_exit(leave, nullptr);
+    std::vector<int> all(static_cast<size_t>(world.count));
+    for (int process = 0; process < world.count; ++process) all[process] = process;
+    world.agreement = new_gloo_group(world, "agreement", all);
+  }
+  state().initialized = true;
+  detail::check_agreement("initialize", state().world.count, settings());
+}
+
+int process_index() { return detail::world().index; }
+int process_count() { return detail::world().count; }
+
+int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
+  const std::string all = detail::escaped(error.what());
+  const std::string words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
+  std::fprintf(stderr, "error: %s\n", words.c_str());
+  const detail::World& world = state().world;
+  std::string_view exit_reason = std::string_view(words).substr(0, words.find('\n'));
+  if (exit_reason.ends_with('.')) exit_reason.remove_suffix(1);  // it becomes a part of the others' sentence
+  if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", exit_reason));
+  return 1;
+}
+
+bool any_process(bool yes) {
+  if (process_count() == 1) return yes;
+  static detail::Votes votes("any_process", "a question to all");
+  return !votes.all(!yes);
+}
+
+}  // namespace tessera
