@@ -1,5 +1,4 @@
-// The part of fmt that is not a template, compiled once here instead of in every file: LibTorch has fmt's headers
-// alone.
+// Compiles the part of fmt that is not a template, because LibTorch ships only the headers of fmt.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,5 +1,4 @@
-// BackgroundThreadCount: a core that computes beside the calling thread, as a loader does, which parallel_for leaves
-// alone.
+// BackgroundThreadCount: counts threads that compute in the background, whose cores parallel_for leaves free.
 #pragma once
 
 #include <atomic>

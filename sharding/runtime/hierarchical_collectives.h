@@ -1,5 +1,4 @@
-// HierarchicalCollectives: collectives within each machine and between the machines in turn, so that fewer bytes pass
-// between them.
+// HierarchicalCollectives: collectives within each machine, then between machines, to send fewer bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
