@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
@@ -23,6 +22,7 @@
 #include "sharding/base/activity.h"
 #include "sharding/base/check_mode.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/SmallVector.h>
 
 #include <atomic>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "sharding/base/check_mode.h"
 #include "sharding/base/error.h"
 #include "sharding/base/provenance.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/placement/type.h"
 
 namespace tessera {
@@ -28,8 +28,6 @@ struct MeshRulesImpl;
 struct Recipe;
 struct Details;
 class LaterProduct;
-
-using Tensors = c10::SmallVector<at::Tensor, 1>;
 
 inline at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dtype); }
 

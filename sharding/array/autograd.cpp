@@ -15,7 +15,8 @@
 #include <algorithm>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/array/add_up.h"
+#include "sharding/kernels/plain.h"
+#include "sharding/kernels/sum.h"
 
 namespace tessera::detail {
 namespace {
@@ -130,7 +131,9 @@ int64_t elements_of(const Tensors& tensors) {
 
 void FunctionNode::pass_on(Tensors& results) {
   const auto* const asked = torch::autograd::get_current_graph_task_exec_info();
-  if (!asked || asked->empty() || !post_hooks().empty() || results.size() < 2 || elements_of(results) < large) return;
+  if (!asked || asked->empty() || !post_hooks().empty() || results.size() < 2 || elements_of(results) < large ||
+      uses_plain(Kernel::gradients_by_shard))
+    return;
   const int now = torch::autograd::get_current_graph_task_id();
   std::vector<Addition> additions;
   torch::autograd::Node* last = nullptr;
@@ -151,7 +154,7 @@ void FunctionNode::pass_on(Tensors& results) {
     else
       sum = std::move(results[i]);
   }
-  add_each(additions);
+  accumulate(additions);
 }
 
 void FunctionNode::add_what_came(Tensors& gradients) {

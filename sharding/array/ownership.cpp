@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "sharding/array/small_tensors.h"
+#include "sharding/kernels/small_tensors.h"
 
 namespace tessera::detail {
 

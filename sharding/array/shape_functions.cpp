@@ -11,7 +11,7 @@
 
 #include <unordered_map>
 
-#include "sharding/array/small_tensors.h"
+#include "sharding/kernels/small_tensors.h"
 
 namespace tessera::detail {
 namespace {

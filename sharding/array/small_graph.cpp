@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "sharding/array/autograd.h"
+#include "sharding/kernels/plain.h"
 
 namespace tessera::detail {
 
@@ -128,9 +129,25 @@ class SmallGraph {
   torch::autograd::edge_list outputs_;
 };
 
+Tensors backward_by_engine(const Tensors& stand_ins, const Tensors& outputs, const Tensors& gradients) {
+  variable_list roots, seeds;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    roots.push_back(outputs[i]);
+    seeds.push_back(gradients[i]);
+  }
+  if (roots.empty()) return Tensors(stand_ins.size());
+  const variable_list result =
+      torch::autograd::grad(roots, variable_list(stand_ins.begin(), stand_ins.end()), seeds, /*retain_graph=*/true,
+                            /*create_graph=*/false, /*allow_unused=*/true);
+  return Tensors(result.begin(), result.end());
+}
+
 }  // namespace
 
 Backward backward_of(const Tensors& stand_ins, const Tensors& outputs) {
+  if (uses_plain(Kernel::small_graphs))
+    return [stand_ins, outputs](const Tensors& gradients) { return backward_by_engine(stand_ins, outputs, gradients); };
   return [graph = std::make_shared<const SmallGraph>(stand_ins, outputs)](const Tensors& gradients) {
     return graph->backward(gradients);
   };

@@ -11,10 +11,10 @@
 
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/array/add_up.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/base/check_mode.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/convert.h"
@@ -107,7 +107,7 @@ std::vector<Array> Backpropagation::finish() {
                  a.details->path, home.first_block, home.first_block + home.blocks);
   }
   if (checks) check_parameters();
-  sums_ = add_up_each(contributions_);
+  sums_ = sum_each(contributions_);
   if (is_cut()) return finish_scattered();
   buckets_.reduce(sums_);
   std::vector<Array> result;
@@ -299,7 +299,7 @@ void Backpropagation::begin_chunk(const GradientBuckets::Key& key, const std::ve
       lists.push_back(contributions_[places.back()]);
     }
   }
-  const Tensors sums = add_up_each(lists);
+  const Tensors sums = sum_each(lists);
   for (size_t i = 0; i < places.size(); ++i) contributions_[places[i]] = Tensors(1, sums[i]);
   is_cut() ? scatter(parameters) : buckets_.begin(key, places, sums);
 }

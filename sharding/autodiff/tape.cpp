@@ -18,7 +18,6 @@
 #include "sharding/base/activity.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/scoped_value.h"
-#include "sharding/kernels/caching_cpu_allocator.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/placement/cut_further.h"
 #include "sharding/placement/manual_axes.h"
@@ -130,7 +129,6 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
          "prefetch_groups: {} given, expected the number of groups to gather ahead, 0 for none.",
          options.prefetch_groups);
   check_axes("value_and_grad", "shard_gradients_over", options.shard_gradients_over, mesh_of(parameters));
-  use_caching_cpu_allocator();
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   state_->first_stage = first_stage_of(shadows_);
   if (!state_->nested) communicate_in_groups(*state_, shadows_);

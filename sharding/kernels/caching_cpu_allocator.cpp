@@ -1,4 +1,4 @@
-// An allocator of CPU tensors: a list of free blocks for each size, over LibTorch's own source of bytes.
+// The caching allocator of CPU tensors: one list of free blocks per size, over LibTorch's own source of bytes.
 #include "sharding/kernels/caching_cpu_allocator.h"
 
 #include <c10/core/Allocator.h>
@@ -16,18 +16,19 @@
 #include <mutex>
 #include <new>
 
-namespace tessera::detail {
+namespace tessera {
+namespace detail {
 namespace {
 
 constexpr size_t alignment = 64;  // LibTorch's, for all CPU tensors
 
-// What lies before a tensor's bytes.
+// The header before a tensor's bytes.
 struct alignas(alignment) Block {
-  size_t size;  // of the bytes after it
-  Block* next;  // of those in its list
+  size_t size;  // bytes after the header
+  Block* next;  // in its list
 };
 
-// The sizes of blocks: eight to each power of two, so that a block is at most an eighth larger than what was asked for.
+// The sizes of blocks: eight per power of two, so that a block is at most an eighth larger than the request.
 struct SizeClass {
   size_t index, size;
 
@@ -48,8 +49,8 @@ class CachingCpuAllocator final : public c10::Allocator {
     return *memory;
   }
 
-  // In a child of fork(), where no thread is left that would unlock a list. Between any two of its writes a list is in
-  // order.
+  // For a child of fork(), which lacks the thread that would unlock a list. A list is consistent between any two
+  // writes.
   void unlock_all() {
     for (List& list : lists_) std::construct_at(&list.mutex);
   }
@@ -76,7 +77,7 @@ class CachingCpuAllocator final : public c10::Allocator {
     Block* first = nullptr;
   };
 
-  // A free block that fits: of its own size, else of one of the next, up to twice as large; null where there is none.
+  // Returns a free block of this size, or of a larger one up to twice as large; null if there is none.
   Block* taken(const SizeClass& fit) {
     const size_t end = std::min(fit.index + 9, lists_.size());
     for (size_t i = fit.index; i < end; ++i) {
@@ -92,7 +93,7 @@ class CachingCpuAllocator final : public c10::Allocator {
   }
 
   Block* made(size_t size) {
-    if (used_ + kept_ + size > max_used_ + max_used_ / 2) give_back();  // other sizes are asked for than before
+    if (used_ + kept_ + size > max_used_ + max_used_ / 2) give_back();  // the sizes have changed
     void* memory;
     try {
       memory = c10::alloc_cpu(sizeof(Block) + size);
@@ -121,7 +122,7 @@ class CachingCpuAllocator final : public c10::Allocator {
       }
     }
 #if defined(M_TRIM_THRESHOLD)
-    malloc_trim(0);  // else glibc would keep it now
+    malloc_trim(0);  // because mallopt made glibc keep freed memory
 #endif
   }
 
@@ -142,28 +143,30 @@ class CachingCpuAllocator final : public c10::Allocator {
   std::atomic<size_t> used_ = 0, kept_ = 0, max_used_ = 0;
 };
 
-bool is_left_alone() {
-  const char* said[] = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"};
-  return std::ranges::any_of(said, [](const char* variable) { return std::getenv(variable) != nullptr; }) ||
+bool is_configured_by_the_program() {
+  const char* variables[] = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"};
+  return std::ranges::any_of(variables, [](const char* variable) { return std::getenv(variable) != nullptr; }) ||
          c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator();
 }
 
 }  // namespace
+}  // namespace detail
 
-void use_caching_cpu_allocator() {
-  static const bool once = [] {
-    if (is_left_alone()) return true;
+bool use_caching_cpu_allocator() {
+  using detail::CachingCpuAllocator;
+  static const bool is_used = [] {
+    if (detail::is_configured_by_the_program()) return false;
     c10::SetCPUAllocator(&CachingCpuAllocator::instance());
     pthread_atfork(nullptr, nullptr, [] { CachingCpuAllocator::instance().unlock_all(); });
-#if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)  // other values, in each thread's own heap
+#if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, -1);
 #endif
     return true;
   }();
-  static_cast<void>(once);
+  return is_used;
 }
 
-int64_t memory_of_tensors() { return CachingCpuAllocator::instance().held(); }
+int64_t detail::memory_of_tensors() { return CachingCpuAllocator::instance().held(); }
 
-}  // namespace tessera::detail
+}  // namespace tessera

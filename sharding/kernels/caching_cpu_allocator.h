@@ -1,19 +1,26 @@
-// use_caching_cpu_allocator: what a training step frees stays with the program's tensors, for the next step.
+// use_caching_cpu_allocator: keeps the memory of freed CPU tensors for the next training step.
 #pragma once
 
 #include <cstdint>
 
-namespace tessera::detail {
+namespace tessera {
 
-// From now on the memory of freed CPU tensors is kept in lists by size, and the next tensors are made of it: a step
-// that makes and frees what the one before made and freed asks the system for no page. All that is kept goes back
-// before more would be held than one and a half times what tensors had at once. Of other values of less than 32 MB
-// glibc keeps the memory too, until then. Called when a gradient is first asked for. Where the program has set an
-// allocator of CPU tensors of its own, or the environment says how the C library treats freed memory
-// (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES), nothing happens.
-void use_caching_cpu_allocator();
+// Replaces LibTorch's allocator of CPU tensors, for the whole program and until it ends. Call it first in `main` of a
+// program that trains on CPUs: a training step frees and allocates tensors of the same sizes again and again, and
+// glibc returns their pages to the system in between.
+//
+// The memory of freed tensors is kept in lists by size. All of it goes back to the system before the tensors would hold
+// more than one and a half times the most that they used at once. glibc is told (mallopt) to keep other freed memory,
+// of blocks below 32 MiB, as well.
+//
+// Returns false, and changes nothing, if the program has installed another allocator of CPU tensors, or if the
+// environment configures glibc's (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES).
+bool use_caching_cpu_allocator();
 
-// What the tensors made since then have of the system, used or kept; in bytes.
+namespace detail {
+
+// Bytes that the caching allocator has taken from the system, used or kept.
 int64_t memory_of_tensors();
 
-}  // namespace tessera::detail
+}  // namespace detail
+}  // namespace tessera

@@ -1,4 +1,4 @@
-// The pool of workers: who is awake takes the next job of the one call that is in progress.
+// The thread pool of parallel_for: idle workers take the next job of the call in progress.
 #include "sharding/kernels/parallel_for.h"
 
 #include <ATen/Parallel.h>
@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,8 +18,10 @@
 #include <thread>
 #include <vector>
 
+#include "sharding/base/finalize.h"
 #include "sharding/base/module_path.h"
 #include "sharding/kernels/background_threads.h"
+#include "sharding/kernels/plain.h"
 
 namespace tessera::detail {
 namespace {
@@ -29,8 +32,8 @@ using std::chrono::nanoseconds;
 
 // ---- threads of LibTorch's kernels
 
-// Both set a number of this thread's alone, unlike at::set_num_threads, whose number every thread of the program reads
-// once. Null where LibTorch is built with another library.
+// Both set the number of threads for the calling thread only; at::set_num_threads sets it for the program. Null if
+// LibTorch is built with another library.
 const auto omp_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
 const auto mkl_threads = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
 
@@ -47,7 +50,7 @@ void pause() {
 #endif
 }
 
-// Waits for `is_done` awake, at most this long. Another process that waits for the core gets it now and then.
+// Spins until `is_done`, at most this long.
 template <class IsDone>
 bool spin(nanoseconds longest, IsDone is_done) {
   const auto begin = Clock::now();
@@ -61,18 +64,18 @@ bool spin(nanoseconds longest, IsDone is_done) {
 // ---- the pool
 
 constexpr microseconds awake_between_calls{200}, awake_for_others{20};
-// Nanoseconds of a call that is worth a look of a core that is awake, and of one that has to be woken: its thread is
-// there 20,000 later, but then for the calls that follow, too.
+// The shortest calls, in nanoseconds, that workers share: by workers that are awake, and by workers that must be woken.
+// A woken worker starts 20,000 ns later (AMD EPYC, 2 cores), but is then awake for the calls that follow.
 constexpr int max_jobs = 1 << 15;
 constexpr int64_t least_shared = 5'000, least_woken_for = 10'000;
 
 thread_local bool in_a_job = false;
-// In a ScopedIntraOpThreads: the threads that the program gave this one before. Else 0.
+// Within a ScopedIntraOpThreads: the calling thread's number of threads before it. Otherwise 0.
 thread_local int program_threads = 0;
 
 class Pool {
  public:
-  // Never destroyed: a worker may be looking around when the program ends.
+  // Never destroyed: a worker may read it while the program ends.
   static Pool& instance() {
     static Pool& pool = *new Pool;
     return pool;
@@ -81,7 +84,7 @@ class Pool {
   bool try_run(int n, int threads, int64_t cost, c10::function_ref<void(int)> job) {
     std::unique_lock mine(caller_, std::try_to_lock);
     if (!mine) return false;
-    while (started_ < threads - 1 && start_worker()) {
+    while (std::ssize(workers_) < threads - 1 && start_worker()) {
     }
     job_ = job;
     path_ = current_module_path();
@@ -99,6 +102,17 @@ class Pool {
     return true;
   }
 
+  // Ends the workers. The next call starts new ones.
+  void stop() {
+    const std::lock_guard mine(caller_);
+    if (pid_ != ::getpid()) return;  // a child of fork() has no workers
+    stops_ = true;
+    wake();
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+    stops_ = false;
+  }
+
  private:
   struct Call {
     uint32_t number;
@@ -106,8 +120,8 @@ class Pool {
     bool has_jobs() const { return next < jobs; }
   };
 
-  // Who raises the next job by one has taken it; the call then lasts until that job is done, so all that belongs to the
-  // call may be read.
+  // A thread that increments `next` has taken that job. The call lasts until the job is done, so the thread may read
+  // the fields of the call.
   int take() {
     for (Call now = call_.load(std::memory_order_acquire); now.has_jobs();) {
       Call taken = now;
@@ -142,15 +156,16 @@ class Pool {
     calls_for_help_.notify_all();
   }
 
-  // Signals of the program are not for its workers. False where the system has no thread left: then fewer do.
+  // Blocks the program's signals in the worker. Returns false if the system cannot start a thread: then fewer workers
+  // share the jobs.
   bool start_worker() {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool started = true;
     try {
-      std::thread([this, number = started_] { work(number); }).detach();
-      ++started_;
+      workers_.emplace_back([this, number = static_cast<int>(workers_.size())] { work(number); });
+      if (workers_.size() == 1) on_finalize([] { Pool::instance().stop(); });
     } catch (const std::exception&) {  // no thread, or no memory for one
       started = false;
     }
@@ -163,14 +178,15 @@ class Pool {
     set_omp_threads(1);
     set_mkl_threads(1);
     at::AutoGradMode off(false);
-    while (true) {
+    while (!stops_.load(std::memory_order_seq_cst)) {
       if (number < helpers_.load(std::memory_order_relaxed)) {
         take_jobs();
         if (spin(awake_between_calls, [this] { return has_jobs(); })) continue;
       }
       const uint32_t heard = calls_for_help_.load(std::memory_order_seq_cst);
       asleep_.fetch_add(1, std::memory_order_seq_cst);
-      if (number >= helpers_.load(std::memory_order_relaxed) || !has_jobs())
+      if (!stops_.load(std::memory_order_seq_cst) &&
+          (number >= helpers_.load(std::memory_order_relaxed) || !has_jobs()))
         calls_for_help_.wait(heard, std::memory_order_seq_cst);
       asleep_.fetch_sub(1, std::memory_order_seq_cst);
     }
@@ -180,7 +196,9 @@ class Pool {
   c10::function_ref<void(int)> job_;
   std::shared_ptr<const std::string> path_;
   std::vector<std::exception_ptr> errors_;
-  int started_ = 0;
+  std::vector<std::thread> workers_;
+  std::atomic<bool> stops_ = false;
+  const pid_t pid_ = ::getpid();
   alignas(64) std::atomic<Call> call_ = Call{};  // the one in progress, or the last
   static_assert(std::atomic<Call>::is_always_lock_free);
   alignas(64) std::atomic<int> left_ = 0;
@@ -208,7 +226,7 @@ bool is_plain_thread() {
 }
 
 ScopedIntraOpThreads::ScopedIntraOpThreads(bool on) {
-  if (!on || program_threads > 0) return;
+  if (!on || program_threads > 0 || uses_plain(Kernel::thread_pool)) return;
   program_threads = threads_ = at::get_num_threads();
   if (threads_ == 1) return;
   set_omp_threads(1);

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "sharding/kernels/plain.h"
 #include "sharding/runtime/graph.h"
 
 namespace tessera::detail {
@@ -20,7 +21,8 @@ bool is_nobodys(const at::Tensor& t) { return t.use_count() == 1 && t.storage().
 at::Tensor StagingPool::get(at::IntArrayRef shape, const at::TensorOptions& options) {
   constexpr size_t small = 1 << 20;  // bytes
   const c10::Device device = options.device();
-  if (device.is_cpu() || device.is_meta() || host_work()) return at::empty(shape, options);
+  if (device.is_cpu() || device.is_meta() || host_work() || uses_plain(Kernel::staging_pool))
+    return at::empty(shape, options);
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   const std::lock_guard lock(mutex_);
   for (const Kept& kept : kept_) {

@@ -82,7 +82,7 @@ struct Problem {
 };
 
 // Whether results of several slots are terms of one pending sum, and lie in one memory: then one tensor may take all of
-// it as it is computed, and the others be zero_placeholder it (array/add_up.h). And those slots, by sum.
+// it as it is computed, and the others be zero_placeholder it (kernels/sum.h). And those slots, by sum.
 bool adds_up_here(const Plan& plan);
 std::vector<std::vector<int>> slots_by_sum(const Plan& plan);
 

@@ -4,10 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera::detail {
@@ -65,7 +65,7 @@ Recording record_slot(const Prepared& call, const Inputs& inputs, int slot, Slot
 at::Tensor sum_of(Tensors terms) {
   if (terms.size() > 1 && terms[0].itemsize() < 4)
     for (at::Tensor& t : terms) t = t.to(at::kFloat);
-  return add_up(terms);
+  return sum_tensors(terms);
 }
 
 // The backward pass of all slots. Gradients come and go by result or input, and then by slot.

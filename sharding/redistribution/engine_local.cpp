@@ -7,9 +7,9 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "sharding/array/add_up.h"
-#include "sharding/array/small_tensors.h"
 #include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/small_tensors.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
@@ -30,7 +30,7 @@ namespace {
 
 at::Tensor sum(const Tensors& parts, bool small) {
   if (parts.size() == 1) return parts[0];
-  return small ? add_up_in_double(parts) : add_up(parts);
+  return small ? sum_tensors_in_double(parts) : sum_tensors(parts);
 }
 
 at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {

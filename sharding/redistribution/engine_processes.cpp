@@ -14,8 +14,8 @@
 #include <atomic>
 #include <map>
 
-#include "sharding/array/add_up.h"
-#include "sharding/array/small_tensors.h"
+#include "sharding/kernels/small_tensors.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/runtime/process_group.h"

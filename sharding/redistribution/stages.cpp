@@ -9,11 +9,11 @@
 #include <map>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/bounded_cache.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/redistribution/communicate.h"
 

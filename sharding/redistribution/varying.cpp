@@ -7,9 +7,9 @@
 
 #include <utility>
 
-#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
 
@@ -77,7 +77,7 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Provenance& cause) {
       shares.push_back(gradients[project(from->mesh, from->slots, i, to->slots)] / n);
     return shares;
   };
-  const auto add_up = [from, to, n, axes, cause, apart = from->slots & ~axes](const Tensors& shares) {
+  const auto sum_tensors = [from, to, n, axes, cause, apart = from->slots & ~axes](const Tensors& shares) {
     Tensors sums(to->mesh->slots(apart)), each;
     for (size_t i = 0; i < shares.size(); ++i) {
       at::Tensor& sum = sums[project(from->mesh, from->slots, static_cast<int>(i), apart)];
@@ -87,7 +87,7 @@ ArrayPtr first_of(const ArrayPtr& a, AxisSet axes, const Provenance& cause) {
     for (int i = 0; i < to->mesh->slots(to->slots); ++i) each.push_back(sums[project(to->mesh, to->slots, i, apart)]);
     return each;
   };
-  record_function("shard_map", a->local, local, share, add_up);
+  record_function("shard_map", a->local, local, share, sum_tensors);
   ArrayPtr made = make_array(to, std::move(local));
   made->mesh_rules = a->mesh_rules;
   return made;

@@ -26,6 +26,7 @@
 
 #include "sharding/base/escape.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/finalize.h"
 #include "sharding/base/parse_number.h"
 #include "sharding/runtime/consensus.h"
 #include "sharding/runtime/control_plane.h"
@@ -44,6 +45,7 @@ struct State {
   std::atomic<bool> initialized{false};
   pid_t pid = 0;                  // a child of fork is none of the processes
   std::function<void()> end_run;  // by process 0
+  bool finalized = false;
   detail::World world;
 };
 
@@ -377,12 +379,24 @@ void leave(int status, void*) {
 
 }  // namespace
 
-const detail::World& detail::world() {
+namespace {
+
+const detail::World& joined() {
   if (!state().initialized) {
     const std::lock_guard lock(state().joining);
     if (!state().initialized) initialize();
   }
   return state().world;
+}
+
+}  // namespace
+
+const detail::World& detail::world() {
+  const World& world = joined();
+  if (state().finalized)
+    fail(ErrorKind::invalid_argument, "finalize", "a mesh of {} processes after finalize(). Call finalize() last.",
+         world.count);
+  return world;
 }
 
 void initialize(ProcessesOptions options) {
@@ -404,8 +418,20 @@ void initialize(ProcessesOptions options) {
   detail::check_agreement("initialize", state().world.count, settings());
 }
 
-int process_index() { return detail::world().index; }
-int process_count() { return detail::world().count; }
+void finalize() {
+  detail::run_finalizers();
+  const detail::World& world = state().world;
+  if (!world.control || state().pid != ::getpid()) return;
+  state().pid = 0;  // so that leave() does nothing at exit
+  if (state().end_run) state().end_run();
+  world.control->leave("");
+  detail::wait_for_the_end();
+  world.control->stop();
+  state().finalized = true;
+}
+
+int process_index() { return joined().index; }
+int process_count() { return joined().count; }
 
 int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
   const std::string all = detail::escaped(error.what());

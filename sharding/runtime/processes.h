@@ -48,6 +48,13 @@ struct ProcessesOptions {
 // At exit a process waits for the others, which may still compute; it never waits for one that is lost.
 void initialize(ProcessesOptions options = {});
 
+// Ends this process's part of the program, as its exit does: waits until the other processes have ended too, then ends
+// the thread that sends heartbeats, and the worker threads. A program that unloads the library, or that wants no
+// threads of the library while it does something else, calls it; others need not. In a program of one process the next
+// call that needs workers starts new ones; in a program of several, later communication is an Error.
+// Error (other): another process is lost.
+void finalize();
+
 // The index of this process, and how many there are. Under a launcher these call initialize if nothing has; without
 // launcher and initialize they are 0 and 1. Write files, progress and tables from process 0.
 int process_index();

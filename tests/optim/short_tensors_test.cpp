@@ -6,7 +6,7 @@
 
 #include "optim/scaling.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/array/small_tensors.h"
+#include "sharding/kernels/small_tensors.h"
 
 namespace tessera::optim::detail::short_tensors_test {
 namespace {

@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "sharding/array/add_up.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/lookup_in_blocks.h"

@@ -7,10 +7,10 @@
 #include <cstring>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/operations/argument_checks.h"
 
 namespace tessera::detail {
@@ -77,7 +77,7 @@ struct LookupBackward {
         if (table_of[s] == table)
           terms.push_back(at::embedding_dense_backward(gradients[s], places_in(ids[s], offset[s], size), size,
                                                        /*padding_idx=*/-1, /*scale_grad_by_freq=*/false));
-      if (!terms.empty()) result[table] = add_up(terms);
+      if (!terms.empty()) result[table] = sum_tensors(terms);
     });
     return result;
   }

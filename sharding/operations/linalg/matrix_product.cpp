@@ -6,14 +6,15 @@
 
 #include <algorithm>
 
-#include "sharding/array/add_up.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/later_product.h"
-#include "sharding/array/small_tensors.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/matmul.h"
 #include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/plain.h"
+#include "sharding/kernels/small_tensors.h"
+#include "sharding/kernels/sum.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/propagation/run.h"
 #include "sharding/redistribution/overlapped_sums.h"
@@ -46,7 +47,7 @@ at::Tensor as_matrix(const at::Tensor& t) {
 
 // Of so few columns, MKL is several times faster at a product's transpose.
 bool is_narrow(const at::Tensor& a, const at::Tensor& b) {
-  return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096 && a.is_cpu();
+  return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096 && a.is_cpu() && !uses_plain(Kernel::matrix_products);
 }
 
 // a b + a' b' + ... of matrices, of half precision in float32; plus a row, if one is given with the first.
@@ -140,7 +141,7 @@ struct Factors {
     Tensors terms;
     for (size_t s = 0; s < g.size(); ++s)
       if (bias_of[s] == number) terms.push_back(g[s].sum(0));
-    return terms.empty() ? at::Tensor() : add_up(terms);
+    return terms.empty() ? at::Tensor() : sum_tensors(terms);
   }
 };
 
@@ -267,7 +268,7 @@ Tensors products(const Prepared& call) {
 
 // Whether one tensor may take the products of several slots as they are made, so that no one adds them up again.
 bool adds_up_at_once(const Prepared& call) {
-  if (!adds_up_here(*call.plan)) return false;
+  if (!adds_up_here(*call.plan) || uses_plain(Kernel::summed_products)) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return x.itemsize() >= 4 && !is_narrow(x, w) && w.size(1) > 1 && x.is_contiguous();
 }
@@ -276,7 +277,7 @@ bool adds_up_at_once(const Prepared& call) {
 // few microseconds, and whose gradients take no turns.
 bool is_small_alone(const Prepared& call) {
   if (call.plan->runs != 1 || call.operands != 2 || overlaps_sums(call.plan->mesh)) return false;
-  if (cost_of(call) > 20'000) return false;
+  if (cost_of(call) > 20'000 || uses_plain(Kernel::small_products)) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return !is_narrow(x, w) && !are_integers_of_a_gpu(x);
 }
@@ -388,7 +389,7 @@ Array linear(const Operand& x, const Operand& kernel, const Operand& bias) {
   const CallSite product{.operation = matmul_op, .where = x.where()}, sum{.operation = linear_op, .where = x.where()};
   const auto type = [](const Array& array) -> const Type& { return *maybe_later(array, "matmul").type; };
   const bool given = !a->is_absent() && !w->is_absent() && !b->is_absent();
-  if (given && !is_nested() && fit(type(*a), type(*w), type(*b))) {
+  if (given && !is_nested() && !uses_plain(Kernel::fused_bias) && fit(type(*a), type(*w), type(*b))) {
     const Plan *without = plan_of(product, {a, w}), *with = without ? plan_of(sum, {a, w, b}) : nullptr;
     if (with && places_alike(*with, *without) && !(with->mesh && overlaps_sums(with->mesh)))
       return product_of(sum, {a, w, b});

@@ -1,4 +1,4 @@
-// Freed memory of CPU tensors: what is kept for the next ones, and how much.
+// The caching allocator of CPU tensors: reuse of freed memory, its bound, threads and forks.
 #include "sharding/kernels/caching_cpu_allocator.h"
 
 #include <ATen/ATen.h>
@@ -15,23 +15,22 @@
 
 #include "tests/sharding/resident_bytes.h"
 
-namespace tessera::freed_memory_test {
+namespace tessera::caching_cpu_allocator_test {
 namespace {
 
 using detail::memory_of_tensors;
 using testing::resident_bytes;
 
-class FreedMemory : public ::testing::Test {
+class CachingCpuAllocator : public ::testing::Test {
  protected:
   void SetUp() override {
-    detail::use_caching_cpu_allocator();
-    if (at::empty({1}), memory_of_tensors() == 0) GTEST_SKIP() << "the environment says what becomes of freed memory";
+    if (!use_caching_cpu_allocator()) GTEST_SKIP() << "the environment configures glibc's allocator";
   }
 };
 
 at::Tensor of_bytes(int64_t bytes) { return at::empty({bytes}, at::kByte); }
 
-TEST_F(FreedMemory, IsTheNextTensorsOfItsSize) {
+TEST_F(CachingCpuAllocator, IsTheNextTensorsOfItsSize) {
   for (const int64_t bytes : {1, 64, 100, 513, 4096, 4097, 100'000, 3'000'000}) {
     const void* first = of_bytes(bytes).data_ptr();
     const int64_t held = memory_of_tensors();
@@ -42,7 +41,7 @@ TEST_F(FreedMemory, IsTheNextTensorsOfItsSize) {
   }
 }
 
-TEST_F(FreedMemory, EveryByteIsTheTensorsOwn) {
+TEST_F(CachingCpuAllocator, EveryByteIsTheTensorsOwn) {
   std::vector<at::Tensor> tensors;
   for (int64_t bytes = 1; bytes < 5000; ++bytes) tensors.push_back(at::full({bytes}, bytes % 251, at::kByte));
   for (int64_t bytes = 1; bytes < 5000; bytes += 2) tensors[static_cast<size_t>(bytes - 1)].reset();
@@ -52,14 +51,14 @@ TEST_F(FreedMemory, EveryByteIsTheTensorsOwn) {
     ASSERT_TRUE(at::all(tensors[static_cast<size_t>(bytes - 1)] == bytes % 251).item<bool>()) << bytes;
 }
 
-TEST_F(FreedMemory, GoesFromThreadToThread) {
+TEST_F(CachingCpuAllocator, GoesFromThreadToThread) {
   constexpr int64_t bytes = 7'777'777;
   const void* first = nullptr;
   std::thread([&] { first = of_bytes(bytes).data_ptr(); }).join();
   EXPECT_EQ(of_bytes(bytes).data_ptr(), first);
 }
 
-TEST_F(FreedMemory, IsOneThreadsAtATime) {
+TEST_F(CachingCpuAllocator, IsOneThreadsAtATime) {
   std::vector<std::thread> threads;
   std::vector<int> wrong(4);
   for (int64_t number = 0; number < 4; ++number)
@@ -77,13 +76,13 @@ TEST_F(FreedMemory, IsOneThreadsAtATime) {
 }
 
 // Ever new sizes: what is kept of the old ones goes back.
-TEST_F(FreedMemory, IsBoundedByWhatTensorsHadAtOnce) {
+TEST_F(CachingCpuAllocator, IsBoundedByWhatTensorsHadAtOnce) {
   constexpr int64_t step = 8 << 20, sizes = 60;
   for (int64_t i = 1; i <= sizes; ++i) of_bytes(i * step);
   EXPECT_LT(memory_of_tensors(), 3 * sizes * step);  // all sizes together are 30 of the largest
 }
 
-TEST_F(FreedMemory, GoesBackToTheSystem) {
+TEST_F(CachingCpuAllocator, GoesBackToTheSystem) {
   constexpr int64_t mega = 1 << 20, many = 300;
   std::vector<at::Tensor> tensors;
   for (int64_t i = 0; i < many; ++i) tensors.push_back(at::ones({mega}, at::kByte));
@@ -96,7 +95,7 @@ TEST_F(FreedMemory, GoesBackToTheSystem) {
 }
 
 // The child has none of the threads that may hold a lock.
-TEST_F(FreedMemory, IsThereInAForkedChild) {
+TEST_F(CachingCpuAllocator, IsThereInAForkedChild) {
   std::atomic<bool> done = false;
   std::vector<std::thread> threads;
   for (int64_t number = 0; number < 2; ++number)
@@ -121,16 +120,16 @@ TEST_F(FreedMemory, IsThereInAForkedChild) {
   EXPECT_EQ(lost, 0);
 }
 
-TEST_F(FreedMemory, OfATensorThatHasNoneChangesNothing) {
+TEST_F(CachingCpuAllocator, OfATensorThatHasNoneChangesNothing) {
   const int64_t held = memory_of_tensors();
   EXPECT_EQ(of_bytes(0).data_ptr(), nullptr);
   EXPECT_EQ(memory_of_tensors(), held);
 }
 
-TEST_F(FreedMemory, TooLargeATensorIsLibTorchsError) {
+TEST_F(CachingCpuAllocator, TooLargeATensorIsLibTorchsError) {
   EXPECT_THROW(of_bytes(int64_t{1} << 60), c10::Error);
   EXPECT_EQ(at::sum(at::ones({1000})).item<double>(), 1000);
 }
 
 }  // namespace
-}  // namespace tessera::freed_memory_test
+}  // namespace tessera::caching_cpu_allocator_test

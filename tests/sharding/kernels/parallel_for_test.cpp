@@ -23,9 +23,9 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/array/add_up.h"
 #include "sharding/base/module_path.h"
 #include "sharding/kernels/background_threads.h"
+#include "sharding/kernels/sum.h"
 
 namespace tessera::detail::side_by_side_test {
 namespace {
@@ -155,13 +155,13 @@ TEST_P(SideBySide, AddsUpInOneOrder) {
   const ScopedIntraOpThreads alone;
   Tensors terms;
   for (int i = 0; i < 5; ++i) terms.push_back(at::randn({123, 457}));
-  const at::Tensor sum = add_up(terms);
+  const at::Tensor sum = sum_tensors(terms);
   at::Tensor expected = terms[0];
   for (int i = 1; i < 5; ++i) expected = expected.add(terms[i]);
   EXPECT_TRUE(sum.equal(expected));
-  EXPECT_TRUE(add_up_each({terms, {terms[0]}})[0].equal(expected));
+  EXPECT_TRUE(sum_each({terms, {terms[0]}})[0].equal(expected));
   for (at::Tensor& t : terms) t = t.t();
-  EXPECT_TRUE(add_up(terms).equal(expected.t()));
+  EXPECT_TRUE(sum_tensors(terms).equal(expected.t()));
 }
 
 double processor_seconds() {
@@ -174,13 +174,13 @@ TEST(AddUp, NothingAddsNothing) {
   const at::Tensor x = at::randn({3, 5}), nothing = zero_placeholder(x);
   EXPECT_TRUE(at::equal(nothing, at::zeros({3, 5})));
   EXPECT_EQ(nothing.storage().nbytes(), sizeof(float));
-  EXPECT_TRUE(add_up({nothing, x, nothing}).is_same(x));
-  EXPECT_TRUE(at::equal(add_up({nothing, nothing}), at::zeros({3, 5})));
+  EXPECT_TRUE(sum_tensors({nothing, x, nothing}).is_same(x));
+  EXPECT_TRUE(at::equal(sum_tensors({nothing, nothing}), at::zeros({3, 5})));
   EXPECT_TRUE(at::add(nothing, at::full({3, 5}, -0.0)).signbit().all().item<bool>());
   EXPECT_FALSE(at::add(nothing, at::zeros({3, 5})).signbit().any().item<bool>());
   const at::Tensor most = at::full({}, std::numeric_limits<int64_t>::min(), at::kLong).expand({3});  // has its bits
-  EXPECT_EQ(add_up({most, at::ones({3}, at::kLong)})[0].item<int64_t>(), std::numeric_limits<int64_t>::min() + 1);
-  EXPECT_TRUE(at::equal(add_up({x, at::ones({}).expand({3, 5}), nothing}), x.add(1)));
+  EXPECT_EQ(sum_tensors({most, at::ones({3}, at::kLong)})[0].item<int64_t>(), std::numeric_limits<int64_t>::min() + 1);
+  EXPECT_TRUE(at::equal(sum_tensors({x, at::ones({}).expand({3, 5}), nothing}), x.add(1)));
 }
 
 TEST(AddUp, InDoubleASumIsRoundedOnce) {
@@ -192,10 +192,10 @@ TEST(AddUp, InDoubleASumIsRoundedOnce) {
         terms.push_back(at::randn({n}).mul(std::pow(10.0, i - 4)).to(dtype));
         exact = exact.add(terms.back());
       }
-      EXPECT_TRUE(at::equal(add_up_in_double(terms), exact.to(dtype))) << n;
+      EXPECT_TRUE(at::equal(sum_tensors_in_double(terms), exact.to(dtype))) << n;
     }
   const at::Tensor strided = at::randn({4, 6}).t();
-  EXPECT_TRUE(at::equal(add_up_in_double({strided, strided}), strided.mul(2)));
+  EXPECT_TRUE(at::equal(sum_tensors_in_double({strided, strided}), strided.mul(2)));
 }
 
 TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {

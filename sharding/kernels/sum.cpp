@@ -1,5 +1,5 @@
-// Sums in pieces that stay in a core's cache.
-#include "sharding/array/add_up.h"
+// Sums in pieces of 64 KiB, which stay in a core's cache.
+#include "sharding/kernels/sum.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/grad_mode.h>
@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/plain.h"
 #include "sharding/kernels/simd_loops.h"
 
 namespace tessera::detail {
@@ -61,22 +62,31 @@ at::Tensor sum_of_floats(const Tensors& terms) {
   return sum;
 }
 
+at::Tensor sum_by_libtorch(const Tensors& terms) {
+  at::Tensor sum = at::add(terms[0], terms[1]);
+  for (size_t i = 2; i < terms.size(); ++i) sum.add_(terms[i]);
+  return sum;
+}
+
+at::Tensor sum_in_double_by_libtorch(const Tensors& terms) {
+  at::Tensor total = terms[0].to(at::kDouble);
+  for (size_t i = 1; i < terms.size(); ++i) total.add_(terms[i]);
+  return total.to(terms[0].scalar_type());
+}
+
 }  // namespace
 
 at::Tensor zero_placeholder(const at::Tensor& t) { return at::full({}, no_term, t.options()).expand(t.sizes()); }
 
-at::Tensor add_up(const Tensors& all) {
+at::Tensor sum_tensors(const Tensors& all) {
   if (all.size() == 1) return all[0];
+  if (uses_plain(Kernel::vector_sums)) return sum_by_libtorch(all);
   const Tensors terms = without_nothing(all);
   if (terms.size() == 1) return terms[0];
   const int64_t n = terms[0].numel();
   const bool flat = std::all_of(terms.begin(), terms.end(), [](const at::Tensor& t) { return t.is_contiguous(); });
   if (flat && are_floats(terms)) return sum_of_floats(terms);
-  if (!flat || n < 2 * piece || !terms[0].is_cpu()) {
-    at::Tensor sum = at::add(terms[0], terms[1]);
-    for (size_t i = 2; i < terms.size(); ++i) sum.add_(terms[i]);
-    return sum;
-  }
+  if (!flat || n < 2 * piece || !terms[0].is_cpu()) return sum_by_libtorch(terms);
   const at::Tensor sum = at::empty_like(terms[0]);
   Tensors lines;
   for (const at::Tensor& t : terms) lines.push_back(t.view({-1}));
@@ -91,16 +101,13 @@ at::Tensor add_up(const Tensors& all) {
   return sum;
 }
 
-at::Tensor add_up_in_double(const Tensors& all) {
+at::Tensor sum_tensors_in_double(const Tensors& all) {
   const Tensors terms = without_nothing(all);
   if (terms.size() == 1) return terms[0];
   const at::Tensor& first = terms[0];
-  const bool plain = std::all_of(terms.begin(), terms.end(), [](const at::Tensor& t) { return t.is_contiguous(); });
-  if (!plain || first.scalar_type() != at::kFloat || !first.is_cpu()) {
-    at::Tensor total = first.to(at::kDouble);
-    for (size_t i = 1; i < terms.size(); ++i) total.add_(terms[i]);
-    return total.to(first.scalar_type());
-  }
+  const bool flat = std::all_of(terms.begin(), terms.end(), [](const at::Tensor& t) { return t.is_contiguous(); });
+  if (!flat || first.scalar_type() != at::kFloat || !first.is_cpu() || uses_plain(Kernel::vector_sums))
+    return sum_in_double_by_libtorch(terms);
   const at::Tensor sum = at::empty_like(first);
   float* const out = sum.mutable_data_ptr<float>();
   std::array<double, 512> total;
@@ -117,14 +124,14 @@ at::Tensor add_up_in_double(const Tensors& all) {
   return sum;
 }
 
-Tensors add_up_each(const std::vector<Tensors>& lists) {
+Tensors sum_each(const std::vector<Tensors>& lists) {
   Tensors sums(lists.size());
   int64_t cost = 0;
   for (const Tensors& list : lists)
     if (list.size() > 1) cost += cost_of(list);
   parallel_for(static_cast<int>(lists.size()), cost, [&](int i) {
     const at::AutoGradMode off(false);
-    sums[i] = add_up(lists[i]);
+    sums[i] = sum_tensors(lists[i]);
   });
   return sums;
 }
@@ -138,7 +145,7 @@ void add_to(at::Tensor& sum, const at::Tensor& term) {
 
 }  // namespace
 
-void add_each(const std::vector<Addition>& additions) {
+void accumulate(const std::vector<Addition>& additions) {
   std::vector<std::vector<const Addition*>> by_sum;
   int64_t cost = 0;
   for (const Addition& a : additions) {

@@ -1,7 +1,7 @@
-// add_up: the sum of tensors of one shape, on all cores.
+// sum_tensors: the sum of tensors of one shape, on all cores.
 #pragma once
 
-#include "sharding/array/array_impl.h"
+#include "sharding/kernels/tensors.h"
 
 namespace tessera::detail {
 
@@ -15,13 +15,13 @@ at::Tensor zero_placeholder(const at::Tensor& t);
 
 // terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number
 // of threads. Terms that are zero_placeholder are not read; a single other term comes back as it is.
-at::Tensor add_up(const Tensors& terms);
+at::Tensor sum_tensors(const Tensors& terms);
 
 // The same, of a floating type narrower than double: added up in double and rounded once.
-at::Tensor add_up_in_double(const Tensors& terms);
+at::Tensor sum_tensors_in_double(const Tensors& terms);
 
-// add_up for each list, the lists side by side.
-Tensors add_up_each(const std::vector<Tensors>& lists);
+// sum_tensors for each list, the lists side by side.
+Tensors sum_each(const std::vector<Tensors>& lists);
 
 // *sum += term for each, in place where no one else has the sum's memory. Different sums side by side, what adds to one
 // in the given order.
@@ -29,6 +29,6 @@ struct Addition {
   at::Tensor* sum;
   at::Tensor term;
 };
-void add_each(const std::vector<Addition>& additions);
+void accumulate(const std::vector<Addition>& additions);
 
 }  // namespace tessera::detail

@@ -1,5 +1,5 @@
-// Past the dispatcher, by memory.
-#include "sharding/array/small_tensors.h"
+// Copies and views of small CPU tensors that bypass the dispatcher.
+#include "sharding/kernels/small_tensors.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/DimVector.h>
@@ -10,18 +10,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sharding/kernels/plain.h"
+
 namespace tessera::detail {
 
 bool is_short(const at::Tensor& t) {
-  constexpr int64_t max_elements = 1 << 13;
-  return t.is_cpu() && t.numel() <= max_elements && t.is_contiguous() && !t.is_conj() && !t.is_neg();
+  constexpr int64_t max_elements = 1 << 13;  // a copy of more takes longer than a call of the dispatcher, 2 us
+  return !uses_plain(Kernel::small_tensors) && t.is_cpu() && t.numel() <= max_elements && t.is_contiguous() &&
+         !t.is_conj() && !t.is_neg();
 }
 
 namespace {
 
-// Whether a view or a copy of it may be made by hand: nothing is recorded of it.
-bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && t.layout() == at::kStrided && !t.is_inference() &&
+// Whether a view or a copy may bypass the dispatcher: autograd does not record it.
+bool is_unrecorded(const at::Tensor& t) {
+  return !uses_plain(Kernel::small_tensors) && t.is_cpu() && t.layout() == at::kStrided && !t.is_inference() &&
          !(t.requires_grad() && at::GradMode::is_enabled());
 }
 
@@ -48,7 +51,7 @@ at::Tensor copy_of(const at::Tensor& t) {
 at::Tensor joined(const Tensors& blocks, int dim) {
   const at::Tensor& first = blocks[0];
   const auto is_like_first = [&](const at::Tensor& t) {
-    return is_plain(t) && is_short(t) && t.scalar_type() == first.scalar_type() && t.sizes() == first.sizes();
+    return is_unrecorded(t) && is_short(t) && t.scalar_type() == first.scalar_type() && t.sizes() == first.sizes();
   };
   if (!std::all_of(blocks.begin(), blocks.end(), is_like_first) || first.numel() == 0)
     return at::cat(at::ArrayRef<at::Tensor>(blocks.data(), blocks.size()), dim);
@@ -76,7 +79,7 @@ at::Tensor view_of(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef s
 
 at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
   const int64_t width = t.size(dim) / n;
-  if (!is_plain(t)) return t.narrow(dim, i * width, width);
+  if (!is_unrecorded(t)) return t.narrow(dim, i * width, width);
   at::DimVector sizes(t.sizes());
   sizes[dim] = width;
   return view_of(t, sizes, t.strides(), t.storage_offset() + i * width * t.stride(dim));
@@ -84,7 +87,7 @@ at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
 
 at::Tensor contiguous_block(const at::Tensor& t, int dim, int i, int n) {
   const at::Tensor part = block(t, dim, i, n);
-  if (part.is_contiguous() || !is_plain(t) || !is_short(t)) return part.contiguous();
+  if (part.is_contiguous() || !is_unrecorded(t) || !is_short(t)) return part.contiguous();
   const at::Tensor copy = empty_like(part, part.sizes());
   const int64_t rows = rows_before(part, dim);
   const size_t row = part.nbytes() / static_cast<size_t>(rows);
@@ -94,7 +97,7 @@ at::Tensor contiguous_block(const at::Tensor& t, int dim, int i, int n) {
 }
 
 at::Tensor reshaped(const at::Tensor& t, at::IntArrayRef sizes) {
-  if (!is_plain(t) || !t.is_contiguous() || c10::multiply_integers(sizes) != t.numel()) return t.reshape(sizes);
+  if (!is_unrecorded(t) || !t.is_contiguous() || c10::multiply_integers(sizes) != t.numel()) return t.reshape(sizes);
   at::DimVector strides(sizes.size());
   int64_t stride = 1;
   for (size_t dim = sizes.size(); dim-- > 0; stride *= std::max<int64_t>(sizes[dim], 1)) strides[dim] = stride;
@@ -102,13 +105,13 @@ at::Tensor reshaped(const at::Tensor& t, at::IntArrayRef sizes) {
 }
 
 at::Tensor transposed(const at::Tensor& matrix) {
-  if (!is_plain(matrix)) return matrix.t();
+  if (!is_unrecorded(matrix)) return matrix.t();
   return view_of(matrix, {matrix.size(1), matrix.size(0)}, {matrix.stride(1), matrix.stride(0)},
                  matrix.storage_offset());
 }
 
 at::Tensor transposed_copy(const at::Tensor& matrix) {
-  if (!is_plain(matrix) || !is_short(matrix) || matrix.scalar_type() != at::kFloat) return matrix.t().contiguous();
+  if (!is_unrecorded(matrix) || !is_short(matrix) || matrix.scalar_type() != at::kFloat) return matrix.t().contiguous();
   const int64_t rows = matrix.size(0), columns = matrix.size(1);
   const at::Tensor copy = empty_like(matrix, {columns, rows});
   const auto* in = matrix.const_data_ptr<float>();

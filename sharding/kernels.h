@@ -1,0 +1,4 @@
+// Allocation of CPU tensors.
+#pragma once
+
+#include "sharding/kernels/caching_cpu_allocator.h"

@@ -1,0 +1,26 @@
+// Kernel, uses_plain: selects the plain LibTorch twin of each fast path, by the environment variable TESSERA_PLAIN.
+#pragma once
+
+namespace tessera::detail {
+
+// The entries of this component. Each has a twin that calls LibTorch alone and gives the same values: bit for bit,
+// except matrix_products and fused_bias, whose sums are rounded in another order.
+// `tests/benchmarks/kernels.py` measures what each entry gains.
+enum class Kernel {
+  thread_pool,         // parallel_for.h; twin: a loop, and LibTorch's own threads
+  small_tensors,       // small_tensors.h; twin: the dispatcher
+  vector_sums,         // sum.h; twin: at::add, term by term
+  matrix_products,     // matmul.h: oneDNN, and narrow products transposed; twin: at::mm
+  summed_products,     // one tensor takes the products of several local shards; twin: one tensor for each
+  small_products,      // at::matmul itself for one small product; twin: the product of all local shards
+  fused_bias,          // at::addmm; twin: at::mm and at::add
+  small_graphs,        // a loop over the few nodes of an operation's graph; twin: LibTorch's engine
+  gradients_by_shard,  // adds large gradients of all local shards concurrently; twin: LibTorch's engine
+  staging_pool,        // staging_pool.h; twin: a new tensor
+};
+
+// Returns whether this entry's twin runs. TESSERA_PLAIN is read once: unset or 0 (no twins), 1 (all twins), or names of
+// entries, separated by commas. Error (invalid_argument): another value.
+bool uses_plain(Kernel kernel);
+
+}  // namespace tessera::detail
