@@ -16,7 +16,6 @@ template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
   const GradientOptions options{.reshard_after_forward = step.reshard_after_forward,
                                 .prefetch_groups = static_cast<int>(step.prefetch_groups),
-                                .overlap_sums = step.overlap_sums,
                                 .shard_gradients_over = step.shard_state_over};
   return [=, accumulated = nn::accumulate_gradients(loss_fn, step.num_micro_batches, trained, options),
           schedule = step.schedule, n = step.num_micro_batches](const auto& model, const auto& batch) {

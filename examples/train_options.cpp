@@ -227,8 +227,6 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
            "keeps a gathered weight until the step ends, in place of a second gather"),
       integer("--prefetch-groups", o.step.prefetch_groups, 0,
               "blocks whose weights are gathered ahead, between processes"),
-      sets("--overlap-sums", o.step.overlap_sums, true,
-           "overlaps sums of activations between processes with products: tensor parallelism"),
       sets("--graphed-step", o.step.graphed_step, true,
            "records what a GPU computes for loss and gradients, and repeats it without the host"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),

@@ -61,7 +61,6 @@ struct StepOptions {
   // How attention reads a sequence that devices hold parts of.
   ContextParallelism context = ContextParallelism::automatic;
   int64_t prefetch_groups = 1;  // blocks whose weights are gathered ahead, between processes
-  bool overlap_sums = false;  // sums of activations between processes run beside products
   bool graphed_step = false;  // what a GPU computes for loss and gradients is recorded once, and repeated
 
   // Of one micro-batch nothing: there are no stages.

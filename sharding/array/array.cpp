@@ -14,7 +14,6 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/consistency.h"
 #include "sharding/array/late_checks.h"
-#include "sharding/array/later_product.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/array/tape_state.h"
@@ -79,11 +78,6 @@ void await(ArrayImpl& a, std::function<Tensors()> arrival) {
   a.awaited = true;
 }
 
-std::shared_ptr<const LaterProduct> later_product_now(const ArrayImpl& a) {
-  const std::lock_guard lock(first_uses());
-  return a.details->later;
-}
-
 namespace {
 
 // What is awaited is there; `awaited`, written last, is what other threads read first.
@@ -94,17 +88,10 @@ void settle(ArrayImpl& a, Tensors local) {
 
 void arrive(ArrayImpl& a) {
   Tensors local = a.details->arrival();  // which stays if it fails, and fails again
-  std::function<Tensors()> arrival;      // what these two hold ends when the lock has been left
-  std::shared_ptr<const LaterProduct> later;
+  std::function<Tensors()> arrival;      // destroyed when the lock has been released
   const std::lock_guard lock(first_uses());
   settle(a, std::move(local));
   arrival.swap(a.details->arrival);
-  later.swap(a.details->later);
-}
-
-bool is_recorded_later(const ArrayImpl& a) {  // which may come meanwhile
-  const auto later = later_product_now(a);
-  return later ? later->is_recorded() : !a.awaited && a.local[0].requires_grad();
 }
 
 }  // namespace
@@ -158,7 +145,7 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
 
 bool wants_gradient(const ArrayImpl& a) {
-  const bool could = is_tape_parameter(a) || (a.awaited ? is_recorded_later(a) : a.local[0].requires_grad());
+  const bool could = is_tape_parameter(a) || (!a.awaited && a.local[0].requires_grad());
   return could && at::GradMode::is_enabled();
 }
 

@@ -27,7 +27,6 @@ namespace tessera::detail {
 struct MeshRulesImpl;
 struct Recipe;
 struct Details;
-class LaterProduct;
 
 inline at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dtype); }
 
@@ -64,7 +63,6 @@ struct Details {
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
   std::function<Tensors()> arrival;           // waits for the tensors, which are on their way; null once they are there
-  std::shared_ptr<const LaterProduct> later;  // what the arrival computes, if it is a product: see later_product()
   std::shared_ptr<TapeState> tape;            // if the array is a parameter inside value_and_grad
   std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
   std::list<Conversion> conversions;  // known_form gives its elements out

@@ -23,6 +23,8 @@ namespace {
 
 using torch::autograd::variable_list;
 
+constexpr uint64_t leaf_sequence = UINT64_MAX;  // of a graph's leaves, as LibTorch has it: they run first
+
 // A node as LibTorch owns it: by intrusive_ptr in the newer versions, by shared_ptr with a deleter of its own before.
 template <class Node>
 auto make_node() {
@@ -91,10 +93,8 @@ struct AfterHook : torch::autograd::FunctionPostHook {
   }
 };
 
-void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward,
-            std::optional<uint64_t> turn = {}) {
+void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward) {
   auto node = make_node<FunctionNode>();
-  if (turn) node->set_sequence_nr(*turn);
   node->label = name;
   node->backward = std::move(backward);
   node->forward = std::move(forward);
@@ -197,12 +197,11 @@ void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const 
 
 bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
-void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward,
-                     std::optional<uint64_t> turn) {
+void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
   if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
   torch::autograd::edge_list edges;
   for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
-  record(name, std::move(edges), outputs, std::move(backward), std::move(forward), turn);
+  record(name, std::move(edges), outputs, std::move(backward), std::move(forward));
 }
 
 void before_backward(const Tensors& outputs, const std::function<void()>& hook) {
@@ -218,12 +217,11 @@ void before_backward(const Tensors& outputs, const std::function<void()>& hook) 
 }
 
 uint64_t next_function() { return at::sequence_number::peek(); }
-uint64_t reserved_turn() { return at::sequence_number::get_and_increment(); }
 
 void observe_backward(const Tensors& outputs, uint64_t first, const BackwardObserver& observer) {
   std::vector<torch::autograd::Node*> found;
   const auto find = [&](torch::autograd::Node* node) {
-    if (node && node->sequence_nr() >= first && node->sequence_nr() != at_once &&  // as leaves have it
+    if (node && node->sequence_nr() >= first && node->sequence_nr() != leaf_sequence &&
         std::find(found.begin(), found.end(), node) == found.end())
       found.push_back(node);
   };
@@ -296,7 +294,7 @@ struct Beginning : torch::autograd::Node {
 Tensors make_leaves(const Tensors& tensors) {
   if (tensors.size() == 1) return Tensors(1, make_leaf(tensors[0]));
   const auto beginning = make_node<Beginning>();
-  beginning->set_sequence_nr(at_once);
+  beginning->set_sequence_nr(leaf_sequence);
   Tensors leaves;
   for (const at::Tensor& t : tensors) torch::autograd::set_history(leaves.emplace_back(t.variable_data()), beginning);
   return leaves;

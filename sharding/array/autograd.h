@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,11 +23,8 @@ using Backward = std::function<Tensors(Tensors gradients)>;
 // the same storage. Does nothing unless gradients are recorded and an input requires one. For second derivatives
 // `backward` must be linear, and `forward` is its own backward pass: from the gradients of the inputs' gradients to
 // those of the outputs' gradients. Without `forward` a second derivative is an Error (no_gradient).
-// `turn`: its place in the backward pass, if not that of its record; see next_function().
 void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward,
-                     Backward forward = nullptr, std::optional<uint64_t> turn = {});
-// The turn of functions that run as soon as their gradients are there.
-inline constexpr uint64_t at_once = UINT64_MAX;
+                     Backward forward = nullptr);
 
 // `hook` runs in the backward pass just before each function that made some of these outputs: when the function's
 // incoming gradients are there, and before it reads its saved tensors. Does nothing where no function is recorded.
@@ -37,8 +33,6 @@ void before_backward(const Tensors& outputs, const std::function<void()>& hook);
 // The number of the next function that this thread records. Later ones have higher numbers, and of those whose
 // gradients are there, the backward pass runs the one with the highest.
 uint64_t next_function();
-// A number that no function has: next_function() is the one after it.
-uint64_t reserved_turn();
 
 struct BackwardObserver {
   std::function<void()> before;

@@ -27,11 +27,6 @@ struct GradientOptions {
   GatherGroups gather_groups = GatherGroups::by_block;
   // How many groups are gathered ahead, between processes, while one computes; 0: none. So many more are in memory.
   int prefetch_groups = 1;
-  // Sums of activations over processes (tensor parallelism) run beside a computation: forward, those of the first half
-  // of a product's rows beside the product of the second; backward, a whole one beside the gradients of weights, which
-  // wait for it. Where each process is one device of the mesh, and weights are not gathered for each use. What is
-  // communicated is the same; a product in halves may round otherwise.
-  bool overlap_sums = false;
   // If false, gradients stay pending sums over the mesh axes along which the work differs, and nothing is communicated
   // for them: the sums of several micro-batches can be reduced once, and an optimizer can reduce-scatter them to its
   // own placement. Inside a shard_map sums over manual axes are reduced in any case.

@@ -18,7 +18,6 @@ struct LateGradients {
 
 class GatherSchedule;
 class GradientScatters;
-class SumBack;
 
 // The state of a tape. Its parameters give out leaves while it is open.
 struct TapeState {
@@ -37,10 +36,6 @@ struct TapeState {
   // What this tape's weights communicate in groups; null in a nested tape.
   std::shared_ptr<GatherSchedule> gathers;
   std::shared_ptr<GradientScatters> scatters;
-  // GradientOptions::overlap_sums: the sums of the backward pass, and the turn (autograd.h) of weights' gradients that
-  // may wait for the sum that was recorded last; 0 before the first.
-  std::vector<std::shared_ptr<SumBack>> sums;
-  uint64_t turn_of_weights = 0;
 };
 
 // The innermost open tape of this thread; null outside. A ScopedValue sets it.

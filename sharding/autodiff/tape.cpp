@@ -24,7 +24,6 @@
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
-#include "sharding/redistribution/overlapped_sums.h"
 #include "sharding/redistribution/stages.h"
 
 namespace tessera {
@@ -144,7 +143,6 @@ Tape::~Tape() {
   state_->open = false;
   if (state_->gathers) std::exchange(state_->gathers, nullptr)->abandon();  // a graph that lives on may hold them
   if (state_->scatters) std::exchange(state_->scatters, nullptr)->abandon();
-  for (const auto& sum : std::exchange(state_->sums, {})) sum->abandon();
   for (const Array& x : shadows_) {
     if (!is_traced(x)) continue;
     Details& details = *x.impl()->details;

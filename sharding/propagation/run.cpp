@@ -13,7 +13,6 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/consistency.h"
-#include "sharding/array/later_product.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/array/waits.h"
 #include "sharding/base/bounded_cache.h"
@@ -244,7 +243,7 @@ inline bool note_operands(CallKind& kind, ArrayImpl** arrays, const CallSite& si
   const MeshImpl* mesh = nullptr;
   bool has_stages = current_tape() && current_tape()->first_stage;
   for (int i = 0; i < kind.operands; ++i) {
-    arrays[i] = &maybe_later(*operands[i], site.operation.name);
+    arrays[i] = &materialized(*operands[i], site.operation.name);
     kind.types[i] = arrays[i]->type;
     if (const MeshImpl* own = kind.types[i]->mesh) {
       has_stages |= mesh && own != mesh;
@@ -287,7 +286,6 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
       call.array[i] = &a;
     else
       bring(call, site, operands, i, to, recorded);
-    if (call.array[i]->awaited) materialized(*operands[i], site.operation.name);  // a later product, as it is
     if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
   if (call.plan->is_padded) expand_over_padding(call, site);

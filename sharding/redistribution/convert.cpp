@@ -12,7 +12,6 @@
 #include "sharding/redistribution/borrowed_gather.h"
 #include "sharding/redistribution/gather_schedule.h"
 #include "sharding/redistribution/gradient_scatters.h"
-#include "sharding/redistribution/overlapped_sums.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/route.h"
 #include "sharding/redistribution/stages.h"
@@ -138,21 +137,6 @@ ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* 
   return convert(*there, there, to, cause);
 }
 
-// Gradients of weights that are used from here on wait until the sum is on its way.
-void begin_sum_early(const std::shared_ptr<SumBack>& sum, Tensors& tensors) {
-  const DType dtype = sum->gradients();
-  current_tape()->turn_of_weights = reserved_turn();
-  const Tensors inputs = tensors;
-  record_function(
-      "all_reduce", inputs, tensors,
-      [sum](Tensors gradients) {
-        sum->begin(gradients);
-        return gradients;
-      },
-      nullptr, at_once);
-  add_gradients_in(tensors, dtype);
-}
-
 }  // namespace
 
 std::vector<Array> on_one_stage(std::vector<Array> operands, const Provenance& cause) {
@@ -182,8 +166,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 }
 
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
-  const auto later = a.type == to || are_stages(a.type->mesh, to->mesh) ? nullptr : later_product(a);
-  if (a.awaited && !later) materialized(Array(self), cause.operation);
+  if (a.awaited) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   if (are_stages(a.type->mesh, to->mesh)) return convert_between_stages(a, self, to, cause);
@@ -196,25 +179,19 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Prove
   const auto ordered = ordered_gather(self, start, resharding);
   const auto late = late_backward(ordered, start);
   if (!late && recorded) start->direct = true;
-  const auto summed = later ? summed_in_halves(*later, *resharding) : std::nullopt;
-  if (later && !summed) materialized(Array(self), cause.operation);
-  Tensors tensors = summed    ? summed->sum
-                    : ordered ? current_tape()->gathers->tensors(*ordered, start->local)
-                              : resharding->forward(start->local);
+  Tensors tensors =
+      ordered ? current_tape()->gathers->tensors(*ordered, start->local) : resharding->forward(start->local);
   // A frozen weight is on loan like one that is trained: the graph may keep it for the gradient of the activations.
   const auto borrowed =
       recorded || at::GradMode::is_enabled() ? borrowed_gather_of(a, ordered, resharding, start->local) : nullptr;
-  const auto sum_back = recorded ? SumBack::of(a, resharding) : nullptr;
   record_function(
-      cause.operation, summed ? summed->pending : start->local, tensors,
-      [resharding, borrowed, late, sum_back](Tensors gradients) {
+      cause.operation, start->local, tensors,
+      [resharding, borrowed, late](Tensors gradients) {
         if (borrowed) borrowed->give_back();
-        if (sum_back) return sum_back->finish(std::move(gradients));
         return late ? late(std::move(gradients)) : resharding->backward(std::move(gradients));
       },
       [resharding](const Tensors& gradients) { return resharding->forward(gradients, /*in_backward_pass=*/true); });
   add_gradients_in(tensors, resharding->gradients);
-  if (sum_back) begin_sum_early(sum_back, tensors);
   if (borrowed) borrowed->begin(tensors, recorded);
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;

@@ -75,17 +75,13 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
 // The same for more than a few elements, begun by the constructor and carried out while this process computes.
 class SumWork {
  public:
-  SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause);
-  // In place: the contiguous x is the sum, too.
-  SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Provenance& cause);
+  SumWork(const MeshImpl* mesh, AxisSet axes, Tensors x, const Provenance& cause);
   Tensors finish();
   std::chrono::steady_clock::time_point began() const { return began_; }
   // How many sums this process has begun so far.
   static int64_t count();
 
  private:
-  SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Provenance& cause);
-
   Tensors like_;
   at::Tensor flat_;
   PendingWork begun_;

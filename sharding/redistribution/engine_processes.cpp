@@ -380,13 +380,8 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
   return cut(out[0][0], x);
 }
 
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause)
-    : SumWork(mesh, axes, x, flat(x), cause) {}
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, const at::Tensor& x, const Provenance& cause)
-    : SumWork(mesh, axes, Tensors(1, x), x.view(-1), cause) {}
-
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, Tensors like, at::Tensor flat, const Provenance& cause)
-    : like_(std::move(like)), flat_(std::move(flat)) {
+SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, Tensors x, const Provenance& cause)
+    : like_(std::move(x)), flat_(flat(like_)) {
   check_same_collective("all_reduce", mesh, axes, flat_, cause);
   ++sums_begun;
   ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device()).beside();

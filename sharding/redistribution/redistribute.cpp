@@ -1,7 +1,7 @@
 // The placement checked, then converted to.
 #include "sharding/redistribution/redistribute.h"
 
-#include "sharding/array/later_product.h"
+#include "sharding/array/array_impl.h"
 #include "sharding/base/fail.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/varying.h"
@@ -9,7 +9,7 @@
 namespace tessera {
 
 Array redistribute(const Array& x, const NamedSharding& to, std::source_location where) {
-  detail::ArrayImpl& a = detail::maybe_later(x, "redistribute");
+  detail::ArrayImpl& a = detail::materialized(x, "redistribute");
   const detail::Type* type = detail::placed_inside(
       detail::placed_type(a.type->dtype, a.type->shape, to, "redistribute"), a.type, "redistribute");
   if (a.type->mesh && a.type->mesh != type->mesh)

@@ -5,7 +5,7 @@
 
 The model of the benchmark train_step's size mid, 16 windows of 128 bytes, the batch divided among the processes: by data
 parallelism beside DDP, fully sharded beside FSDP2 with a unit for each block, and with the optimizer's state sharded
-beside ZeroRedundancyOptimizer, all over Gloo; and by tensor parallelism, without and with --overlap-sums. With --network
+beside ZeroRedundancyOptimizer, all over Gloo; and by tensor parallelism. With --network
 each process is on a host of its own, made of network namespaces, whose cable carries so much. Prints the best and the median
 step of each, and the ratios of the medians of each turn: their median, the least and the greatest.
 """
@@ -92,7 +92,7 @@ def main():
             rows = {"1 process, 2 threads": lambda: bench.ours(["--mesh", "data=1"], 1),
                     "dp": lambda: bench.ours(dp, 2), "fsdp": lambda: bench.ours(fsdp, 2),
                     "zero1": lambda: bench.ours([*dp, "--shard-state-over", "data"], 2),
-                    "tp": lambda: bench.ours(tp, 2), "tp, sums beside": lambda: bench.ours([*tp, "--overlap-sums"], 2)}
+                    "tp": lambda: bench.ours(tp, 2)}
             if args.python:
                 rows |= {"DDP": lambda: bench.torchs("ddp"), "FSDP2": lambda: bench.torchs("fsdp"),
                          "torch's ZeRO-1": lambda: bench.torchs("zero1")}
@@ -107,8 +107,7 @@ def main():
     for name, turns in times.items():
         print(f"{name:22} best {min(map(min, turns)) * 1000:7.1f} ms   median "
               f"{statistics.median(sum(turns, [])) * 1000:7.1f} ms")
-    for ours, theirs in (("dp", "1 process, 2 threads"), ("dp", "DDP"), ("fsdp", "FSDP2"), ("zero1", "torch's ZeRO-1"),
-                         ("tp, sums beside", "tp")):
+    for ours, theirs in (("dp", "1 process, 2 threads"), ("dp", "DDP"), ("fsdp", "FSDP2"), ("zero1", "torch's ZeRO-1")):
         if ours not in times or theirs not in times:
             continue
         ratios = sorted(statistics.median(a) / statistics.median(b) for a, b in zip(times[ours], times[theirs]))

@@ -521,7 +521,6 @@ class Drawer {
     if (chance(0.25)) options.reshard_after_forward = false;
     if (chance(0.25)) options.gather_groups = GatherGroups::by_parameter;
     if (chance(0.25)) options.prefetch_groups = 2 * below(2);
-    if (chance(0.15)) options.overlap_sums = true;
     if (chance(0.2) && program_.outer != Outer::train) options.reduce = false;
     if (chance(0.2)) options.shard_gradients_over = some_axes(2);
     if (chance(0.1)) options.reduce_dtype = float64;

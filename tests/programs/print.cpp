@@ -143,7 +143,6 @@ std::string text_of(const GradientOptions& options) {
   if (!options.reshard_after_forward) fields.push_back(".reshard_after_forward = false");
   if (options.gather_groups != GatherGroups::by_block) fields.push_back(".gather_groups = GatherGroups::by_parameter");
   if (options.prefetch_groups != 1) fields.push_back(fmt::format(".prefetch = {}", options.prefetch_groups));
-  if (options.overlap_sums) fields.push_back(".overlap_sums = true");
   if (!options.reduce) fields.push_back(".reduce = false");
   if (!options.shard_gradients_over.empty()) fields.push_back(".shard = " + quoted(options.shard_gradients_over));
   if (options.reduce_dtype) fields.push_back(".reduce_dtype = float64");

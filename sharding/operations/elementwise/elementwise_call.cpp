@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "sharding/array/later_product.h"
+#include "sharding/array/array_impl.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/number.h"
 
@@ -36,7 +36,7 @@ at::Tensor as_tensor(const Number& number, const at::Tensor& beside) {
 
 namespace {
 
-const Type* type_of(const ArrayOrNumber& x, const char* verb) { return maybe_later(x.array(), verb).type; }
+const Type* type_of(const ArrayOrNumber& x, const char* verb) { return materialized(x.array(), verb).type; }
 
 std::string described(const ArrayOrNumber& x) { return x.is_number() ? text_of(x.number()) : x.array().type_string(); }
 

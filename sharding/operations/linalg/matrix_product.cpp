@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "sharding/array/autograd.h"
-#include "sharding/array/later_product.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/matmul.h"
@@ -17,7 +16,6 @@
 #include "sharding/kernels/sum.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/propagation/run.h"
-#include "sharding/redistribution/overlapped_sums.h"
 
 namespace tessera::detail {
 namespace {
@@ -151,49 +149,7 @@ int64_t cost_of(const Prepared& call) {
   return call.plan->runs * (2'000 + x.numel() * w.size(1) / 20);
 }
 
-// The turn of a weight's gradient, where it may wait for a sum of the backward pass (GradientOptions::overlap_sums).
-std::optional<uint64_t> turn_of_weight(const Prepared& call) {
-  if (!call.array[1]->weight || call.borrows || call.is_watched()) return std::nullopt;
-  if (!overlaps_sums(call.plan->mesh)) return std::nullopt;
-  const uint64_t turn = current_tape()->turn_of_weights;
-  return turn ? std::optional(turn) : std::nullopt;
-}
-
-// As one function of all operands; with a turn, and without a bias, as two, of which that of x gets the gradient first
-// and passes it on.
-void record_product(Factors factors, const Tensors& x, const Tensors& w, const Tensors& bias, Tensors& out,
-                    std::optional<uint64_t> turn) {
-  factors.x_count = x.size(), factors.w_count = w.size(), factors.bias_count = bias.size();
-  for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
-  const bool has_x = is_recorded(x[0]), has_w = is_recorded(w[0]);
-  Tensors inputs = x;
-  if (!turn || !has_x || !has_w) {
-    if (has_x) factors.w = w;
-    if (has_w) factors.x = x;
-    inputs.append(w.begin(), w.end());
-    inputs.append(bias.begin(), bias.end());
-    return record_function("matmul", inputs, out,
-                           [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
-  }
-  Factors of_w = factors;
-  factors.w = w, of_w.x = x;
-  Tensors passed = out;
-  record_function(
-      "matmul", w, passed,
-      [of_w = std::move(of_w)](const Tensors& gradients) {
-        const Tensors both = of_w.backward(gradients);
-        return Tensors(both.begin() + static_cast<ptrdiff_t>(of_w.x_count), both.end());
-      },
-      nullptr, turn);
-  inputs.append(passed.begin(), passed.end());
-  record_function("matmul", inputs, out, [factors = std::move(factors)](const Tensors& gradients) {
-    Tensors both = factors.backward(gradients);
-    both.resize(factors.x_count);
-    both.append(gradients.begin(), gradients.end());
-    return both;
-  });
-}
-
+// Records all products as one function of all operands.
 void record_product(const Prepared& call, Tensors& out) {
   const Tensors &x = call.array[0]->local, &w = call.array[1]->local;
   const Tensors bias = call.operands > 2 ? call.array[2]->local : Tensors();
@@ -201,56 +157,19 @@ void record_product(const Prepared& call, Tensors& out) {
   if (!is_recorded(x[0]) && !is_recorded(w[0]) && !has_bias) return;
   Factors factors{.x_of = {call.index[0], call.index[0] + out.size()},
                   .w_of = {call.index[1], call.index[1] + out.size()},
+                  .x_count = x.size(),
+                  .w_count = w.size(),
+                  .bias_count = bias.size(),
                   .cost = cost_of(call)};
   if (has_bias) factors.bias_of.assign(call.index[2], call.index[2] + out.size());
-  record_product(std::move(factors), x, w, bias, out, turn_of_weight(call));
-}
-
-class LaterMatmul : public LaterProduct {
- public:
-  explicit LaterMatmul(const Prepared& call)
-      : x_(1, *call.local(0, 0)), w_(1, *call.local(1, 0)), cost_(cost_of(call)), turn_(turn_of_weight(call)) {}
-
-  at::Tensor place() const override { return at::empty({as_matrix(x_[0]).size(0), w_[0].size(1)}, x_[0].options()); }
-  void compute(int64_t from, at::Tensor& rows) const override {
-    const at::AutoGradMode off(false);
-    multiply_into(rows, as_matrix(x_[0]).narrow(0, from, rows.size(0)), w_[0]);
-  }
-  Tensors whole() const override {
-    const at::AutoGradMode off(false);
-    return recorded(product(x_[0], w_[0]));
-  }
-  Tensors recorded(const at::Tensor& place) const override {
-    c10::DimVector sizes(x_[0].sizes());
-    sizes.back() = w_[0].size(1);
-    Tensors out(1, place.view(sizes));
-    const at::AutoGradMode as_it_was(records_);
-    if (is_recorded()) record_product({.x_of = {0}, .w_of = {0}, .cost = cost_}, x_, w_, {}, out, turn_);
-    return out;
-  }
-  bool is_recorded() const override { return records_ && (x_[0].requires_grad() || w_[0].requires_grad()); }
-
- private:
-  const Tensors x_, w_;
-  const int64_t cost_;
-  const std::optional<uint64_t> turn_;
-  const bool records_ = at::GradMode::is_enabled();
-};
-
-// What becomes a pending sum of processes is left to who asks for it: as a sum, it is computed in halves.
-bool may_be_later(const Prepared& call) {
-  const Plan& plan = *call.plan;
-  return overlaps_sums(plan.mesh) && plan.out[0]->unreduced & plan.mesh->crossing() && !plan.is_padded &&
-         !call.borrows && !call.is_watched() &&
-         call.local(1, 0)->size(1) >= 16;  // less is another product: SumOfProducts
-}
-
-Array later_product(const Prepared& call) {
-  const ArrayPtr result = begin_result(call);
-  const auto later = std::make_shared<const LaterMatmul>(call);
-  result->detail().later = later;
-  await(*result, [later] { return later->whole(); });
-  return Array(result);
+  for (const at::Tensor& t : x) factors.shapes.emplace_back(t.sizes());
+  if (is_recorded(x[0])) factors.w = w;
+  if (is_recorded(w[0])) factors.x = x;
+  Tensors inputs = x;
+  inputs.append(w.begin(), w.end());
+  inputs.append(bias.begin(), bias.end());
+  record_function("matmul", inputs, out,
+                  [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
 }
 
 // ---- one call
@@ -274,9 +193,9 @@ bool adds_up_at_once(const Prepared& call) {
 }
 
 // Whether the call is LibTorch's own product, which costs least to call and to record: that of one slot which takes a
-// few microseconds, and whose gradients take no turns.
+// few microseconds.
 bool is_small_alone(const Prepared& call) {
-  if (call.plan->runs != 1 || call.operands != 2 || overlaps_sums(call.plan->mesh)) return false;
+  if (call.plan->runs != 1 || call.operands != 2) return false;
   if (cost_of(call) > 20'000 || uses_plain(Kernel::small_products)) return false;
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return !is_narrow(x, w) && !are_integers_of_a_gpu(x);
@@ -321,7 +240,6 @@ Tensors added_products(const Prepared& call) {
 Array product_of(const CallSite& site, const std::initializer_list<const Array*>& operands) {
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
-  if (may_be_later(call)) return later_product(call);
   if (is_small_alone(call))
     return run(call, "matmul", [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
   try {
@@ -387,12 +305,11 @@ bool places_alike(const Plan& with_bias, const Plan& without) {
 Array linear(const Operand& x, const Operand& kernel, const Operand& bias) {
   const Array *a = &x.array(), *w = &kernel.array(), *b = &bias.array();
   const CallSite product{.operation = matmul_op, .where = x.where()}, sum{.operation = linear_op, .where = x.where()};
-  const auto type = [](const Array& array) -> const Type& { return *maybe_later(array, "matmul").type; };
+  const auto type = [](const Array& array) -> const Type& { return *materialized(array, "matmul").type; };
   const bool given = !a->is_absent() && !w->is_absent() && !b->is_absent();
   if (given && !is_nested() && !uses_plain(Kernel::fused_bias) && fit(type(*a), type(*w), type(*b))) {
     const Plan *without = plan_of(product, {a, w}), *with = without ? plan_of(sum, {a, w, b}) : nullptr;
-    if (with && places_alike(*with, *without) && !(with->mesh && overlaps_sums(with->mesh)))
-      return product_of(sum, {a, w, b});
+    if (with && places_alike(*with, *without)) return product_of(sum, {a, w, b});
   }
   return Operand(matrix_product(x, kernel), x.where()) + bias;
 }
