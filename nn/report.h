@@ -6,7 +6,6 @@
 #include "nn/report/capture.h"
 #include "nn/report/compare_meshes.h"
 #include "nn/report/measure_hardware.h"
-#include "nn/report/memory_report.h"
 #include "nn/report/profile.h"
 #include "nn/report/report.h"
 #include "nn/report/step_forecast.h"

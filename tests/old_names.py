@@ -128,6 +128,8 @@ RENAMED = [
      '{Arrays{"**.kernel"}, P{none, "model"}}', '{ParamPattern{"**.kernel"}, P{}}; Arrays() // Arrays are values.'),
     (r"(?<![\w:])Term(?:[(&>`]| [a-z]\b)|\b(?:class|tessera::) ?Term\b", "ArrayOrNumber",
      "Array operator+(Term a, Term b);", "Array operator+(ArrayOrNumber a, ArrayOrNumber b);  // Terms of a sum"),
+    (r"\bchrome_trace\([^)]", "chrome_trace()",
+     "ledger.chrome_trace(ring_time(50e9), 200e12)", "ledger.chrome_trace()"),
     (r"#include [\"<](?:sharding|nn|optim|data)/", "#include <tessera/...>",
      '#include "nn/tree.h"', "#include <tessera/nn/tree.h>", PROGRAMS),
 ]

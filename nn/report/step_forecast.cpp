@@ -1,4 +1,4 @@
-// One run of a step below a Forecast, and the ring formulas of its collectives.
+// StepForecast: one run of a step under a Forecast, and the ring formulas of its collectives.
 #include "nn/report/step_forecast.h"
 
 #include <fmt/format.h>
@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <numeric>
 
-#include "nn/report/memory_report.h"
 #include "sharding/accounting/forecast.h"
-#include "sharding/accounting/timeline.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/split_text.h"
 #include "sharding/redistribution/gather_schedule.h"
@@ -17,7 +16,6 @@
 namespace tessera::nn {
 
 using tessera::detail::learned_gather_orders;
-using tessera::detail::predicted_timeline;
 using tessera::detail::split_text;
 
 namespace {
@@ -98,17 +96,26 @@ double hidden_seconds(const Forecast& forecast, const StepForecast& step, const 
                       const Hardware& hardware) {
   if (step.flops == 0) return 0;
   const double end =
-      predicted_timeline(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops).end;
+      detail::predicted_seconds(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops);
   const double hidden = step.compute_seconds + step.communication_seconds - end;
   return hidden > 1e-12 * end ? hidden * hardware.overlap : 0;  // else it is rounding
+}
+
+std::vector<std::pair<std::string, int64_t>> bytes_at_rest(const PlacementTable& table) {
+  std::vector<std::pair<std::string, int64_t>> shares;
+  for (const PlacementRow& row : table.rows()) {
+    const std::string name = row.path.substr(0, row.path.find('.'));
+    const auto is_known = [&](const auto& share) { return share.first == name; };
+    if (std::none_of(shares.begin(), shares.end(), is_known)) shares.emplace_back(name, table.bytes_per_device(name));
+  }
+  return shares;
 }
 
 StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {
   StepForecast result{.mesh = mesh};
   const Forecast forecast;
   try {
-    for (const MemoryShare& share : detail::shares_of(step()))
-      result.at_rest.emplace_back(share.name, share.bytes_per_device);
+    result.at_rest = bytes_at_rest(step());
   } catch (const Error& error) {
     result.error = error.what();
     return result;
@@ -184,6 +191,35 @@ void check_hardware(const char* verb, const Hardware& hardware) {
   };
   check_link(hardware.link);
   for (const auto& [axis, link] : hardware.links) check_link(link);
+}
+
+double predicted_seconds(const std::vector<CommRecord>& records, const CommTime& time, double flops_per_second,
+                         double flops) {
+  std::vector<size_t> awaited(records.size());
+  std::iota(awaited.begin(), awaited.end(), size_t{0});
+  std::stable_sort(awaited.begin(), awaited.end(),
+                   [&](size_t a, size_t b) { return records[a].awaited.flops < records[b].awaited.flops; });
+  double now = 0, computed = 0, link_is_free = 0;
+  std::vector<double> arrivals;  // of the records so far
+  const auto compute_until = [&](double moment) {
+    if (flops_per_second > 0) now += std::max(0.0, moment - computed) / flops_per_second;
+    computed = std::max(computed, moment);
+  };
+  auto next = awaited.begin();
+  const auto advance = [&](double moment) {
+    for (; next != awaited.end() && *next < arrivals.size() && records[*next].awaited.flops <= moment; ++next) {
+      compute_until(records[*next].awaited.flops);
+      now = std::max(now, arrivals[*next]);
+    }
+    compute_until(moment);
+  };
+  for (const CommRecord& r : records) {
+    advance(r.begun.flops);
+    link_is_free = std::max(link_is_free, now) + time(r);
+    arrivals.push_back(link_is_free);
+  }
+  advance(flops);
+  return std::max(now, link_is_free);
 }
 
 StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware) {

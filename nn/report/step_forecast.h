@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nn/placement/table.h"
+#include "sharding/accounting/ledger.h"
 #include "sharding/placement/mesh.h"
 
 namespace tessera::nn {
@@ -80,6 +81,12 @@ void check_hardware(const char* verb, const Hardware& hardware);
 // Runs `step` on an abstract mesh, twice where it gathers weights, since a step gathers in the order of the one before.
 // `mesh` is that mesh. An Error of the step is in the result.
 StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware);
+
+// Returns when a program ends that does `flops` operations at `flops_per_second` (0: they take no time) and the
+// collectives of `records`. The collectives run one after another in the order of their begins, each for `time`. The
+// program continues after it begins one, and waits where it needs one that has not arrived.
+double predicted_seconds(const std::vector<CommRecord>& records, const CommTime& time, double flops_per_second,
+                         double flops);
 
 boost::json::object json_of(const StepForecast& forecast);
 

@@ -1,4 +1,4 @@
-// What a ledger keeps, and the records made of it.
+// CommLedger: keeps what was communicated and makes records of it.
 #include "sharding/accounting/ledger.h"
 
 #include <algorithm>
@@ -7,8 +7,6 @@
 #include <string_view>
 
 #include "sharding/accounting/communication_event.h"
-#include "sharding/accounting/ledger_json.h"
-#include "sharding/accounting/timeline.h"
 #include "sharding/array/abstract_tensor.h"
 
 namespace tessera {
@@ -125,12 +123,6 @@ int64_t CommLedger::bytes(const std::string& kind, const std::string& mesh_axes)
   for (const CommRecord& r : records())
     if (matches(r, kind, mesh_axes)) total += r.bytes;
   return total;
-}
-
-std::string CommLedger::chrome_trace() const { return chrome_trace_of(measured_timeline(records())); }
-
-std::string CommLedger::chrome_trace(const CommTime& time, double flops_per_second) const {
-  return chrome_trace_of(predicted_timeline(records(), time, flops_per_second, book_->now().flops));
 }
 
 CommTime ring_time(double bytes_per_second, double latency) {

@@ -48,7 +48,7 @@ struct UnplacedArray {
   std::source_location where;  // the line of value_and_grad
 };
 
-// The time that a collective is taken to need in a trace, in seconds.
+// Predicts the time of a collective, in seconds.
 using CommTime = std::function<double(const CommRecord&)>;
 // The time of a ring: the bytes that one device sends (of an all_reduce about twice the array, else about once) divided
 // by `bytes_per_second`, plus `latency` seconds for each of the ring's steps.
@@ -92,9 +92,6 @@ class CommLedger {
   // the program waits, and one for each set of mesh axes, on which a collective lasts from its begin to its arrival.
   // What was begun ahead lies beside the computation. Collectives that overlap have tracks of their own.
   std::string chrome_trace() const;
-  // The same, predicted: a collective takes as long as `time` says, one after another in the order of their begins, and
-  // computing as long as the operations of a Forecast take at so many a second; 0: no time.
-  std::string chrome_trace(const CommTime& time, double flops_per_second = 0) const;
 
  private:
   class Book;

@@ -1,6 +1,7 @@
-// A ledger as JSON, and as a trace for chrome://tracing.
+// A ledger as JSON, and as a trace for chrome://tracing and Perfetto.
 #include "sharding/accounting/ledger_json.h"
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
@@ -25,12 +26,6 @@ json::object detail::to_object(const CommRecord& r) {
           {"line", r.where.line()}};
 }
 
-namespace {
-
-constexpr double microseconds = 1e6;
-
-}  // namespace
-
 std::string CommLedger::to_json() const {
   json::array collectives;
   for (const CommRecord& r : records()) collectives.push_back(detail::to_object(r));
@@ -42,17 +37,28 @@ std::string CommLedger::to_json() const {
          "\n";
 }
 
-std::string detail::chrome_trace_of(const Timeline& timeline) {
+std::string detail::chrome_trace_of(const std::vector<CommRecord>& records) {
   TraceEvents trace;
-  for (const TimeSpan& span : timeline.computing)
-    trace.add_slice(trace.take_track("computation", span), "computation", "computation", span);
-  for (const auto& [span, awaited, record] : timeline.collectives) {
-    json::object args = to_object(*record);
-    args["awaited"] = awaited * microseconds;  // on the trace's clock
-    trace.add_slice(trace.take_track("mesh axes " + record->mesh_axes, span),
-                    record->kind + " for " + record->operation, record->backward ? "backward" : "forward", span, args);
+  std::vector<const CommRecord*> awaited;
+  for (const CommRecord& r : records) awaited.push_back(&r);
+  std::stable_sort(awaited.begin(), awaited.end(),
+                   [](const auto* a, const auto* b) { return a->awaited.seconds < b->awaited.seconds; });
+  double now = 0;
+  for (const CommRecord* r : awaited) {
+    const TimeSpan span{now, r->awaited.seconds};
+    if (span.end > now) trace.add_slice(trace.take_track("computation", span), "computation", "computation", span);
+    now = std::max(now, r->arrived.seconds);
+  }
+  for (const CommRecord& r : records) {
+    const TimeSpan span{r.begun.seconds, r.arrived.seconds};
+    json::object args = to_object(r);
+    args["awaited"] = r.awaited.seconds * 1e6;  // in microseconds, as all moments of the trace
+    trace.add_slice(trace.take_track("mesh axes " + r.mesh_axes, span), r.kind + " for " + r.operation,
+                    r.backward ? "backward" : "forward", span, args);
   }
   return trace.to_json();
 }
+
+std::string CommLedger::chrome_trace() const { return detail::chrome_trace_of(records()); }
 
 }  // namespace tessera

@@ -1,15 +1,17 @@
-// A collective as JSON, and a timeline as a trace.
+// Collectives as JSON, and as a trace for chrome://tracing and Perfetto.
 #pragma once
 
 #include <boost/json/fwd.hpp>
+#include <string>
+#include <vector>
 
-#include "sharding/accounting/timeline.h"
+#include "sharding/accounting/ledger.h"
 
 namespace tessera::detail {
 
-// All fields of a record, as CommLedger::to_json() writes them.
+// Returns all fields of a record, as CommLedger::to_json() writes them.
 boost::json::object to_object(const CommRecord& record);
-// As CommLedger::chrome_trace() gives it.
-std::string chrome_trace_of(const Timeline& timeline);
+// Returns the trace that CommLedger::chrome_trace() documents.
+std::string chrome_trace_of(const std::vector<CommRecord>& records);
 
 }  // namespace tessera::detail

@@ -6,9 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "sharding/accounting/timeline.h"
-
 namespace tessera::detail {
+
+// In seconds of the trace's clock.
+struct TimeSpan {
+  double begin = 0, end = 0;
+};
 
 // In the JSON of the Trace Event Format. Moments are in seconds of the trace's clock and written to a nanosecond.
 class TraceEvents {

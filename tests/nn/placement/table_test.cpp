@@ -11,9 +11,12 @@
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/placement/fsdp.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/operations.h"
+#include "sharding/placement/mesh_impl.h"
 #include "tests/nn/support.h"
+#include "tests/sharding/allocations.h"
 
 namespace tessera::nn::table_test {
 namespace {
@@ -99,6 +102,32 @@ TEST(PlacementTable, counts_the_bytes_that_a_device_holds) {
       EXPECT_EQ(table.rows()[i].num_replicas, copies) << name << ' ' << all[i].path;
     }
   }
+}
+
+// On devices that each have their own copy.
+TEST(PlacementTable, counts_the_bytes_that_placing_allocates) {
+  const Mesh mesh = make_mesh({{"fsdp", 8}}, {.private_replicas = true});
+  const Param weight{zeros({1000, 1000}), {"in", "out"}};
+  for (const auto& [mesh_rules, bytes] :
+       {std::pair(MeshRules(mesh, {{ParamPattern{}, replicated}}), int64_t{4'000'000}),
+        std::pair(fsdp(mesh, "fsdp"), int64_t{500'000})}) {
+    const tessera::testing::Allocations allocations;
+    const Param placed = filter_shard(weight, mesh_rules);
+    EXPECT_EQ(placement_table(placed).bytes_per_device(), bytes);
+    EXPECT_GE(allocations.peak(), 8 * bytes);
+    // And the value that is copied to each; a GPU's allocator gives blocks of up to a megabyte more than asked for.
+    const int64_t unused = mesh.impl()->device.is_cuda() ? 9 << 20 : 4096;
+    EXPECT_LE(allocations.peak(), 8 * bytes + 4'000'000 + unused);
+  }
+}
+
+// "400 MB become 50 MB per device."
+TEST(PlacementTable, of_a_model_of_400_megabytes) {
+  const Param weight{zeros({10000, 10000}), {"in", "out"}};
+  const Mesh mesh = make_mesh({{"fsdp", 8}}, {.abstract = true});
+  const MeshRules whole(mesh, {{"in", replicated}, {"out", replicated}});
+  EXPECT_EQ(placement_table(filter_shard(weight, whole)).bytes_per_device(), 400'000'000);
+  EXPECT_EQ(placement_table(filter_shard(weight, fsdp(mesh, "fsdp"))).bytes_per_device(), 50'000'000);
 }
 
 TEST(PlacementTable, of_arrays_on_no_mesh) {

@@ -9,6 +9,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/placement/fsdp.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/files/json.h"
 #include "sharding/operations.h"
@@ -87,6 +88,25 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
   EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
 }
 
+// The forward pass keeps the hidden layer before and after the nonlinearity, and a gathered weight.
+TEST(CompareMeshes, CountsActivationsAndGatheredWeights) {
+  const auto sharded = [](const Mesh& mesh) {
+    const MeshRules mesh_rules =
+        fsdp(mesh, "batch", {.min_size = 1, .rules = {{"batch", "batch"}, {"embed", replicated}}});
+    const auto model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), mesh_rules);
+    const Array x = device_put(ones({batch, embed}), Axes{"batch", "embed"}, mesh_rules);
+    const auto loss = [](const Mlp& m, const Array& inputs) { return mean(square(m(inputs))); };
+    const auto [value, grads] = value_and_grad(loss)(model, x);
+    return placement_table(named("model", model, "gradients", grads));
+  };
+  const StepForecast f = compare_meshes(sharded, {make_mesh({{"batch", 8}}, {.abstract = true})}).steps()[0];
+  ASSERT_EQ(f.error, "");
+  const int64_t kept = 2 * 4 * batch * hidden / 8, weight = 4 * embed * hidden, bytes = parameter_bytes(1) / 8;
+  EXPECT_EQ(f.at_rest, (std::vector<std::pair<std::string, int64_t>>{{"model", bytes}, {"gradients", bytes}}));
+  EXPECT_GE(f.activation_bytes, kept + 2 * weight);  // the weight as it arrives and as it is used
+  EXPECT_LE(f.activation_bytes, 2 * kept + 3 * weight);
+}
+
 TEST(CompareMeshes, RefusesNoStep) {
   expect_error(ErrorKind::invalid_argument, "[compare_meshes] an empty function given, expected a step of a Mesh.",
                [] { compare_meshes({}, {mesh_of(8, 1)}); });
@@ -118,6 +138,24 @@ TEST(CompareMeshes, OverlapIsThePartOfWhatIsHiddenThatCostsNothing) {
   EXPECT_GT(all.hidden_seconds, 0.1 * all.communication_seconds);
   EXPECT_DOUBLE_EQ(half.hidden_seconds, all.hidden_seconds / 2);
   EXPECT_DOUBLE_EQ(nothing.seconds(), all.seconds() + all.hidden_seconds);
+}
+
+// Each collective takes 3 seconds, and an operation one.
+TEST(CompareMeshes, HidesWhatIsBegunAhead) {
+  const auto record_at = [](double begun, double awaited) {
+    return CommRecord{.begun = {.flops = begun}, .awaited = {.flops = awaited}};
+  };
+  const auto predicted = [](const std::vector<CommRecord>& records, double speed = 1) {
+    return detail::predicted_seconds(
+        records, [](const CommRecord&) { return 3; }, speed, 12);
+  };
+  EXPECT_EQ(predicted({record_at(1, 1), record_at(6, 6)}), 12 + 6);
+  EXPECT_EQ(predicted({record_at(1, 1), record_at(1, 6)}), 12 + 3) << "five operations take longer than it";
+  EXPECT_EQ(predicted({record_at(1, 1), record_at(1, 2)}), 12 + 6 - 1) << "one operation does not";
+  const std::vector<CommRecord> three{record_at(0, 4), record_at(0, 4), record_at(10, 12)};
+  EXPECT_EQ(predicted(three), 15) << "one after another, and all have arrived at the end";
+  EXPECT_EQ(predicted(three, /*speed=*/0), 9);
+  EXPECT_EQ(predicted({}), 12);
 }
 
 // The devices of a process share what it holds to communicate, and gather at the first use.

@@ -6,7 +6,6 @@
 #include <boost/json/value.hpp>
 
 #include "sharding/accounting/ledger_json.h"
-#include "sharding/accounting/timeline.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/source_lines.h"
 #include "sharding/files/json.h"
@@ -186,8 +185,13 @@ TEST(Ledger, JsonHasEveryField) {
 
 TEST(Ledger, ATraceHasOneTrackForEachSetOfAxes) {
   const Program p;
-  const boost::json::value root = parse_json(
-      p.ledger.chrome_trace([](const CommRecord& r) { return 1e-6 * static_cast<double>(r.bytes); }), "test", "trace");
+  std::vector<CommRecord> records = p.ledger.records();
+  double now = 0;
+  for (CommRecord& r : records) {  // each in its turn, a microsecond for a byte
+    r.begun.seconds = r.awaited.seconds = now;
+    r.arrived.seconds = now += 1e-6 * static_cast<double>(r.bytes);
+  }
+  const boost::json::value root = parse_json(detail::chrome_trace_of(records), "test", "trace");
   std::map<int64_t, std::string> tracks;
   std::vector<std::pair<int64_t, double>> seen;
   double end = 0;
@@ -220,63 +224,25 @@ CommRecord record_at(const char* axes, double begun, double awaited, double arri
           .arrived = {arrived, arrived}};
 }
 
-// "2-5" and so on.
-std::string words_of(const std::vector<detail::TimeSpan>& spans) {
-  std::string words;
-  for (const detail::TimeSpan& span : spans) words += fmt::format(" {:g}-{:g}", span.begin, span.end);
-  return words;
-}
-
-std::vector<detail::TimeSpan> spans_of(const detail::Timeline& timeline) {
-  std::vector<detail::TimeSpan> spans;
-  for (const auto& collective : timeline.collectives) spans.push_back(collective.span);
-  return spans;
-}
-
-TEST(Timelines, AsMeasuredComputeWhereNothingIsAwaited) {
-  // The second was begun ahead, and came beside the computation; the third was awaited for longer than it computed.
+TEST(Timelines, ComputeWhereNothingIsAwaited) {
+  // The second was begun ahead, and came while the program computed; the third was awaited for longer than it computed.
   const std::vector<CommRecord> records{record_at("data", 1, 1, 2), record_at("data", 2, 7, 7),
                                         record_at("data", 7, 8, 10)};
-  const detail::Timeline timeline = detail::measured_timeline(records);
-  EXPECT_EQ(words_of(spans_of(timeline)), " 1-2 2-7 7-10");
-  EXPECT_EQ(words_of(timeline.computing), " 0-1 2-7 7-8");
-  EXPECT_EQ(timeline.end, 10);
-}
-
-// Each takes 3 seconds, and an operation one.
-TEST(Timelines, AsPredictedHideWhatIsBegunAhead) {
-  const auto predicted = [](const std::vector<CommRecord>& records, double speed = 1) {
-    return detail::predicted_timeline(
-        records, [](const CommRecord&) { return 3; }, speed, 12);
-  };
-  const std::vector<CommRecord> alone{record_at("data", 1, 1, 1), record_at("data", 6, 6, 6)};
-  EXPECT_EQ(words_of(spans_of(predicted(alone))), " 1-4 9-12");
-  EXPECT_EQ(words_of(predicted(alone).computing), " 0-1 4-9 12-18");
-  EXPECT_EQ(predicted(alone).end, 12 + 6);
-
-  const std::vector<CommRecord> ahead{record_at("data", 1, 1, 1), record_at("data", 1, 6, 6)};
-  EXPECT_EQ(words_of(spans_of(predicted(ahead))), " 1-4 4-7");
-  EXPECT_EQ(words_of(predicted(ahead).computing), " 0-1 4-9 9-15") << "five operations take longer than it";
-  EXPECT_EQ(predicted(ahead).collectives[1].awaited, 9);
-
-  const std::vector<CommRecord> late{record_at("data", 1, 1, 1), record_at("data", 1, 2, 2)};
-  EXPECT_EQ(words_of(predicted(late).computing), " 0-1 4-5 7-17") << "one operation does not";
-  EXPECT_EQ(predicted(late).end, 12 + 6 - 1);
-
-  const std::vector<CommRecord> two{record_at("data", 0, 4, 4), record_at("model", 0, 4, 4),
-                                    record_at("data", 10, 12, 12)};
-  EXPECT_EQ(words_of(spans_of(predicted(two))), " 0-3 3-6 12-15") << "one after another, over whatever axes";
-  EXPECT_EQ(words_of(predicted(two).computing), " 0-4 6-12 12-14");
-  EXPECT_EQ(predicted(two).end, 15) << "all are there at the end";
-  EXPECT_EQ(predicted(two, /*speed=*/0).end, 9);
-  EXPECT_EQ(predicted({}).end, 12);
+  const boost::json::value root = parse_json(detail::chrome_trace_of(records), "test", "trace");
+  std::map<std::string, std::string> spans;
+  for (const boost::json::value& e : root.at("traceEvents").as_array()) {
+    if (e.at("ph").as_string() == "M") continue;
+    const double begin = 1e-6 * e.at("ts").to_number<double>(), duration = 1e-6 * e.at("dur").to_number<double>();
+    spans[e.at("cat").as_string().c_str()] += fmt::format(" {:g}-{:g}", begin, begin + duration);
+  }
+  EXPECT_EQ(spans["forward"], " 1-2 2-7 7-10");
+  EXPECT_EQ(spans["computation"], " 0-1 2-7 7-8");
 }
 
 TEST(Timelines, HaveTracksOfTheirOwnInATraceWhereTheyOverlap) {
   const std::vector<CommRecord> records{record_at("data", 0, 4, 5), record_at("data", 1, 5, 6),
                                         record_at("data", 5, 6, 7)};
-  const boost::json::value root =
-      parse_json(detail::chrome_trace_of(detail::measured_timeline(records)), "test", "trace");
+  const boost::json::value root = parse_json(detail::chrome_trace_of(records), "test", "trace");
   std::vector<std::string> tracks, seen;
   for (const boost::json::value& e : root.at("traceEvents").as_array())
     if (e.at("name").as_string() == "thread_name")
