@@ -9,15 +9,16 @@
 #include <utility>
 
 #include "nn/checkpoint/save.h"
+#include "sharding/base/escape.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/moved_from.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 #include "sharding/files/file.h"
 #include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
 
-using tessera::detail::counted, tessera::detail::Votes, tessera::detail::with_commas;
+using tessera::detail::counted, tessera::detail::Votes;
 
 namespace {
 
@@ -172,17 +173,16 @@ std::string describe_checkpoint(const fs::path& path) {
   const SavedState state = read_state(checkpoint);
   std::string text = fmt::format("{}\nstep {}\n\n", checkpoint.string(), manifest.step);
   int64_t bytes = 0;
-  std::vector<tessera::detail::Cells> rows;
+  tessera::detail::Table table({"", "                 ", "         ", "                ", "", ""}, "<<<,");
   for (const SavedTensor& tensor : manifest.tensors) {
     std::string axes;
     for (const std::string& axis : tensor.axes.value_or(std::vector<std::string>()))
       axes += (axes.empty() ? "" : ", ") + (axis.empty() ? "none" : axis);
-    rows.push_back({tensor.name,
-                    fmt::format("{:<18} {:<10} {:>16}  {}  {}", to_string(tensor.shape), name_of(tensor.dtype),
-                                with_commas(tensor.bytes()), tensor.file, axes)});
+    table.add(
+        {tensor.name, to_string(tensor.shape), std::string(name_of(tensor.dtype)), tensor.bytes(), tensor.file, axes});
     bytes += tensor.bytes();
   }
-  text += tessera::detail::text_table(rows, "<  <");
+  text += table.to_text();
   text += fmt::format("\n{}, {}\n", counted(std::ssize(manifest.tensors), "array"), counted(bytes, "byte"));
   const auto add = [&](const std::string& line) { text += tessera::detail::escaped(line, "") + '\n'; };
   for (const auto& [name, value] : state.numbers) add(fmt::format("{} = {}", name, value));

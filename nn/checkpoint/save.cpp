@@ -14,7 +14,7 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/ownership.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/placement/type.h"
 #include "sharding/redistribution/convert.h"

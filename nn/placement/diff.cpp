@@ -9,7 +9,7 @@
 #include <ostream>
 
 #include "nn/placement/path_folding.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 #include "sharding/files/json.h"
 
 namespace tessera::nn {

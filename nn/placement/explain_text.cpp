@@ -7,7 +7,7 @@
 
 #include "nn/placement/explain.h"
 #include "nn/placement/path_folding.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn {
 

@@ -1,50 +1,38 @@
-// A placement table as text and Markdown: folded, grouped, sorted, and made to fit a width.
+// PlacementTable as text and Markdown: folded, grouped, sorted, and made to fit a width.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <ostream>
 
 #include "nn/placement/path_folding.h"
 #include "nn/placement/table.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn {
 
-using tessera::detail::counted, tessera::detail::with_commas;
+using tessera::detail::counted, tessera::detail::Table, tessera::detail::with_commas;
 
 namespace {
 
 // ---- columns
 
-enum Column { path, arrays, axes, spec, shape, shard_shape, dtype, elements, bytes, bytes_per_device, replicas, count };
-
-constexpr const char* titles[count] = {"path",  "arrays",   "axes",  "spec",         "shape",   "shard shape",
-                                       "dtype", "elements", "bytes", "bytes/device", "replicas"};
-
-bool is_number(int column) {
-  return column == arrays || column == elements || column == bytes || column == bytes_per_device || column == replicas;
+Table empty_table() {
+  return Table({"path", "arrays", "axes", "spec", "shape", "shard shape", "dtype", "elements", "bytes", "bytes/device",
+                "replicas"},
+               "<,<<<<<,,,,");
 }
 
-using Columns = std::vector<int>;
-
-// The columns of a table of arrays, of modules.
-Columns columns_for(const PlacementTableOptions& format, bool folded) {
-  if (format.depth) return {path, arrays, elements, bytes, bytes_per_device};
-  Columns columns{path, axes, spec, shape, shard_shape, dtype, bytes_per_device, replicas};
-  if (folded) columns.insert(columns.begin() + 1, arrays);
-  return columns;
-}
-
-// What goes first where a line is too wide.
-constexpr Column least_needed[] = {elements, axes, shape, dtype, replicas, shard_shape, arrays, bytes, spec};
+// The columns that are dropped first if a line is too wide.
+constexpr const char* least_needed[] = {"elements",    "axes",   "shape", "dtype", "replicas",
+                                        "shard shape", "arrays", "bytes", "spec"};
 
 // ---- lines
 
 struct Line {
-  std::array<std::string, count> cells;
+  std::vector<Table::Cell> cells;
+  std::string path;
   int64_t bytes_per_device = 0;
 };
 using Lines = std::vector<Line>;
@@ -69,20 +57,12 @@ Line line_of(const std::string& name, const std::vector<const PlacementRow*>& ro
   int64_t sums[3] = {};
   for (const PlacementRow* row : rows)
     sums[0] += row->num_elements, sums[1] += row->bytes, sums[2] += row->bytes_per_device;
-  Line line;
-  line.bytes_per_device = sums[2];
-  line.cells = {name,
-                with_commas(static_cast<int64_t>(rows.size())),
-                joined(first.axes),
-                first.stage.empty() ? first.spec : fmt::format("{} on {}", first.spec, first.stage),
-                shape_text(first),
-                to_string(first.shard_shape),
-                std::string(name_of(first.dtype)),
-                with_commas(sums[0]),
-                with_commas(sums[1]),
-                with_commas(sums[2]),
-                with_commas(first.num_replicas)};
-  return line;
+  return {
+      {name, std::ssize(rows), joined(first.axes),
+       first.stage.empty() ? first.spec : fmt::format("{} on {}", first.spec, first.stage), shape_text(first),
+       to_string(first.shard_shape), std::string(name_of(first.dtype)), sums[0], sums[1], sums[2], first.num_replicas},
+      name,
+      sums[2]};
 }
 
 // The rows of one line, with the path that it shows.
@@ -115,14 +95,12 @@ std::vector<Entry> by_array(const std::vector<PlacementRow>& rows) {
   return entries;
 }
 
-// All that a line shows beside its path. Modules look alike if all their arrays do.
+// All that a line shows after its path. Modules look equal if all their arrays do.
 std::string look_of(const Entry& entry) {
-  std::string look;
-  for (const PlacementRow* row : entry.rows) {
-    const Line line = line_of(row->path.substr(std::min(entry.path.size(), row->path.size())), {row});
-    look += fmt::format("{}\n", fmt::join(line.cells, "|"));
-  }
-  return look;
+  Table table = empty_table();
+  for (const PlacementRow* row : entry.rows)
+    table.add(line_of(row->path.substr(std::min(entry.path.size(), row->path.size())), {row}).cells);
+  return table.to_text();
 }
 
 std::vector<Entry> folded(const std::vector<Entry>& entries) {
@@ -163,16 +141,23 @@ void sort_lines(Lines& lines, SortBy by) {
                      [](const Line& a, const Line& b) { return a.bytes_per_device > b.bytes_per_device; });
   if (by == SortBy::path)
     std::stable_sort(lines.begin(), lines.end(),
-                     [](const Line& a, const Line& b) { return path_before(a.cells[path], b.cells[path]); });
+                     [](const Line& a, const Line& b) { return path_before(a.path, b.path); });
 }
 
-Lines lines_of(const PlacementTable& table, const PlacementTableOptions& format) {
-  std::vector<Entry> entries = format.depth ? by_module(table.rows(), *format.depth) : by_array(table.rows());
+Table table_of(const PlacementTable& placement, const PlacementTableOptions& format) {
+  std::vector<Entry> entries = format.depth ? by_module(placement.rows(), *format.depth) : by_array(placement.rows());
   if (format.fold) entries = folded(entries);
   Lines lines;
   for (const Entry& entry : entries) lines.push_back(line_of(entry.path, entry.rows));
   sort_lines(lines, format.sort);
-  return lines;
+  Table table = empty_table();
+  for (const Line& line : lines) table.add(line.cells);
+  if (format.depth)
+    for (const char* title : {"axes", "spec", "shape", "shard shape", "dtype", "replicas"}) table.drop(title);
+  else
+    for (const char* title : {"elements", "bytes"}) table.drop(title);
+  if (!format.depth && lines.size() == placement.rows().size()) table.drop("arrays");
+  return table;
 }
 
 // ---- the sums below
@@ -202,88 +187,42 @@ std::string wrapped(std::string line, size_t width) {
 
 // ---- text
 
-using Widths = std::array<size_t, count>;
-
-Widths widths_of(const Lines& lines) {
-  Widths widths = {};
-  for (int c = 0; c < count; ++c) widths[c] = std::string_view(titles[c]).size();
-  for (const Line& line : lines)
-    for (int c = 0; c < count; ++c) widths[c] = std::max(widths[c], line.cells[c].size());
-  return widths;
-}
-
-size_t line_width(const Columns& columns, const Widths& widths) {
-  size_t width = 2 * (columns.size() - 1);
-  for (int c : columns) width += widths[c];
-  return width;
-}
-
-void fit(Columns& columns, Widths& widths, size_t width) {
+// Drops columns and shortens paths. A path is shortened to half of the line before another column is dropped.
+void fit(Table& table, size_t width) {
   if (width == 0) return;
-  const auto excess = [&] {
-    const size_t now = line_width(columns, widths);
-    return now > width ? now - width : 0;
-  };
-  for (const Column column : least_needed) {  // a path is shortened to half of the line before another column goes
-    if (excess() + std::min(widths[path], width / 2) <= widths[path]) break;
-    std::erase(columns, column);
+  Table::Column& paths = table.column("path");
+  const auto excess = [&] { return std::max(table.width(), width) - width; };
+  for (const char* title : least_needed) {
+    if (excess() + std::min(paths.width(), width / 2) <= paths.width()) break;
+    table.drop(title);
   }
-  widths[path] -= std::min(excess(), widths[path] - 1);
-}
-
-std::string aligned(const std::array<std::string, count>& cells, const Columns& columns, const Widths& widths) {
-  std::string line;
-  for (int c : columns) {
-    const std::string cell = c == path ? detail::elided(cells[c], widths[c]) : cells[c];
-    const std::string padding(widths[c] - cell.size(), ' ');
-    line += (line.empty() ? "" : "  ") + (is_number(c) ? padding + cell : cell + padding);
-  }
-  return line + '\n';
-}
-
-std::array<std::string, count> title_cells() {
-  std::array<std::string, count> cells;
-  std::copy(std::begin(titles), std::end(titles), cells.begin());
-  return cells;
+  const size_t path_width = paths.width() - std::min(excess(), paths.width() - 1);
+  for (std::string& path : paths.cells) path = detail::elided(path, path_width);
+  paths.cells[0].resize(path_width, ' ');
 }
 
 }  // namespace
 
 std::string PlacementTable::to_text(const PlacementTableOptions& format) const {
-  const Lines lines = lines_of(*this, format);
-  Columns columns = columns_for(format, lines.size() < rows_.size());
-  Widths widths = widths_of(lines);
-  const std::string sum = with_commas(bytes_per_device());
-  widths[Column::bytes_per_device] = std::max(widths[Column::bytes_per_device], sum.size());
-  fit(columns, widths, format.width);
-  const std::string rule = std::string(line_width(columns, widths), '-') + '\n';
-  std::string text = aligned(title_cells(), columns, widths) + rule;
-  for (const Line& line : lines) text += aligned(line.cells, columns, widths);
-  const auto bytes_column = std::find(columns.begin(), columns.end(), Column::bytes_per_device);
-  const size_t begin = line_width({columns.begin(), bytes_column}, widths) + 2;
-  const std::string words = totals(*this);
-  text += rule;
-  if (words.size() <= begin)
-    text += fmt::format("{:<{}}{:>{}}\n", words, begin, sum, widths[Column::bytes_per_device]);
+  Table table = table_of(*this, format);
+  const std::string sum = with_commas(bytes_per_device()), words = totals(*this);
+  table.add({});
+  table.column("bytes/device").cells.back() = sum;
+  fit(table, format.width);
+  const std::string rule = std::string(table.width(), '-') + '\n';
+  std::string text = table.to_text();
+  const size_t last_line = text.rfind('\n', text.size() - 2) + 1;
+  if (words.size() <= table.begin_of("bytes/device"))
+    text.replace(last_line, words.size(), words);
   else
-    text += wrapped(words + ' ' + sum, format.width);
+    text.replace(last_line, std::string::npos, wrapped(words + ' ' + sum, format.width));
+  text.insert(last_line, rule).insert(text.find('\n') + 1, rule);
   for (const std::string& line : axis_lines(*this)) text += wrapped(line, format.width);
   return text;
 }
 
 std::string PlacementTable::to_markdown(const PlacementTableOptions& format) const {
-  const Lines lines = lines_of(*this, format);
-  const Columns columns = columns_for(format, lines.size() < rows_.size());
-  std::vector<tessera::detail::Cells> rows;
-  const auto add = [&](const std::array<std::string, count>& cells) {
-    tessera::detail::Cells& row = rows.emplace_back();
-    for (int c : columns) row.push_back(cells[c]);
-  };
-  add(title_cells());
-  for (const Line& line : lines) add(line.cells);
-  std::string marks;
-  for (int c : columns) marks += is_number(c) ? '>' : '<';
-  std::string text = tessera::detail::markdown_table(rows, marks);
+  std::string text = table_of(*this, format).to_markdown();
   text += fmt::format("\n{} {}\n", totals(*this), with_commas(bytes_per_device()));
   for (const std::string& line : axis_lines(*this)) text += "- " + line + '\n';
   return text;

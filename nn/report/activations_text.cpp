@@ -9,16 +9,13 @@
 #include "nn/placement/path_folding.h"
 #include "nn/report/activations.h"
 #include "sharding/base/source_lines.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn {
 
-using tessera::detail::Cells, tessera::detail::line_name, tessera::detail::with_commas;
+using tessera::detail::line_name, tessera::detail::Table, tessera::detail::with_commas;
 
 namespace {
-
-const Cells activation_titles{"module", "type", "in", "out", "stays, bytes", "FLOPs", "back", "collectives"};
-constexpr const char* activation_line = "<  <  <  <  >  >  >  <";
 
 // Equal types once: float32[8@data,64] x 2.
 std::string types_of(const std::vector<ModuleArray>& activations) {
@@ -45,8 +42,6 @@ std::string words_of(const std::vector<ModuleTraffic>& traffic) {
   if (traffic.empty()) return "-";
   return forward + (back.empty() ? "" : (forward.empty() ? "back: " : "; back: ") + back);
 }
-
-std::string flops_text(double flops) { return flops == 0 ? "0" : fmt::format("{:.4g}", flops); }
 
 void add(std::vector<ModuleTraffic>& sums, const std::vector<ModuleTraffic>& traffic) {
   for (const ModuleTraffic& t : traffic) {
@@ -91,13 +86,12 @@ std::vector<ActivationRow> shown(const ActivationTable& table, const ActivationT
   return folded;
 }
 
-std::vector<Cells> cells_of(const ActivationTable& table, const ActivationTableOptions& format) {
-  std::vector<Cells> cells{activation_titles};
-  for (const ActivationRow& row : shown(table, format))
-    cells.push_back({row.path.empty() ? "all" : row.path, row.module, types_of(row.inputs), types_of(row.outputs),
-                     with_commas(row.saved_bytes), flops_text(row.forward_flops), flops_text(row.backward_flops),
-                     words_of(row.traffic)});
-  return cells;
+Table table_of(const ActivationTable& activations, const ActivationTableOptions& format) {
+  Table table({"module", "type", "in", "out", "stays, bytes", "FLOPs", "back", "collectives"}, "<<<<,gg<");
+  for (const ActivationRow& row : shown(activations, format))
+    table.add({row.path.empty() ? "all" : row.path, row.module, types_of(row.inputs), types_of(row.outputs),
+               row.saved_bytes, row.forward_flops, row.backward_flops, words_of(row.traffic)});
+  return table;
 }
 
 std::string owner_of(const WholeActivation& whole) {
@@ -136,13 +130,13 @@ std::string WholeActivation::cure() const {
 }
 
 std::string ActivationTable::to_text(const ActivationTableOptions& format) const {
-  std::string text = tessera::detail::text_table(cells_of(*this, format), activation_line);
+  std::string text = table_of(*this, format).to_text();
   for (const std::string& entry : entries_of(whole_, format.fold)) text += entry + '\n';
   return text;
 }
 
 std::string ActivationTable::to_markdown(const ActivationTableOptions& format) const {
-  std::string text = tessera::detail::markdown_table(cells_of(*this, format), activation_line);
+  std::string text = table_of(*this, format).to_markdown();
   const std::vector<std::string> entries = entries_of(whole_, format.fold);
   for (const std::string& entry : entries) text += (&entry == &entries[0] ? "\n- " : "- ") + entry + '\n';
   return text;

@@ -1,89 +1,71 @@
-// A forecast for each mesh, and the table of all.
+// compare_meshes: a forecast of the step on each mesh, and the table of all.
 #include "nn/report/compare_meshes.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <ostream>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 #include "sharding/placement/mesh_impl.h"
 
 namespace tessera::nn {
 
+using tessera::detail::Table;
 using tessera::detail::with_commas;
 
 namespace {
 
 // ---- the table
 
-using Line = std::vector<std::string>;  // a title and a cell for each mesh
+using Lines = std::vector<std::pair<std::string, std::string>>;  // titles, and the cells of one mesh
 
-// Lines as they come, each title once, in the order of the meshes that have it first.
-class Table {
- public:
-  explicit Table(size_t columns) : columns_(columns) {}
-  void set(const std::string& title, size_t column, std::string cell) {
-    auto line = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l[0] == title; });
-    if (line == lines_.end()) {
-      line = lines_.insert(lines_.end(), Line(columns_ + 1, "-"));
-      (*line)[0] = title;
-    }
-    (*line)[column + 1] = std::move(cell);
-  }
-  const std::vector<Line>& lines() const { return lines_; }
-
- private:
-  size_t columns_;
-  std::vector<Line> lines_;
-};
-
-using Fill = void (*)(Table&, const StepForecast&, size_t column);
-
-void fill_memory(Table& table, const StepForecast& s, size_t column) {
-  for (const auto& [name, bytes] : s.at_rest) table.set(name + ", bytes", column, with_commas(bytes));
-}
-
-void fill_peaks(Table& table, const StepForecast& s, size_t column) {
-  table.set("activations, bytes", column, with_commas(s.activation_bytes));
-  table.set("peak, bytes", column, with_commas(s.peak_bytes));
-}
-
-void fill_traffic(Table& table, const StepForecast& s, size_t column) {
+// Memory at rest, peaks, collectives, times.
+std::array<Lines, 4> sections_of(const StepForecast& s) {
+  if (!s.error.empty()) return {};
+  const auto ms = [](double seconds) { return fmt::format("{:.4g}", seconds * 1e3); };
+  Lines at_rest, traffic,
+      times{{"operations", fmt::format("{:.4g}", s.flops)},
+            {"compute, ms", ms(s.compute_seconds)},
+            {"communication, ms", ms(s.communication_seconds)}};
+  for (const auto& [name, bytes] : s.at_rest) at_rest.emplace_back(name + ", bytes", with_commas(bytes));
   for (const Traffic& t : s.traffic)
-    table.set(fmt::format("{} over {}", t.kind, t.mesh_axes), column,
-              fmt::format("{} x, {}", t.num_collectives, with_commas(t.bytes)));
+    traffic.emplace_back(fmt::format("{} over {}", t.kind, t.mesh_axes),
+                         fmt::format("{} x, {}", t.num_collectives, with_commas(t.bytes)));
+  if (s.hidden_seconds > 0) times.emplace_back("of that hidden, ms", ms(s.hidden_seconds));
+  if (s.bubble_seconds > 0) times.emplace_back("stages wait, ms", ms(s.bubble_seconds));
+  times.emplace_back("step, ms", ms(s.seconds()));
+  return {at_rest,
+          {{"activations, bytes", with_commas(s.activation_bytes)}, {"peak, bytes", with_commas(s.peak_bytes)}},
+          traffic,
+          times};
 }
 
-void fill_times(Table& table, const StepForecast& s, size_t column) {
-  table.set("operations", column, fmt::format("{:.4g}", s.flops));
-  table.set("compute, ms", column, fmt::format("{:.4g}", s.compute_seconds * 1e3));
-  table.set("communication, ms", column, fmt::format("{:.4g}", s.communication_seconds * 1e3));
-  if (s.hidden_seconds > 0) table.set("of that hidden, ms", column, fmt::format("{:.4g}", s.hidden_seconds * 1e3));
-  if (s.bubble_seconds > 0) table.set("stages wait, ms", column, fmt::format("{:.4g}", s.bubble_seconds * 1e3));
-  table.set("step, ms", column, fmt::format("{:.4g}", s.seconds() * 1e3));
-}
-
-// Section by section, so that lines that only some meshes have stand with their like.
-std::vector<Line> lines_of(const std::vector<StepForecast>& steps) {
-  Table table(steps.size());
-  for (size_t i = 0; i < steps.size(); ++i) table.set("on one device", i, steps[i].mesh.to_string());
-  for (const Fill fill : {fill_memory, fill_peaks, fill_traffic, fill_times})
+// A column for each mesh. Lines that only some meshes have are in the section of their kind.
+Table table_of(const std::vector<StepForecast>& steps) {
+  std::vector<std::string> titles{"on one device"};
+  std::vector<std::array<Lines, 4>> sections;
+  for (const StepForecast& s : steps) titles.push_back(s.mesh.to_string()), sections.push_back(sections_of(s));
+  std::vector<std::vector<Table::Cell>> rows;
+  for (size_t section = 0; section < 4; ++section)
     for (size_t i = 0; i < steps.size(); ++i)
-      if (steps[i].error.empty()) fill(table, steps[i], i);
-  return table.lines();
+      for (const auto& [title, cell] : sections[i][section]) {
+        auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r[0] == Table::Cell(title); });
+        if (row == rows.end()) {
+          row = rows.insert(row, std::vector<Table::Cell>(titles.size(), "-"));
+          row->front() = title;
+        }
+        (*row)[i + 1] = cell;
+      }
+  Table table(std::move(titles), '<' + std::string(steps.size(), '>'));
+  for (const auto& row : rows) table.add(row);
+  return table;
 }
 
-// One of words, and one of numbers for each mesh.
-std::string columns_of(const std::vector<StepForecast>& steps) {
-  std::string line = "<";
-  for (size_t i = 0; i < steps.size(); ++i) line += "  >";
-  return line;
-}
-
-// What went wrong, below the table.
+// The errors of the steps, printed after the table.
 std::string errors_of(const std::vector<StepForecast>& steps) {
   std::string text;
   for (const StepForecast& s : steps)
@@ -93,12 +75,10 @@ std::string errors_of(const std::vector<StepForecast>& steps) {
 
 }  // namespace
 
-std::string MeshComparison::to_text() const {
-  return tessera::detail::text_table(lines_of(steps_), columns_of(steps_)) + errors_of(steps_);
-}
+std::string MeshComparison::to_text() const { return table_of(steps_).to_text() + errors_of(steps_); }
 
 std::string MeshComparison::to_markdown() const {
-  const std::string text = tessera::detail::markdown_table(lines_of(steps_), columns_of(steps_));
+  const std::string text = table_of(steps_).to_markdown();
   const std::string errors = errors_of(steps_);
   return errors.empty() ? text : text + '\n' + errors;
 }

@@ -10,12 +10,12 @@
 #include "nn/placement/path_folding.h"
 #include "nn/report/profile.h"
 #include "sharding/base/source_lines.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn {
 
 using namespace detail;
-using tessera::detail::Cells;
+using tessera::detail::Table;
 
 namespace {
 
@@ -142,11 +142,7 @@ namespace {
 
 std::string ms(double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); }
 
-std::string table(const std::vector<Cells>& rows, bool markdown) {
-  std::string line = "<";
-  for (size_t c = 1; c < rows[0].size(); ++c) line += "  >";
-  return markdown ? tessera::detail::markdown_table(rows, line) : tessera::detail::text_table(rows, line);
-}
+std::string printed(const Table& table, bool markdown) { return markdown ? table.to_markdown() : table.to_text(); }
 
 // Modules of repeated layers as one row.
 std::vector<ProfileRow> folded(const std::vector<ProfileRow>& rows) {
@@ -162,53 +158,37 @@ std::vector<ProfileRow> folded(const std::vector<ProfileRow>& rows) {
   return result;
 }
 
-Cells cells_of(const ProfileRow& row, double step, bool has_whole) {
-  Cells cells{row.name, fmt::format("{:.4g}", row.num_calls), ms(row.seconds)};
-  if (has_whole) cells.push_back(ms(row.whole));
-  cells.push_back(fmt::format("{:.1f}", 100 * row.seconds / step));
-  return cells;
-}
-
 std::string table_by(const char* title, std::vector<ProfileRow> rows, double step, size_t max_rows, bool markdown) {
-  const bool has_whole = std::any_of(rows.begin(), rows.end(), [](const auto& r) { return r.whole != r.seconds; });
-  Cells heads{title, "calls/step", "ms/step"};
-  if (has_whole) heads.push_back("with inner");
-  heads.push_back("%");
-  std::vector<Cells> lines{heads};
-  ProfileRow rest{"others"};
-  for (size_t i = max_rows; i < rows.size(); ++i) {
-    rest.num_calls += rows[i].num_calls, rest.seconds += rows[i].seconds, rest.whole += rows[i].seconds;
-  }
+  Table table({title, "calls/step", "ms/step", "with inner", "%"}, "<gff%");
+  const bool has_inner = std::any_of(rows.begin(), rows.end(), [](const auto& r) { return r.whole != r.seconds; });
   if (rows.size() > max_rows + 1) {
-    rest.name = fmt::format("{} others", rows.size() - max_rows);
+    ProfileRow rest{fmt::format("{} others", rows.size() - max_rows)};
+    for (size_t i = max_rows; i < rows.size(); ++i)
+      rest.num_calls += rows[i].num_calls, rest.seconds += rows[i].seconds, rest.whole += rows[i].seconds;
     rows.resize(max_rows);
     rows.push_back(rest);
   }
-  for (const ProfileRow& row : rows) lines.push_back(cells_of(row, step, has_whole));
-  return table(lines, markdown);
+  for (const ProfileRow& row : rows) table.add({row.name, row.num_calls, row.seconds, row.whole, row.seconds / step});
+  if (!has_inner) table.drop("with inner");
+  return printed(table, markdown);
 }
 
-// Each part, with the least and most of a process where there are several.
+// Each part, with the least and most of a process if there are several.
 std::string parts_of(const std::vector<ProcessProfile>& processes, double step, double residual, bool markdown) {
   std::vector<std::vector<ProfileRow>> each;
   for (const ProcessProfile& p : processes) each.push_back(rows_of({p}, ProfileBy::part));
-  const bool several = processes.size() > 1;
-  std::vector<Cells> lines{several ? Cells{"part", "ms/step", "least", "most", "%"} : Cells{"part", "ms/step", "%"}};
-  const auto add = [&](const std::string& name, double mean, double least, double most) {
-    Cells& line = lines.emplace_back(Cells{name, ms(mean)});
-    if (several) line.push_back(ms(least)), line.push_back(ms(most));
-    line.push_back(fmt::format("{:.1f}", 100 * mean / step));
-  };
+  Table table({"part", "ms/step", "least", "most", "%"}, "<fff%");
   const std::vector<ProfileRow> means = rows_of(processes, ProfileBy::part);
   for (size_t r = 0; r < means.size(); ++r) {
     double least = each[0][r].seconds, most = least;
     for (const auto& rows : each) least = std::min(least, rows[r].seconds), most = std::max(most, rows[r].seconds);
-    add(means[r].name, means[r].seconds, least, most);
+    table.add({means[r].name, means[r].seconds, least, most, means[r].seconds / step});
   }
   const Range range = range_of(processes);
-  add("step", range.mean, range.least, range.most);
-  add("residual", residual, residual, residual);
-  return table(lines, markdown);
+  table.add({"step", range.mean, range.least, range.most, range.mean / step});
+  table.add({"residual", residual, residual, residual, residual / step});
+  if (processes.size() == 1) table.drop("least"), table.drop("most");
+  return printed(table, markdown);
 }
 
 std::string heading_of(const ProfileReport& report, const ProfileOptions& options) {

@@ -12,13 +12,12 @@
 
 #include "nn/report/strategy_search.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn {
 
-using tessera::detail::Cells;
 using tessera::detail::counted;
-using tessera::detail::text_table;
+using tessera::detail::Table;
 using tessera::detail::with_commas;
 
 namespace {
@@ -87,33 +86,20 @@ std::string reason(const StepForecast& a, const StepForecast& b) {
 
 // ---- tables
 
-const Cells titles = {"",           "on one device", "placement", "peak, bytes", "compute, ms", "communication, ms",
-                      "hidden, ms", "bubble, ms",    "step, ms"};
-
-Cells cells_of(const SuggestedStrategy& s, const std::string& number) {
-  const StepForecast& f = s.forecast;
-  return {number,
-          words_of(s.mesh),
-          s.name,
-          with_commas(f.peak_bytes),
-          milliseconds(f.compute_seconds),
-          milliseconds(f.communication_seconds),
-          milliseconds(f.hidden_seconds),
-          milliseconds(f.bubble_seconds),
-          milliseconds(f.seconds())};
-}
-
-bool has_bubbles(const std::vector<SuggestedStrategy>& strategies) {
-  return std::any_of(strategies.begin(), strategies.end(),
-                     [](const SuggestedStrategy& s) { return s.forecast.bubble_seconds > 0; });
-}
-
-std::vector<Cells> table_of(const std::vector<SuggestedStrategy>& strategies) {
-  std::vector<Cells> rows{titles};
-  for (size_t i = 0; i < strategies.size(); ++i) rows.push_back(cells_of(strategies[i], std::to_string(i + 1)));
-  if (!has_bubbles(strategies))
-    for (Cells& row : rows) row.erase(row.end() - 2);
-  return rows;
+Table table_of(const std::vector<SuggestedStrategy>& strategies) {
+  Table table({"", "on one device", "placement", "peak, bytes", "compute, ms", "communication, ms", "hidden, ms",
+               "bubble, ms", "step, ms"},
+              ",<<,mmmmm");
+  int64_t number = 0;
+  bool has_bubbles = false;
+  for (const SuggestedStrategy& s : strategies) {
+    const StepForecast& f = s.forecast;
+    has_bubbles |= f.bubble_seconds > 0;
+    table.add({++number, words_of(s.mesh), s.name, f.peak_bytes, f.compute_seconds, f.communication_seconds,
+               f.hidden_seconds, f.bubble_seconds, f.seconds()});
+  }
+  if (!has_bubbles) table.drop("bubble, ms");
+  return table;
 }
 
 // 16 micro-batches, one_f_one_b; nothing without stages.
@@ -252,17 +238,12 @@ const SuggestedStrategy& StrategySuggestions::best() const {
 }
 
 std::string StrategySuggestions::to_text() const {
-  const std::string table =
-      strategies_.empty() ? "None: " + why_none() + '\n'
-                          : text_table(table_of(strategies_), has_bubbles(strategies_) ? "<  <  <  >  >  >  >  >  >"
-                                                                                       : "<  <  <  >  >  >  >  >");
+  const std::string table = strategies_.empty() ? "None: " + why_none() + '\n' : table_of(strategies_).to_text();
   return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
 }
 
 std::string StrategySuggestions::to_markdown() const {
-  const std::string table = tessera::detail::markdown_table(
-      table_of(strategies_), has_bubbles(strategies_) ? "> < < > > > > > >" : "> < < > > > > >");
-  return heading(*this) + "\n\n" + table + '\n' + paragraphs(*this);
+  return heading(*this) + "\n\n" + table_of(strategies_).to_markdown() + '\n' + paragraphs(*this);
 }
 
 std::string StrategySuggestions::to_json() const {

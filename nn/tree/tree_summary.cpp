@@ -5,13 +5,13 @@
 #include <ostream>
 
 #include "nn/tree/filter.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn::detail {
 
 namespace {
 
-using tessera::detail::Cells, tessera::detail::with_commas;
+using tessera::detail::Table;
 
 struct Sums {
   int64_t arrays = 0, elements = 0, bytes = 0;
@@ -30,9 +30,9 @@ bool is_below(const std::string& path, const std::string& module) {
   return module.empty() || path == module || (path.starts_with(module) && path[module.size()] == '.');
 }
 
-Cells row(const std::string& title, const Part& module, const Sums& sums, const ExtraColumns& more) {
-  Cells cells{title, module.type->is_module ? module.text() : "", with_commas(sums.arrays), with_commas(sums.elements),
-              with_commas(sums.bytes)};
+std::vector<Table::Cell> row(const std::string& title, const Part& module, const Sums& sums, const ExtraColumns& more) {
+  std::vector<Table::Cell> cells{title, module.type->is_module ? module.text() : "", sums.arrays, sums.elements,
+                                 sums.bytes};
   if (more.cells)
     for (std::string& cell : more.cells(module.path)) cells.push_back(std::move(cell));
   return cells;
@@ -49,15 +49,14 @@ Sums sums_below(const Parts& parts, size_t module) {
 }  // namespace
 
 std::string summary_of(const Parts& parts, const TreeSummaryOptions& options, const ExtraColumns& more) {
-  std::vector<Cells> rows{{"path", "module", "arrays", "elements", "bytes"}};
-  rows[0].insert(rows[0].end(), more.titles.begin(), more.titles.end());
-  std::string line = "<  <  >  >  >";
-  for (size_t i = 0; i < more.titles.size(); ++i) line += "  <";
+  std::vector<std::string> titles{"path", "module", "arrays", "elements", "bytes"};
+  titles.insert(titles.end(), more.titles.begin(), more.titles.end());
+  Table table(std::move(titles), "<<,,,");
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].type->is_module && !parts[i].path.empty() && depth_of(parts[i].path) <= options.depth)
-      rows.push_back(row(parts[i].path, parts[i], sums_below(parts, i), more));
-  if (!parts.empty()) rows.push_back(row("total", parts[0], sums_below(parts, 0), more));
-  return tessera::detail::text_table(rows, line);
+      table.add(row(parts[i].path, parts[i], sums_below(parts, i), more));
+  if (!parts.empty()) table.add(row("total", parts[0], sums_below(parts, 0), more));
+  return table.to_text();
 }
 
 std::ostream& print(std::ostream& out, const std::string& text) { return out << text; }

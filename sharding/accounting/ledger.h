@@ -78,6 +78,7 @@ class CommLedger {
 
   // One row per kind, axes and direction: count, bytes, and the operations that caused it. "no communication" if none.
   std::string to_text() const;
+  std::string to_markdown() const;
   friend std::ostream& operator<<(std::ostream& out, const CommLedger& ledger);  // prints to_text()
   // One row per set of mesh axes: devices, count and bytes in each pass.
   std::string to_text_by_mesh_axis() const;

@@ -1,4 +1,4 @@
-// The tables that a ledger prints.
+// The tables that a ledger prints: by kind, by mesh axis and by line.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,12 +8,15 @@
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/base/source_lines.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 
 namespace tessera {
+
+using namespace detail;
+
 namespace {
 
-// What the records of one row have in common, added up.
+// The sums of the records of one row.
 struct Sum {
   int64_t count = 0, bytes = 0, devices = 0;
   std::map<std::string, int> causes;
@@ -29,16 +32,16 @@ struct Sum {
   }
 };
 
-std::string nothing() { return "no communication\n"; }
+const std::string nothing = "no communication\n";
 
 // A line for each line of the program, which names at most three of its arrays.
 std::string unplaced_lines(const std::vector<UnplacedArray>& unplaced) {
   std::vector<std::string> files;
   for (const UnplacedArray& x : unplaced) files.push_back(x.where.file_name());
-  const std::map<std::string, std::string> names = detail::short_names(files);
+  const std::map<std::string, std::string> names = short_names(files);
   std::map<std::string, std::vector<std::string>> by_line;
   for (const UnplacedArray& x : unplaced)
-    by_line[detail::line_name(names.at(x.where.file_name()), x.where.line())].push_back(x.path + " " + x.type);
+    by_line[line_name(names.at(x.where.file_name()), x.where.line())].push_back(x.path + " " + x.type);
   std::string text;
   for (auto& [line, arrays] : by_line) {
     const size_t more = arrays.size() - std::min<size_t>(arrays.size(), 3);
@@ -49,24 +52,31 @@ std::string unplaced_lines(const std::vector<UnplacedArray>& unplaced) {
   return text;
 }
 
+Table table_of(const std::vector<CommRecord>& records, int64_t count, int64_t bytes) {
+  std::map<std::tuple<bool, std::string, std::string>, Sum> rows;
+  for (const CommRecord& r : records) rows[{r.backward, r.mesh_axes, r.kind}].add(r, r.operation);
+  Table table({"collective    ", "mesh axes    ", " devices", "count", "bytes/device", "pass    ", "caused by"},
+              "< < ddd");
+  for (const auto& [key, row] : rows)
+    table.add({std::get<2>(key), std::get<1>(key), row.devices, row.count, row.bytes,
+               std::get<0>(key) ? "backward" : "forward", row.text()});
+  table.add({"total", "", "", count, bytes});
+  return table;
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const CommLedger& ledger) { return out << ledger.to_text(); }
 
 std::string CommLedger::to_text() const {
-  std::map<std::tuple<bool, std::string, std::string>, Sum> rows;
-  for (const CommRecord& r : records()) rows[{r.backward, r.mesh_axes, r.kind}].add(r, r.operation);
-  if (rows.empty()) return nothing() + unplaced_lines(unplaced());
+  const std::string table = records().empty() ? nothing : table_of(records(), count(), bytes()).to_text();
+  return table + unplaced_lines(unplaced());
+}
 
-  constexpr auto rest = "{:>8}{:>7}{:>14}  {:<9} {}";  // the two columns before it are at least as wide as here:
-  std::vector<detail::Cells> lines{
-      {"collective    ", "mesh axes    ", fmt::format(rest, "devices", "count", "bytes/device", "pass", "caused by")}};
-  for (const auto& [key, row] : rows)
-    lines.push_back(
-        {std::get<2>(key), std::get<1>(key),
-         fmt::format(rest, row.devices, row.count, row.bytes, std::get<0>(key) ? "backward" : "forward", row.text())});
-  lines.push_back({"total", "", fmt::format("{:>8}{:>7}{:>14}", "", count(), bytes())});
-  return detail::text_table(lines, "< < <") + unplaced_lines(unplaced());
+std::string CommLedger::to_markdown() const {
+  const std::string table = records().empty() ? nothing : table_of(records(), count(), bytes()).to_markdown();
+  const std::string lines = unplaced_lines(unplaced());
+  return table + (lines.empty() ? "" : '\n' + lines);
 }
 
 std::string CommLedger::to_text_by_mesh_axis() const {
@@ -78,31 +88,29 @@ std::string CommLedger::to_text_by_mesh_axis() const {
     Axis& row = rows[r.mesh_axes];
     (r.backward ? row.backward : row.forward).add(r, r.kind);
   }
-  if (rows.empty()) return nothing();
-  constexpr auto line = "{:<14}{:>8}{:>10}{:>14}{:>11}{:>14}\n";
-  std::string text = fmt::format(line, "mesh axes", "devices", "forward", "bytes/device", "backward", "bytes/device");
+  if (rows.empty()) return nothing;
+  Table table({"mesh axes   ", " devices", " forward", "bytes/device", " backward", "bytes/device"}, "<ddddd");
   for (const auto& [axes, row] : rows)
-    text += fmt::format(line, axes, std::max(row.forward.devices, row.backward.devices), row.forward.count,
-                        row.forward.bytes, row.backward.count, row.backward.bytes);
-  return text;
+    table.add({axes, std::max(row.forward.devices, row.backward.devices), row.forward.count, row.forward.bytes,
+               row.backward.count, row.backward.bytes});
+  return table.to_text();
 }
 
 std::string CommLedger::to_text_by_line() const {
   std::vector<std::string> files;
   for (const CommRecord& r : records()) files.push_back(r.where.file_name());
-  const std::map<std::string, std::string> names = detail::short_names(files);
+  const std::map<std::string, std::string> names = short_names(files);
   std::map<std::string, Sum> rows;
   for (const CommRecord& r : records())
-    rows[detail::line_name(names.at(r.where.file_name()), r.where.line())].add(
+    rows[line_name(names.at(r.where.file_name()), r.where.line())].add(
         r, fmt::format("{} over {} for {}", r.kind, r.mesh_axes, r.operation));
-  if (rows.empty()) return nothing() + unplaced_lines(unplaced());
+  if (rows.empty()) return nothing + unplaced_lines(unplaced());
   std::vector<std::pair<std::string, Sum>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  constexpr auto rest = "{:>7}{:>14}  {}";
-  std::vector<detail::Cells> lines{{"line", fmt::format(rest, "count", "bytes/device", "what")}};
-  for (const auto& [name, row] : sorted) lines.push_back({name, fmt::format(rest, row.count, row.bytes, row.text())});
-  return detail::text_table(lines, "<<") + unplaced_lines(unplaced());
+  Table table({"line", "count", "bytes/device", "what"}, "<dd");
+  for (const auto& [name, row] : sorted) table.add({name, row.count, row.bytes, row.text()});
+  return table.to_text() + unplaced_lines(unplaced());
 }
 
 }  // namespace tessera

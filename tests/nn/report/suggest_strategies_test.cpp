@@ -16,7 +16,7 @@
 #include "nn/transformations/pipeline.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 #include "sharding/files/json.h"
 #include "sharding/operations.h"
 #include "sharding/placement/mesh_impl.h"

@@ -7,7 +7,7 @@
 #include <boost/json/value.hpp>
 
 #include "sharding/base/escape.h"
-#include "sharding/base/text_format.h"
+#include "sharding/base/table.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 #include "tests/data/scratch_folder.h"
@@ -98,14 +98,18 @@ TEST(Escaped, ControlCharactersAreWrittenOut) {
 TEST(Escaped, ErrorsAndTablesObeyNoTerminal) {
   expect_error(ErrorKind::invalid_file, "[test] name\\u001b[2J: no",
                [] { fail(ErrorKind::invalid_file, "test", "name\x1b[2J: no"); });
-  EXPECT_EQ(detail::text_table({{"a\x1b", "1"}, {"b\nc", "2"}}, "<  <"), "a\\u001b   1\nb\\u000ac  2\n");
-  EXPECT_EQ(detail::markdown_table({{"a\xc2\x9b"}}, "<"), "| a\\u009b |\n|---|\n");
+  detail::Table table({"name", "n"}, "<,");
+  table.add({"a\x1b", int64_t{1}});
+  table.add({"b\nc\xc2\x9b", int64_t{2000}});
+  EXPECT_EQ(table.to_text(), "name                n\na\\u001b             1\nb\\u000ac\\u009b  2,000\n");
+  EXPECT_EQ(table.to_markdown(), "| name | n |\n|---|---:|\n| a\\u001b | 1 |\n| b\\u000ac\\u009b | 2,000 |\n");
 }
 
 TEST(Escaped, ALongNameDoesNotMakeEveryLineOfATableLong) {
-  std::vector<detail::Cells> rows(1000, {"name", "1"});
-  rows.push_back({std::string(100'000, 'x'), "1"});
-  const std::string text = detail::text_table(rows, "<  <");
+  detail::Table table({"", ""}, "<<");
+  for (int i = 0; i < 1000; ++i) table.add({"name", "1"});
+  table.add({std::string(100'000, 'x'), "1"});
+  const std::string text = table.to_text();
   EXPECT_LT(text.size(), 400'000u);
   EXPECT_NE(text.find(std::string(100'000, 'x')), text.npos);
 }
