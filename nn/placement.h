@@ -4,5 +4,4 @@
 #include "nn/placement/diff.h"
 #include "nn/placement/explain.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/placement/fsdp.h"
 #include "nn/placement/table.h"

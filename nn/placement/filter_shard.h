@@ -1,9 +1,10 @@
-// filter_shard: places every array of a tree by rules, by one sharding for all, or by a function of path and array.
+// filter_shard: places each array of a tree by rules, by one sharding, or by a function; fsdp: rules that shard all.
 #pragma once
 
 #include <concepts>
 #include <optional>
 #include <source_location>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -61,7 +62,7 @@ template <class Tree>
 
 // With a function that chooses the sharding of each array. A function that takes a Leaf also sees its kind and names:
 //   filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); })
-// Prefer rules where they suffice, since nn::explain can explain them (see fsdp.h).
+// Prefer rules where they suffice, since nn::explain can explain them (see fsdp).
 template <class Tree, class Choose>
 requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
     filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {
@@ -94,5 +95,21 @@ void filter_shard(const Tree&, const Mesh&, const Rules&) {
   static_assert(tessera::detail::dependent_false<Tree>,
                 "tessera: a mesh and rules are one MeshRules: filter_shard(model, MeshRules(mesh, rules)).");
 }
+
+struct FsdpOptions {
+  int64_t min_size = 1024;  // a parameter of fewer elements stays whole on every device: biases, scales of norms
+  // Rules by name for the dims of the batch, and for dims that other mesh axes divide first (tensor parallelism). A dim
+  // whose name is not here stays whole, unless it is the longest dim, which fsdp divides.
+  Rules rules = {};
+};
+
+// The mesh rules that shard each parameter over `mesh_axis`, along the longest dim that is still free and that
+// the axis divides:
+//   const MeshRules mesh_rules = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
+//   auto model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
+// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n},
+// longest_dim(mesh_axis)}, the others of options.rules, {ParamPattern{}, replicated}. Errors: an axis that the mesh
+// does not have (unknown_axis).
+MeshRules fsdp(Mesh mesh, const std::string& mesh_axis, const FsdpOptions& options = {});
 
 }  // namespace tessera::nn

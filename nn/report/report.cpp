@@ -1,22 +1,166 @@
-// Writes the report's data as JSON into the page that the build puts together from nn/report/.
+// Report: its data as JSON in the page that the build makes of the files in nn/report/.
 #include "nn/report/report.h"
 
 #include <fmt/format.h>
 
-#include <boost/json/serialize.hpp>
-#include <boost/json/value.hpp>
+#include <algorithm>
+#include <boost/json.hpp>
 #include <cmath>
+#include <map>
 #include <string_view>
 
-#include "nn/report/profile_page.h"
-#include "nn/report/report_page.h"
 #include "sharding/accounting/ledger_json.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::nn {
+
+namespace detail {
+// The empty page, which the build makes of the files in nn/report. Has "{{data}}" for the data.
+extern const std::string_view report_page;
+}  // namespace detail
+
+// ---- curves
+
+Curve extremes(const Curve& curve, size_t most) {
+  if (curve.size() <= 2 * most) return curve;
+  const auto lower = [](const CurvePoint& a, const CurvePoint& b) { return a.y < b.y; };
+  Curve kept;
+  for (size_t i = 0; i < most; ++i) {
+    const auto begin = curve.begin() + static_cast<ptrdiff_t>(i * curve.size() / most);
+    const auto end = curve.begin() + static_cast<ptrdiff_t>((i + 1) * curve.size() / most);
+    const auto [low, high] = std::minmax_element(begin, end, lower);
+    kept.push_back(*std::min(low, high));
+    if (low != high) kept.push_back(*std::max(low, high));
+  }
+  return kept;
+}
+
+Curve centred_means(const Curve& curve, size_t most) {
+  const size_t n = curve.size(), half = n / 40, stride = 1 + n / most;
+  std::vector<double> sums = {0};
+  for (const CurvePoint& point : curve) sums.push_back(sums.back() + point.y);
+  const auto mean_at = [&](size_t i) {
+    const size_t reach = std::min(half, i), begin = i - reach, end = std::min(i + reach + 1, n);
+    return CurvePoint{curve[i].x, (sums[end] - sums[begin]) / static_cast<double>(end - begin)};
+  };
+  Curve means;
+  for (size_t i = 0; i + 1 < n; i += stride) means.push_back(mean_at(i));
+  if (n) means.push_back(mean_at(n - 1));
+  return means;
+}
+
 namespace {
 
 namespace json = boost::json;
+
+using namespace detail;
+
+// ---- one step of a profile, small enough to be sent
+
+constexpr size_t max_processes = 8, max_slices = 3000, max_rows = 200;
+
+size_t median_step(const ProcessProfile& profile) {
+  std::vector<size_t> order(profile.steps.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto middle = order.begin() + static_cast<ptrdiff_t>((order.size() - 1) / 2);
+  std::nth_element(order.begin(), middle, order.end(),
+                   [&](size_t a, size_t b) { return profile.steps[a].duration() < profile.steps[b].duration(); });
+  return *middle;
+}
+
+// To a tenth of a microsecond.
+double rounded_seconds(int64_t nanoseconds) { return 1e-7 * static_cast<double>((nanoseconds + 50) / 100); }
+
+json::array rows_of(const std::vector<ProfileRow>& rows) {
+  json::array all;
+  for (size_t i = 0; i < std::min(rows.size(), max_rows); ++i)
+    all.push_back(json::array{rows[i].name, rows[i].num_calls, rows[i].seconds, rows[i].whole});
+  return all;
+}
+
+// Texts of several processes, each once.
+class Texts {
+ public:
+  int number_of(const std::string& text) {
+    const auto [place, fresh] = numbers_.emplace(text, static_cast<int>(texts_.size()));
+    if (fresh) texts_.emplace_back(text);
+    return place->second;
+  }
+  json::array take() { return std::move(texts_); }
+
+ private:
+  std::map<std::string, int> numbers_;
+  json::array texts_;
+};
+
+std::vector<int> depths_of(const std::vector<Slice>& slices) {
+  std::vector<int> depths(slices.size());
+  for (size_t i = 1; i < slices.size(); ++i) depths[i] = 1 + depths[static_cast<size_t>(slices[i].parent)];
+  return depths;
+}
+
+// The shortest that is kept.
+int64_t least_duration(const std::vector<Slice>& slices) {
+  if (slices.size() <= max_slices) return 0;
+  std::vector<int64_t> durations;
+  for (const Slice& s : slices) durations.push_back(s.end - s.begin);
+  std::nth_element(durations.begin(), durations.begin() + max_slices, durations.end(), std::greater());
+  return durations[max_slices] + 1;
+}
+
+int part_number(const Slice& slice) {
+  return slice.part == TimePart::computation ? static_cast<int>(slice.pass) : 3 + static_cast<int>(slice.part);
+}
+
+json::object step_of(const ProcessProfile& profile, const StepSlices& step, int64_t origin, Texts& texts) {
+  json::array slices, transfers;
+  const std::vector<int> depths = depths_of(step.slices);
+  const int64_t least = least_duration(step.slices);
+  for (size_t i = 1; i < step.slices.size(); ++i) {
+    const Slice& s = step.slices[i];
+    if (s.end - s.begin < least) continue;
+    slices.push_back(json::array{rounded_seconds(s.begin - origin), rounded_seconds(s.end - s.begin), depths[i] - 1,
+                                 part_number(s), texts.number_of(profile.text(s.name)),
+                                 texts.number_of(profile.text(s.module)), texts.number_of(profile.text(s.file)),
+                                 s.line});
+  }
+  for (const Transfer& t : step.transfers)
+    transfers.push_back(json::array{rounded_seconds(t.begin - origin), rounded_seconds(t.arrived - t.begin),
+                                    rounded_seconds(t.arrived - t.awaited), texts.number_of(profile.text(t.kind)),
+                                    texts.number_of(profile.label(t)), texts.number_of(profile.text(t.axes)),
+                                    texts.number_of(profile.text(t.path)), t.bytes});
+  return {{"process", profile.process},
+          {"seconds", rounded_seconds(step.duration())},
+          {"slices", std::move(slices)},
+          {"transfers", std::move(transfers)}};
+}
+
+// The tables, and of the first processes one step each, the one of median length on process 0: its longest slices and
+// all collectives. {"seconds", "steps", "mfu", "parts", "modules", "operations", "lines" (rows as [name, calls,
+// seconds, whole]), "texts", "processes": [{"process", "seconds", "slices": [[begin, seconds, depth, part, name,
+// module, file, line], ...], "transfers": [[begin, seconds, waited, kind, label, axes, path, bytes], ...]}]}, where
+// part is the number of a row of "parts", texts are numbers, and moments are seconds since the step of process 0 began.
+json::object page_of(const ProfileReport& report) {
+  Texts texts;
+  json::array processes;
+  const std::vector<ProcessProfile>& all = report.processes();
+  const size_t number = median_step(all[0]);
+  const int64_t origin = all[0].steps[number].slices[0].begin;
+  for (size_t p = 0; p < std::min(all.size(), max_processes); ++p)
+    if (number < all[p].steps.size())
+      processes.push_back(step_of(all[p], all[p].steps[number], origin + all[p].clock_ahead, texts));
+  return {{"seconds", report.step_seconds()},
+          {"steps", report.steps()},
+          {"mfu", report.mfu()},
+          {"parts", rows_of(report.by(ProfileBy::part))},
+          {"modules", rows_of(report.by(ProfileBy::module))},
+          {"operations", rows_of(report.by(ProfileBy::operation))},
+          {"lines", rows_of(report.by(ProfileBy::line))},
+          {"texts", texts.take()},
+          {"processes", std::move(processes)}};
+}
+
+// ---- charts
 
 constexpr size_t pixels = 800;  // that a curve is wide at most
 
@@ -24,8 +168,6 @@ const char* name_of(ReportSeries::Look look) {
   constexpr const char* names[]{"line", "noisy", "dots"};
   return names[static_cast<int>(look)];
 }
-
-// ---- charts
 
 double six_digits(double value) {
   if (value == 0) return 0;
@@ -95,7 +237,7 @@ std::string data_of(const Report& report) {
       json::serialize(json::value(report.title)), json::serialize(facts_of(report)),
       report.placement ? report.placement->to_json() : "null", json::serialize(communication_of(report)),
       report.activations ? report.activations->to_json() : "null",
-      report.profile ? json::serialize(detail::page_of(*report.profile)) : "null", json::serialize(charts));
+      report.profile ? json::serialize(page_of(*report.profile)) : "null", json::serialize(charts));
 }
 
 // A script element ends at the first "</script", even inside a string: JSON can spell the bracket otherwise.
@@ -114,7 +256,7 @@ std::string without_brackets(std::string_view data) {
 
 std::string Report::to_html() const {
   constexpr std::string_view mark = "{{data}}";
-  std::string page(detail::report_page);
+  std::string page(report_page);
   return page.replace(page.find(mark), mark.size(), without_brackets(data_of(*this)));
 }
 

@@ -1,6 +1,7 @@
 // Report: the placement of a model, the communication of a step and the curves of a training as one HTML page.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,11 +9,24 @@
 
 #include "nn/placement/table.h"
 #include "nn/report/activations.h"
-#include "nn/report/downsampling.h"
 #include "nn/report/profile.h"
 #include "sharding/accounting/ledger.h"
 
 namespace tessera::nn {
+
+struct CurvePoint {
+  double x = 0, y = 0;
+  friend bool operator==(const CurvePoint&, const CurvePoint&) = default;
+};
+using Curve = std::vector<CurvePoint>;  // in the order of x
+
+// Cuts a curve of more than twice `most` points into `most` runs and keeps the least and the largest point of each, so
+// that no peak is lost. A shorter curve is returned as it is.
+Curve extremes(const Curve& curve, size_t most);
+
+// The centred moving mean over a twentieth of the points, at about `most` of them, the last among them. At the steep
+// start the window is narrower on both sides, so that the mean does not lag; at the end only its later side is cut off.
+Curve centred_means(const Curve& curve, size_t most);
 
 // A line of a chart.
 struct ReportSeries {
@@ -67,7 +81,7 @@ struct Report {
   // PlacementTable::to_json() or null, "communication": {"collectives": as in CommLedger::to_json(), "seconds",
   // "links"}, "activations": ActivationTable::to_json() or null, "profile" or null, "charts"}. Each array and
   // collective takes about 450 bytes; a line keeps at most 1,600 points, thinned to its extremes
-  // (nn/report/downsampling.h). Texts are shown literally, never as markup. Error (invalid_argument): a chart with a
+  // (`extremes`). Texts are shown literally, never as markup. Error (invalid_argument): a chart with a
   // number that is not finite.
   std::string to_html() const;
 };

@@ -1,4 +1,4 @@
-// StrategyCandidate: one way to lay a program over devices, made of the families that suggest_strategies searches.
+// AxisRoles: what each logical axis name is for; StrategyCandidate: one way to place a program, made by these roles.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,34 @@
 #include <string>
 #include <vector>
 
-#include "nn/report/axis_roles.h"
+#include "nn/placement/table.h"
 #include "nn/transformations/pipeline.h"
 #include "sharding/array/gradient_options.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_rules.h"
+#include "sharding/placement/resolver.h"
 
 namespace tessera::nn::detail {
+
+// What each name of a program's dims is for, as far as placement is concerned.
+struct AxisRoles {
+  std::vector<std::string> names;           // all, in the order in which the program asked for them
+  std::map<std::string, int64_t> divisors;  // by name: the greatest common divisor of its sizes
+  std::string batch;                        // the rows of a batch; empty: no name is that
+  std::string stream;                       // in most of the parameters' elements: the embed of a transformer
+  std::vector<std::string> inner;           // beside it in matrices: heads, mlp, vocab
+  std::vector<std::string> sequence;        // beside the batch in activations, and in next to no parameter
+  std::vector<std::string> constrained;     // of these, those of with_sharding_constraint
+  bool stream_is_everywhere = false;        // in all of the parameters' elements but a few
+  std::string blocks;                       // the field of the vector that has most bytes: layers; empty: none has two
+  int64_t depth = 0;                        // its elements; of several such vectors their greatest common divisor
+
+  // Whether n divides every dim of that name.
+  bool divides(int64_t n, const std::string& name) const { return divisors.at(name) % n == 0; }
+};
+
+// `rows`: of all that the program holds.
+AxisRoles roles_of(const std::vector<tessera::detail::NamedDims>& asked, const std::vector<PlacementRow>& rows = {});
 
 // How weights, gradients and moments lie along "data": whole; moments and gradients cut (ZeRO-1); all cut, and gathered
 // for each use (FSDP, ZeRO-3), or once a step.

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "nn/report/axis_roles.h"
 #include "nn/report/strategy_candidates.h"
 #include "nn/report/suggest_strategies.h"
 

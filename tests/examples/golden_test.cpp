@@ -14,7 +14,6 @@
 #include "nn/layers/mlp.h"
 #include "nn/placement/diff.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/placement/fsdp.h"
 #include "nn/placement/table.h"
 #include "optim/optimizer.h"
 #include "tests/sharding/allocations.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "nn/layers/mlp.h"
-#include "nn/placement/fsdp.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"

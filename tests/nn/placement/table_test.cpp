@@ -11,7 +11,6 @@
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/placement/fsdp.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/operations.h"
 #include "sharding/placement/mesh_impl.h"

@@ -9,7 +9,6 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
-#include "nn/placement/fsdp.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/files/json.h"
 #include "sharding/operations.h"
