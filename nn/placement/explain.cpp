@@ -68,7 +68,7 @@ ExplainedArray explain_one(const Leaf& leaf, const MeshRules& mesh_rules) {
 
 // ---- the rules
 
-// What a rule did over the whole tree.
+// The effect of a rule over the whole tree.
 struct Use {
   bool matched = false;
   std::string path, reason;  // where it was passed over first, and why

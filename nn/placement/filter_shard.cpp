@@ -1,4 +1,4 @@
-// The placing of one leaf, and of all.
+// filter_shard: places one leaf, and all; fsdp: rules that shard all parameters.
 #include "nn/placement/filter_shard.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace tessera::nn::detail {
 
 namespace {
 
-// What cannot be placed is filter_shard's error, with the path: "[device_put] dim 0 ..." becomes "dim 0 ...".
+// An error of placing becomes filter_shard's, with the path: "[device_put] dim 0 ..." becomes "dim 0 ...".
 template <class Place>
 void place(const Leaf& leaf, const Place& placed) {
   try {

@@ -37,12 +37,13 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // spec. Arrays without names follow the rules for ParamPattern, and are replicated if none applies. Recipes are
 // computed shard by shard: no device ever holds more than its own shard. Each array is stamped with its path, for
 // ledgers and errors. A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"},
-// element i of L lies on sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its arrays
-// there. Arrays outside such vectors are on the whole mesh, as if the rule were not there. If the mesh spans several
-// processes, all of them must call this; they first check that they agree on the mesh, the rules and the arrays.
-// Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides (not_divisible), more
-// or fewer names than dims (rank_mismatch), a vector with fewer elements than stages (not_divisible), one array in two
-// places (invalid_argument). If processes do not agree: inconsistent, with the first difference.
+// element i of L is placed on sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its
+// arrays there. Arrays outside such vectors are on the whole mesh, as if the rule were not there. If the mesh spans
+// several processes, all of them must call this; they first check that they agree on the mesh, the rules and the
+// arrays. Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides
+// (not_divisible), more or fewer names than dims (rank_mismatch), a vector with fewer elements than stages
+// (not_divisible), one array in two places (invalid_argument). If processes do not agree: inconsistent, with the first
+// difference.
 template <class Tree>
 [[nodiscard]] Tree filter_shard(Tree tree, const MeshRules& mesh_rules,
                                 std::source_location where = std::source_location::current()) {
@@ -103,7 +104,7 @@ struct FsdpOptions {
   Rules rules = {};
 };
 
-// The mesh rules that shard each parameter over `mesh_axis`, along the longest dim that is still free and that
+// Returns mesh rules that shard each parameter over `mesh_axis`, along the longest dim that is still free and that
 // the axis divides:
 //   const MeshRules mesh_rules = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
 //   auto model = nn::filter_shard(Model::init(Key(0)), mesh_rules);

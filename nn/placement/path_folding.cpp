@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Of dots in braces, {0..79}, none parts two names.
+// Dots in braces, {0..79}, do not separate names.
 Names names_of(const std::string& path) {
   Names names(1);
   bool braces = false;

@@ -1,4 +1,4 @@
-// Stages by the paths of the leaves: layers.2.mlp.up.kernel lies in element 2 of `layers`.
+// Stages by the paths of the leaves: layers.2.mlp.up.kernel is in element 2 of `layers`.
 #include "nn/placement/stages.h"
 
 #include <fmt/format.h>

@@ -31,7 +31,7 @@ struct PlacementRow {
   int64_t num_replicas = 1;                    // devices that hold the same shard; 1: not replicated
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // the mesh axes that divide it
-  std::string stage = {};                      // pipe[1] if it lies on that sub-mesh (sub_mesh.h)
+  std::string stage = {};                      // pipe[1] if it is placed on that sub-mesh (sub_mesh.h)
   Shape padded_shape = {};  // where a dim is padded (Uneven::pad): the shape with padding; else empty
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
@@ -40,7 +40,7 @@ struct PlacementRow {
 struct AxisTotals {
   MeshAxis axis;
   int64_t divided_bytes = 0;  // global, of the arrays that the axis divides
-  int64_t whole_bytes = 0;    // global, of the others, which every device along the axis holds alike
+  int64_t whole_bytes = 0;    // global, of the others, which every device along the axis holds
   double copies = 1;  // bytes held along the axis / distinct bytes: 1 if all is divided, else up to the axis size
   friend bool operator==(const AxisTotals&, const AxisTotals&) = default;
 };

@@ -178,7 +178,7 @@ std::vector<std::string> axis_lines(const PlacementTable& table) {
   return lines;
 }
 
-// A line that is too wide goes on in a second one after its last semicolon.
+// A line that is too wide continues in a second line after its last semicolon.
 std::string wrapped(std::string line, size_t width) {
   const size_t semicolon = line.rfind("; ");
   if (width > 0 && line.size() > width && semicolon != std::string::npos) line[semicolon + 1] = '\n';

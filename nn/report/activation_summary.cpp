@@ -1,4 +1,4 @@
-// Who watches a step while it is traced, and the table made of what was seen.
+// activation_summary: observes a step on abstract arrays and makes the table of it.
 #include "nn/report/activation_summary.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ class ModuleMeter : public Meter, public std::enable_shared_from_this<ModuleMete
   int64_t most_ = 0;
 };
 
-// What one module costs without those in it.
+// The costs of one module without the modules in it.
 struct ModuleCosts {
   int64_t saved = 0;
   double forward_flops = 0, backward_flops = 0;

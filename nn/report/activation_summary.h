@@ -15,10 +15,10 @@ namespace tessera::nn {
 
 namespace detail {
 
-// What a trace knows of the program before it runs.
+// The modules and arguments of the program, collected before it runs.
 struct TraceSubject {
   std::vector<std::pair<std::string, std::string>> modules = {};  // paths and types, in the order of the tree
-  std::vector<Array> arguments = {};                              // beside the model
+  std::vector<Array> arguments = {};                              // without the model
 };
 
 using HandOut = std::function<void(const std::vector<Array>& returned)>;

@@ -37,10 +37,10 @@ struct ActivationRow {
   // Arrays made outside of the module that it reads, and arrays made inside that are read outside or returned, in the
   // order of their first reading. Parameters and what is computed from them alone are neither; nor are constants.
   std::vector<ModuleArray> inputs = {}, outputs = {};
-  // What was allocated inside and is still there when the forward pass ends: what the graph saves, whoever saves it.
+  // The bytes allocated in the module that are live when the forward pass ends: all that the graph saves.
   int64_t saved_bytes = 0;
-  // Floating point operations, counted as a Forecast does. What the backward pass computes and communicates again
-  // (remat) is its own.
+  // Floating point operations, counted as a Forecast does. Operations that the backward pass repeats (remat) count as
+  // backward.
   double forward_flops = 0, backward_flops = 0;
   std::vector<ModuleTraffic> traffic = {};
   friend bool operator==(const ActivationRow&, const ActivationRow&) = default;

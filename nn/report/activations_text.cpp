@@ -1,4 +1,4 @@
-// An activation table as text, as Markdown, and beside a tree summary.
+// ActivationTable as text, as Markdown, and as columns of a tree summary.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -98,7 +98,7 @@ std::string owner_of(const WholeActivation& whole) {
   return whole.maker.empty() ? whole.type : fmt::format("{} of {}", whole.type, whole.maker);
 }
 
-// What is silently whole, one entry for those that differ in numbers of layers only.
+// The activations that are silently whole, one entry for those that differ only in numbers of layers.
 std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, bool fold) {
   std::vector<std::string> owners, looks, entries;
   for (const WholeActivation& w : all) {

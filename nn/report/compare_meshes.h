@@ -36,8 +36,8 @@ class MeshComparison {
 // Prints to_text().
 std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 
-// Runs `step` on an abstract mesh with the axes of each of these meshes, twice where it gathers weights, since a step
-// gathers in the order of the one before, and predicts its time:
+// Runs `step` on an abstract mesh with the axes of each of these meshes, and predicts its time. A step that gathers
+// weights runs twice, because it gathers in the order of the step before:
 //   const auto step = [&](const Mesh& mesh) {
 //     const MeshRules mesh_rules{mesh, rules, {.missing_axes = MissingAxes::ok}};
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
@@ -50,26 +50,26 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   const MeshOptions devices{.abstract = true};
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}, devices),
 //                                          make_mesh({{"batch", 8}}, devices)});
-// A mesh of devices is compared as it is here: those of one process have nothing to communicate with, hold nothing for
-// it and gather at the first use. Each device of an abstract mesh has a process of its own, unless
-// MeshOptions::num_processes says how many there are. The time is operations / flops_per_second, plus, if the hardware
-// says memory_bytes_per_second, two times the bytes of all that is made and of what lies at rest, which are written and
-// read, plus call_seconds for each operation, plus for each collective of n devices in a ring, with b bytes, speed s
-// and latency l,
+// A mesh of devices is compared as it is here: the devices of one process need no memory to communicate and gather at
+// the first use. Each device of an abstract mesh has its own process, unless MeshOptions::num_processes is set. The
+// time is the sum of
+//   operations / flops_per_second
+//   2 * bytes / memory_bytes_per_second, if known: all arrays made and the arrays at rest are written and read once
+//   call_seconds for each operation
+//   for each collective of n devices in a ring, with b bytes, speed s and latency l:
 //   all_reduce          2 (n - 1) (b / n / s + l)
 //   all_gather          (n - 1) (b / n / s + l)      b is the result
 //   reduce_scatter      (n - 1) (b / s + l)          b is the result: one of n
 //   all_to_all          (n - 1) (b / n / s + l)
 //   others              b / s + l
 // (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005). Over several
-// mesh axes the slowest link counts. What a program begins ahead is hidden behind what is computed until it is needed:
-// the gathers of the next blocks' weights (GradientOptions::prefetch_groups), the reduce_scatters of a block's
-// gradients, the gradients and new parameters of ZeRO-1. A collective starts when it is begun and the one before it is
-// over; the program stops where it needs one that is not there. So a block during which c seconds of communication are
-// under way takes max(its computation, c); with nothing ahead, the sum of both. Of what is hidden so, the part
-// Hardware::overlap costs no time. All other collectives are waited for at once, sums of whole gradients too, which
-// between processes begin earlier. An Error of the step is shown in its mesh's column. Errors (invalid_argument):
-// speeds that are not above 0, a latency below 0, an overlap that is no part from 0 to 1.
+// mesh axes the slowest link counts. Collectives that a program begins early overlap the computation until their result
+// is needed: the gathers of the next blocks' weights (GradientOptions::prefetch_groups), the reduce_scatters of a
+// block's gradients, the gradients and new parameters of ZeRO-1. A collective starts when the previous one is over; the
+// program waits where it needs a result that has not arrived. So a block with c seconds of such communication takes
+// max(its computation, c). The fraction Hardware::overlap of the hidden time costs nothing. All other collectives are
+// waited for at once, also sums of whole gradients, which processes begin earlier. An Error of the step is shown in its
+// mesh's column. Errors (invalid_argument): speeds that are not above 0, a latency below 0, an overlap outside 0 to 1.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
 

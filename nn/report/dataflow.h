@@ -21,13 +21,13 @@ using tessera::detail::ArrayImpl;
 std::string path_in(const tessera::detail::Text& module);
 // "layers.2.mlp", "layers.2", "layers", "".
 std::vector<std::string> modules_around(const std::string& module);
-// Of the path of a record of communication: the path itself, or, of several parameters ("a.b.x, a.c.x"), the deepest
-// module that has all of them; of "a.b.x and 3 more" that is not known: "".
+// Returns the module of the path of a communication record: the path itself; the deepest module that has all of several
+// parameters ("a.b.x, a.c.x"); "" for "a.b.x and 3 more", which does not name them all.
 std::string common_module(const std::string& paths);
 
-// Told of arrays as they are made and read, in order. An array is known by its address, or, where another handle to the
-// same value stands in for it (remat, stop_gradient), by its memory. Both are held weakly: no address is used again,
-// and memory is freed as it would be without this.
+// Records arrays as they are made and read, in order. An array is identified by its address, or by its memory if
+// another handle replaces it (remat, stop_gradient). Both are held weakly: no address is reused, and memory is freed as
+// usual.
 class ModuleDataflow {
  public:
   struct Value {
@@ -35,7 +35,7 @@ class ModuleDataflow {
     std::optional<std::string> maker;  // the path of the module; nullopt for an argument of the program
     std::weak_ptr<ArrayImpl> array;
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory = {};
-    Array kept = {};  // if `keeps` says so
+    Array kept = {};  // if `keeps` returns true
   };
   // Numbers of values, in the order of their first reading.
   struct Ends {
@@ -47,16 +47,17 @@ class ModuleDataflow {
   explicit ModuleDataflow(std::function<bool(const std::string& module)> keeps = nullptr);
 
   void begin(const Array& argument);
-  // What an OperationWatcher is told: an operation that was computed, and a move that the program asked for.
+  // The events of an OperationWatcher: a computed operation, and a reshard that the program requested.
   void computed(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays);
   void moved(const ArrayImpl& from, const Array& to);
   // x leaves the program.
   void returned(const Array& x);
 
-  // The number of a value; nullopt if nobody told of it.
+  // The number of a value; nullopt if it was not recorded.
   std::optional<size_t> find(const ArrayImpl& x) const;
   const Value& value(size_t number) const { return values_[number]; }
-  // Of every module so far, those around others included. What nobody read is an output if it was made last.
+  // Returns the ends of every module so far, outer modules included. A value that nobody read is an output if it was
+  // made last.
   std::map<std::string, Ends> ends() const;
 
  private:

@@ -52,8 +52,8 @@ double seconds_of(const std::function<void()>& call) {
   return taken.count();
 }
 
-// Of `rounds` calls after one that is not measured, each with an argument of its own: what an array was once moved to
-// is kept with it.
+// The least seconds of `rounds` calls after a first one that is not measured. Each has another argument, because an
+// array keeps its conversions.
 double least_seconds(int64_t rounds, const std::function<Array()>& argument,
                      const std::function<Array(const Array&)>& call) {
   double least = std::numeric_limits<double>::infinity();
@@ -81,9 +81,9 @@ double seconds_on_each(const Mesh& mesh, const MeasureOptions& options, Shape bl
                        const std::function<Array(const Array&)>& call) {
   const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
   block.insert(block.begin(), mesh.size());
-  return slowest(
-      mesh,
-      least_seconds(options.num_rounds, [&] { return ones(block, {.dtype = dtype, .out_sharding = each}); }, call));
+  return slowest(mesh,
+                 least_seconds(
+                     options.num_rounds, [&] { return ones(block, {.dtype = dtype, .out_sharding = each}); }, call));
 }
 
 double flops_per_second(const Mesh& mesh, const MeasureOptions& options) {
@@ -111,8 +111,7 @@ class AlongAxis {
     const double few = seconds_of_three(few_bytes) / messages, many = seconds_of_three(bytes) / messages;
     const auto sent = [&](int64_t b) { return static_cast<double>(rounded(b)) * 4 / n; };
     // Where many took no longer than few, which the machine's other work can do, all their time is that of their bytes.
-    const double each_byte =
-        many > few ? (many - few) / (sent(bytes) - sent(few_bytes)) : many / sent(bytes);
+    const double each_byte = many > few ? (many - few) / (sent(bytes) - sent(few_bytes)) : many / sent(bytes);
     return {.bytes_per_second = 1 / each_byte, .latency = std::max(few - sent(few_bytes) * each_byte, 0.0)};
   }
 
@@ -164,10 +163,11 @@ Array mean_square(const Chain& chain, const Array& x) { return mean(square(chain
 
 class ChainStep {
  public:
-  // Of so many rows a device. The weights are whole, or each device has a part of each.
+  // Each device has `rows` rows. The weights are replicated, or sharded over all devices.
   ChainStep(const Mesh& mesh, int64_t count, int64_t side, int64_t rows, bool is_cut)
       : mesh_(mesh), chain_(Chain::init(count, side)), rows_(rows * mesh.size()), side_(side) {
-    rules_ = {{"rows", axes_of(mesh)}, {"in", is_cut ? axes_of(mesh) : std::vector<std::string>{}}, {"out", replicated}};
+    rules_ = {
+        {"rows", axes_of(mesh)}, {"in", is_cut ? axes_of(mesh) : std::vector<std::string>{}}, {"out", replicated}};
   }
 
   // The median of those of each way, which take turns.
@@ -220,7 +220,7 @@ class ChainStep {
   int64_t rows_, side_;
 };
 
-// Of elements so few that nothing but the calls counts.
+// Measured with so few elements that only the calls take time.
 double call_seconds(const Mesh& mesh, const MeasureOptions& options, const Hardware& hardware) {
   const ChainStep step(mesh, /*count=*/32, /*side=*/4, /*rows=*/4, /*is_cut=*/false);
   const StepForecast forecast = step.forecast(hardware);

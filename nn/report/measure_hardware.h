@@ -11,7 +11,7 @@
 
 namespace tessera::nn {
 
-// What measure_hardware measures with.
+// The sizes and rounds of measure_hardware.
 struct MeasureOptions {
   DType dtype = float32;    // of the products
   int64_t side = 512;       // of the square matrices that each device multiplies; at least 1

@@ -37,7 +37,7 @@ int64_t now() { return nanoseconds(Clock::now()); }
 // The module of a parameter.
 std::string_view parent_of(std::string_view path) { return path.substr(0, std::min(path.rfind('.'), path.size())); }
 
-// Of the module that computes and that of the parameter, the one that lies deeper.
+// Returns the deeper one of the computing module and the parameter's module.
 std::string_view innermost(const Text& module, const Text& parameter) {
   const std::string_view outer = module ? std::string_view(*module) : std::string_view();
   if (!parameter || parameter->find('.') == std::string::npos) return outer;
@@ -49,8 +49,8 @@ struct ClockDifference {
   int64_t ahead, error;
 };
 
-// Of the clock of `process` to that of process 0, in nanoseconds. A gather ends nowhere before it began everywhere, so
-// each round bounds the difference from both sides; the narrowest bounds count.
+// Returns the differences of the clocks of all processes to the clock of process 0, in nanoseconds. A gather ends
+// nowhere before it began everywhere, so each round bounds a difference from both sides; the narrowest bounds count.
 std::vector<ClockDifference> compare_clocks() {
   constexpr int rounds = 8;
   std::vector<std::vector<int64_t>> begins, ends;

@@ -15,8 +15,8 @@
 
 namespace tessera::nn {
 
-// What the rows of a profile's table are. `part`: what the time went into: the computation of each pass, waits for
-// collectives, for input and for the device, and the program, which is all else.
+// Selects the rows of a profile's table. `part`: the computation of each pass, waits for collectives, for input and for
+// the device, and the program, which is everything else.
 enum class ProfileBy { part, pass, module, operation, line };
 
 // A row of a profile. Seconds are those of one step of one process, on average.
@@ -33,7 +33,7 @@ struct ProfileOptions {
   double peak_flops_per_second = 0;  // of one device, by its maker's word or as measured
 };
 
-// What a Profile measured, of this process or of all.
+// The measurements of a Profile, of this process or of all processes.
 class ProfileReport {
  public:
   ProfileReport(std::vector<detail::ProcessProfile> processes, const ProfileOptions& options);
@@ -57,8 +57,8 @@ class ProfileReport {
   // "processes": [{"process", "step_seconds": [...], "parts": {name: seconds}, "clock_ahead", "clock_error"}]}
   std::string to_json() const;
   // A trace for chrome://tracing or Perfetto: a process for each process, on the clock of process 0, with a track of
-  // its program, on which operations lie in their steps, and one for each set of mesh axes with its collectives. A flow
-  // leads from a collective to the wait for it and, where it is known, to the operation that it brought an operand to.
+  // its program, on which steps contain operations, and one for each set of mesh axes with its collectives. A flow
+  // leads from a collective to the wait for it and, if known, to the operation that reads its result.
   std::string chrome_trace() const;
 
   const std::vector<detail::ProcessProfile>& processes() const& { return processes_; }
@@ -99,8 +99,8 @@ class Profile {
 
   // Returns the report of this process. Error (invalid_argument): no step has ended.
   ProfileReport report() const;
-  // Of all processes, on each; all call it together. Clocks are compared by the messages of a few rounds: a moment of
-  // another process is as far from process 0's as clock_error says, at most.
+  // Returns the report of all processes, on each; all call it together. Clocks are compared by a few rounds of
+  // messages: a moment of another process differs from process 0's by clock_error at most.
   ProfileReport gather() const;
 
  private:
@@ -109,9 +109,8 @@ class Profile {
   ProfileOptions options_;
 };
 
-// The most bytes that this process has had at once until now: of tensors on the device that the mesh lies on, as
-// LibTorch's allocator counts them; on a CPU of the whole process, with its code and what is kept for later. 0: not
-// known.
+// Returns the most bytes that this process has had at once: on accelerators the bytes of tensors on the mesh's device,
+// as LibTorch's allocator counts them; on a CPU the resident memory of the whole process. 0: not known.
 int64_t peak_bytes(const Mesh& mesh);
 
 // The floating point operations of f(args...) on one device, as a Forecast counts them: f is called with arrays that

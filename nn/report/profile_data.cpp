@@ -26,19 +26,20 @@ namespace {
 
 // ---- nesting
 
-// Those that begin first come first; of these, those that end last, since the others lie in them.
+// The order of begins; of slices with the same begin, the one that ends last comes first, because it contains the
+// others.
 struct ComesLater {
   bool operator()(const Slice& a, const Slice& b) const {
     return a.begin != b.begin ? a.begin > b.begin : a.end != b.end ? a.end < b.end : a.is_scope < b.is_scope;
   }
 };
 
-// What runs directly in the backward pass, and is not of the backward pass of an operation, is computed again.
+// Operations that run directly in the backward pass, outside of an operation's backward function, are recomputed.
 Pass pass_in(const Slice& outer, const Slice& slice) {
   if (outer.parent < 0 || slice.is_scope) return slice.pass;
   if (outer.pass != Pass::backward) return outer.pass == Pass::forward ? slice.pass : outer.pass;
-  const bool anew = slice.part == TimePart::computation || slice.part == TimePart::collectives;
-  return anew && outer.is_scope && slice.pass != Pass::backward ? Pass::recomputation : Pass::backward;
+  const bool recomputed = slice.part == TimePart::computation || slice.part == TimePart::collectives;
+  return recomputed && outer.is_scope && slice.pass != Pass::backward ? Pass::recomputation : Pass::backward;
 }
 
 class Nesting {

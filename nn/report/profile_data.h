@@ -1,4 +1,4 @@
-// ProcessProfile: what one process did in the steps of a profile, as slices of time of which each lies in another.
+// ProcessProfile: what one process did in the steps of a profile, as nested slices of time.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::nn::detail {
 
-// What a slice of time went into. program: everything else, which is the host's own work.
+// The use of a slice of time. program: everything else, which is the host's own work.
 enum class TimePart : uint8_t { computation, collectives, input, device, program };
 enum class Pass : uint8_t { forward, backward, recomputation, update };
 const char* name_of(TimePart part);
@@ -21,7 +21,7 @@ struct Slice {
   TimePart part = TimePart::computation;
   Pass pass = Pass::forward;
   int name = 0, module = 0, file = 0, line = 0;
-  bool is_scope = false;  // of a whole pass, which operations lie in
+  bool is_scope = false;  // of a whole pass, which contains operations
   int parent = -1;
   int64_t alone = 0;  // of its time, what no slice in it has
 };
@@ -34,7 +34,7 @@ struct Transfer {
   int64_t bytes = 0, devices = 1;
 };
 
-// The first slice is the step itself, the others are in the order of their begins. What they have alone adds up to it.
+// The first slice is the step itself, the others are in the order of their begins. Their times alone add up to it.
 struct StepSlices {
   std::vector<Slice> slices;
   std::vector<Transfer> transfers;
@@ -44,8 +44,8 @@ struct StepSlices {
   int64_t duration() const { return slices[0].end - slices[0].begin; }
 };
 
-// Puts the slices of a step, in any order, into each other, and finds the passes of those that lie in another: a slice
-// that reaches out of another begins where that one ends.
+// Nests the slices of a step, which come in any order, and finds the passes of inner slices. A slice that extends
+// beyond the slice around it begins where that one ends.
 StepSlices nested(const Slice& step, std::vector<Slice> slices, std::vector<Transfer> transfers);
 
 struct ProcessProfile {

@@ -1,4 +1,4 @@
-// A profile in tables: its rows by part, pass, module, operation or line, as text, Markdown and JSON.
+// ProfileReport: its rows by part, pass, module, operation or line, as text, Markdown and JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -32,7 +32,7 @@ std::string part_of(const Slice& slice) {
 
 bool is_step(const Slice& slice) { return slice.parent < 0; }
 
-// What a slice counts as.
+// The name of the row that a slice counts in.
 class Names {
  public:
   Names(const std::vector<ProcessProfile>& processes, ProfileBy key) : key_(key) {

@@ -1,4 +1,4 @@
-// A profile as a trace: each process's program beside its collectives, with flows from these to what waited for them.
+// ProfileReport as a trace: each process's program and its collectives, with flows to the slices that waited for them.
 #include <algorithm>
 
 #include "nn/report/profile.h"

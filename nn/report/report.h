@@ -54,7 +54,7 @@ struct ReportChart {
   double x_end = 0;        // where the x axis ends, if beyond the last point: the last step of a run
 };
 
-// What a page shows; empty parts are left out.
+// The contents of a page; empty parts are left out.
 //   nn::Report report{.title = "Two layers", .facts = {{"mesh", mesh_rules.mesh().to_string()}}};
 //   report.placement = nn::placement_table(model);
 //   {

@@ -57,7 +57,8 @@ double seconds_of(const CommRecord& r, const Mesh& mesh, const Hardware& hardwar
                                  : collective_seconds(r.kind, r.mesh_axes, mesh, r.bytes, hardware);
 }
 
-// What each takes of a device's time: stages communicate side by side, so that those count that take longest.
+// The time of each collective on a device. Stages communicate concurrently, so only the stage that takes longest
+// counts.
 CommTime time_of_a_device(const std::vector<CommRecord>& records, const Mesh& mesh, const Hardware& hardware) {
   std::map<int, double> by_stage;
   for (const CommRecord& r : records)
@@ -84,7 +85,7 @@ std::vector<Traffic> traffic_of(const CommLedger& ledger, const CommTime& time) 
   return traffic;
 }
 
-// All that is made is written and read, and so is once a step what lies at rest.
+// Each array that is made is written and read once, and so is each array at rest.
 double memory_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
   if (hardware.memory_bytes_per_second == 0) return 0;
   int64_t bytes = forecast.allocated_bytes();

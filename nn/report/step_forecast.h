@@ -1,4 +1,4 @@
-// StepForecast: what one step takes on one mesh, in bytes and time; Hardware: the speeds behind the times.
+// StepForecast: the bytes and time of one step on one mesh; Hardware: the speeds that times are predicted with.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -30,12 +30,12 @@ struct Hardware {
   // The mesh axes along which devices are on several machines. A sum or gather over one of them and others is counted
   // in two stages, within a machine and between the machines (docs/processes.md).
   std::vector<std::string> across = {};
-  // Of one device in reading and writing its memory; 0: as if that took no time.
+  // The speed of a device at reading and writing its memory; 0: memory traffic takes no time.
   double memory_bytes_per_second = 0;
-  // That an operation takes beside its work: to be called and recorded, or launched as a kernel.
+  // The overhead of an operation: to call and record it, or to launch its kernel.
   double call_seconds = 0;
-  // The part of a collective's time, where it is under way beside a computation, that does not hold that up: 1 where
-  // cards and copy engines of their own carry it, less where the cores that compute do.
+  // The fraction of a collective's time that does not delay a concurrent computation: 1 if network cards and copy
+  // engines carry it, less if the computing cores do.
   double overlap = 1;
   friend bool operator==(const Hardware&, const Hardware&) = default;
 };
@@ -44,7 +44,7 @@ struct Hardware {
 struct Traffic {
   std::string kind, mesh_axes;
   int64_t num_collectives = 0, bytes = 0;  // bytes as in CommRecord
-  double seconds = 0;            // of a device: of stages, which communicate side by side, the one that takes longest
+  double seconds = 0;  // of a device; stages communicate concurrently, so the stage that takes longest counts
 };
 
 // One step on one mesh; bytes are those of one device.
@@ -58,7 +58,7 @@ struct StepForecast {
   std::vector<Traffic> traffic;
   double compute_seconds = 0;  // with reading and writing memory, and calls
   double communication_seconds = 0;
-  double hidden_seconds = 0;  // of the communication: beside the computation
+  double hidden_seconds = 0;  // of the communication: concurrent with the computation
   double bubble_seconds = 0;  // that a stage of a pipeline waits for the others
 
   double seconds() const { return compute_seconds + communication_seconds - hidden_seconds + bubble_seconds; }
@@ -67,7 +67,7 @@ struct StepForecast {
 // The time of one collective on this hardware. `mesh_axes` as in CommRecord: "data" or "data,model".
 double collective_seconds(const std::string& kind, const std::string& mesh_axes, int64_t num_devices, int64_t bytes,
                           const Hardware& hardware);
-// The same over axes of this mesh, in two stages where Hardware::across says so.
+// The same over axes of this mesh, in two stages if one of them is in Hardware::across.
 double collective_seconds(const std::string& kind, const std::string& mesh_axes, const Mesh& mesh, int64_t bytes,
                           const Hardware& hardware);
 
@@ -78,8 +78,8 @@ namespace detail {
 void check_at_least(const char* verb, const char* what, int64_t given, int64_t least);
 void check_hardware(const char* verb, const Hardware& hardware);
 
-// Runs `step` on an abstract mesh, twice where it gathers weights, since a step gathers in the order of the one before.
-// `mesh` is that mesh. An Error of the step is in the result.
+// Runs `step`, which uses the abstract `mesh`; twice if it gathers weights, because a step gathers in the order of the
+// step before. An Error of the step is in the result.
 StepForecast forecast_step(const Mesh& mesh, const std::function<PlacementTable()>& step, const Hardware& hardware);
 
 // Returns when a program ends that does `flops` operations at `flops_per_second` (0: they take no time) and the

@@ -27,7 +27,7 @@ bool is_activation(const NamedDims& array) {
 // Placed, restored or read from a file.
 bool is_parameter(const NamedDims& array) { return !is_activation(array) && !array.path.empty(); }
 
-// Where a name occurs.
+// The occurrences of a name.
 struct Uses {
   double elements = 0;  // of parameters
   double matrices = 0;  // elements of those that have another named dim as well
@@ -88,7 +88,7 @@ std::string stream_of(const Names& names) {
   return best;
 }
 
-// Of a program without names for activations none.
+// Empty for a program without names for activations.
 std::string batch_of(const Names& names) {
   for (const std::string& name : names.roles.names)
     if (names[name].is_first_dim && !names[name].is_later_dim && names[name].elements == 0) return name;
@@ -106,7 +106,7 @@ bool is_vector(const Elements& elements) {
   });
 }
 
-// What is numbered below one field, and its bytes.
+// The numbered elements below one field, and their bytes.
 struct Numbered {
   std::map<std::string, Elements> by_path;
   int64_t bytes = 0;

@@ -15,14 +15,14 @@
 
 namespace tessera::nn::detail {
 
-// What each name of a program's dims is for, as far as placement is concerned.
+// The role of each logical axis name of a program.
 struct AxisRoles {
   std::vector<std::string> names;           // all, in the order in which the program asked for them
   std::map<std::string, int64_t> divisors;  // by name: the greatest common divisor of its sizes
   std::string batch;                        // the rows of a batch; empty: no name is that
   std::string stream;                       // in most of the parameters' elements: the embed of a transformer
-  std::vector<std::string> inner;           // beside it in matrices: heads, mlp, vocab
-  std::vector<std::string> sequence;        // beside the batch in activations, and in next to no parameter
+  std::vector<std::string> inner;           // the other dims of its matrices: heads, mlp, vocab
+  std::vector<std::string> sequence;        // together with the batch in activations, and in almost no parameter
   std::vector<std::string> constrained;     // of these, those of with_sharding_constraint
   bool stream_is_everywhere = false;        // in all of the parameters' elements but a few
   std::string blocks;                       // the field of the vector that has most bytes: layers; empty: none has two
@@ -39,7 +39,8 @@ AxisRoles roles_of(const std::vector<tessera::detail::NamedDims>& asked, const s
 // for each use (FSDP, ZeRO-3), or once a step.
 enum class WeightsAlongData : uint8_t { whole, cut_state, cut, cut_and_kept };
 
-// What the axis "model" cuts: nothing, layers (Megatron), layers and between them the sequence, the sequence alone.
+// The dims that the axis "model" shards: none, layers (Megatron), layers and between them the sequence, the sequence
+// alone.
 enum class AlongModel : uint8_t { nothing, layers, layers_and_sequence, sequence };
 
 struct StrategyCandidate {

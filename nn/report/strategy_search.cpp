@@ -71,7 +71,7 @@ bool StrategySearch::is_allowed(const StrategyCandidate& c) const {
   return is_possible(c, roles_) && !tessera::detail::box_of_each(c.mesh(), options_.num_processes).empty();
 }
 
-// Of what the table of the step has; what has no names, or moments that are cut further, may be smaller.
+// A bound by the table of the step: 0 if arrays have their own rules or moments are sharded further.
 int64_t StrategySearch::bytes_at_rest(const StrategyCandidate& c) const {
   if (c.weights == WeightsAlongData::cut_state || has_own_rules_) return 0;
   const MeshRules mesh_rules(abstract_mesh(c.mesh()), c.rules(roles_), {.missing_axes = MissingAxes::ok});
@@ -217,7 +217,7 @@ void StrategySearch::refine() {
   }
 }
 
-// The peak is at least what lies at rest.
+// The peak is at least the bytes at rest, so candidates with more than the smallest peak need no run.
 void StrategySearch::search_the_smallest() {
   std::stable_sort(skipped_.begin(), skipped_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t smallest = std::numeric_limits<int64_t>::max();
@@ -242,8 +242,8 @@ SuggestedStrategy StrategySearch::suggestion(const Trial& trial) const {
           .why = ""};
 }
 
-// Those to propose: of strategies on one mesh that are equally fast the smallest, and of these the fastest and each
-// that is told apart from the one before.
+// The strategies to propose: the smallest of equally fast ones on one mesh; of these the fastest, and each that is
+// slower than the one before by min_relative_gap.
 std::vector<size_t> StrategySearch::proposed() const {
   constexpr double as_fast = 1.01;
   std::vector<size_t> chosen;

@@ -12,7 +12,7 @@
 
 namespace tessera::nn::detail {
 
-// What a search may use of a device's memory.
+// The memory of a device without the headroom.
 int64_t usable_memory(int64_t memory, double memory_headroom);
 
 class StrategySearch {

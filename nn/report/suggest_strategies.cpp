@@ -1,4 +1,4 @@
-// The result of a search as text, Markdown and JSON, and the sentence between two consecutive strategies.
+// StrategySuggestions as text, Markdown and JSON, and the sentence why a strategy beats the next.
 #include "nn/report/suggest_strategies.h"
 
 #include <fmt/format.h>

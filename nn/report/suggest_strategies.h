@@ -17,13 +17,12 @@
 
 namespace tessera::nn {
 
-// A step to be placed: it places a model and a batch by the mesh rules, trains once, and returns the table of what it
-// holds.
+// Places a model and a batch by the mesh rules, trains once, and returns the table of its arrays.
 using StrategyStep = std::function<PlacementTable(const MeshRules&)>;
-// The same of a step that is told how gradients lie as well: for value_and_grad, and for an Optimizer
+// The same for a step that also takes GradientOptions: for value_and_grad, and for an Optimizer
 // {.shard_state_over = gradients.shard_gradients_over}.
 using GradientStep = std::function<PlacementTable(const MeshRules&, const GradientOptions&)>;
-// And of a step that is told its micro-batches and their schedule, for nn::pipeline.
+// The same for a step that also takes its micro-batches and their schedule, for nn::pipeline.
 using PipelineStep = std::function<PlacementTable(const MeshRules&, const GradientOptions&, const PipelineOptions&)>;
 
 // How long suggest_strategies searches, and where.
@@ -65,7 +64,7 @@ class StrategySuggestions {
     double memory_headroom = 0;            // of them
     int64_t num_tried = 0, num_steps = 0;  // strategies, and runs of the step for them
     bool is_complete = true;               // false: max_steps ended it
-    int64_t num_skipped = 0;               // strategies that were not run, since what lies at rest is too large
+    int64_t num_skipped = 0;               // strategies that were not run, because their arrays at rest are too large
   };
   StrategySuggestions(std::vector<SuggestedStrategy> strategies, std::vector<SuggestedStrategy> too_large,
                       std::vector<SuggestedStrategy> failed, Search search)
@@ -75,7 +74,7 @@ class StrategySuggestions {
         search_(search) {}
 
   // Those that fit, the fastest first, each slower than the one before by SuggestStrategiesOptions::min_relative_gap.
-  // Of those on one mesh whose times differ by less than 1 % it is the one with the lowest peak.
+  // If times on one mesh differ by less than 1 %, the strategy with the lowest peak is chosen.
   const std::vector<SuggestedStrategy>& strategies() const& { return strategies_; }
   std::vector<SuggestedStrategy> strategies() && { return std::move(strategies_); }
   // Those whose peak is larger than the memory without what is kept free, the smallest first.
@@ -120,15 +119,15 @@ std::ostream& operator<<(std::ostream& out, const StrategySuggestions& suggestio
 //   const nn::StrategySuggestions found = nn::suggest_strategies(step, 64, hardware, 80'000'000'000);
 //   std::cout << found;
 //   const MeshRules mesh_rules = found.best().mesh_rules();
-// A first run without rules tells the step's logical axes and what each is for: the rows of a batch, the stream that
-// most matrices have a side of (embed), the inner dims beside it (heads, mlp, vocab), the sequence of activations. Of
-// these come rules for meshes of "replica", "data" and "model": data parallel, ZeRO-1, fully sharded (gathered at each
-// use, or once a step) and hybrid sharded, each alone or with layers, layers and sequence, or the sequence cut over
-// "model". A family is left where a wider "model" is slower than what fits already; what is too large at rest is not
-// run. The best are refined: single names left whole, replicas. The same arguments give the same result. Times are as
-// compare_meshes predicts them; memory is the peak that Forecast has. A strategy on which the step is an Error is in
-// failed(). Errors: the step's without rules; invalid_argument for no devices, no memory, options out of range,
-// hardware that compare_meshes refuses, a step that places nothing by names.
+// A first run without rules finds the step's logical axes and the role of each: the rows of a batch, the stream that
+// most matrices have a side of (embed), their other dims (heads, mlp, vocab), the sequence of activations. The search
+// makes rules of them for meshes of "replica", "data" and "model": data parallel, ZeRO-1, fully sharded (gathered at
+// each use, or once a step) and hybrid sharded, each alone or with layers, layers and sequence, or the sequence sharded
+// over "model". It leaves a family if a wider "model" is slower than a strategy that fits. Strategies whose arrays at
+// rest are too large are not run. The best are refined: single names left whole, replicas. The same arguments give the
+// same result. Times are as compare_meshes predicts them; memory is the peak that Forecast has. A strategy on which the
+// step is an Error is in failed(). Errors: the step's without rules; invalid_argument for no devices, no memory,
+// options out of range, hardware that compare_meshes refuses, a step that places nothing by names.
 StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware,
                                        int64_t memory, const SuggestStrategiesOptions& options = {});
 // With a step that takes GradientOptions, which is offered ZeRO-1 and weights that are gathered once a step, too.

@@ -49,7 +49,7 @@ const Type* with_axes_on(const Type& type, AxisSet axes, size_t dim) {
 
 AxisSet axes_of(const Type& type) { return type.sharded | type.unreduced | type.varying; }
 
-// A placement that the operation leaves as it is and whose result is cut alike; dims that nothing cuts yet come first.
+// A placement that the operation keeps and whose result is sharded in the same way; unsharded dims come first.
 const Type* cure_of(const OperationArrays& arrays, size_t operand, AxisSet axes) {
   const Type& given = *arrays.given[operand]->type;
   for (const bool cut_already : {false, true})

@@ -87,7 +87,7 @@ class CommLedger::Book : public Watcher {
     CommMoment begun, awaited, arrived;
   };
   using Time = std::chrono::steady_clock::time_point;
-  // Of all meters, the outermost goes on for the longest.
+  // The outermost meter lives for the longest.
   static double flops_so_far() {
     const Meter* meter = current_meter().get();
     while (meter && meter->outer) meter = meter->outer.get();

@@ -34,14 +34,14 @@ struct CommRecord {
   // The line of the user's program: the innermost one that is not the library's. In the backward pass, the line of the
   // forward operation; for the gradients' common reduction, the line of value_and_grad.
   std::source_location where;
-  // When it was begun, when the program went on no further without it, and when it was there. What is begun ahead, as a
-  // gather of the next block's weights or a sum of gradients during the backward pass, is awaited later; every other is
-  // awaited as soon as it is begun.
+  // When it was begun, when the program began to wait for it, and when it arrived. A collective that is begun early, as
+  // a gather of the next block's weights or a sum of gradients during the backward pass, is awaited later; every other
+  // is awaited as soon as it is begun.
   CommMoment begun = {}, awaited = {}, arrived = {};
 };
 
-// An array that value_and_grad was given beside others on a mesh of several devices, and that was never placed itself:
-// it joins them whole, and each device computes all that depends on it alone.
+// An array that value_and_grad takes together with others on a mesh of several devices, and that was never placed. It
+// is replicated, and each device computes all that depends on it alone.
 struct UnplacedArray {
   std::string path;  // the type of its struct and the path in it, "Batch.x"; of an array by itself "argument 2"
   std::string type;  // float32[32,512]
@@ -91,7 +91,7 @@ class CommLedger {
   std::string to_json() const;
   // A trace for chrome://tracing or Perfetto, by this thread's clock: a track for the computation, which has gaps where
   // the program waits, and one for each set of mesh axes, on which a collective lasts from its begin to its arrival.
-  // What was begun ahead lies beside the computation. Collectives that overlap have tracks of their own.
+  // A collective that was begun early overlaps the computation. Collectives that overlap have tracks of their own.
   std::string chrome_trace() const;
 
  private:

@@ -16,7 +16,7 @@ struct TimeSpan {
 // In the JSON of the Trace Event Format. Moments are in seconds of the trace's clock and written to a nanosecond.
 class TraceEvents {
  public:
-  // The number of a new track of a process; slices on one track are disjoint or lie in each other.
+  // The number of a new track of a process; slices on one track are disjoint or nested.
   size_t add_track(std::string_view name, int process = 0);
   // The first track of this name that is free at the span's begin, or a new one; it is taken until the span's end.
   size_t take_track(std::string_view name, const TimeSpan& span, int process = 0);
