@@ -1,4 +1,4 @@
-// The rows of an activation table, and the table as JSON.
+// ActivationTable: its rows, as text, Markdown, JSON and as columns of a tree summary.
 #include "nn/report/activations.h"
 
 #include <fmt/format.h>
@@ -6,11 +6,18 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <map>
+#include <ostream>
 
+#include "nn/placement/path_folding.h"
 #include "sharding/base/closest_matches.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/source_lines.h"
+#include "sharding/base/table.h"
 
 namespace tessera::nn {
+
+using tessera::detail::line_name, tessera::detail::Table, tessera::detail::with_commas;
 
 namespace detail {
 
@@ -77,6 +84,148 @@ std::string ActivationTable::to_json() const {
   for (const ActivationRow& row : rows_) modules.push_back(to_object(row));
   for (const WholeActivation& w : whole_) whole.push_back(to_object(w));
   return boost::json::serialize(boost::json::object{{"modules", std::move(modules)}, {"whole", std::move(whole)}});
+}
+
+// ---- text and Markdown
+
+namespace {
+
+// Equal types once: float32[8@data,64] x 2.
+std::string types_of(const std::vector<ModuleArray>& activations) {
+  std::vector<std::pair<std::string, int>> types;
+  for (const ModuleArray& x : activations) {
+    const auto known = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == x.type; });
+    known == types.end() ? types.emplace_back(x.type, 1), 0 : ++known->second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [type, count] : types) words.push_back(count == 1 ? type : fmt::format("{} x {}", type, count));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string pass_of(const std::vector<ModuleTraffic>& traffic, bool backward) {
+  std::vector<std::string> words;
+  for (const ModuleTraffic& t : traffic)
+    if (t.backward == backward)
+      words.push_back(fmt::format("{} {} ({})", t.num_collectives, t.kind, with_commas(t.bytes)));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string words_of(const std::vector<ModuleTraffic>& traffic) {
+  const std::string forward = pass_of(traffic, false), back = pass_of(traffic, true);
+  if (traffic.empty()) return "-";
+  return forward + (back.empty() ? "" : (forward.empty() ? "back: " : "; back: ") + back);
+}
+
+void add(std::vector<ModuleTraffic>& sums, const std::vector<ModuleTraffic>& traffic) {
+  for (const ModuleTraffic& t : traffic) {
+    const auto sum = std::find_if(sums.begin(), sums.end(),
+                                  [&](const auto& s) { return s.kind == t.kind && s.backward == t.backward; });
+    if (sum == sums.end())
+      sums.push_back(t);
+    else
+      sum->num_collectives += t.num_collectives, sum->bytes += t.bytes;
+  }
+}
+
+// The first, with the sums of all.
+ActivationRow sum_of(const std::vector<ActivationRow>& rows, const std::vector<size_t>& members) {
+  ActivationRow sum = rows[members[0]];
+  for (size_t i = 1; i < members.size(); ++i) {
+    const ActivationRow& row = rows[members[i]];
+    sum.saved_bytes += row.saved_bytes;
+    sum.forward_flops += row.forward_flops, sum.backward_flops += row.backward_flops;
+    add(sum.traffic, row.traffic);
+  }
+  return sum;
+}
+
+std::vector<ActivationRow> shown(const ActivationTable& table, const ActivationTableOptions& format) {
+  std::vector<ActivationRow> rows;
+  for (const ActivationRow& row : table.rows()) {
+    const auto names = row.path.empty() ? 0 : 1 + std::count(row.path.begin(), row.path.end(), '.');
+    if (!format.depth || names <= *format.depth) rows.push_back(row);
+  }
+  if (!format.fold) return rows;
+  std::vector<std::string> paths, looks;
+  for (const ActivationRow& row : rows) {
+    paths.push_back(row.path);
+    looks.push_back(fmt::format("{}|{}|{}", row.module, types_of(row.inputs), types_of(row.outputs)));
+  }
+  std::vector<ActivationRow> folded;
+  for (const detail::Folded& f : detail::fold_paths(paths, looks)) {
+    folded.push_back(sum_of(rows, f.members));
+    folded.back().path = f.path;
+  }
+  return folded;
+}
+
+Table table_of(const ActivationTable& activations, const ActivationTableOptions& format) {
+  Table table({"module", "type", "in", "out", "stays, bytes", "FLOPs", "back", "collectives"}, "<<<<,gg<");
+  for (const ActivationRow& row : shown(activations, format))
+    table.add({row.path.empty() ? "all" : row.path, row.module, types_of(row.inputs), types_of(row.outputs),
+               row.saved_bytes, row.forward_flops, row.backward_flops, words_of(row.traffic)});
+  return table;
+}
+
+std::string owner_of(const WholeActivation& whole) {
+  return whole.maker.empty() ? whole.type : fmt::format("{} of {}", whole.type, whole.maker);
+}
+
+// The activations that are silently whole, one entry for those that differ only in numbers of layers.
+std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, bool fold) {
+  std::vector<std::string> owners, looks, entries;
+  for (const WholeActivation& w : all) {
+    owners.push_back(fold ? w.maker : fmt::format("{} {}", w.maker, owners.size()));
+    looks.push_back(fmt::format("{}|{}|{}|{}|{}", w.type, w.mesh_axes, w.operation, line_name(w.where), w.constraint));
+  }
+  for (const detail::Folded& f : detail::fold_paths(owners, looks)) {
+    WholeActivation w = all[f.members[0]];
+    if (f.members.size() > 1) w.maker = f.path, w.module = "";
+    std::string text =
+        fmt::format("{} is whole over {} for {} at {}{}, {} bytes on each device: {}.", owner_of(w), w.mesh_axes,
+                    w.operation, line_name(w.where), w.module.empty() ? "" : fmt::format(" in {}", w.module),
+                    with_commas(w.bytes_per_device), w.reason);
+    text +=
+        w.constraint.empty() ? " No placement of it would stay cut there" : fmt::format(" {} keeps it cut", w.cure());
+    text += fmt::format("; {} marks it as intentionally whole.", w.as_it_is);
+    entries.push_back(std::move(text));
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string WholeActivation::cure() const {
+  if (constraint.empty()) return "";
+  const bool within = !maker.empty() && maker == module;  // between the lines of a module, where no other line can be
+  return fmt::format("with_sharding_constraint(x, {}) {} {} at {}", constraint, within ? "on the result of" : "before",
+                     within ? maker : operation, line_name(where));
+}
+
+std::string ActivationTable::to_text(const ActivationTableOptions& format) const {
+  std::string text = table_of(*this, format).to_text();
+  for (const std::string& entry : entries_of(whole_, format.fold)) text += entry + '\n';
+  return text;
+}
+
+std::string ActivationTable::to_markdown(const ActivationTableOptions& format) const {
+  std::string text = table_of(*this, format).to_markdown();
+  const std::vector<std::string> entries = entries_of(whole_, format.fold);
+  for (const std::string& entry : entries) text += (&entry == &entries[0] ? "\n- " : "- ") + entry + '\n';
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const ActivationTable& table) { return out << table.to_text(); }
+
+tessera::nn::detail::ExtraColumns detail::activation_columns(const ActivationTable& table, const std::string& root) {
+  std::map<std::string, const ActivationRow*> rows;
+  for (const ActivationRow& row : table.rows()) rows[row.path] = &row;
+  return {{"in", "out"}, [rows, root](const std::string& path) -> std::vector<std::string> {
+            const std::string full = root.empty() ? path : path.empty() ? root : root + '.' + path;
+            const auto row = rows.find(full);
+            if (row == rows.end()) return {"", ""};
+            return {types_of(row->second->inputs), types_of(row->second->outputs)};
+          }};
 }
 
 }  // namespace tessera::nn

@@ -9,7 +9,7 @@
 #include <map>
 #include <string_view>
 
-#include "sharding/accounting/ledger_json.h"
+#include "sharding/accounting/trace_events.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::nn {

@@ -1,10 +1,12 @@
-// TraceEvents: a trace for chrome://tracing and Perfetto: tracks of slices, and flows from one slice to another.
+// TraceEvents: a trace for chrome://tracing and Perfetto; collectives as JSON and as such a trace.
 #pragma once
 
 #include <boost/json/object.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "sharding/accounting/ledger.h"
 
 namespace tessera::detail {
 
@@ -45,5 +47,10 @@ class TraceEvents {
   std::string events_;
   int64_t flows_ = 0;
 };
+
+// Returns all fields of a record, as CommLedger::to_json() writes them.
+boost::json::object to_object(const CommRecord& record);
+// Returns the trace that CommLedger::chrome_trace() documents.
+std::string chrome_trace_of(const std::vector<CommRecord>& records);
 
 }  // namespace tessera::detail

@@ -5,7 +5,7 @@
 
 #include <boost/json/value.hpp>
 
-#include "sharding/accounting/ledger_json.h"
+#include "sharding/accounting/trace_events.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/source_lines.h"
 #include "sharding/files/json.h"
