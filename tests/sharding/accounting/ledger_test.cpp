@@ -141,6 +141,16 @@ struct Program {
 
 TEST(Ledger, ATableByMeshAxisAndOneByLine) {
   const Program p;
+  EXPECT_EQ(p.ledger.to_text(),
+            "collective     mesh axes      devices  count  bytes/device  pass      caused by\n"
+            "all_gather     data                 4      1           256  forward   with_sharding_constraint\n"
+            "all_reduce     data                 4      1            16  forward   exp\n"
+            "all_gather     model                2      1            64  forward   with_sharding_constraint\n"
+            "total                                      3           336\n");
+  EXPECT_NE(
+      p.ledger.to_markdown().find("|---|---|---:|---:|---:|---|---|\n| all_gather | data | 4 | 1 | 256 | forward |"),
+      std::string::npos)
+      << p.ledger.to_markdown();
   EXPECT_EQ(p.ledger.to_text_by_mesh_axis(),
             "mesh axes      devices   forward  bytes/device   backward  bytes/device\n"
             "data                 4         2           272          0             0\n"
@@ -153,6 +163,7 @@ TEST(Ledger, ATableByMeshAxisAndOneByLine) {
                         p.first, p.second));
   EXPECT_EQ(CommLedger().to_text_by_mesh_axis(), "no communication\n");
   EXPECT_EQ(CommLedger().to_text_by_line(), "no communication\n");
+  EXPECT_EQ(CommLedger().to_markdown(), "no communication\n");
 }
 
 TEST(Ledger, FilesOfOneNameAreToldApart) {
