@@ -93,8 +93,10 @@ std::string with_commas(int64_t number) {
 }
 
 std::string counted(int64_t number, std::string_view noun) {
-  const char* plural = noun.ends_with('s') ? "es" : "s";
-  return fmt::format("{} {}{}", with_commas(number), noun, number == 1 ? "" : plural);
+  const bool has_ies = noun.ends_with('y') && !noun.ends_with("ay");
+  const std::string_view stem = has_ies && number != 1 ? noun.substr(0, noun.size() - 1) : noun;
+  const char* plural = has_ies ? "ies" : noun.ends_with('s') ? "es" : "s";
+  return fmt::format("{} {}{}", with_commas(number), stem, number == 1 ? "" : plural);
 }
 
 }  // namespace tessera::detail

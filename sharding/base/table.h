@@ -52,7 +52,7 @@ class Table {
 // "1,234,567"
 std::string with_commas(int64_t number);
 
-// "1 array", "2,300 arrays", "2 processes"
+// "1 array", "2,300 arrays", "2 processes", "3 strategies"
 std::string counted(int64_t number, std::string_view noun);
 
 }  // namespace tessera::detail
