@@ -6,8 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
-#include <memory>
+#include <deque>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -302,20 +301,14 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   if (!options.abstract) detail::share_cores();
   detail::MeshImpl mesh =
       options.abstract ? abstract_mesh(std::move(axes), options) : mesh_of_devices(std::move(axes), std::move(options));
-  std::string key = mesh.has_no_hardware() ? fmt::format("abstract*{}|", fmt::join(mesh.box, ","))
-                    : mesh.private_replicas ? "private|"
-                                            : "shared|";
-  for (const MeshAxis& axis : mesh.axes) key += fmt::format("{}:{}={}|", axis.name.size(), axis.name, axis.size);
-  if (!mesh.has_no_hardware())
-    key += fmt::format("{}|{}*{}|{}", fmt::join(mesh.devices, ","), mesh.processes, mesh.each, mesh.device.str());
+  mesh.engine = detail::choose_engine(mesh);
 
   static std::mutex mutex;
   // What is interned is never destroyed: threads, and destructors of static values, compute while a program ends.
-  static auto& meshes = *new std::map<std::string, std::unique_ptr<detail::MeshImpl>>;
-  std::lock_guard lock(mutex);
-  auto& entry = meshes[key];
-  if (!entry) entry = std::make_unique<detail::MeshImpl>(std::move(mesh));
-  return Mesh(entry.get());
+  static auto& meshes = *new std::deque<detail::MeshImpl>;
+  const std::lock_guard lock(mutex);
+  const auto known = std::find(meshes.begin(), meshes.end(), mesh);
+  return Mesh(known != meshes.end() ? &*known : &meshes.emplace_back(std::move(mesh)));
 }
 
 int64_t local_device_count() {

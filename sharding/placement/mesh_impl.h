@@ -16,6 +16,9 @@ namespace tessera::detail {
 using AxisSet = uint32_t;
 constexpr int max_axes = 16;
 
+class Engine;  // sharding/redistribution/engine.h
+
+// The value of a mesh. make_mesh interns meshes by comparing all members, so that a new member needs no other code.
 struct MeshImpl {
   std::vector<MeshAxis> axes;
   std::vector<int> devices;
@@ -33,6 +36,9 @@ struct MeshImpl {
   int cut_axis = -1, cut_at = 0;
   // All of its devices are those of other processes. It is abstract: its arrays have no data here.
   bool elsewhere = false;
+  const Engine* engine = nullptr;  // moves tensors between the devices
+
+  friend bool operator==(const MeshImpl&, const MeshImpl&) = default;
 
   AxisSet all() const { return (AxisSet{1} << axes.size()) - 1; }
   // The mesh axes along which an array that differs along `set` is stored as separate tensors.
@@ -58,6 +64,9 @@ struct MeshImpl {
   // The same, valid for the program's life; null for the empty set.
   const std::string* kept_names(AxisSet set) const;
 };
+
+// Returns the engine for a mesh whose other members are set. Defined in sharding/redistribution/engine_choice.cpp.
+const Engine* choose_engine(const MeshImpl& mesh);
 
 // The extents of the block of the grid that each process has, if each has adjacent devices; 0 processes: one device
 // each. Empty if the blocks are not equal boxes.

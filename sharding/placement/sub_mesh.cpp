@@ -35,6 +35,7 @@ std::unique_ptr<MeshImpl> cut(const MeshImpl& whole, size_t axis, int at) {
     if (coordinates[axis] == at) mesh->devices.push_back(whole.devices[place]);
   }
   give_to_processes(*mesh, whole, axis);
+  mesh->engine = detail::choose_engine(*mesh);
   return mesh;
 }
 

@@ -71,30 +71,28 @@ Tensors from_groups(const Act& act, const std::vector<Tensors>& results) {
   return out;
 }
 
-Exchange exchange_of(const Act& act) {
-  return {act.collective, act.devices(), act.dim(), act.to_dim(), act.back ? &act.step.receivers : &act.step.senders};
-}
-
 WaitContext waiting_for(const Step& step, const Provenance& cause) {
   return {cause.operation, cause.where, step.mesh->kept_names(step.axes)};
 }
 
-// Across processes all groups move at once.
-Tensors move_between_processes(const Act& act, const Tensors& x, const Provenance& cause) {
-  auto [from, to] = by_group(act, x);
-  exchange_between_processes(exchange_of(act), act.step.processes, waiting_for(act.step, cause), from, to);
-  return from_groups(act, to);
+Exchange exchange_of(const Act& act, const Provenance& cause) {
+  Exchange exchange{.collective = act.collective,
+                    .devices = act.devices(),
+                    .dim = act.dim(),
+                    .to_dim = act.to_dim(),
+                    .senders = act.back ? &act.step.receivers : &act.step.senders,
+                    .processes = act.processes()};
+  if (!crosses_processes(act.step)) return exchange;
+  exchange.members = &act.step.processes;
+  exchange.waiting = waiting_for(act.step, cause);
+  return exchange;
 }
 
-// `kept` gets what an abstract mesh's device has meanwhile, in place of letting go of it.
-Tensors move_here(const Act& act, const Tensors& x, std::vector<Tensors>* kept) {
-  const Exchange exchange = exchange_of(act);
+// `kept` gets the buffers of an abstract mesh's device, so that they outlive the call.
+Tensors exchanged(const Act& act, const Tensors& x, const Provenance& cause, std::vector<Tensors>* kept) {
   auto [from, to] = by_group(act, x);
-  for (size_t g = 0; g < from.size(); ++g)
-    if (!act.step.mesh->abstract)
-      exchange_locally(exchange, from[g], to[g]);
-    else if (Tensors buffers = exchange_abstractly(exchange, act.processes(), from[g], to[g]); kept)
-      kept->push_back(std::move(buffers));
+  Tensors buffers = act.step.mesh->engine->exchange(exchange_of(act, cause), from, to);
+  if (kept && !buffers.empty()) kept->push_back(std::move(buffers));
   return from_groups(act, to);
 }
 
@@ -109,9 +107,7 @@ Tensors moved(const Act& act, const Tensors& x, const Provenance& cause, std::ve
   const Step& step = act.step;
   if (crosses_processes(step)) compare_between_processes(act, x, cause);
   if (step.exchange) return act.back ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
-  const Tensors blocks = act.padded(x);
-  return act.without_padding(crosses_processes(step) ? move_between_processes(act, blocks, cause)
-                                                     : move_here(act, blocks, kept));
+  return act.without_padding(exchanged(act, act.padded(x), cause, kept));
 }
 
 Tensors told_and_moved(const Act& act, const Tensors& x, const EventContext& occasion) {
@@ -297,11 +293,10 @@ void Shipping::begin(const std::vector<size_t>& shipments) {
     const Act act = act_of(next_step(i), direction_);
     compare_between_processes(act, shipments_[i].tensors, cause_);
     auto [from, to] = by_group(act, act.padded(shipments_[i].tensors));
-    parts.push_back({exchange_of(act), std::move(from), std::move(to)});
+    parts.push_back({exchange_of(act, cause_), std::move(from), std::move(to)});
     shipments_[i].tensors.clear();
   }
-  const Step& step = next_step(shipments[0]);
-  begun_.push_back({shipments, ExchangeWork(step.processes, waiting_for(step, cause_), std::move(parts))});
+  begun_.push_back({shipments, ExchangeWork(std::move(parts))});
 }
 
 std::vector<Tensors> Shipping::finish() {
@@ -350,7 +345,7 @@ Tensors communicate(const StagePermute& permute, const Tensors& x, const EventCo
   const MeshImpl* whole = from->mesh->parent;
   const AxisSet axes = cut_of(from->mesh);
   const int64_t told = announce(event_of(Collective::permute, whole, axes, to->bytes, occasion));
-  Tensors results = exchange_between_stages(from, to, x, {"permute", occasion.cause.where, whole->kept_names(axes)});
+  Tensors results = whole->engine->pass(from, to, x, {"permute", occasion.cause.where, whole->kept_names(axes)});
   announce_arrived(told);
   return results;
 }

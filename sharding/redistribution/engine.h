@@ -1,4 +1,4 @@
-// Engines: a collective carried out by the devices of a group, within a process, between processes, or without data.
+// Engine: carries out collectives between the devices of a mesh.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,35 @@
 
 namespace tessera::detail {
 
-// One collective of one group, as an engine is given it.
+// One collective in all groups of a step.
 struct Exchange {
   Collective collective;
-  int devices;  // in the group
-  int dim, to_dim;
+  int devices;  // in each group
+  int dim = 0, to_dim = 0;
   const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
+  int processes = 1;                        // that have the devices of a group, or would have them, of an abstract mesh
+  const GroupProcesses* members = nullptr;  // if several processes have the devices of a group
+  WaitContext waiting = {};                 // likewise
 };
+
+// Carries out collectives. A mesh holds one engine (MeshImpl::engine), which choose_engine() chooses.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  // Carries out an exchange. `in` has for each group one tensor per device of this process, or a single one if all
+  // devices hold the same (or, of a pending sum, if one holds the sum already). `out` has for each group one place per
+  // device if they store the result apart, else one. Returns the temporary buffers of one device, which only an
+  // abstract mesh has, for meters.
+  virtual Tensors exchange(const Exchange& exchange, const std::vector<Tensors>& in,
+                           std::vector<Tensors>& out) const = 0;
+  // Sends the tensors of a stage of the mesh, which are placed as `from`, to another stage, placed as `to`. Returns
+  // those for this process's devices there; where it has none, one without data.
+  virtual Tensors pass(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) const = 0;
+};
+// The engines, each of its file engine_<name>.cpp.
+const Engine& local_engine();
+const Engine& processes_engine();
+const Engine& abstract_engine();
 
 // Returns a term of a sum, n times as long as `t` along `dim`: block i is `t`, all other elements are no_term.
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n);
@@ -23,15 +45,10 @@ bool is_small_sum(const at::Tensor& t);
 
 // The result to all of `out`: where devices store their results apart, each has its own copy.
 void give_to_all(const at::Tensor& result, Tensors& out);
-// in: one tensor per device of the group, or a single one if all devices hold the same (or, of a pending sum, if one
-// holds the sum already). out: one tensor per device if they store the result apart, else one.
+// Carries out an exchange of one group whose devices are all this process's.
 void exchange_locally(const Exchange& exchange, const Tensors& in, Tensors& out);
-// All groups of a step at once: first this process's devices of each group among themselves, then the processes.
-void exchange_between_processes(const Exchange& exchange, const GroupProcesses& processes, const WaitContext& waiting,
-                                const std::vector<Tensors>& in, std::vector<Tensors>& out);
-// Tensors that lie as `from` on one stage of a mesh, as `to` on another; where this process has no device of that, one
-// without data.
-Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting);
+// Engine::pass between processes.
+Tensors pass_between_processes(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting);
 // A collective between processes that was begun; works_under_way counts it until it is waited for or given up.
 struct WorkDeleter {
   void operator()(Work* work) const;
@@ -54,15 +71,13 @@ class ExchangeWork {
     Exchange exchange;
     std::vector<Tensors> in, out;  // as above; `out` has its sizes
   };
-  // All parts are of one collective and element type. `members` has to outlive the work. The group is the processes'
-  // ProcessGroup::beside(), whose collectives have an order of their own.
-  ExchangeWork(const GroupProcesses& members, const WaitContext& waiting, std::vector<Part> parts);
+  // All parts are of one collective, element type and group of processes, and Exchange::members has to outlive the
+  // work. The group is the processes' ProcessGroup::beside(), whose collectives have an order of their own.
+  explicit ExchangeWork(std::vector<Part> parts);
   // `out` of each part.
   std::vector<std::vector<Tensors>> finish();
 
  private:
-  const GroupProcesses& members_;
-  const WaitContext waiting_;
   std::vector<Part> parts_;
   std::vector<std::vector<int64_t>> shapes_;  // of what each part gets
   at::Tensor received_;
@@ -87,8 +102,4 @@ class SumWork {
   PendingWork begun_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
-// exchange_locally without data, on the one device that stands for all of an abstract mesh. Returned, for the meters:
-// what a device has beside operand and result while the exchange is under way between so many processes: its part of
-// that which its process gives to the others, and of that which comes from them.
-Tensors exchange_abstractly(const Exchange& exchange, int processes, const Tensors& in, Tensors& out);
 }  // namespace tessera::detail

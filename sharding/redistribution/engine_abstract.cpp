@@ -1,4 +1,4 @@
-// The abstract engine: nothing moves, and each result has the shape that it has on every device.
+// The abstract engine, which moves nothing: each result has the shape that it has on every device.
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/route.h"
@@ -40,18 +40,19 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
   return t;
 }
 
-// Of a process with several devices: it packs and gets sums of theirs, and joined blocks, once for all of them.
-Tensors buffers_of(const Exchange& e, int processes, const at::Tensor& given, const at::Tensor& result) {
-  const int each = e.devices / processes;
+// What one device holds next to operand and result during an exchange between processes: its part of the data that its
+// process sends, and of the data that it receives. A process packs sums and joined blocks once for all its devices.
+Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
+  const int each = e.devices / e.processes;
   const auto part = [](const at::Tensor& t, int parts) {
     return abstract_tensor({static_cast<int64_t>(t.nbytes()) / parts}, DType::uint8);
   };
-  if (processes == 1) return {};
+  if (e.processes == 1) return {};
   switch (e.collective) {
     case Collective::all_gather:
       return {part(given, 1), part(result, each)};
     case Collective::reduce_scatter:
-      return {part(given, each), processes == 2 ? part(result, 1) : part(given, each)};
+      return {part(given, each), e.processes == 2 ? part(result, 1) : part(given, each)};
     case Collective::all_to_all:
       return {part(given, 1), part(given, 1)};
     default:
@@ -65,12 +66,23 @@ void count_copies(const Exchange& e) {
   if (meter && traits_of(e.collective).name) meter->add_call(metered_stage());
 }
 
+// One device represents all, so that there is one group with one tensor.
+struct AbstractEngine : Engine {
+  Tensors exchange(const Exchange& e, const std::vector<Tensors>& in, std::vector<Tensors>& out) const override {
+    out[0][0] = result_of(e, in[0][0]);
+    count_copies(e);
+    return buffers_of(e, in[0][0], out[0][0]);
+  }
+  Tensors pass(const Type*, const Type* to, const Tensors&, const WaitContext&) const override {
+    return {abstract_block(to)};
+  }
+};
+
 }  // namespace
 
-Tensors exchange_abstractly(const Exchange& e, int processes, const Tensors& in, Tensors& out) {
-  out[0] = result_of(e, in[0]);
-  count_copies(e);
-  return buffers_of(e, processes, in[0], out[0]);
+const Engine& abstract_engine() {
+  static const AbstractEngine engine;
+  return engine;
 }
 
 }  // namespace tessera::detail

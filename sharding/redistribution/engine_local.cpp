@@ -1,4 +1,4 @@
-// The local engine: all devices of a group are slots of this process.
+// The engine of one process, whose local shards are the devices of each group.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
@@ -122,6 +122,27 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       }
       return;
   }
+}
+
+namespace {
+
+struct LocalEngine : Engine {
+  Tensors exchange(const Exchange& e, const std::vector<Tensors>& in, std::vector<Tensors>& out) const override {
+    for (size_t g = 0; g < in.size(); ++g) exchange_locally(e, in[g], out[g]);
+    return {};
+  }
+  Tensors pass(const Type*, const Type* to, const Tensors& x, const WaitContext&) const override {
+    Tensors moved;
+    for (const at::Tensor& t : x) moved.push_back(to->mesh->private_replicas ? t.clone() : t.detach());
+    return moved;
+  }
+};
+
+}  // namespace
+
+const Engine& local_engine() {
+  static const LocalEngine engine;
+  return engine;
 }
 
 }  // namespace tessera::detail

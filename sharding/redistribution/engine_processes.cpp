@@ -1,4 +1,4 @@
-// Exchanges across processes: what a process's own devices do first, one call to the others, and what is made of it.
+// The engine of several processes: the devices of each process act first, then the processes with one call.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -59,17 +59,16 @@ Tensors cut(const at::Tensor& flat, const Tensors& like) {
   return parts;
 }
 
-// One step of all groups: `in` and `out` as the local engine's, one entry for each group.
-class Crossing {
+// An exchange between processes.
+class ProcessExchange {
  public:
-  Crossing(const Exchange& exchange, const GroupProcesses& members, const WaitContext& waiting,
-           const std::vector<Tensors>& in, std::vector<Tensors>& out)
+  ProcessExchange(const Exchange& exchange, const std::vector<Tensors>& in, std::vector<Tensors>& out)
       : e_(exchange),
-        members_(members),
-        mine_(members.numbers[members.self]),
-        places_(places_of(members, exchange.devices)),
-        waiting_(waiting),
-        group_(process_group(members.processes, in[0][0].device())),
+        members_(*exchange.members),
+        mine_(members_.numbers[members_.self]),
+        places_(places_of(members_, exchange.devices)),
+        waiting_(exchange.waiting),
+        group_(process_group(members_.processes, in[0][0].device())),
         in_(in),
         out_(out) {}
 
@@ -170,7 +169,8 @@ class Crossing {
     Tensors folds;
     for (const Tensors& tensors : in_) {
       Tensors one(1);
-      exchange_locally({collective, static_cast<int>(tensors.size()), 0, 0}, small ? in_double(tensors) : tensors, one);
+      exchange_locally({.collective = collective, .devices = static_cast<int>(tensors.size())},
+                       small ? in_double(tensors) : tensors, one);
       folds.push_back(one[0]);
     }
     return folds;
@@ -289,11 +289,23 @@ class Crossing {
   std::vector<Tensors>& out_;
 };
 
+// Steps along mesh axes within the process take the local engine.
+struct ProcessesEngine : Engine {
+  Tensors exchange(const Exchange& e, const std::vector<Tensors>& in, std::vector<Tensors>& out) const override {
+    if (!e.members) return local_engine().exchange(e, in, out);
+    ProcessExchange(e, in, out).run();
+    return {};
+  }
+  Tensors pass(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) const override {
+    return pass_between_processes(from, to, x, waiting);
+  }
+};
+
 }  // namespace
 
-void exchange_between_processes(const Exchange& exchange, const GroupProcesses& members, const WaitContext& waiting,
-                                const std::vector<Tensors>& in, std::vector<Tensors>& out) {
-  Crossing(exchange, members, waiting, in, out).run();
+const Engine& processes_engine() {
+  static const ProcessesEngine engine;
+  return engine;
 }
 
 static std::atomic<int64_t> under_way{0}, sums_begun{0};
@@ -310,38 +322,39 @@ void WorkDeleter::operator()(Work* work) const {
 
 int64_t works_under_way() { return under_way; }
 
-ExchangeWork::ExchangeWork(const GroupProcesses& members, const WaitContext& waiting, std::vector<Part> parts)
-    : members_(members), waiting_(waiting), parts_(std::move(parts)) {
+ExchangeWork::ExchangeWork(std::vector<Part> parts) : parts_(std::move(parts)) {
+  const GroupProcesses& members = *parts_[0].exchange.members;
+  const WaitContext& waiting = parts_[0].exchange.waiting;
   ProcessGroup& group = process_group(members.processes, parts_[0].in[0][0].device()).beside();
   if (parts_[0].exchange.collective == Collective::permute) {
-    messages_ = Crossing(parts_[0].exchange, members, waiting_, parts_[0].in, parts_[0].out).write_messages();
-    begun_ = begun(group.exchange(messages_.sends, messages_.receives, waiting_));
+    messages_ = ProcessExchange(parts_[0].exchange, parts_[0].in, parts_[0].out).write_messages();
+    begun_ = begun(group.exchange(messages_.sends, messages_.receives, waiting));
     return;
   }
   const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
   const auto n = static_cast<int64_t>(members.processes.size());
   int64_t width = 0;  // of what is given, for each of `rows` processes
   const int64_t rows = gathers ? 1 : n;
-  std::vector<Crossing> crossings;
+  std::vector<ProcessExchange> exchanges;
   for (Part& part : parts_) {
-    crossings.emplace_back(part.exchange, members, waiting_, part.in, part.out);
-    width += c10::multiply_integers(crossings.back().shape_given()) / rows;
+    exchanges.emplace_back(part.exchange, part.in, part.out);
+    width += c10::multiply_integers(exchanges.back().shape_given()) / rows;
   }
   const at::Tensor& like = parts_[0].in[0][0];
-  const at::ScalarType dtype = parts_.size() == 1 ? crossings[0].type_given() : like.scalar_type();
+  const at::ScalarType dtype = parts_.size() == 1 ? exchanges[0].type_given() : like.scalar_type();
   const at::Tensor given = at::empty({rows, width}, like.options().dtype(dtype));
   int64_t begin = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    const std::vector<int64_t> shape = crossings[i].shape_given();
+    const std::vector<int64_t> shape = exchanges[i].shape_given();
     const int64_t mine = c10::multiply_integers(shape) / rows;
-    crossings[i].pack(given.narrow(1, begin, mine).view(shape));
+    exchanges[i].pack(given.narrow(1, begin, mine).view(shape));
     for (Tensors& operands : parts_[i].in) operands = Tensors(1, operands[0].new_empty({0}));  // their memory is free
     shapes_.push_back(gathers ? longer(n, shape) : std::vector<int64_t>(shape.begin() + 1, shape.end()));
     begin += mine;
   }
   received_ = given.new_empty({gathers ? n : 1, width});
-  begun_ = begun(gathers ? group.all_gather(given[0], received_, waiting_)
-                         : group.reduce_scatter(given, received_[0], waiting_));
+  begun_ = begun(gathers ? group.all_gather(given[0], received_, waiting)
+                         : group.reduce_scatter(given, received_[0], waiting));
 }
 
 std::vector<std::vector<Tensors>> ExchangeWork::finish() {
@@ -349,7 +362,7 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
   begun_.reset();
   std::vector<std::vector<Tensors>> results;
   if (parts_[0].exchange.collective == Collective::permute) {
-    Crossing(parts_[0].exchange, members_, waiting_, parts_[0].in, parts_[0].out).read_messages(messages_);
+    ProcessExchange(parts_[0].exchange, parts_[0].in, parts_[0].out).read_messages(messages_);
     results.push_back(std::move(parts_[0].out));
     return results;
   }
@@ -357,8 +370,7 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     const int64_t width = c10::multiply_integers(shapes_[i]) / received_.size(0);
-    Crossing(part.exchange, members_, waiting_, part.in, part.out)
-        .unpack(received_.narrow(1, begin, width).view(shapes_[i]));
+    ProcessExchange(part.exchange, part.in, part.out).unpack(received_.narrow(1, begin, width).view(shapes_[i]));
     begin += width;
     results.push_back(std::move(part.out));
   }
@@ -375,8 +387,12 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
   for (int p = 0; p < n; ++p) members.numbers.push_back({p});
   std::vector<Tensors> in{Tensors(1, flat(x))}, out{Tensors(1)};
   check_same_collective("all_reduce", mesh, axes, in[0][0], cause);
-  exchange_between_processes({Collective::all_reduce, n, 0, 0}, members,
-                             {cause.operation, cause.where, mesh->kept_names(axes)}, in, out);
+  mesh->engine->exchange({.collective = Collective::all_reduce,
+                          .devices = n,
+                          .processes = n,
+                          .members = &members,
+                          .waiting = {cause.operation, cause.where, mesh->kept_names(axes)}},
+                         in, out);
   return cut(out[0][0], x);
 }
 

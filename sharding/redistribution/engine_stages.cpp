@@ -1,4 +1,4 @@
-// Between stages: the devices of one stage of a mesh give their tensors to those at their places on another.
+// Messages between stages: each device of a stage sends its tensors to the device at its place on another stage.
 #include <ATen/ops/zeros.h>
 
 #include "sharding/array/abstract_tensor.h"
@@ -38,20 +38,13 @@ Tensors received(const Type* from, const Type* to, const WaitContext& waiting) {
   return arrived;
 }
 
-Tensors moved_here(const Type* to, const Tensors& x) {
-  Tensors moved;
-  for (const at::Tensor& t : x) moved.push_back(to->mesh->private_replicas ? t.clone() : t.detach());
-  return moved;
-}
-
 }  // namespace
 
-Tensors exchange_between_stages(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) {
+Tensors pass_between_processes(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) {
   const bool gives = !from->mesh->elsewhere, gets = !to->mesh->elsewhere;
-  if (from->mesh->has_no_hardware() || (!gives && !gets)) return {abstract_block(to)};
-  if (gives && gets) return moved_here(to, x);
+  if (gives && gets) return local_engine().pass(from, to, x, waiting);
   if (gets) return received(from, to, waiting);
-  send(from, to, x, waiting);
+  if (gives) send(from, to, x, waiting);
   return {abstract_block(to)};
 }
 
