@@ -54,7 +54,7 @@ namespace {
 // tree. While a graph is recorded, who records it holds the memory of what the step changes once more.
 ArrayImpl& writable(Array& x) {
   const ArrayImpl& a = materialized(x, "Optimizer.update");
-  const bool kept = host_work() && !a.awaited && a.local[0].has_storage() &&
+  const bool kept = host_work() && a.is_ready() && a.local[0].has_storage() &&
                     host_work()->kept.contains(a.local[0].storage().unsafeGetStorageImpl());
   make_sole_owner(x, kept ? 1 : 0);
   return *x.impl();

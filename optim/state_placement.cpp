@@ -95,7 +95,7 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
     throw;
   }
   for (size_t i = 0; i < homes.size(); ++i) {
-    if (!updated[i]->impl()->awaited) {
+    if (updated[i]->impl()->is_ready()) {
       *homes[i] = like_parameter(*updated[i], *homes[i], "Optimizer.update");
       continue;
     }

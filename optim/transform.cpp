@@ -80,7 +80,7 @@ namespace {
 void check_constant(const char* verb, const std::string& name, const Array& x) {
   if (x.is_absent()) return;
   const ArrayImpl& a = *x.impl();
-  if (is_tape_parameter(a) || (!a.awaited && a.local[0].requires_grad()))
+  if (is_differentiated(a))
     fail(ErrorKind::no_gradient, verb,
          "{}{} is recorded by value_and_grad, and updates are not differentiated. Update after value_and_grad has "
          "returned.",

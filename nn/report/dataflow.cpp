@@ -51,7 +51,7 @@ void ModuleDataflow::add(std::optional<std::string> maker, const Array& x) {
   values_.push_back({a.type, std::move(maker), x.impl()});
   Value& value = values_.back();
   by_array_[&a] = number;
-  if (!a.awaited) {
+  if (a.is_ready()) {
     value.memory = a.local[0].storage().getWeakStorageImpl();
     by_memory_[{memory_of(a), a.type}] = number;
   }
@@ -79,7 +79,7 @@ void ModuleDataflow::made(const std::string& module, const Array& x) { add(modul
 
 std::optional<size_t> ModuleDataflow::find(const ArrayImpl& x) const {
   if (const auto known = by_array_.find(&x); known != by_array_.end()) return known->second;
-  if (x.awaited) return std::nullopt;
+  if (!x.is_ready()) return std::nullopt;
   const auto known = by_memory_.find({memory_of(x), x.type});
   return known == by_memory_.end() ? std::nullopt : std::optional(known->second);
 }

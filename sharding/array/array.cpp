@@ -73,24 +73,24 @@ void check_present(const Array& x, const char* verb) {
          "combine the tree.");
 }
 
-void await(ArrayImpl& a, std::function<Tensors()> arrival) {
+void set_pending(ArrayImpl& a, std::function<Tensors()> arrival) {
   a.detail().arrival = std::move(arrival);
-  a.awaited = true;
+  a.state = ArrayState::pending;
 }
 
 namespace {
 
-// What is awaited is there; `awaited`, written last, is what other threads read first.
-void settle(ArrayImpl& a, Tensors local) {
+// Other threads read the state first, so it is written last.
+void make_ready(ArrayImpl& a, Tensors local) {
   a.local = std::move(local);
-  a.awaited = false;
+  a.state = ArrayState::ready;
 }
 
-void arrive(ArrayImpl& a) {
+void resolve(ArrayImpl& a) {
   Tensors local = a.details->arrival();  // which stays if it fails, and fails again
   std::function<Tensors()> arrival;      // destroyed when the lock has been released
   const std::lock_guard lock(first_uses());
-  settle(a, std::move(local));
+  make_ready(a, std::move(local));
   arrival.swap(a.details->arrival);
 }
 
@@ -99,14 +99,14 @@ void arrive(ArrayImpl& a) {
 ArrayImpl& materialized_now(const Array& x, const char* verb) {
   check_present(x, verb);
   ArrayImpl& a = *x.impl();
-  if (a.awaited && a.details->recipe) {
+  if (a.state == ArrayState::lazy) {
     const std::lock_guard lock(first_uses());
-    if (a.awaited)
-      settle(a, {generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape))});
-  } else if (a.awaited) {
+    if (a.state == ArrayState::lazy)
+      make_ready(a, {generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape))});
+  } else if (a.state == ArrayState::pending) {
     static std::recursive_mutex arrivals;  // one may wait for another
     const std::lock_guard lock(arrivals);
-    if (a.awaited) arrive(a);
+    if (a.state == ArrayState::pending) resolve(a);
   }
   if (checks) check_array(a, verb);
   return a;
@@ -144,10 +144,11 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to) {
 
 bool is_tape_parameter(const ArrayImpl& a) { return a.details && a.details->tape && a.details->tape->open; }
 
-bool wants_gradient(const ArrayImpl& a) {
-  const bool could = is_tape_parameter(a) || (!a.awaited && a.local[0].requires_grad());
-  return could && at::GradMode::is_enabled();
+bool is_differentiated(const ArrayImpl& a) {
+  return is_tape_parameter(a) || (a.is_ready() && a.local[0].requires_grad());
 }
+
+bool wants_gradient(const ArrayImpl& a) { return is_differentiated(a) && at::GradMode::is_enabled(); }
 
 void Details::come_from(const ArrayPtr& x) {
   source = x;
@@ -215,7 +216,7 @@ Array& Array::operator=(const Array& x) & = default;
 Array& Array::operator=(Array&& x) & noexcept = default;
 Array::~Array() = default;
 
-bool Array::is_recipe() const { return impl_ && impl_->awaited && impl_->details->recipe; }
+bool Array::is_recipe() const { return state_of(*this) == ArrayState::lazy; }
 bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
 const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }
 int Array::ndim() const { return static_cast<int>(shape().size()); }

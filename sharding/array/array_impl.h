@@ -30,13 +30,23 @@ struct Details;
 
 inline at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarType>(dtype); }
 
+// Whether an array has its local tensors.
+//
+//   absent                     no ArrayImpl: never set, moved away, or removed by a filter
+//   lazy     -- first use -->  ready    Details::recipe generates the tensors
+//   pending  -- first use -->  ready    Details::arrival waits for a transfer; an error leaves the array pending
+//   ready                      `local` has the tensors, and never loses them
+//
+// Only materialized() changes the state of an array that other code has seen.
+enum class ArrayState : uint8_t { absent, lazy, pending, ready };
+
 struct ArrayImpl {
   const Type* type = nullptr;
   AxisSet slots = 0;    // one local tensor for each position of this process along these mesh axes
   bool weight = false;  // a parameter, or computed from parameters only
   bool gradient = false;  // as a tape gave it out
   bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
-  std::atomic<bool> awaited = false;  // `local` is empty until a first use: Details has the recipe, or the arrival
+  std::atomic<ArrayState> state = ArrayState::ready;
   const MeshRulesImpl* mesh_rules = nullptr;
   Tensors local;
   OncePtr<Details> details;
@@ -44,8 +54,10 @@ struct ArrayImpl {
   ArrayImpl();
   ~ArrayImpl();
   Details& detail();  // made on first use
+  bool is_ready() const { return state == ArrayState::ready; }
 };
 using ArrayPtr = std::shared_ptr<ArrayImpl>;
+inline ArrayState state_of(const Array& x) { return x.impl() ? x.impl()->state.load() : ArrayState::absent; }
 
 struct TapeState;
 class BorrowedGather;
@@ -62,7 +74,7 @@ struct Details {
   Text path;
   std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
   std::shared_ptr<const Recipe> recipe;
-  std::function<Tensors()> arrival;           // waits for the tensors, which are on their way; null once they are there
+  std::function<Tensors()> arrival;           // waits for the tensors, which are on their way; null in the state ready
   std::shared_ptr<TapeState> tape;            // if the array is a parameter inside value_and_grad
   std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
   std::list<Conversion> conversions;  // known_form gives its elements out
@@ -82,8 +94,8 @@ ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local);
 // The same with the type's own slots.
 ArrayPtr make_array(const Type* type, Tensors local);
 
-// Has `a`, a new array without tensors, get them from `arrival` at its first use.
-void await(ArrayImpl& a, std::function<Tensors()> arrival);
+// Makes `a`, a new array without tensors, pending: `arrival` returns its tensors at the first use.
+void set_pending(ArrayImpl& a, std::function<Tensors()> arrival);
 
 // Copies path, mesh rules, and the placement as it was spelled.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
@@ -91,12 +103,12 @@ void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 // Error (missing_array), which begins with `verb`.
 void check_present(const Array& x, const char* verb);
 
-// x with its tensors, which a recipe gets at its first use and keeps, and for which an array on its way waits then.
-// Error (missing_array), which begins with `verb`.
+// Returns x in the state ready: generates lazy tensors, waits for pending ones. Throws missing_array, with an error
+// that begins with `verb`, if x is absent.
 ArrayImpl& materialized_now(const Array& x, const char* verb);  // if it is not yet
 inline ArrayImpl& materialized(const Array& x, const char* verb) {
   ArrayImpl* const a = x.impl().get();
-  return a && !a->awaited && !checks ? *a : materialized_now(x, verb);
+  return a && a->is_ready() && !checks ? *a : materialized_now(x, verb);
 }
 
 // `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns
@@ -111,8 +123,11 @@ at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
 // Whether x lies on a mesh of which several slots of this process compute on the CPU.
 bool lies_in_slots(const Array& x);
 
-// Whether `a` is a parameter of an open tape, and whether an operation on `a` has to be recorded for a gradient.
+// Returns whether `a` is a parameter of an open tape.
 bool is_tape_parameter(const ArrayImpl& a);
+// Returns whether a tape records `a`: a parameter, or an array computed from one.
+bool is_differentiated(const ArrayImpl& a);
+// Returns whether an operation on `a` has to be recorded now: the only test for a gradient.
 bool wants_gradient(const ArrayImpl& a);
 
 // The array that `a` was made from by casts, views and scalings (Details::source, to the end); else `a` itself.

@@ -15,7 +15,7 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
   ArrayPtr made = make_array(
       intern({.dtype = dtype, .shape = std::move(shape)}, recipe.generator ? recipe.generator->name() : "full"), 0, {});
   made->detail().recipe = std::make_shared<const Recipe>(recipe);
-  made->awaited = true;
+  made->state = ArrayState::lazy;
   return Array(std::move(made));
 }
 

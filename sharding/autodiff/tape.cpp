@@ -54,13 +54,13 @@ Tensors detached_tensors(const ArrayImpl& a) {
   return local;
 }
 
-// A parameter on its way (Details::arrival) is waited for when its shadow is used.
+// A pending parameter becomes ready when its shadow is used.
 Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   if (x.is_absent() || !is_floating(x.dtype())) return x;
   const Type* given = x.impl()->type;
   const Type* type = at_rest(given);  // a gradient is a value, no pending sum
   const bool depends = state->nested && wants_gradient(*x.impl());
-  const bool comes = x.impl()->awaited && !x.is_recipe() && type == given && !depends;
+  const bool comes = state_of(x) == ArrayState::pending && type == given && !depends;
   if (!comes) materialized(x, "value_and_grad");
   at::AutoGradMode off(false);
   const ArrayPtr value =
@@ -71,7 +71,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   shadow->mesh_rules = a.mesh_rules;
   Details& details = shadow->detail();
   details.tape = state;
-  if (comes) await(*shadow, [x] { return detached_tensors(materialized(x, "value_and_grad")); });
+  if (comes) set_pending(*shadow, [x] { return detached_tensors(materialized(x, "value_and_grad")); });
   if (depends) state->outside[shadow.get()] = x.impl();
   if (a.details) {
     details.path = a.details->path;

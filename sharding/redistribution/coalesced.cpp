@@ -68,7 +68,7 @@ std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, con
       const auto take = [moving, s, dtype = a.type->dtype] { return as_dtype(moving->take(s), dtype); };
       ArrayPtr& result = results[shipped[s]] = make_array(to[shipped[s]], is_there ? take() : Tensors());
       result->mesh_rules = a.mesh_rules;
-      if (!is_there) await(*result, take);
+      if (!is_there) set_pending(*result, take);
     }
   }
   return results;

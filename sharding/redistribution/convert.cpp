@@ -166,7 +166,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 }
 
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
-  if (a.awaited) materialized(Array(self), cause.operation);
+  if (!a.is_ready()) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
   if (are_stages(a.type->mesh, to->mesh)) return convert_between_stages(a, self, to, cause);
