@@ -68,7 +68,7 @@ function(check_location folder file)
   string(REGEX REPLACE "^[a-z]+/([a-z_]+).*" "\\1" component "${file}")
   if(NOT component IN_LIST components_of_${folder}
      OR (file MATCHES "^[a-z]+/[^/]+$" AND NOT file MATCHES "${umbrella_header}")
-     OR (file MATCHES "^[a-z]+/[a-z_]+/.+/" AND NOT file MATCHES "/(nccl|internal)/|^sharding/operations/[a-z]+/[^/]+$"))
+     OR (file MATCHES "^[a-z]+/[a-z_]+/.+/" AND NOT file MATCHES "/(nccl|internal)/|^sharding/(operations/[a-z]+|autodiff/weights)/[^/]+$"))
     broken("${file}" "is in none of the components (${components_of_${folder}})")
   endif()
 endfunction()

@@ -11,11 +11,11 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/device_put.h"
-#include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::nn::detail {
 

@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "sharding/accounting/forecast.h"
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/split_text.h"
-#include "sharding/redistribution/gather_schedule.h"
 
 namespace tessera::nn {
 

@@ -16,9 +16,6 @@ struct LateGradients {
   Tensors gradients;  // one per tensor of the leaf, undefined where there is none
 };
 
-class GatherSchedule;
-class GradientScatters;
-
 // The state of a tape. Its parameters give out leaves while it is open.
 struct TapeState {
   bool open = true;
@@ -33,9 +30,6 @@ struct TapeState {
   // parameter to the parameter itself, where that depends on the other tape's parameters.
   bool nested = false;
   std::map<const ArrayImpl*, ArrayPtr> outside;
-  // What this tape's weights communicate in groups; null in a nested tape.
-  std::shared_ptr<GatherSchedule> gathers;
-  std::shared_ptr<GradientScatters> scatters;
 };
 
 // The innermost open tape of this thread; null outside. A ScopedValue sets it.

@@ -18,8 +18,6 @@
 #include "sharding/placement/cut_further.h"
 #include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/convert.h"
-#include "sharding/redistribution/gather_schedule.h"
-#include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::detail {
@@ -56,8 +54,8 @@ void fail_no_gradient() {
        "from the argument, not from a captured model.");
 }
 
-Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& tape)
-    : shadows_(shadows), tape_(tape), homes_(shadows.size()) {
+Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& tape, WeightPolicy* weights)
+    : shadows_(shadows), tape_(tape), scatters_(weights ? &weights->scatters() : nullptr), homes_(shadows.size()) {
   for (size_t p = 0; p < shadows.size(); ++p)
     if (is_traced(shadows[p])) {
       place_of_[shadows[p].impl().get()] = p;
@@ -76,9 +74,9 @@ void Backpropagation::run(const ArrayImpl& root) try {
   metered_stage() = stage_number(root.type->mesh);
   listen();
   gradients_ = detail::gradients(root.local, seeds, leaves_, tape_.nested);
-  if (tape_.scatters) {
-    tape_.scatters->finish();
-    tape_.scatters->listen(nullptr);
+  if (scatters_) {
+    scatters_->finish();
+    scatters_->listen(nullptr);
   }
   add_late_gradients();
   if (!has_gradient()) fail_no_gradient();
@@ -124,14 +122,14 @@ const Type* Backpropagation::cut_type_of(size_t p) const {
 
 void Backpropagation::scatter(const std::vector<size_t>& parameters) {
   static const Text reason = lasting_text("each device keeps its part of the gradients");
-  std::vector<Shipment> shipments;
+  std::vector<TransferItem> items;
   for (const size_t p : parameters) {
     const Array pending = gradient_of(p, homes_[p].type, tensors_of(p));
-    shipments.push_back(shipment_of(*pending.impl(), cut_type_of(p), std::get<DType>(key_of(p))));
-    shipments.back().path = parameter(p).details->path;
+    items.push_back(item_of(*pending.impl(), cut_type_of(p), std::get<DType>(key_of(p))));
+    items.back().path = parameter(p).details->path;
   }
   const Provenance cause{gradients_operation, {}, reason, {}};
-  scattered_.push_back({parameters, Shipping(std::move(shipments), {cause, nullptr, nullptr, true})});
+  scattered_.push_back({parameters, Transfer(std::move(items), {cause, nullptr, nullptr, true})});
   if (scattered_.size() > 2) scattered_[scattered_.size() - 3].arrive();  // two under way: they take memory
 }
 
@@ -261,21 +259,21 @@ std::optional<int64_t> Backpropagation::arrivals_of(size_t p) const {
   int64_t arrivals = 0;
   const bool is_late = comes_late(p);
   for (const LeafRange& range : homes_[p].leaves) {
-    if (is_late && (range.leaf->direct || !tape_.scatters->expects(*range.leaf))) return std::nullopt;
-    arrivals += is_late ? tape_.scatters->expected_of(*range.leaf) : static_cast<int64_t>(range.leaf->local.size());
+    if (is_late && (range.leaf->direct || !scatters_->expects(*range.leaf))) return std::nullopt;
+    arrivals += is_late ? scatters_->expected_of(*range.leaf) : static_cast<int64_t>(range.leaf->local.size());
   }
   return arrivals;
 }
 
 // Whether gradients of the parameter are reduce-scattered with their block.
 bool Backpropagation::comes_late(size_t p) const {
-  const auto is_late = [&](const LeafRange& range) { return tape_.scatters && tape_.scatters->expects(*range.leaf); };
+  const auto is_late = [&](const LeafRange& range) { return scatters_ && scatters_->expects(*range.leaf); };
   return std::any_of(homes_[p].leaves.begin(), homes_[p].leaves.end(), is_late);
 }
 
 void Backpropagation::listen() {
   if (!begins_early()) return;
-  if (tape_.scatters) tape_.scatters->listen([this] { add_late_gradients(); });
+  if (scatters_) scatters_->listen([this] { add_late_gradients(); });
   for (size_t p = 0; p < shadows_.size(); ++p) {
     if (!chunks_.has(p) || comes_late(p)) continue;
     for (const LeafRange& range : homes_[p].leaves)

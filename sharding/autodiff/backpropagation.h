@@ -9,6 +9,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/gradient_buckets.h"
+#include "sharding/autodiff/weights/weight_policy.h"
 
 namespace tessera::detail {
 
@@ -18,7 +19,8 @@ bool is_traced(const Array& shadow);
 
 class Backpropagation {
  public:
-  Backpropagation(const std::vector<Array>& shadows, TapeState& tape);
+  // `weights` is null in a nested tape.
+  Backpropagation(const std::vector<Array>& shadows, TapeState& tape, WeightPolicy* weights);
 
   // Runs the backward pass. Sums over processes begin during it, except in a nested tape, under remat or a guard.
   void run(const ArrayImpl& root);
@@ -85,16 +87,17 @@ class Backpropagation {
 
   const std::vector<Array>& shadows_;
   TapeState& tape_;
+  ReduceScatterBatcher* const scatters_;  // null in a nested tape
   std::vector<Home> homes_;  // one per shadow
   std::unordered_map<const ArrayImpl*, size_t> place_of_;
   Tensors leaves_, gradients_;  // the local tensors of all leaves, and their gradients
   struct Scattered {
     std::vector<size_t> parameters;
-    Shipping shipping;
+    Transfer transfer;
     std::vector<Tensors> arrived = {};
 
     void arrive() {
-      if (arrived.empty()) arrived = shipping.finish();
+      if (arrived.empty()) arrived = transfer.finish();
     }
   };
 

@@ -15,6 +15,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
+#include "sharding/autodiff/weights/weight_policy.h"
 #include "sharding/base/activity.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/scoped_value.h"
@@ -22,17 +23,29 @@
 #include "sharding/placement/cut_further.h"
 #include "sharding/placement/manual_axes.h"
 #include "sharding/redistribution/convert.h"
-#include "sharding/redistribution/gather_schedule.h"
-#include "sharding/redistribution/gradient_scatters.h"
 #include "sharding/redistribution/stages.h"
 
 namespace tessera {
 
 using namespace detail;
 
+namespace {
+
+// The state of every Tape. `weights` is null until the parameters have shadows, and in a nested tape.
+struct OpenTape : TapeState {
+  std::unique_ptr<WeightPolicy> weights;
+};
+WeightPolicy* weights_of(const std::shared_ptr<TapeState>& tape) {
+  return static_cast<const OpenTape&>(*tape).weights.get();
+}
+
+}  // namespace
+
 struct Tape::Guard {
-  Guard(TapeState* tape, bool several_slots) : current(current_tape(), tape), alone(several_slots) {}
+  Guard(const std::shared_ptr<TapeState>& tape, bool several_slots)
+      : current(current_tape(), tape.get()), policy(conversion_policy(), weights_of(tape)), alone(several_slots) {}
   ScopedValue<TapeState*> current;
+  ScopedValue<ConversionPolicy*> policy;
   ScopedIntraOpThreads alone;
   at::AutoGradMode recording{true};
 };
@@ -41,7 +54,7 @@ namespace {
 
 // Nothing is borrowed where the backward pass is recorded: its graph reads the weights later still.
 std::shared_ptr<TapeState> opened(GradientOptions options) {
-  auto state = std::make_shared<TapeState>();
+  auto state = std::make_shared<OpenTape>();
   state->nested = current_tape() && options.differentiable.value_or(at::GradMode::is_enabled());
   options.reshard_after_forward = options.reshard_after_forward && !state->nested;
   state->options = options;
@@ -87,12 +100,12 @@ const MeshImpl* mesh_of(const std::vector<Array>& parameters) {
   return nullptr;
 }
 
-void communicate_in_groups(TapeState& state, const std::vector<Array>& shadows) {
+void communicate_in_groups(OpenTape& tape, const std::vector<Array>& shadows) {
   std::vector<ArrayPtr> traced;
   for (const Array& x : shadows)
     if (is_traced(x)) traced.push_back(x.impl());
-  state.gathers = std::make_shared<GatherSchedule>(std::move(traced), state.options);
-  state.scatters = std::make_shared<GradientScatters>(state, state.options.gather_groups);
+  tape.weights = std::make_unique<WeightPolicy>(tape, std::move(traced));
+  conversion_policy() = tape.weights.get();  // the Guard restores the one before
 }
 
 // The tensors to differentiate: of a loss that no device holds only in part.
@@ -119,7 +132,7 @@ ArrayPtr root_of(const Array& loss) {
 
 Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
     : state_(opened(options)),
-      guard_(std::make_unique<Guard>(state_.get(), std::any_of(parameters.begin(), parameters.end(), lies_in_slots))) {
+      guard_(std::make_unique<Guard>(state_, std::any_of(parameters.begin(), parameters.end(), lies_in_slots))) {
   if (options.reduce_dtype && !is_floating(*options.reduce_dtype))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
          "reduce_dtype: {} given, expected a floating type to add up gradients in.", name_of(*options.reduce_dtype));
@@ -130,19 +143,19 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
   check_axes("value_and_grad", "shard_gradients_over", options.shard_gradients_over, mesh_of(parameters));
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   state_->first_stage = first_stage_of(shadows_);
-  if (!state_->nested) communicate_in_groups(*state_, shadows_);
+  if (!state_->nested) communicate_in_groups(static_cast<OpenTape&>(*state_), shadows_);
   if (const auto& meter = current_meter()) meter->begin_forward();
 }
 
 void Tape::pause() { guard_.reset(); }
 void Tape::resume() {
-  guard_ = std::make_unique<Guard>(state_.get(), std::any_of(shadows_.begin(), shadows_.end(), lies_in_slots));
+  guard_ = std::make_unique<Guard>(state_, std::any_of(shadows_.begin(), shadows_.end(), lies_in_slots));
 }
 
 Tape::~Tape() {
   state_->open = false;
-  if (state_->gathers) std::exchange(state_->gathers, nullptr)->abandon();  // a graph that lives on may hold them
-  if (state_->scatters) std::exchange(state_->scatters, nullptr)->abandon();
+  guard_.reset();  // before the policy is destroyed
+  static_cast<OpenTape&>(*state_).weights.reset();
   for (const Array& x : shadows_) {
     if (!is_traced(x)) continue;
     Details& details = *x.impl()->details;
@@ -189,12 +202,12 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
          "the gradients of this tape were computed already: its graph is gone. Open another, or add the losses up.");
   const ArrayPtr root = root_of(loss);
   state_->spent = true;
-  Backpropagation backward(shadows_, *state_);
+  Backpropagation backward(shadows_, *state_, weights_of(state_));
   {
     const ScopedValue now(differentiated_tape(), state_.get());
     backward.run(*root);
   }
-  if (state_->gathers) state_->gathers->end_step();
+  if (WeightPolicy* const weights = weights_of(state_)) weights->gathers().end_step();
   at::AutoGradMode recorded(state_->nested);
   std::vector<Array> gradients = state_->nested ? backward.finish_recorded() : backward.finish();
   if (!state_->options.reduce) sum_over_manual_axes(gradients);

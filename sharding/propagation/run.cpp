@@ -23,7 +23,7 @@
 #include "sharding/placement/thread_limit.h"
 #include "sharding/propagation/padded_operands.h"
 #include "sharding/propagation/planner.h"
-#include "sharding/redistribution/borrowed_gather.h"
+#include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
 

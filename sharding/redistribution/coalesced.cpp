@@ -1,4 +1,4 @@
-// Routes side by side, as one list of shipments.
+// Routes side by side, as one list of items.
 #include "sharding/redistribution/coalesced.h"
 
 #include <ATen/core/grad_mode.h>
@@ -13,7 +13,7 @@
 namespace tessera {
 namespace detail {
 
-Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in) {
+TransferItem item_of(const ArrayImpl& a, const Type* to, DType in) {
   return {route(with_dtype(a.type, in), a.slots, with_dtype(to, in)).steps, as_dtype(a.local, in)};
 }
 
@@ -31,15 +31,15 @@ constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a net
 
 // Arrays that move together, and wait for each other. If they are lost, each of them says so.
 struct Moving {
-  std::unique_ptr<Shipping> shipping;
+  std::unique_ptr<Transfer> transfer;
   std::vector<Tensors> arrived = {};
   std::exception_ptr loss = nullptr;
 
-  void finish() try { arrived = std::exchange(shipping, nullptr)->finish(); } catch (...) {
+  void finish() try { arrived = std::exchange(transfer, nullptr)->finish(); } catch (...) {
     loss = std::current_exception();
   }
   Tensors take(size_t i) {
-    if (shipping) finish();
+    if (transfer) finish();
     if (loss) std::rethrow_exception(loss);
     return std::move(arrived[i]);
   }
@@ -51,18 +51,18 @@ std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, con
   at::AutoGradMode off(false);
   std::vector<ArrayPtr> results = arrays;
   for (size_t begin = 0, end; begin < arrays.size(); begin = end) {
-    std::vector<Shipment> shipments;
+    std::vector<TransferItem> items;
     std::vector<size_t> shipped;
     int64_t held = 0;
     for (end = begin; end < arrays.size() && held < bytes; ++end) {
       if (arrays[end]->type == to[end]) continue;
-      shipments.push_back(shipment_of(*arrays[end], to[end], in.value_or(arrays[end]->type->dtype)));
+      items.push_back(item_of(*arrays[end], to[end], in.value_or(arrays[end]->type->dtype)));
       shipped.push_back(end);
       held += to[end]->bytes;
     }
     const auto moving =
-        std::make_shared<Moving>(Moving{std::make_unique<Shipping>(std::move(shipments), EventContext{cause})});
-    const bool is_there = at_once || moving->shipping->has_arrived();
+        std::make_shared<Moving>(Moving{std::make_unique<Transfer>(std::move(items), EventContext{cause})});
+    const bool is_there = at_once || moving->transfer->has_arrived();
     for (size_t s = 0; s < shipped.size(); ++s) {
       const ArrayImpl& a = *arrays[shipped[s]];
       const auto take = [moving, s, dtype = a.type->dtype] { return as_dtype(moving->take(s), dtype); };

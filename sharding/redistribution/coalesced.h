@@ -13,7 +13,7 @@ namespace tessera {
 namespace detail {
 
 // The way of `a` to the placement `to`, in this element type.
-Shipment shipment_of(const ArrayImpl& a, const Type* to, DType in);
+TransferItem item_of(const ArrayImpl& a, const Type* to, DType in);
 
 // Returns the value of a replicated array as an array that was never placed.
 ArrayPtr taken_off_mesh(const ArrayPtr& a);

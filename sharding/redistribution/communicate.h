@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/redistribution/directed_step.h"
 #include "sharding/redistribution/engine.h"
-#include "sharding/redistribution/step.h"
 
 namespace tessera::detail {
 
@@ -19,15 +19,11 @@ struct EventContext {
   bool in_backward_pass = false;
 };
 
-// Carries out a step's row on x, one tensor per slot, and returns one per slot. It is first announced to guards,
-// budgets and ledgers, and under TESSERA_CHECK=1 compared between processes. Not recorded for gradients.
-// communicate_back carries out the row's backward collective, from the result's slots to the operand's. Errors: those
-// of a guard or budget, before anything moves; inconsistent, if processes do different things; other, if another
+// Carries out a collective on x, one tensor per slot, and returns one per slot. Observers (guards, budgets, ledgers)
+// are notified first. Under TESSERA_CHECK=1 processes compare what they do. Not recorded for gradients. Throws the
+// errors of a guard or budget before anything moves; inconsistent, if processes do different things; other, if another
 // process is lost.
-Tensors communicate(const Step& step, const Tensors& x, const EventContext& occasion);
-Tensors communicate_back(const Step& step, const Tensors& x, const EventContext& occasion);
-// The same with another collective than the row's.
-Tensors communicate(const Step& step, Collective collective, const Tensors& x, const EventContext& occasion);
+Tensors communicate(const DirectedStep& step, const Tensors& x, const EventContext& context);
 
 // Whether a step's devices are those of several processes.
 bool crosses_processes(const Step& step);
@@ -35,23 +31,22 @@ bool crosses_processes(const Step& step);
 bool is_between_processes(const Step& step);
 
 // Asks the guards about all steps before the first of them moves anything, since a later one may be forbidden.
-void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const EventContext& occasion);
+void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const EventContext& context);
 
-// An array's tensors and the steps that they take: there, from the first to the last, or back, each by its row's
-// backward collective, from the last to the first.
-struct Shipment {
+// An array's tensors, and the steps that they take.
+struct TransferItem {
   std::vector<StepPtr> steps;
   Tensors tensors;
   Text path = {};
 };
-enum class Direction : uint8_t { there, back };
 
-// Several arrays at once: those that take the same collective over the same mesh axes in one element type are announced
-// as one communication, with all their paths, and between processes they are one call. The constructor announces all of
-// it and begins what takes other processes; all processes do so in the same order.
-class Shipping {
+// Moves several arrays at once, forward from the first step to the last, or backward from the last to the first. Arrays
+// that take the same collective over the same mesh axes in one element type are announced as one communication, with
+// all their paths, and between processes they are one call. The constructor announces all of it and begins what
+// involves other processes. All processes do so in the same order.
+class Transfer {
  public:
-  Shipping(std::vector<Shipment> shipments, const EventContext& occasion, Direction direction = Direction::there);
+  Transfer(std::vector<TransferItem> items, const EventContext& context, Direction direction = Direction::forward);
   // Whether nothing is under way between processes; what would be, of an abstract mesh, is under way until finish().
   bool has_arrived() const { return begun_.empty() && !stands_for_others_; }
   // The tensors of each, when all have arrived. Called once.
@@ -59,17 +54,17 @@ class Shipping {
 
  private:
   struct Begun {
-    std::vector<size_t> shipments;
+    std::vector<size_t> items;
     ExchangeWork work;
   };
-  bool has_arrived(size_t i) const { return next_[i] == shipments_[i].steps.size(); }
-  const Step& next_step(size_t i) const { return *shipments_[i].steps[next_[i]]; }
-  void tell(const EventContext& occasion);
+  bool has_arrived(size_t i) const { return next_[i] == items_[i].steps.size(); }
+  const Step& next_step(size_t i) const { return *items_[i].steps[next_[i]]; }
+  void tell(const EventContext& context);
   void move_here();
   void advance();
-  void begin(const std::vector<size_t>& shipments);
+  void begin(const std::vector<size_t>& items);
 
-  std::vector<Shipment> shipments_;
+  std::vector<TransferItem> items_;
   std::vector<size_t> next_;  // the step before which each stands
   Provenance cause_;
   Direction direction_;
@@ -98,6 +93,6 @@ struct StagePermute {
   const Type *from, *to;
 };
 // Returns one tensor for each of this process's devices on `to`; where it has none, one without data.
-Tensors communicate(const StagePermute& permute, const Tensors& x, const EventContext& occasion);
+Tensors communicate(const StagePermute& permute, const Tensors& x, const EventContext& context);
 
 }  // namespace tessera::detail

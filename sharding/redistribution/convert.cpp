@@ -1,4 +1,4 @@
-// Found if it was made before, made and kept if not.
+// Looks an array up in another placement, or routes, transfers and records its conversion.
 #include "sharding/redistribution/convert.h"
 
 #include <ATen/core/grad_mode.h>
@@ -9,9 +9,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/module_path.h"
-#include "sharding/redistribution/borrowed_gather.h"
-#include "sharding/redistribution/gather_schedule.h"
-#include "sharding/redistribution/gradient_scatters.h"
+#include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/route.h"
 #include "sharding/redistribution/stages.h"
@@ -77,46 +75,6 @@ std::shared_ptr<const Resharding> resharding_of(const ArrayImpl& a, const ArrayI
   return resharding;
 }
 
-// What the user's own line gathers is the user's: nobody can say when it was used for the last time.
-bool is_weight_gather(const ArrayImpl& a, const Resharding& resharding) {
-  return a.weight && resharding.cause.reason != asked_for() && current_tape() && resharding.gathers();
-}
-
-// A weight's gather in the order of its step, if it has a place there.
-std::optional<WeightGather> ordered_gather(const ArrayPtr& a, const ArrayPtr& start,
-                                           const std::shared_ptr<const Resharding>& resharding) {
-  const TapeState* tape = current_tape();
-  if (!is_weight_gather(*a, *resharding) || !tape->gathers) return std::nullopt;
-  return tape->gathers->gather_of(a, start, resharding);
-}
-
-std::shared_ptr<BorrowedGather> borrowed_gather_of(const ArrayImpl& a, const std::optional<WeightGather>& ordered,
-                                                   const std::shared_ptr<const Resharding>& resharding,
-                                                   const Tensors& start) {
-  if (!is_weight_gather(a, *resharding) || !current_tape()->options.reshard_after_forward) return nullptr;
-  if (!ordered)
-    return std::make_shared<BorrowedGather>(
-        [resharding, start] { return resharding->forward(start, /*in_backward_pass=*/true); });
-  return std::make_shared<BorrowedGather>([schedule = current_tape()->gathers, gather = *ordered, start]() mutable {
-    gather.in_backward_pass = true;
-    return schedule->tensors(gather, start);
-  });
-}
-
-// The way back of what was gathered from `start`, a leaf of a parameter; null if its gradient goes back by itself.
-std::function<Tensors(Tensors)> late_backward(const std::optional<WeightGather>& ordered, const ArrayPtr& start) {
-  if (!ordered || ordered->parameter < 0) return nullptr;
-  const TapeState& tape = *current_tape();
-  if (!is_leaf(*tape.gathers->parameter(ordered->parameter), start)) return nullptr;
-  tape.scatters->expect(*start, *ordered->resharding);
-  return [scatters = tape.scatters, gathers = tape.gathers, place = ordered->parameter, start,
-          resharding = ordered->resharding](Tensors gradients) {
-    if (!scatters->takes()) return resharding->backward(std::move(gradients));
-    scatters->add({gathers->parameter(place), start, resharding, std::move(gradients)});
-    return Tensors(start->local.size());
-  };
-}
-
 void keep(ArrayImpl& a, Conversion made) {
   const std::lock_guard lock(first_uses());
   a.detail().conversions.push_back(std::move(made));
@@ -176,29 +134,25 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Prove
     return start;
   }
   const auto resharding = resharding_of(a, *start, to, cause);
-  const auto ordered = ordered_gather(self, start, resharding);
-  const auto late = late_backward(ordered, start);
-  if (!late && recorded) start->direct = true;
-  Tensors tensors =
-      ordered ? current_tape()->gathers->tensors(*ordered, start->local) : resharding->forward(start->local);
-  // A frozen weight is on loan like one that is trained: the graph may keep it for the gradient of the activations.
-  const auto borrowed =
-      recorded || at::GradMode::is_enabled() ? borrowed_gather_of(a, ordered, resharding, start->local) : nullptr;
+  const auto managed = conversion_policy() ? conversion_policy()->take(self, start, resharding) : nullptr;
+  if (recorded && !(managed && managed->has_late_gradients())) start->direct = true;
+  Tensors tensors = managed ? managed->forward(start->local) : resharding->forward(start->local);
   record_function(
       cause.operation, start->local, tensors,
-      [resharding, borrowed, late](Tensors gradients) {
-        if (borrowed) borrowed->give_back();
-        return late ? late(std::move(gradients)) : resharding->backward(std::move(gradients));
+      [resharding, managed](Tensors gradients) {
+        return managed ? managed->backward(std::move(gradients)) : resharding->backward(std::move(gradients));
       },
       [resharding](const Tensors& gradients) { return resharding->forward(gradients, /*in_backward_pass=*/true); });
   add_gradients_in(tensors, resharding->gradients);
-  if (borrowed) borrowed->begin(tensors, recorded);
+  // The graph may keep a frozen weight, too, for the gradient of the activations.
+  const bool may_be_kept = recorded || at::GradMode::is_enabled();
+  const auto borrowed = managed && may_be_kept ? managed->borrow(start->local, tensors, recorded) : nullptr;
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
   made->mesh_rules = a.mesh_rules;
   if (borrowed) made->detail().borrowed = borrowed;
-  // A weight on loan is gathered for each use anew; one outside a tape keeps nothing, or inference with sharded weights
-  // would end up with the whole model.
+  // A weight whose memory is freed is gathered for each use. A weight outside a tape keeps no other form, or inference
+  // with sharded weights would end up with the whole model.
   if (!borrowed && (recorded || !a.weight)) keep(a, {to, recorded, made});
   return made;
 }

@@ -11,7 +11,7 @@ namespace tessera::detail {
 const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded);
 
 // `a` as `to`, recorded for gradients where they are wanted. Shapes and element types must be equal. A weight that is
-// gathered for a gradient comes on loan: see borrowed_gather.h.
+// gathered for a gradient is freed after its use if the tape decides so (conversion_policy.h).
 // `to` may lie on another stage of the array's mesh (stages.h), or on the whole mesh.
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause);
 

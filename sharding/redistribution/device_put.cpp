@@ -69,13 +69,13 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Provenance& ca
   const auto step = std::make_shared<const Step>(step_between_meshes(from, to));
   const auto go = [=](const Tensors& x, bool in_backward_pass) {
     at::AutoGradMode off(false);
-    return settled(communicate(*step, x, {cause, from, to, in_backward_pass}), to);
+    return settled(communicate(in_direction(*step, Direction::forward), x, {cause, from, to, in_backward_pass}), to);
   };
   Tensors local = go(source->local, false);
   record_function(
       cause.operation, source->local, local,
       [=](const Tensors& gradients) {
-        Tensors apart = communicate_back(*step, gradients, {cause, to, from, true});
+        Tensors apart = communicate(in_direction(*step, Direction::backward), gradients, {cause, to, from, true});
         bring_to_memory_of(from->mesh, apart);
         return apart;
       },

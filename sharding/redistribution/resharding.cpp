@@ -33,13 +33,13 @@ bool sums_or_casts(const Resharding& way) {
 Tensors Resharding::forward(const Tensors& x, bool in_backward_pass) const {
   at::AutoGradMode off(false);
   const ScopedIntraOpThreads alone(to->mesh && to->mesh->shares_the_cpu());
-  const EventContext occasion{cause, from, to, in_backward_pass};
+  const EventContext context{cause, from, to, in_backward_pass};
   Tensors now = as_dtype(x, to->dtype);
   bring_to_memory_of(to->mesh, now);
-  check_allowed(steps, now[0], occasion);
+  check_allowed(steps, now[0], context);
   const auto crosses = [](const StepPtr& step) { return crosses_processes(*step); };
   if (checks && std::any_of(steps.begin(), steps.end(), crosses)) check_replicas_across_processes(from, now, cause);
-  for (const StepPtr& step : steps) now = communicate(*step, now, occasion);
+  for (const StepPtr& step : steps) now = communicate(in_direction(*step, Direction::forward), now, context);
   if (checks_finite() && sums_or_casts(*this)) check_moved({cause, from, to, in_backward_pass}, x, now);
   return now;
 }
@@ -48,7 +48,7 @@ Tensors Resharding::backward(Tensors now) const {
   const Tensors given = checks_finite() ? now : Tensors();
   now = as_dtype(now, gradients);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step)
-    now = communicate_back(**step, now, {cause, to, from, true});
+    now = communicate(in_direction(**step, Direction::backward), now, {cause, to, from, true});
   bring_to_memory_of(from->mesh, now);
   if (checks_finite()) check_moved({cause, to, from, true}, given, now);
   return now;
@@ -65,25 +65,25 @@ ShardedReduction sharded_reduction_over(const MeshImpl* mesh, AxisSet axes, Axis
 
 namespace {
 
-EventContext occasion_of(const ShardedReduction& r, bool in_backward_pass) {
+EventContext context_of(const ShardedReduction& r, bool in_backward_pass) {
   return {r.cause, in_backward_pass ? r.to : r.from, in_backward_pass ? r.from : r.to, in_backward_pass};
 }
 
 }  // namespace
 
 Tensors ShardedReduction::combine(const Tensors& parts, Collective collective, bool in_backward_pass) const {
-  return communicate(*step, collective, parts, occasion_of(*this, in_backward_pass));
+  return communicate({*step, collective}, parts, context_of(*this, in_backward_pass));
 }
 
 Tensors ShardedReduction::permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
   return begin_permute(parts, std::move(senders), in_backward_pass).finish()[0];
 }
 
-Shipping ShardedReduction::begin_permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
+Transfer ShardedReduction::begin_permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
   auto moves = std::make_shared<Step>(*step);
   moves->row = Row::varying_to_varying;
   moves->senders = std::move(senders);
-  return Shipping({{{std::move(moves)}, parts}}, occasion_of(*this, in_backward_pass));
+  return Transfer({{{std::move(moves)}, parts}}, context_of(*this, in_backward_pass));
 }
 
 namespace {
@@ -120,7 +120,7 @@ Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> s
 Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Collective collective,
                     const Provenance& cause) {
   at::AutoGradMode off(false);
-  return communicate(step_over(Row::unreduced_to_replicated, from, to, axes), collective, x, {cause, from, to});
+  return communicate({step_over(Row::unreduced_to_replicated, from, to, axes), collective}, x, {cause, from, to});
 }
 
 }  // namespace tessera::detail

@@ -35,7 +35,7 @@ struct ShardedReduction {
   // Each gets the tensor of the device senders[i] of its group.
   Tensors permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass = false) const;
   // The same, begun, and carried out while this process computes; finish() returns it as the only one.
-  Shipping begin_permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass = false) const;
+  Transfer begin_permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass = false) const;
 };
 // The reduction over the mesh axes `axes`, of one tensor for each slot over `slots`. Devices are numbered in the mesh's
 // order of axes, or in the one given.

@@ -39,16 +39,16 @@ ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Provenance& cause) {
 namespace {
 
 // Each device's tensor along these axes becomes their sum; a process has added up its own already, which moves nothing.
-Tensors sum_along(AxisSet axes, const Tensors& tensors, const EventContext& occasion) {
+Tensors sum_along(AxisSet axes, const Tensors& tensors, const EventContext& context) {
   const auto said = [&] {
-    const bool moves = axes & occasion.to->mesh->crossing();
+    const bool moves = axes & context.to->mesh->crossing();
     return Communication{.bytes = moves ? static_cast<int64_t>(tensors[0].nbytes()) : 0,
-                         .cause = occasion.cause,
-                         .from = occasion.from,
-                         .to = occasion.to,
-                         .backward = occasion.in_backward_pass};
+                         .cause = context.cause,
+                         .from = context.from,
+                         .to = context.to,
+                         .backward = context.in_backward_pass};
   };
-  return communicate({.operation = "shard_map", .mesh = occasion.to->mesh, .axes = axes, .over = axes, .said = said},
+  return communicate({.operation = "shard_map", .mesh = context.to->mesh, .axes = axes, .over = axes, .said = said},
                      tensors);
 }
 

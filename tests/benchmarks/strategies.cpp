@@ -26,7 +26,7 @@
 #include "nn/report/suggest_strategies.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "sharding/redistribution/gather_schedule.h"
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "sharding/runtime/processes.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/examples/rows.h"

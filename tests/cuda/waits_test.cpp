@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "sharding/array/autograd.h"
-#include "sharding/redistribution/gather_schedule.h"
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "sharding/runtime/processes.h"
 #include "tests/sharding/law.h"
 

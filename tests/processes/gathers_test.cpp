@@ -7,8 +7,8 @@
 
 #include "sharding/accounting/communication_guard.h"
 #include "sharding/array/autograd.h"
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "sharding/redistribution/engine.h"
-#include "sharding/redistribution/gather_schedule.h"
 #include "sharding/runtime/processes.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/law.h"

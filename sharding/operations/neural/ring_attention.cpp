@@ -195,7 +195,7 @@ class RingAttention {
     std::vector<std::vector<Rows>> rows = all_rows();
     Tensors pairs = pairs_;
     for (int round = 0; round < ring_.rounds(); ++round) {
-      std::optional<Shipping> next = next_pairs(pairs, round, false);
+      std::optional<Transfer> next = next_pairs(pairs, round, false);
       each_slot(pairs, [&](int s) {
         for (const Chunk& chunk : ring_.chunks_of(ring_.owner(s, round))) {
           const Keys keys = attention_.keys_of(pairs[s], chunk, ids_[s]);
@@ -217,9 +217,9 @@ class RingAttention {
     std::vector<std::vector<RowGradients>> grads(rows.size());
     each_slot(of_out, [&](int s) { grads[s] = begin_backward(s, rows[s], of_out[s]); });
     Tensors pairs = pairs_, of_pairs(pairs.size());
-    std::optional<Shipping> from_before;  // the gradients of these pairs, by the devices that had them before
+    std::optional<Transfer> from_before;  // the gradients of these pairs, by the devices that had them before
     for (int round = 0; round < ring_.rounds(); ++round) {
-      std::optional<Shipping> next = next_pairs(pairs, round, true);
+      std::optional<Transfer> next = next_pairs(pairs, round, true);
       each_slot(pairs, [&](int s) {
         of_pairs[s] = at::zeros_like(pairs[s], pairs[s].options().dtype(attention_.wide()));
         for (const Chunk& chunk : ring_.chunks_of(ring_.owner(s, round))) {
@@ -246,7 +246,7 @@ class RingAttention {
   };
 
   // The pairs of the next round, under way while those of this one are read.
-  std::optional<Shipping> next_pairs(const Tensors& pairs, int round, bool back) const {
+  std::optional<Transfer> next_pairs(const Tensors& pairs, int round, bool back) const {
     if (round + 1 == ring_.rounds()) return std::nullopt;
     return ring_.begin_shift(pairs, back);
   }

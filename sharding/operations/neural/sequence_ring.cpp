@@ -51,7 +51,7 @@ Tensors SequenceRing::shifted(const Tensors& x, int by, bool back) const {
   return moves_.permute(x, senders(by), back);
 }
 
-Shipping SequenceRing::begin_shift(const Tensors& x, bool back) const {
+Transfer SequenceRing::begin_shift(const Tensors& x, bool back) const {
   return moves_.begin_permute(x, senders(1), back);
 }
 

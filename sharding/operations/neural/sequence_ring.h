@@ -30,7 +30,7 @@ class SequenceRing {
   // Every device's tensor to the one `by` further on.
   Tensors shifted(const Tensors& x, int by, bool back) const;
   // The same, by one, begun, and carried out while this process computes.
-  Shipping begin_shift(const Tensors& x, bool back) const;
+  Transfer begin_shift(const Tensors& x, bool back) const;
   // From blocks of the sequence, cut along dim 1, to the chunks of each device; and back.
   Tensors spread(const Tensors& x, bool back) const;
   Tensors collected(const Tensors& x, bool back) const;

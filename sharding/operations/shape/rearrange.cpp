@@ -11,7 +11,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/base/bounded_cache.h"
 #include "sharding/propagation/plan.h"
-#include "sharding/redistribution/borrowed_gather.h"
+#include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/varying.h"

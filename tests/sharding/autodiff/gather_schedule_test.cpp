@@ -1,10 +1,9 @@
 // The gathers of weights and the reduce_scatters of their gradients, block by block, in the order of the step before.
-#include "sharding/redistribution/gather_schedule.h"
-
 #include <algorithm>
 
 #include "sharding/accounting/communication_guard.h"
 #include "sharding/autodiff/remat.h"
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/step.h"
 

@@ -1,4 +1,4 @@
-// GradientScatters: the reduce_scatters of gathered weights' gradients, coalesced by block.
+// ReduceScatterBatcher: batches the reduce-scatters of gathered weights' gradients by block.
 #pragma once
 
 #include <deque>
@@ -23,9 +23,9 @@ struct WeightGradient {
 
 // Gradients wait until all of their block are there, or one of another block comes; then they go back in one
 // collective, which between processes runs beside the backward pass. They arrive in the tape as late gradients.
-class GradientScatters {
+class ReduceScatterBatcher {
  public:
-  GradientScatters(TapeState& tape, GatherGroups by) : tape_(tape), by_(by) {}
+  ReduceScatterBatcher(TapeState& tape, GatherGroups by) : tape_(tape), by_(by) {}
 
   // A gradient of this leaf will come from this gather of it, if that is used in the backward pass.
   void expect(const ArrayImpl& leaf, const Resharding& gather);
@@ -45,7 +45,7 @@ class GradientScatters {
  private:
   struct UnderWay {
     std::vector<WeightGradient> gradients;
-    std::unique_ptr<Shipping> shipping;
+    std::unique_ptr<Transfer> transfer;
   };
   std::string block_of(const Resharding& gather) const;
   void send();

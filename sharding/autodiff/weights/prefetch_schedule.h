@@ -1,4 +1,4 @@
-// GatherSchedule: the gathers of weights in a step, coalesced by block, begun ahead, in the order of the step before.
+// PrefetchSchedule: gathers the weights of a step by block and ahead of use, in the order of the step before.
 #pragma once
 
 #include <deque>
@@ -43,9 +43,9 @@ struct KnownOrder {
 // types. A step without one, and the rest of a step that goes another way, gathers each weight by itself; the next step
 // knows that order. All processes run the same program, so they fall back alike. Where a guard may forbid a
 // communication, nothing is gathered before the program asks for it.
-class GatherSchedule {
+class PrefetchSchedule {
  public:
-  GatherSchedule(std::vector<ArrayPtr> parameters, const GradientOptions& options);
+  PrefetchSchedule(std::vector<ArrayPtr> parameters, const GradientOptions& options);
 
   // The gather of the weight `a` from `start` by `resharding`; none if it is in no order, because the weight is
   // computed from others.
@@ -63,7 +63,7 @@ class GatherSchedule {
   // A range of the order whose weights are there, or on their way.
   struct Begun {
     size_t begin, end;
-    std::unique_ptr<Shipping> shipping;
+    std::unique_ptr<Transfer> transfer;
     std::vector<Tensors> ready;
   };
   int place_of(const ArrayImpl& parameter) const;  // -1: it is none of the tape's

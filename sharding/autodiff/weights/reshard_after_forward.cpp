@@ -1,5 +1,5 @@
-// Storages emptied and filled in place: the tensors of the graph stay what they are.
-#include "sharding/redistribution/borrowed_gather.h"
+// Empties and fills storages in place, so that the tensors of the graph stay the same.
+#include "sharding/autodiff/weights/reshard_after_forward.h"
 
 #include "sharding/array/autograd.h"
 
@@ -19,28 +19,29 @@ bool same_memory(const c10::Storage& a, const c10::Storage& b) {
 
 }  // namespace
 
-void BorrowedGather::begin(const Tensors& gathered, bool comes_back) {
+void ReshardAfterForward::begin(const Tensors& gathered, bool comes_back) {
   comes_back_ = comes_back;
   for (const at::Tensor& t : gathered) memory_.push_back(t.storage());
   holders_ = holders_of(gathered);
 }
 
-void BorrowedGather::settle(const Tensors& gathered, const Tensors& results) {
+void ReshardAfterForward::settle(const Tensors& gathered, const Tensors& results) {
   if (!there_) return;
   for (const at::Tensor& result : results)
     for (const c10::Storage& memory : memory_)
       if (same_memory(result.storage(), memory)) return memory_.clear();
-  if (holders_of(gathered) > holders_) before_backward(results, [borrowed = shared_from_this()] { borrowed->take(); });
-  give_back();
+  if (holders_of(gathered) > holders_)
+    before_backward(results, [borrowed = shared_from_this()] { borrowed->regather(); });
+  release();
 }
 
-void BorrowedGather::give_back() {
+void ReshardAfterForward::release() {
   for (const c10::Storage& memory : memory_)
     memory.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, memory.device()));
   there_ = false;
 }
 
-void BorrowedGather::take() {
+void ReshardAfterForward::regather() {
   if (there_) return;
   const Tensors again = again_();
   for (size_t i = 0; i < again.size(); ++i) {

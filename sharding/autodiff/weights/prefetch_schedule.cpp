@@ -1,5 +1,5 @@
-// The order learned, followed and left.
-#include "sharding/redistribution/gather_schedule.h"
+// Records the order of weight gathers in one step, and prefetches by it in the next.
+#include "sharding/autodiff/weights/prefetch_schedule.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -150,17 +150,17 @@ bool WeightGather::is_like(const WeightGather& other) const {
          (parameter >= 0 || same_weight());
 }
 
-GatherSchedule::GatherSchedule(std::vector<ArrayPtr> parameters, const GradientOptions& options)
+PrefetchSchedule::PrefetchSchedule(std::vector<ArrayPtr> parameters, const GradientOptions& options)
     : parameters_(std::move(parameters)), options_(options) {}
 
-int GatherSchedule::place_of(const ArrayImpl& parameter) const {
+int PrefetchSchedule::place_of(const ArrayImpl& parameter) const {
   const auto is_it = [&](const ArrayPtr& p) { return p.get() == &parameter; };
   const auto place = std::find_if(parameters_.begin(), parameters_.end(), is_it);
   return place == parameters_.end() ? -1 : static_cast<int>(place - parameters_.begin());
 }
 
-std::optional<WeightGather> GatherSchedule::gather_of(const ArrayPtr& a, const ArrayPtr& start,
-                                                      std::shared_ptr<const Resharding> resharding) const {
+std::optional<WeightGather> PrefetchSchedule::gather_of(const ArrayPtr& a, const ArrayPtr& start,
+                                                        std::shared_ptr<const Resharding> resharding) const {
   WeightGather gather{.resharding = std::move(resharding)};
   const ArrayImpl* origin = a.get();
   while (origin->details && origin->details->cast && origin->details->source) origin = origin->details->source.get();
@@ -175,7 +175,7 @@ std::optional<WeightGather> GatherSchedule::gather_of(const ArrayPtr& a, const A
   return start == a || is_leaf(*origin, start) ? std::optional(std::move(gather)) : std::nullopt;
 }
 
-Tensors GatherSchedule::tensors(WeightGather gather, const Tensors& start) {
+Tensors PrefetchSchedule::tensors(WeightGather gather, const Tensors& start) {
   const auto alone = [&] { return gather.resharding->forward(start, gather.in_backward_pass); };
   if (ended_) return alone();
   if (!known_) {
@@ -194,18 +194,18 @@ Tensors GatherSchedule::tensors(WeightGather gather, const Tensors& start) {
 }
 
 // What was followed so far begins another order.
-void GatherSchedule::leave_order() {
+void PrefetchSchedule::leave_order() {
   follows_ = false;
   begun_.clear();
   seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
 }
 
 // The tensors of the next gather in the order.
-Tensors GatherSchedule::take() {
+Tensors PrefetchSchedule::take() {
   Begun& group = begun_.front();
-  if (group.shipping) {
-    group.ready = group.shipping->finish();
-    group.shipping.reset();
+  if (group.transfer) {
+    group.ready = group.transfer->finish();
+    group.transfer.reset();
     begin_ahead();  // which leaves the first where it is
   }
   Tensors made = std::move(group.ready[next_ - group.begin]);
@@ -214,7 +214,7 @@ Tensors GatherSchedule::take() {
 }
 
 // Where nothing goes between processes, nothing would be gained.
-void GatherSchedule::begin_ahead() {
+void PrefetchSchedule::begin_ahead() {
   size_t from = begun_.back().end;
   for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch_groups; ++ahead) {
     if (from == order_->gathers.size() || is_guarded()) return;
@@ -224,16 +224,16 @@ void GatherSchedule::begin_ahead() {
   }
 }
 
-bool GatherSchedule::crosses(size_t begin, size_t end) const {
+bool PrefetchSchedule::crosses(size_t begin, size_t end) const {
   for (size_t i = begin; i < end; ++i)
     for (const StepPtr& step : order_->gathers[i].resharding->steps)
       if (is_between_processes(*step)) return true;
   return false;
 }
 
-bool GatherSchedule::begin(size_t begin, size_t end, const WeightGather& first) {
+bool PrefetchSchedule::begin(size_t begin, size_t end, const WeightGather& first) {
   const at::AutoGradMode off(false);
-  std::vector<Shipment> shipments;
+  std::vector<TransferItem> items;
   for (size_t i = begin; i < end; ++i) {
     const WeightGather& gather = order_->gathers[i];
     const Resharding& r = *gather.resharding;
@@ -242,19 +242,19 @@ bool GatherSchedule::begin(size_t begin, size_t end, const WeightGather& first) 
     start = as_dtype(start, r.to->dtype);
     bring_to_memory_of(r.to->mesh, start);
     if (checks && !r.to->mesh->abstract && crosses(i, i + 1)) check_replicas_across_processes(r.from, start, r.cause);
-    shipments.push_back({r.steps, std::move(start), r.cause.path});
+    items.push_back({r.steps, std::move(start), r.cause.path});
   }
   begun_.push_back(
       {begin,
        end,
-       std::make_unique<Shipping>(std::move(shipments), EventContext{first.resharding->cause, first.resharding->from,
-                                                                     first.resharding->to, first.in_backward_pass}),
+       std::make_unique<Transfer>(std::move(items), EventContext{first.resharding->cause, first.resharding->from,
+                                                                 first.resharding->to, first.in_backward_pass}),
        {}});
   return true;
 }
 
-// None of a frozen weight that is gone.
-Tensors GatherSchedule::start_of(const WeightGather& gather) const {
+// Empty if the frozen weight has been destroyed.
+Tensors PrefetchSchedule::start_of(const WeightGather& gather) const {
   const Type* from = gather.resharding->from;
   if (gather.parameter < 0) {
     const ArrayPtr weight = gather.frozen.lock();
@@ -267,12 +267,12 @@ Tensors GatherSchedule::start_of(const WeightGather& gather) const {
   return as_dtype(tensors, from->dtype);
 }
 
-void GatherSchedule::abandon() {
+void PrefetchSchedule::abandon() {
   ended_ = true;
   begun_.clear();
 }
 
-void GatherSchedule::end_step() {
+void PrefetchSchedule::end_step() {
   abandon();
   if (!known_) return;
   if (follows_ && next_ == order_->gathers.size()) return;
