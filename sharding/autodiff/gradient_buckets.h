@@ -36,7 +36,7 @@ class GradientBuckets {
     std::vector<Entry> parameters;
   };
   struct Begun {
-    std::vector<SumWork> sums;
+    std::vector<PendingSum> sums;
     std::vector<size_t> places;  // of their blocks
   };
   static Text paths_of(const Bucket& bucket);

@@ -2,9 +2,11 @@
 #include "sharding/redistribution/communicate.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -276,7 +278,7 @@ void Transfer::advance() {
 }
 
 void Transfer::begin(const std::vector<size_t>& items) {
-  std::vector<ExchangeWork::Part> parts;
+  std::vector<PendingExchange::Part> parts;
   for (const size_t i : items) {
     const DirectedStep directed = in_direction(next_step(i), direction_);
     compare_between_processes(directed, items_[i].tensors, cause_);
@@ -284,7 +286,7 @@ void Transfer::begin(const std::vector<size_t>& items) {
     parts.push_back({exchange_of(directed, cause_), std::move(from), std::move(to)});
     items_[i].tensors.clear();
   }
-  begun_.push_back({items, ExchangeWork(std::move(parts))});
+  begun_.push_back({items, PendingExchange(std::move(parts))});
 }
 
 std::vector<Tensors> Transfer::finish() {
@@ -309,6 +311,73 @@ std::vector<Tensors> Transfer::finish() {
   return results;
 }
 
+namespace {
+
+at::Tensor flat(const Tensors& x) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& t : x) parts.push_back(t.reshape({-1}));
+  return at::cat(parts);
+}
+
+Tensors cut(const at::Tensor& flat, const Tensors& like) {
+  Tensors parts;
+  int64_t begin = 0;
+  for (const at::Tensor& t : like) {
+    parts.push_back(flat.narrow(0, begin, t.numel()).view(t.sizes()));
+    begin += t.numel();
+  }
+  return parts;
+}
+
+// The processes along these axes, each as one device.
+GroupProcesses processes_of(const MeshImpl* mesh, AxisSet axes) {
+  GroupProcesses members{processes_along(mesh, axes), process_along(mesh, axes, Coordinates(mesh)), {}};
+  for (int p = 0; p < static_cast<int>(members.processes.size()); ++p) members.numbers.push_back({p});
+  return members;
+}
+
+PendingExchange::Part sum_of(const Tensors& x, const GroupProcesses& members, const MeshImpl* mesh, AxisSet axes,
+                             const Provenance& cause) {
+  const auto n = static_cast<int>(members.processes.size());
+  PendingExchange::Part part{{.collective = Collective::all_reduce,
+                              .devices = n,
+                              .processes = n,
+                              .members = &members,
+                              .waiting = {cause.operation, cause.where, mesh->kept_names(axes)}},
+                             {Tensors(1, flat(x))},
+                             {Tensors(1)}};
+  check_same_collective("all_reduce", mesh, axes, part.in[0][0], cause);
+  return part;
+}
+
+// The same bits on all processes; x itself if no such axis crosses processes.
+Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause) {
+  if (x.empty() || !(axes & mesh->crossing())) return x;
+  const GroupProcesses members = processes_of(mesh, axes);
+  PendingExchange::Part part = sum_of(x, members, mesh, axes, cause);
+  mesh->engine->exchange(part.exchange, part.in, part.out);
+  return cut(part.out[0][0], x);
+}
+
+std::atomic<int64_t> sums_begun{0};
+
+PendingExchange begun_sum(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause) {
+  const GroupProcesses members = processes_of(mesh, axes);
+  std::vector<PendingExchange::Part> parts;
+  parts.push_back(sum_of(x, members, mesh, axes, cause));
+  ++sums_begun;
+  return PendingExchange(std::move(parts));
+}
+
+}  // namespace
+
+PendingSum::PendingSum(const MeshImpl* mesh, AxisSet axes, Tensors x, const Provenance& cause)
+    : like_(std::move(x)), sum_(begun_sum(mesh, axes, like_, cause)) {}
+
+int64_t PendingSum::count() { return sums_begun; }
+
+Tensors PendingSum::finish() { return cut(sum_.finish()[0][0][0], like_); }
+
 Tensors communicate(const Sum& sum, const Tensors& x) {
   std::optional<int64_t> told;
   if (sum.mesh->count(sum.axes) > 1 && is_watched()) {
@@ -321,7 +390,7 @@ Tensors communicate(const Sum& sum, const Tensors& x) {
   }
   return observed(told, [&] {
     Tensors sums;
-    for (SumWork& work : sum.begun)
+    for (PendingSum& work : sum.begun)
       for (const at::Tensor& t : work.finish()) sums.push_back(t);
     for (const at::Tensor& t : sum_over_processes(sum.mesh, sum.over, x, {.operation = sum.operation, .where = {}}))
       sums.push_back(t);

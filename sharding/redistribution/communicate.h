@@ -1,6 +1,7 @@
 // communicate: carries out what moves between devices, and announces it to guards, budgets and ledgers.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <span>
 #include <vector>
@@ -55,7 +56,7 @@ class Transfer {
  private:
   struct Begun {
     std::vector<size_t> items;
-    ExchangeWork work;
+    PendingExchange work;
   };
   bool has_arrived(size_t i) const { return next_[i] == items_[i].steps.size(); }
   const Step& next_step(size_t i) const { return *items_[i].steps[next_[i]]; }
@@ -74,6 +75,22 @@ class Transfer {
   std::vector<Tensors> buffers_;  // of an abstract mesh's reduce_scatters, until they have arrived
 };
 
+// The sums over the processes along these axes of tensors of one element type, more than a few elements: begun by the
+// constructor, carried out while this process computes.
+class PendingSum {
+ public:
+  PendingSum(const MeshImpl* mesh, AxisSet axes, Tensors x, const Provenance& cause);
+  Tensors finish();
+  std::chrono::steady_clock::time_point began() const { return began_; }
+  // How many sums this process has begun so far.
+  static int64_t count();
+
+ private:
+  Tensors like_;
+  PendingExchange sum_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
 // A sum over mesh axes of many tensors of one element type at once. This process's devices have added up theirs
 // already; some of the sums over processes may have been begun before, beside a computation: those are announced here,
 // with the rest. (Where a guard may forbid them, nothing is begun before.)
@@ -82,7 +99,7 @@ struct Sum {
   const MeshImpl* mesh;
   AxisSet axes;  // the mesh axes along which devices hold different parts
   AxisSet over;  // the mesh axes along which processes add up their sums
-  std::span<SumWork> begun = {};
+  std::span<PendingSum> begun = {};
   std::function<Communication()> said;  // called if there is a watcher; kind, mesh and axes are filled in
 };
 // Returns the sums that were begun, in order, then those of x.

@@ -1,8 +1,6 @@
 // Engine: carries out collectives between the devices of a mesh.
 #pragma once
 
-#include <chrono>
-
 #include "sharding/redistribution/step.h"
 #include "sharding/runtime/process_group.h"
 
@@ -64,16 +62,18 @@ struct PermuteMessages {
 };
 
 // One all_gather or reduce_scatter of several steps between the same processes, as a single call of their group, or the
-// permute of one step: begun by the constructor, carried out while this process computes.
-class ExchangeWork {
+// permute or all_reduce of one step: begun by the constructor, carried out while this process computes. An all_reduce
+// is in place, of one contiguous tensor.
+class PendingExchange {
  public:
   struct Part {
     Exchange exchange;
     std::vector<Tensors> in, out;  // as above; `out` has its sizes
   };
   // All parts are of one collective, element type and group of processes, and Exchange::members has to outlive the
-  // work. The group is the processes' ProcessGroup::beside(), whose collectives have an order of their own.
-  explicit ExchangeWork(std::vector<Part> parts);
+  // work, except of an all_reduce. The group is the processes' ProcessGroup::beside(), whose collectives have an order
+  // of their own.
+  explicit PendingExchange(std::vector<Part> parts);
   // `out` of each part.
   std::vector<std::vector<Tensors>> finish();
 
@@ -83,23 +83,5 @@ class ExchangeWork {
   at::Tensor received_;
   PermuteMessages messages_;
   PendingWork begun_;
-};
-// The sums of the tensors of each process along these mesh axes, the same bits on all of them; x itself if no such axis
-// lies across processes. All tensors are of one element type.
-Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause);
-// The same for more than a few elements, begun by the constructor and carried out while this process computes.
-class SumWork {
- public:
-  SumWork(const MeshImpl* mesh, AxisSet axes, Tensors x, const Provenance& cause);
-  Tensors finish();
-  std::chrono::steady_clock::time_point began() const { return began_; }
-  // How many sums this process has begun so far.
-  static int64_t count();
-
- private:
-  Tensors like_;
-  at::Tensor flat_;
-  PendingWork begun_;
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 }  // namespace tessera::detail

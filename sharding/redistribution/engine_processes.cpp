@@ -43,22 +43,6 @@ std::vector<std::pair<int, int>> places_of(const GroupProcesses& members, int de
   return places;
 }
 
-at::Tensor flat(const Tensors& x) {
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& t : x) parts.push_back(t.reshape({-1}));
-  return at::cat(parts);
-}
-
-Tensors cut(const at::Tensor& flat, const Tensors& like) {
-  Tensors parts;
-  int64_t begin = 0;
-  for (const at::Tensor& t : like) {
-    parts.push_back(flat.narrow(0, begin, t.numel()).view(t.sizes()));
-    begin += t.numel();
-  }
-  return parts;
-}
-
 // An exchange between processes.
 class ProcessExchange {
  public:
@@ -308,7 +292,7 @@ const Engine& processes_engine() {
   return engine;
 }
 
-static std::atomic<int64_t> under_way{0}, sums_begun{0};
+static std::atomic<int64_t> under_way{0};
 
 static PendingWork begun(std::unique_ptr<Work> work) {
   ++under_way;
@@ -322,13 +306,17 @@ void WorkDeleter::operator()(Work* work) const {
 
 int64_t works_under_way() { return under_way; }
 
-ExchangeWork::ExchangeWork(std::vector<Part> parts) : parts_(std::move(parts)) {
+PendingExchange::PendingExchange(std::vector<Part> parts) : parts_(std::move(parts)) {
   const GroupProcesses& members = *parts_[0].exchange.members;
   const WaitContext& waiting = parts_[0].exchange.waiting;
   ProcessGroup& group = process_group(members.processes, parts_[0].in[0][0].device()).beside();
   if (parts_[0].exchange.collective == Collective::permute) {
     messages_ = ProcessExchange(parts_[0].exchange, parts_[0].in, parts_[0].out).write_messages();
     begun_ = begun(group.exchange(messages_.sends, messages_.receives, waiting));
+    return;
+  }
+  if (parts_[0].exchange.collective == Collective::all_reduce) {
+    begun_ = begun(group.all_reduce(parts_[0].in[0][0], ReduceOp::sum, waiting));
     return;
   }
   const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
@@ -357,7 +345,7 @@ ExchangeWork::ExchangeWork(std::vector<Part> parts) : parts_(std::move(parts)) {
                          : group.reduce_scatter(given, received_[0], waiting));
 }
 
-std::vector<std::vector<Tensors>> ExchangeWork::finish() {
+std::vector<std::vector<Tensors>> PendingExchange::finish() {
   begun_->wait();
   begun_.reset();
   std::vector<std::vector<Tensors>> results;
@@ -366,6 +354,7 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
     results.push_back(std::move(parts_[0].out));
     return results;
   }
+  if (parts_[0].exchange.collective == Collective::all_reduce) return {parts_[0].in};
   int64_t begin = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
@@ -377,39 +366,6 @@ std::vector<std::vector<Tensors>> ExchangeWork::finish() {
   // Joined blocks are copies. The group's thread may keep its reference until it is next scheduled, but no memory.
   if (parts_[0].exchange.collective == Collective::all_gather) received_.storage().set_data_ptr_noswap({});
   return results;
-}
-
-Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause) {
-  if (x.empty() || !(axes & mesh->crossing())) return x;
-  const std::vector<int> processes = processes_along(mesh, axes);
-  const int self = process_along(mesh, axes, Coordinates(mesh)), n = static_cast<int>(processes.size());
-  GroupProcesses members{processes, self, {}};
-  for (int p = 0; p < n; ++p) members.numbers.push_back({p});
-  std::vector<Tensors> in{Tensors(1, flat(x))}, out{Tensors(1)};
-  check_same_collective("all_reduce", mesh, axes, in[0][0], cause);
-  mesh->engine->exchange({.collective = Collective::all_reduce,
-                          .devices = n,
-                          .processes = n,
-                          .members = &members,
-                          .waiting = {cause.operation, cause.where, mesh->kept_names(axes)}},
-                         in, out);
-  return cut(out[0][0], x);
-}
-
-SumWork::SumWork(const MeshImpl* mesh, AxisSet axes, Tensors x, const Provenance& cause)
-    : like_(std::move(x)), flat_(flat(like_)) {
-  check_same_collective("all_reduce", mesh, axes, flat_, cause);
-  ++sums_begun;
-  ProcessGroup& group = process_group(processes_along(mesh, axes), flat_.device()).beside();
-  begun_ = begun(group.all_reduce(flat_, ReduceOp::sum, {cause.operation, cause.where, mesh->kept_names(axes)}));
-}
-
-int64_t SumWork::count() { return sums_begun; }
-
-Tensors SumWork::finish() {
-  begun_->wait();
-  begun_.reset();
-  return cut(flat_, like_);
 }
 
 }  // namespace tessera::detail

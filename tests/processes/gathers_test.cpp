@@ -8,7 +8,7 @@
 #include "sharding/accounting/communication_guard.h"
 #include "sharding/array/autograd.h"
 #include "sharding/autodiff/weights/prefetch_schedule.h"
-#include "sharding/redistribution/engine.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/runtime/processes.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/law.h"
@@ -163,14 +163,14 @@ struct HybridPass {
 // `again` uses a cut weight once more, as it lies.
 HybridPass hybrid_pass(const std::vector<Array>& weights, Mesh mesh, bool again = false) {
   HybridPass pass;
-  const int64_t before = detail::SumWork::count();
+  const int64_t before = detail::PendingSum::count();
   CommLedger ledger;
   Tape tape(weights);
   const auto& w = tape.shadows();
   Array y = device_put(normal(Key(99), {rows, wide}), NamedSharding(mesh, P{{"replica", "data"}}));
   for (int64_t i = 0; i < layers; ++i) {
     y = tanh(matmul(matmul(y, w[2 * i]), w[2 * i + 1]));
-    detail::before_backward(y.impl()->local, [&] { pass.sums.push_back(detail::SumWork::count() - before); });
+    detail::before_backward(y.impl()->local, [&] { pass.sums.push_back(detail::PendingSum::count() - before); });
   }
   Array loss = sum(y * y);
   if (again) {
@@ -178,7 +178,7 @@ HybridPass hybrid_pass(const std::vector<Array>& weights, Mesh mesh, bool again 
     loss = loss + sum(matmul(x, w[0]));
   }
   pass.gradients = tape.gradients(loss);
-  pass.sums_in_all = detail::SumWork::count() - before;
+  pass.sums_in_all = detail::PendingSum::count() - before;
   pass.ledger = ledger_text(ledger);
   return pass;
 }

@@ -12,8 +12,8 @@
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/device_put.h"
-#include "sharding/redistribution/engine.h"
 #include "sharding/runtime/processes.h"
 #include "tests/sharding/law.h"
 
@@ -45,16 +45,16 @@ struct Pass {
 
 Pass pass_of(const std::vector<Array>& weights, Mesh mesh, const GradientOptions& options = {}) {
   Pass pass;
-  const int64_t before = detail::SumWork::count();
+  const int64_t before = detail::PendingSum::count();
   CommLedger ledger;
   const Tape tape(weights, options);
   const auto& w = tape.shadows();
   const Array x = device_put(normal(Key(0), {rows, width}), NamedSharding(mesh, P{"data"}));
   Array y = tanh(matmul(x, w[0]));
-  detail::before_backward(y.impl()->local, [&] { pass.begun = detail::SumWork::count() - before; });
+  detail::before_backward(y.impl()->local, [&] { pass.begun = detail::PendingSum::count() - before; });
   for (size_t i = 1; i < 5; ++i) y = tanh(matmul(y, w[i]) + w[5]);
   pass.gradients = const_cast<Tape&>(tape).gradients(sum(y * y));
-  pass.begun_in_all = detail::SumWork::count() - before;
+  pass.begun_in_all = detail::PendingSum::count() - before;
   pass.ledger = ledger_text(ledger);
   return pass;
 }
