@@ -4,7 +4,6 @@
 #include <tessera/nn/layers/linear.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/transformations.h>
-#include <tessera/optim/muon.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/sharding/operations.h>
 #include <tessera/sharding/placement.h>

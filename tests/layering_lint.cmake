@@ -19,12 +19,13 @@ function(broken file rule)
   message(SEND_ERROR "${file}: ${rule}")
 endfunction()
 
-# The components of sharding/ and nn/, lowest first. A file includes its own component and earlier ones, and no umbrella
-# header: a header that programs include to get a whole component.
+# The components of sharding/, nn/ and optim/, lowest first. A file includes its own component and earlier ones, and no
+# umbrella header: a header that programs include to get a whole component.
 set(components_of_sharding base runtime placement kernels array files accounting redistribution propagation autodiff
     operations random shard_map)
 set(components_of_nn tree placement layers transformations checkpoint models report)
-set(umbrella_header "^(sharding|nn)/[a-z_]+[.]h$")
+set(components_of_optim schedules transform formulas wrappers optimizer)
+set(umbrella_header "^(sharding|nn|optim)/[a-z_]+[.]h$")
 # Programs may also include these headers: a single layer, and two headers that take long to compile, because they
 # include ATen's Tensor.
 set(single_headers "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")
@@ -46,10 +47,10 @@ function(check_component_order folder file included)
       broken("${file}" "includes ${included}, an umbrella header; the library includes headers of components")
     endif()
   elseif(folder STREQUAL "examples")
-    if(included MATCHES "^(sharding|nn)/" AND NOT included MATCHES "${single_headers}")
+    if(included MATCHES "^(sharding|nn|optim)/" AND NOT included MATCHES "${single_headers}")
       broken("${file}" "includes ${included}, a header of a component; programs include umbrella headers")
     endif()
-  elseif(folder MATCHES "^(sharding|nn)$" AND file MATCHES "^${folder}/[a-z_]+/" AND included MATCHES "^${folder}/")
+  elseif(folder MATCHES "^(sharding|nn|optim)$" AND file MATCHES "^${folder}/[a-z_]+/" AND included MATCHES "^${folder}/")
     string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" component "${file}")
     string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" other "${included}")
     list(FIND components_of_${folder} "${component}" here)
@@ -62,7 +63,7 @@ endfunction()
 
 # Each file is in a listed component, or is an umbrella header.
 function(check_location folder file)
-  if(NOT file MATCHES "^(sharding|nn)/" OR file STREQUAL "sharding/pch.h" OR file MATCHES "/gloo/")
+  if(NOT file MATCHES "^(sharding|nn|optim)/" OR file STREQUAL "sharding/pch.h" OR file MATCHES "/gloo/")
     return()
   endif()
   string(REGEX REPLACE "^[a-z]+/([a-z_]+).*" "\\1" component "${file}")
@@ -242,15 +243,16 @@ foreach(file IN LISTS library)
 endforeach()
 check_cycles("${library}")
 
-# A header is installed if an umbrella header, or a header of optim or data, includes it directly or indirectly.
+# A header is installed if an umbrella header, or a header of data, includes it directly or indirectly.
 set(public "")
 foreach(file IN LISTS library)
-  if(file MATCHES "[.]h$" AND (file MATCHES "^(optim|data)/" OR file MATCHES "${single_headers}")
+  if(file MATCHES "[.]h$" AND (file MATCHES "^data/" OR file MATCHES "${single_headers}")
      AND NOT file MATCHES "/internal[.]h$")
     list(APPEND public "${file}" ${all_of_${file}})
   endif()
 endforeach()
-file(GLOB umbrella_headers RELATIVE "${ROOT}" "${ROOT}/sharding/*.h" "${ROOT}/nn/*.h")
+file(GLOB umbrella_headers RELATIVE "${ROOT}" "${ROOT}/sharding/*.h" "${ROOT}/nn/*.h"
+     "${ROOT}/optim/*.h")
 list(REMOVE_ITEM umbrella_headers sharding/pch.h)
 foreach(file IN LISTS umbrella_headers)
   close_over("${file}")

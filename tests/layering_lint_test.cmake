@@ -18,12 +18,14 @@ function(write_valid_repository)
   file(WRITE "${repository}/sharding/runtime/nccl/group.cpp" "// A group.\n#include <nccl.h>\n")
   file(WRITE "${repository}/nn/tree/tree.h" "// A tree.\n#include <boost/pfr.hpp>\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/nn/layers/internal/local.h" "// Inside.\n#include <ATen/ATen.h>\n")
-  file(WRITE "${repository}/optim/adam.h" "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${repository}/optim/formulas/adam.h"
+       "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
+  file(WRITE "${repository}/optim/formulas.h" "// Formulas.\n#include \"optim/formulas/adam.h\"\n")
   file(WRITE "${repository}/data/batch.h" "// A batch.\n#include \"nn/tree/tree.h\"\n")
   file(WRITE "${repository}/data/to_global.h"
        "// To arrays.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/examples/train.cpp"
-       "// Trains.\n#include <tessera/optim/adam.h>\n#include <tessera/data/batch.h>\n#include <tessera/sharding/placement.h>\n")
+       "// Trains.\n#include <tessera/optim/formulas.h>\n#include <tessera/data/batch.h>\n#include <tessera/sharding/placement.h>\n")
   file(WRITE "${repository}/tests/run.sh" "#!/bin/sh\n# Runs.\n")
   file(WRITE "${repository}/tests/compile_fail/base.cpp" "// expect: no base class\n")
   file(MAKE_DIRECTORY "${repository}/docs" "${repository}/build-mine" "${repository}/.git")
@@ -41,12 +43,12 @@ expect("" "-DROOT=${repository}" -P "${CMAKE_CURRENT_LIST_DIR}/layering_lint.cma
 
 refuse("sharding/array/a.h: includes nn/tree/tree.h" sharding/array/a.h "// A.\n#include \"nn/tree/tree.h\"\n")
 refuse("sharding/array/a.cpp: includes data/batch.h" sharding/array/a.cpp "// A.\n#  include <data/batch.h>\n")
-refuse("nn/layers/a.h: includes optim/adam.h" nn/layers/a.h "// A.\n#include \"optim/adam.h\"\n")
+refuse("nn/layers/a.h: includes optim/formulas/adam.h" nn/layers/a.h "// A.\n#include \"optim/formulas/adam.h\"\n")
 refuse("nn/tree/a.h: includes data/batch.h" nn/tree/a.h "// A.\n#include \"data/batch.h\"\n")
-refuse("optim/a.h: includes data/batch.h" optim/a.h "// A.\n#include \"data/batch.h\"\n")
+refuse("optim/formulas/a.h: includes data/batch.h" optim/formulas/a.h "// A.\n#include \"data/batch.h\"\n")
 refuse("data/a.h: includes sharding/placement/mesh.h" data/a.h "// A.\n#include \"sharding/placement/mesh.h\"\n")
 refuse("data/a.h: includes nn/layers/linear.h" data/a.h "// A.\n#include \"nn/layers/linear.h\"\n")
-refuse("data/to_global.cpp: includes optim/adam.h" data/to_global.cpp "// A.\n#include \"optim/adam.h\"\n")
+refuse("data/to_global.cpp: includes optim/formulas/adam.h" data/to_global.cpp "// A.\n#include \"optim/formulas/adam.h\"\n")
 refuse("nn/tree/a.h: includes examples/train.h" nn/tree/a.h "// A.\n#include \"examples/train.h\"\n")
 
 refuse("sharding/shard_map/a.cpp: includes sharding/redistribution/engine.h" sharding/shard_map/a.cpp
@@ -58,13 +60,16 @@ refuse("sharding/runtime/a.h: includes sharding/placement/mesh.h, against the or
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
 refuse("sharding/array/a.h: includes sharding/files/file.h, against the order of components" sharding/array/a.h
        "// A.\n#include \"sharding/files/file.h\"\n")
-refuse("sharding/files/a.h: includes sharding/placement/mesh.h, against the order of components" sharding/files/a.h
-       "// A.\n#include \"sharding/placement/mesh.h\"\n")
+refuse("sharding/placement/a.h: includes sharding/files/file.h, against the order of components" sharding/placement/a.h
+       "// A.\n#include \"sharding/files/file.h\"\n")
 refuse("nn/tree/a.h: includes nn/layers/linear.h, against the order of components" nn/tree/a.h
        "// A.\n#include \"nn/layers/linear.h\"\n")
 refuse("sharding/array/a.h: includes sharding/placement.h, an umbrella header" sharding/array/a.h
        "// A.\n#include \"sharding/placement.h\"\n")
-refuse("optim/a.cpp: includes nn/tree.h, an umbrella header" optim/a.cpp "// A.\n#include \"nn/tree.h\"\n")
+refuse("optim/formulas/a.cpp: includes nn/tree.h, an umbrella header" optim/formulas/a.cpp "// A.\n#include \"nn/tree.h\"\n")
+refuse("optim/formulas/a.h: includes optim/wrappers/chain.h, against the order of components" optim/formulas/a.h
+       "// A.\n#include \"optim/wrappers/chain.h\"\n")
+refuse("optim/a.cpp: is in none of the components" optim/a.cpp "// A.\n")
 refuse("examples/a.cpp: includes sharding/placement/mesh.h, a header of a component" examples/a.cpp
        "// A.\n#include \"sharding/placement/mesh.h\"\n")
 refuse("sharding/mesh.cpp: is in none of the components" sharding/mesh.cpp "// A mesh.\n")
@@ -81,9 +86,9 @@ refuse("sharding/array/a.h: includes \"../placement/mesh.h\", which is not a pat
 refuse("sharding/array/a.h: includes \"sharding/array/../placement/mesh.h\", which is not a path" sharding/array/a.h
        "// A.\n#include \"sharding/array/../placement/mesh.h\"\n")
 refuse("sharding/array/more/a.h: is in none of the components" sharding/array/more/a.h "// A.\n")
-refuse("examples/a.cpp: has #include \"optim/adam.h\": programs include <tessera/...>" examples/a.cpp
-       "// A.\n#include \"optim/adam.h\"\n")
-refuse("optim/a.h: has #include <tessera/nn/tree.h>: the library includes" optim/a.h "// A.\n#include <tessera/nn/tree.h>\n")
+refuse("examples/a.cpp: has #include \"optim/formulas/adam.h\": programs include <tessera/...>" examples/a.cpp
+       "// A.\n#include \"optim/formulas/adam.h\"\n")
+refuse("optim/formulas/a.h: has #include <tessera/nn/tree.h>: the library includes" optim/formulas/a.h "// A.\n#include <tessera/nn/tree.h>\n")
 refuse("examples/a.cpp: includes sharding/pch.h" examples/a.cpp "// A.\n#include \"sharding/pch.h\"\n")
 
 refuse("nn/layers/a.h: includes boost/pfr/core.hpp; only" nn/layers/a.h "// A.\n#include <boost/pfr/core.hpp>\n")
@@ -91,7 +96,7 @@ refuse("sharding/placement/mesh.cpp: includes nccl.h; only" sharding/placement/m
 refuse("sharding/array/a.cpp: includes torch/csrc/distributed/c10d/Work.hpp; only" sharding/array/a.cpp
        "// A.\n#include <torch/csrc/distributed/c10d/Work.hpp>\n")
 refuse("nn/tree/a.h: includes ATen/ATen.h, which adds ten" nn/tree/a.h "// A.\n#include <ATen/ATen.h>\n")
-refuse("optim/a.h: includes torch/torch.h, which adds ten" optim/a.h "// A.\n#include <torch/torch.h>\n")
+refuse("optim/formulas/a.h: includes torch/torch.h, which adds ten" optim/formulas/a.h "// A.\n#include <torch/torch.h>\n")
 refuse("nn/tree/a.h: the first line" nn/tree/a.h "#pragma once\n")
 refuse("nn/tree/a.h: the first line" nn/tree/a.h "// Not a sentence\n#pragma once\n")
 refuse("tests/a.cpp: the first line" tests/a.cpp "#include <vector>\n")

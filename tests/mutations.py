@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLANNER, ROUTE = "sharding/propagation/planner.cpp", "sharding/redistribution/route.cpp"
 ENGINE, LOSSES = "sharding/redistribution/engine_local.cpp", "sharding/operations/neural/losses.cpp"
 BACK, PARTS = "sharding/autodiff/backpropagation.cpp", "nn/transformations/accumulate_gradients.cpp"
-ADAPTIVE, SCALING, FUSED = "optim/adaptive.cpp", "optim/scaling.cpp", "optim/fused.cpp"
+ADAPTIVE, SCALING, FUSED = "optim/formulas/adaptive.cpp", "optim/formulas/scaling.cpp", "optim/wrappers/fused.cpp"
 BATCHES, LOADER = "data/batch_plan.cpp", "data/loader_core.cpp"
 MATMUL, CROSS_ENTROPY = "validator_test Operations/*matmul*", "validator_test Operations/*cross_entropy*"
 PAIRS, MICRO_BATCHES = "sharding_test Redistribute.*", "nn_test AccumulateGradients.*"
@@ -72,12 +72,12 @@ FAULTS = {
         (SCALING, "(step.count - 1) % k;", "step.count % k;", CURVES),
         (FUSED, "g.decayed ? weight_decay : 0,", "weight_decay,", IN_PLACE),
         (FUSED, "return static_cast<double>(count + 1); };", "return static_cast<double>(count); };", IN_PLACE),
-        ("optim/clipping.cpp", "scale(updates, max_norm / norm);", "scale(updates, 1 / norm);",
+        ("optim/formulas/clipping.cpp", "scale(updates, max_norm / norm);", "scale(updates, 1 / norm);",
          "optim_test Optimizer.*:Transform.*:Laws.*"),
-        ("optim/global_norm.cpp",
+        ("optim/formulas/global_norm.cpp",
          "const int blocks = type->mesh ? type->mesh->slots(type->mesh->distinct(type->sharded)) : 1;",
          "const int blocks = 1;", "optim_test GlobalNorm.*"),
-        ("optim/schedule.cpp", "(count - begin);", "(count);", "reference_runner tests/reference/schedules_more.json"),
+        ("optim/schedules/schedule.cpp", "(count - begin);", "(count);", "reference_runner tests/reference/schedules_more.json"),
     ],
     "input": [
         ("data/shuffle.h", "do x = once(x);\n    while (x >= size_);", "x = once(x) % size_;", "data_test Shuffle.*"),

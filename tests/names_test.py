@@ -22,7 +22,7 @@ TYPE = re.compile(r"^(template\s*<.*>\s*)?(struct|class|enum)\b", re.S)
 NAMED_AFTER = {
     "sharding/operations/shape/creation.h": "jax.numpy",
     "sharding/operations/elementwise/elementwise.h": "jax.numpy",
-    "optim/optimizers.h": "Optax",
+    "optim/optimizer/optimizers.h": "Optax",
 }
 
 

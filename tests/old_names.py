@@ -130,6 +130,9 @@ RENAMED = [
      "Array operator+(Term a, Term b);", "Array operator+(ArrayOrNumber a, ArrayOrNumber b);  // Terms of a sum"),
     (r"\bchrome_trace\([^)]", "chrome_trace()",
      "ledger.chrome_trace(ring_time(50e9), 200e12)", "ledger.chrome_trace()"),
+    (r"(?<![\w/])(?:tessera/)?optim/(?:optimizers|muon|contrib|state_placement|chain|masking|adaptive|clipping|factored"
+     r"|global_norm|scaling|transform|schedule|losses)\.h\b", "optim/{optimizer,formulas,schedules,wrappers}.h",
+     "#include <tessera/optim/muon.h>", "#include <tessera/optim/formulas.h>  // optim/formulas/muon.h"),
     (r"#include [\"<](?:sharding|nn|optim|data)/", "#include <tessera/...>",
      '#include "nn/tree.h"', "#include <tessera/nn/tree.h>", PROGRAMS),
 ]

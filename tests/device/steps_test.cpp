@@ -15,7 +15,7 @@
 #include "nn/transformations/cast.h"
 #include "nn/transformations/value_and_grad.h"
 #include "nn/tree/tree_scalars.h"
-#include "optim/contrib.h"
+#include "optim/optimizer/contrib.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/waits.h"
 #include "sharding/random/device_draws.h"

@@ -4,7 +4,7 @@
 #include <tessera/nn/layers/linear.h>
 #include <tessera/nn/transformations.h>
 #include <tessera/optim/optimizer.h>
-#include <tessera/optim/schedule.h>
+#include <tessera/optim/schedules.h>
 #include <tessera/sharding/array.h>
 #include <tessera/sharding/operations.h>
 #include <tessera/sharding/random.h>

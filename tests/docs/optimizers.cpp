@@ -7,9 +7,7 @@
 #include <tessera/nn/layers/linear.h>
 #include <tessera/nn/transformations.h>
 #include <tessera/nn/tree.h>
-#include <tessera/optim/clipping.h>
-#include <tessera/optim/masking.h>
-#include <tessera/optim/muon.h>
+#include <tessera/optim/formulas.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/optim/wrappers.h>
 #include <tessera/sharding/operations.h>

@@ -1,5 +1,5 @@
 // The global norm on meshes: every element once, one number communicated.
-#include "optim/global_norm.h"
+#include "optim/formulas/global_norm.h"
 
 #include "nn/transformations/value_and_grad.h"
 #include "tests/optim/support.h"

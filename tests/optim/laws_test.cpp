@@ -2,10 +2,10 @@
 #include <functional>
 #include <map>
 
-#include "optim/contrib.h"
-#include "optim/masking.h"
-#include "optim/muon.h"
-#include "optim/wrappers.h"
+#include "optim/formulas/muon.h"
+#include "optim/optimizer/contrib.h"
+#include "optim/wrappers/masking.h"
+#include "optim/wrappers/wrappers.h"
 #include "tests/optim/support.h"
 #include "tests/runner/any_transform.h"
 

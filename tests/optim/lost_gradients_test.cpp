@@ -1,8 +1,8 @@
 // Updates that cannot be: without any gradient, across meshes, after a move, and with numbers that mean nothing.
 #include <functional>
 
-#include "optim/contrib.h"
-#include "optim/losses.h"
+#include "optim/optimizer/contrib.h"
+#include "optim/schedules/losses.h"
 #include "tests/optim/support.h"
 
 namespace tessera::optim::lost_gradients_test {

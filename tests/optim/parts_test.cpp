@@ -1,7 +1,7 @@
 // Transforms made of others: their parts updated in place, and what an optimizer tells of each.
 #include <cmath>
 
-#include "optim/masking.h"
+#include "optim/wrappers/masking.h"
 #include "sharding/array/array_impl.h"
 #include "tests/optim/support.h"
 #include "tests/sharding/meshes.h"

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "optim/scaling.h"
+#include "optim/formulas/scaling.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/kernels/small_tensors.h"
 

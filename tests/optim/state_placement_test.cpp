@@ -1,5 +1,5 @@
 // {.shard_state_over}: the same parameters as without it, a state that is cut, and one collective each way.
-#include "optim/state_placement.h"
+#include "optim/transform/state_placement.h"
 
 #include <ATen/ATen.h>
 

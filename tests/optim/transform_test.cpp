@@ -1,5 +1,5 @@
 // The pure algebra: Optax's numbers, chains, masks, schedules.
-#include "optim/transform.h"
+#include "optim/transform/transform.h"
 
 #include <map>
 

@@ -15,7 +15,7 @@
 #include "nn/transformations/remat.h"
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
-#include "optim/wrappers.h"
+#include "optim/wrappers/wrappers.h"
 #include "sharding/accounting/ledger.h"
 #include "sharding/base/check_mode.h"
 #include "sharding/files/file.h"

@@ -1,5 +1,5 @@
 // Partition, accumulate, apply_if_finite, injected hyperparameters, Muon's distribution, errors, losses.
-#include "optim/wrappers.h"
+#include "optim/wrappers/wrappers.h"
 
 #include <fstream>
 #include <functional>
@@ -8,9 +8,9 @@
 
 #include "nn/transformations/value_and_grad.h"
 #include "nn/tree/filter.h"
-#include "optim/contrib.h"
-#include "optim/losses.h"
-#include "optim/muon.h"
+#include "optim/formulas/muon.h"
+#include "optim/optimizer/contrib.h"
+#include "optim/schedules/losses.h"
 #include "sharding/accounting/forecast.h"
 #include "tests/optim/own_optimizer.h"
 #include "tests/optim/support.h"

@@ -3,9 +3,9 @@
 #include <map>
 
 #include "nn/transformations/value_and_grad.h"
-#include "optim/contrib.h"
-#include "optim/losses.h"
-#include "optim/muon.h"
+#include "optim/formulas/muon.h"
+#include "optim/optimizer/contrib.h"
+#include "optim/schedules/losses.h"
 #include "tests/optim/support.h"
 
 namespace tessera::optim::wrong_use_test {

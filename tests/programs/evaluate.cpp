@@ -7,9 +7,9 @@
 #include "nn/checkpoint.h"
 #include "nn/transformations.h"
 #include "nn/tree.h"
-#include "optim/clipping.h"
+#include "optim/formulas/clipping.h"
 #include "optim/optimizer.h"
-#include "optim/optimizers.h"
+#include "optim/optimizer/optimizers.h"
 #include "sharding/runtime/processes.h"
 #include "tests/programs/interpreter.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "optim/transform.h"
+#include "optim/transform/transform.h"
 
 namespace tessera::runner {
 

@@ -9,7 +9,7 @@
 #include "nn/models.h"
 #include "nn/placement.h"
 #include "nn/transformations.h"
-#include "optim/global_norm.h"
+#include "optim/formulas/global_norm.h"
 #include "sharding/files/json.h"
 #include "sharding/files/safetensors.h"
 #include "sharding/operations.h"

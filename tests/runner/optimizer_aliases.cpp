@@ -1,7 +1,7 @@
 // Optax's optimizers and adaptive transforms from their arguments.
 #include <boost/json.hpp>
 
-#include "optim/optimizers.h"
+#include "optim/optimizer/optimizers.h"
 #include "tests/runner/optimizer_arguments.h"
 
 namespace tessera::runner {

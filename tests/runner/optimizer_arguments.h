@@ -8,8 +8,8 @@
 #include <string>
 #include <type_traits>
 
-#include "optim/muon.h"
-#include "optim/schedule.h"
+#include "optim/formulas/muon.h"
+#include "optim/schedules/schedule.h"
 #include "tests/runner/any_transform.h"
 #include "tests/runner/reference_values.h"
 

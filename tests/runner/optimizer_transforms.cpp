@@ -1,9 +1,9 @@
 // Transforms and optimizers from their expressions, by Optax's names and arguments.
 #include <boost/json.hpp>
 
-#include "optim/contrib.h"
-#include "optim/masking.h"
-#include "optim/wrappers.h"
+#include "optim/optimizer/contrib.h"
+#include "optim/wrappers/masking.h"
+#include "optim/wrappers/wrappers.h"
 #include "sharding/base/error.h"
 #include "tests/runner/optimizer_arguments.h"
 

@@ -22,7 +22,7 @@ WeightedSum operator+(const WeightedSum& a, const WeightedSum& b);
 
 // sum(weights * values) and sum(weights), in float32 at least, and in float64 if either is float64. Weights, which may
 // be booleans, have the shape of the values; absent: all are 1, and the weight is the number of values. A loss
-// function that uses elementwise losses (optim/losses.h) returns:
+// function that uses elementwise losses (optim/schedules/losses.h) returns:
 //   return weighted_sum(optim::huber_loss(model(batch.x), batch.y), batch.is_real);
 // Error (shape_mismatch): weights of another shape.
 WeightedSum weighted_sum(Operand values, const Array& weights = {});

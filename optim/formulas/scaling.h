@@ -1,0 +1,256 @@
+// Transforms that scale and shift updates: learning rates, weight decay, momentum, trust ratios, noise.
+#pragma once
+
+#include <cstdint>
+
+#include "optim/formulas/per_array.h"
+#include "optim/schedules/schedule.h"
+#include "optim/transform/update_step.h"
+#include "sharding/random/key.h"
+
+namespace tessera::optim {
+
+// Names, defaults and formulas are Optax's; g is the update that a transform receives, p the parameter.
+
+namespace detail {
+// These replace the arrays of `updates`, a tree that the caller has copied.
+void scale(const Arrays& updates, double factor);
+void scale(const Arrays& updates, const Array& factor);  // of one number, replicated
+void scale(const Arrays& updates, const NumberNow& factor);
+void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
+void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
+void normalize(const Arrays& updates, double scale_factor, double eps);
+}  // namespace detail
+
+// Updates as they are.
+struct Identity : detail::Runs<Identity, EmptyState> {
+  template <class Model>
+  void run(Model&, EmptyState&, const Model&, const detail::UpdateStep&) const {}
+};
+template <>
+inline constexpr bool detail::can_be_selected<Identity> = true;
+inline Identity identity() { return {}; }
+
+// Zeros. In place, the parameters are left alone.
+struct SetToZero : detail::Runs<SetToZero, EmptyState> {
+  template <class Model>
+  void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep& step) const {
+    step.set_to_zero(nn::bare_arrays(updates).arrays);
+  }
+};
+inline SetToZero set_to_zero() { return {}; }
+
+// step_size * g
+struct Scale : detail::Runs<Scale, EmptyState> {
+  double step_size;
+
+  template <class Model>
+  void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep&) const {
+    detail::scale(nn::bare_arrays(updates).arrays, step_size);
+  }
+};
+template <>
+inline constexpr bool detail::can_be_selected<Scale> = true;
+Scale scale(double step_size);
+
+struct ScaleByScheduleState {
+  int64_t count = 0;
+};
+
+// step_size_fn(count) * g. Error (invalid_argument): a schedule whose value is not finite, before anything is changed.
+struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
+  Schedule step_size_fn;
+
+  template <class Model>
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
+    if (!step_size_fn.constant()) step.read_counts();
+    detail::scale(nn::bare_arrays(updates).arrays, factor(state));
+    step.count(state.count);
+  }
+  detail::NumberNow factor(const ScaleByScheduleState& state) const;
+};
+template <>
+inline constexpr bool detail::can_be_selected<ScaleBySchedule> = true;
+ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
+
+// -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
+struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleState> {
+  Schedule learning_rate;
+  bool flip_sign = true;
+
+  template <class Model>
+  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
+    if (!learning_rate.constant()) step.read_counts();
+    detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
+  }
+  // What the updates are multiplied by; the rate is told, and counted in the state.
+  detail::NumberNow factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
+};
+template <>
+inline constexpr bool detail::can_be_selected<ScaleByLearningRate> = true;
+ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
+
+// g + weight_decay(count) * p for the parameters that the mask takes, else g
+struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState> {
+  Schedule weight_decay = 0.0;
+  Mask mask = {};
+
+  template <class Model>
+  void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::UpdateStep& step) const {
+    if (!weight_decay.constant()) step.read_counts();
+    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
+    step.count(state.count);
+  }
+  // Error (invalid_argument): a schedule in a captured step.
+  double value(int64_t count) const;
+};
+template <>
+inline constexpr bool detail::can_be_selected<AddDecayedWeights> = true;
+AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
+
+// trace = g + decay * trace is the update; with nesterov it is g + decay * trace, of the new trace.
+struct Trace {
+  double decay = must_be_given;
+  bool nesterov = false;
+  std::optional<DType> accumulator_dtype = std::nullopt;
+
+  static constexpr const char* name = "trace";
+  template <class Model>
+  struct State {
+    Model trace;
+  };
+  Array initial(size_t tree, const Array& parameter) const;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<Trace> trace(const Trace& options);
+
+// ema = decay * ema + (1 - decay) * g; the update is ema, with debias ema / (1 - decay^t).
+struct Ema {
+  double decay = must_be_given;
+  bool debias = true;
+  std::optional<DType> accumulator_dtype = std::nullopt;
+
+  static constexpr const char* name = "ema";
+  template <class Model>
+  struct State {
+    int64_t count = 0;
+    Model ema;
+  };
+  Array initial(size_t tree, const Array& parameter) const;
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<Ema> ema(const Ema& options);
+
+// sign(g)
+struct ScaleBySign {
+  static constexpr const char* name = "scale_by_sign";
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<ScaleBySign> scale_by_sign() { return {}; }
+
+// g * trust_coefficient * |p| / (|g| + eps), where |.| is the norm of the whole array, at least min_norm; g if either
+// norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
+struct ScaleByTrustRatio {
+  double min_norm = 0;
+  double trust_coefficient = 1;
+  double eps = 0;
+
+  static constexpr const char* name = "scale_by_trust_ratio";
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& options = {});
+
+// g * max(sqrt(mean(p^2)), min_scale)
+struct ScaleByParamBlockRms {
+  double min_scale = 1e-3;
+
+  static constexpr const char* name = "scale_by_param_block_rms";
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByParamBlockRms> scale_by_param_block_rms(double min_scale = 1e-3);
+
+struct ScaleByParamBlockNorm {  // g * max(|p|, min_scale)
+  double min_scale = 1e-3;
+
+  static constexpr const char* name = "scale_by_param_block_norm";
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-3);
+
+// g minus its mean over all dims but the first; g itself if it has fewer than two dims.
+// Yong et al., "Gradient centralization: a new optimization technique for deep neural networks" (2020).
+struct Centralize {
+  static constexpr const char* name = "centralize";
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<Centralize> centralize() { return {}; }
+
+// -p where p + g would be below 0, else g.
+struct KeepParamsNonnegative {
+  static constexpr const char* name = "keep_params_nonnegative";
+  Array operator()(const ArrayStep& step) const;
+};
+inline PerArray<KeepParamsNonnegative> keep_params_nonnegative() { return {}; }
+
+// The sum of the last k gradients at every k-th update, else zeros. (Transforms after it still run at every update; see
+// accumulate to run them at every k-th only.)
+struct ApplyEvery {
+  int64_t k = 1;
+
+  static constexpr const char* name = "apply_every";
+  template <class Model>
+  struct State {
+    int64_t count = 0;
+    Model grad_acc;
+  };
+  Array operator()(const ArrayStep& step) const;
+};
+PerArray<ApplyEvery> apply_every(int64_t k = 1);
+
+// g * scale_factor / (global_norm(g) + eps)
+struct NormalizeByUpdateNorm {
+  double scale_factor = 1;
+  double eps = 1e-6;
+
+  template <class Model>
+  EmptyState init(const Model&) const {
+    return {};
+  }
+  template <class Model>
+  std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&,
+                                      std::source_location where = std::source_location::current()) const {
+    const CallerScope caller(where);
+    detail::normalize(nn::bare_arrays(grads).arrays, scale_factor, eps);
+    return {std::move(grads), {}};
+  }
+};
+NormalizeByUpdateNorm normalize_by_update_norm(const NormalizeByUpdateNorm& options = {});
+
+struct AddNoiseState {
+  int64_t count = 0;
+  Key rng_key;
+};
+
+// g + sqrt(eta / t^gamma) * n, with n standard normal for every element, and the same on every mesh.
+// Neelakantan et al., "Adding gradient noise improves learning for very deep networks" (2015).
+struct AddNoise {
+  double eta = must_be_given;
+  double gamma = must_be_given;
+  Key key;
+
+  template <class Model>
+  AddNoiseState init(const Model&) const {
+    return {0, key};
+  }
+  template <class Model>
+  std::pair<Model, AddNoiseState> update(Model grads, AddNoiseState state, const Model&) const {
+    const auto [next, sample] = split<2>(state.rng_key);
+    state = {state.count + 1, next};
+    detail::add_noise(nn::leaves(grads), sample, deviation(state.count));
+    return {std::move(grads), state};
+  }
+  double deviation(int64_t t) const;
+};
+AddNoise add_noise(double eta, double gamma, Key key);
+
+}  // namespace tessera::optim

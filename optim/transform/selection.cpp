@@ -1,0 +1,73 @@
+// Finite or not, counted and selected by arrays: the host reads nothing.
+#include "optim/transform/selection.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "optim/transform/internal.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
+
+namespace tessera::optim::detail {
+
+namespace {
+
+Array as_count(const Array& x) { return astype(x, int32); }
+
+}  // namespace
+
+Array not_finite(const Arrays& arrays) {
+  at::AutoGradMode off(false);
+  std::vector<Array> wrong;
+  for (const Array* x : arrays)
+    if (!x->is_absent()) wrong.push_back(sum(astype(logical_not(isfinite(*x)), float32)));
+  return total(wrong);
+}
+
+Selection::Selection(const Arrays& updates, LateCounts before, int64_t in_a_row, int64_t total, int64_t max_in_a_row,
+                     std::function<void()> read)
+    : before_(std::move(before)), read_(std::move(read)) {
+  const at::AutoGradMode off(false);
+  finite_ = equal(not_finite(updates), 0.0);
+  const auto as_int32 = [](int64_t n) { return static_cast<int32_t>(std::min<int64_t>(n, INT32_MAX - 1)); };
+  const Array none = as_count(logical_not(finite_)) * 0;
+  if (before_.rejected.is_absent())
+    before_ = {.in_a_row = none + as_int32(in_a_row), .total = none + as_int32(total), .finite = {}, .rejected = none};
+  in_a_row_ = where(finite_, none, before_.in_a_row + 1);
+  total_ = before_.total + as_count(logical_not(finite_));
+  applies_ = logical_or(finite_, in_a_row_ > as_int32(max_in_a_row));
+}
+
+void Selection::select(const Arrays& next, const Arrays& before) const {
+  const at::AutoGradMode off(false);
+  for (size_t i = 0; i < next.size(); ++i)
+    if (!next[i]->is_absent() && !before[i]->is_absent() && !next[i]->is_same(*before[i]))
+      *next[i] = kept(where(applies_, *next[i], *before[i]), *before[i], "apply_if_finite");
+}
+
+void Selection::select(const Arrays& updates) const {
+  const at::AutoGradMode off(false);
+  for (Array* u : updates)
+    if (!u->is_absent()) *u = where(applies_, *u, 0.0);
+}
+
+void Selection::read() {
+  if (before_.updates == 0) return;
+  read_();
+  before_.rejected = before_.rejected * 0;
+  before_.updates = 0;
+}
+
+LateCounts Selection::next() const {
+  const at::AutoGradMode off(false);
+  return {.in_a_row = in_a_row_,
+          .total = total_,
+          .finite = finite_,
+          .rejected = before_.rejected + as_count(logical_not(applies_)),
+          .updates = before_.updates + 1};
+}
+
+}  // namespace tessera::optim::detail

@@ -1,0 +1,350 @@
+// Transforms around another: accumulate, apply_if_finite, lookahead, params_ema, inject_hyperparams.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "nn/tree/tree.h"
+#include "optim/schedules/check_options.h"
+#include "optim/schedules/schedule.h"
+#include "optim/transform/selection.h"
+#include "optim/transform/update_step.h"
+
+namespace tessera::optim {
+
+namespace detail {
+// Adds `grads` to `acc`, the mean (or the sum) of n gradients so far, and to `counts` 1 for each that is there: one
+// that is absent among others counts as zeros. Gradients that are pending sums stay pending.
+void add_to_mean(const nn::Leaves& acc, std::vector<int64_t>& counts, const nn::Leaves& grads, int64_t n,
+                 bool use_grad_mean);
+// Brings the accumulated gradients to the parameters' element types and placements, reduced all together. Those of
+// which there was none are absent.
+void finish_mean(const nn::Leaves& acc, const std::vector<int64_t>& counts, const nn::Leaves& params);
+// Whether all elements are finite. One all-reduce.
+bool all_finite(const Arrays& arrays);
+// Whether the first of these lies on an accelerator.
+bool lie_on_accelerator(const Arrays& arrays);
+// Takes n from the counts of the states of a chain, but not from what a model in them calls so.
+template <class State>
+void subtract_from_counts(State& state, int64_t n) {
+  if constexpr (requires { std::tuple_size<State>::value; }) {
+    std::apply([n](auto&... parts) { (subtract_from_counts(parts, n), ...); }, state);
+  } else if constexpr (requires { state.states; }) {
+    subtract_from_counts(state.states, n);
+  } else if constexpr (requires { state.has_value(); }) {
+    if (state) subtract_from_counts(*state, n);
+  } else if constexpr (requires {
+                         { state.count } -> std::same_as<int64_t&>;
+                       }) {
+    state.count -= n;
+  }
+}
+// slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
+void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
+// Replaces the arrays that are trained by copies; in float32 for half precision.
+void make_own(const nn::Leaves& tree);
+template <class Model>
+Model own_copies(Model params) {
+  make_own(nn::leaves(params));
+  return params;
+}
+void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay);
+}  // namespace detail
+
+// ---- accumulate -----------------------------------------------------------------------------------------------------
+
+template <class Model, class State>
+struct MultiStepsState {
+  int64_t mini_step = 0, gradient_step = 0;
+  State inner_opt_state;
+  Model acc_grads;
+  std::vector<int64_t> grad_counts;  // how many gradients each of acc_grads is made of
+};
+
+// optax.MultiSteps: at every k-th update, the inner transform's update of the mean (or the sum) of the last k
+// gradients; zeros in between, when the inner transform does not run. Gradients are added up in float32 and not moved:
+// those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the k-th update, where they are
+// reduced once, all together. A parameter that had no gradient in all k updates (a frozen one) has none in the inner
+// transform's update. k may depend on the number of inner updates done. A NaN reaches the parameters at the
+// k-th update only (in Optax at once, since its zeros are 0 times an inner update); then the mean is reset.
+template <class Inner>
+struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
+  Inner opt;
+  std::function<int64_t(int64_t gradient_step)> every_k_schedule;
+  bool use_grad_mean = true;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params),
+                                                              std::vector<int64_t>(nn::leaves(params).size())};
+  }
+  template <class Model, class State>
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    Model acc = state.acc_grads;
+    std::vector<int64_t> counts = state.grad_counts;
+    detail::add_to_mean(nn::leaves(acc), counts, nn::leaves(updates), state.mini_step, use_grad_mean);
+    if (!completes(state)) {
+      step.set_to_zero(nn::bare_arrays(updates).arrays);
+      return step.write([acc = std::move(acc), counts = std::move(counts), &state]() mutable {
+        state.acc_grads = std::move(acc), state.grad_counts = std::move(counts), state.mini_step += 1;
+      });
+    }
+    detail::finish_mean(nn::leaves(acc), counts, nn::leaves(params));
+    updates = std::move(acc);
+    step(opt, updates, state.inner_opt_state, params);
+    step.write([zeros = zeros_like(params), &state]() mutable {
+      state.acc_grads = std::move(zeros), state.mini_step = 0, state.gradient_step += 1;
+      std::fill(state.grad_counts.begin(), state.grad_counts.end(), 0);
+    });
+  }
+
+  // Whether the next update is the k-th.
+  template <class State>
+  bool completes(const State& state) const {
+    return state.mini_step + 1 >= detail::at_least(1, "accumulate", "every_k", every_k_schedule(state.gradient_step));
+  }
+};
+
+struct MultiStepsOptions {
+  bool use_grad_mean = true;  // else their sum
+};
+
+// accumulate(adamw({.learning_rate = 3e-4}), 4). Error (invalid_argument): k below 1.
+template <class Inner>
+MultiSteps<Inner> accumulate(Inner opt, int64_t every_k, MultiStepsOptions options = {}) {
+  detail::at_least(1, "accumulate", "every_k", every_k);
+  return {{}, std::move(opt), [every_k](int64_t) { return every_k; }, options.use_grad_mean};
+}
+template <class Inner>
+MultiSteps<Inner> accumulate(Inner opt, std::function<int64_t(int64_t)> every_k_schedule,
+                             MultiStepsOptions options = {}) {
+  return {{}, std::move(opt), std::move(every_k_schedule), options.use_grad_mean};
+}
+
+// ---- apply_if_finite ------------------------------------------------------------------------------------------------
+
+// After updates on an accelerator the counts are right when Optimizer::state(), a checkpoint or any other walk over the
+// state's scalars has asked for them.
+template <class State>
+struct ApplyIfFiniteState {
+  int64_t notfinite_count = 0;  // in a row
+  bool last_finite = true;
+  int64_t total_notfinite = 0;
+  State inner_state;
+  detail::LateCounts late = {};
+
+  void read_counts() {
+    if (late.rejected.is_absent()) return;
+    const detail::LateCounts read = std::exchange(late, {});
+    notfinite_count = read.in_a_row.template item<int64_t>(), total_notfinite = read.total.template item<int64_t>();
+    last_finite = read.finite.template item<bool>();
+    detail::subtract_from_counts(inner_state, read.rejected.template item<int64_t>());
+  }
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    visit(std::string_view("notfinite_count"), notfinite_count);
+    visit(std::string_view("last_finite"), last_finite);
+    visit(std::string_view("total_notfinite"), total_notfinite);
+    visit(std::string_view("inner_state"), inner_state);
+  }
+  void settle() { read_counts(); }
+};
+
+// optax.apply_if_finite: gradients with an infinity or a NaN give zeros and do not change the inner state, unless more
+// than max_consecutive_errors of them came in a row: then they are applied. On an accelerator an Optimizer decides
+// there and waits for nothing, if the inner transform is a chain that ends with adam, adamw or sgd; around others,
+// which count on the host, the host reads whether the update before was applied; a rate that is a schedule has it read
+// once in 256 updates. Error (invalid_argument): the model is on a mesh without devices of this process, which has no
+// values to check.
+template <class Inner>
+struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
+  Inner inner;
+  int64_t max_consecutive_errors;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return ApplyIfFiniteState<decltype(inner.init(params))>{.inner_state = inner.init(params)};
+  }
+  template <class Model, class State>
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    step.decides();
+    const detail::Arrays arrays = nn::bare_arrays(updates).arrays;
+    if constexpr (detail::can_be_selected<Inner>)
+      if (step.is_of_optimizer() && detail::lie_on_accelerator(arrays)) return run_there(updates, state, params, step);
+    state.read_counts();
+    const bool finite = detail::all_finite(arrays);
+    const int64_t in_a_row = finite ? 0 : state.notfinite_count + 1;
+    if (finite || in_a_row > max_consecutive_errors)
+      step(inner, updates, state.inner_state, params);
+    else
+      step.set_to_zero(arrays);
+    step.write([finite, in_a_row, &state] {
+      state.notfinite_count = in_a_row, state.last_finite = finite, state.total_notfinite += !finite;
+    });
+  }
+
+ private:
+  template <class Model, class State>
+  void run_there(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    const auto selection = std::make_shared<detail::Selection>(
+        nn::bare_arrays(updates).arrays, state.late, state.notfinite_count, state.total_notfinite,
+        max_consecutive_errors, [&state] { state.read_counts(); });
+    step.selected(selection)(inner, updates, state.inner_state, params);
+    selection->select(nn::bare_arrays(updates).arrays);
+    step.write([next = selection->next(), &state] { state.late = next; });
+  }
+};
+// Error (invalid_argument): max_consecutive_errors below 0.
+template <class Inner>
+ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
+  return {
+      {}, std::move(inner), detail::at_least(0, "apply_if_finite", "max_consecutive_errors", max_consecutive_errors)};
+}
+
+// ---- lookahead, averages --------------------------------------------------------------------------------------------
+
+template <class Model, class State>
+struct LookaheadState {
+  State fast_state;
+  Model slow;
+  int64_t steps_since_sync = 0;
+};
+
+// optax.lookahead: at every sync_period-th update the slow weights move by slow_step_size towards the fast weights,
+// which are then set to them. The model holds the fast weights; the state holds the slow ones, to evaluate with (Optax
+// keeps both in the parameters). With reset_state, the state of the fast optimizer is reset, too.
+// Zhang et al., "Lookahead optimizer: k steps forward, 1 step back" (2019).
+template <class Inner>
+struct Lookahead : detail::Runs<Lookahead<Inner>> {
+  Inner fast_optimizer;
+  int64_t sync_period;
+  double slow_step_size;
+  bool reset_state;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    return LookaheadState<Model, decltype(fast_optimizer.init(params))>{fast_optimizer.init(params),
+                                                                        detail::own_copies(params), 0};
+  }
+  template <class Model, class State>
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    step.before()(fast_optimizer, updates, state.fast_state, params);
+    const int64_t since = (state.steps_since_sync + 1) % sync_period;
+    step.write([since, &state] { state.steps_since_sync = since; });
+    if (since != 0) return;
+    Model slow = state.slow;
+    detail::look_ahead(nn::leaves(updates), nn::leaves(slow), nn::leaves(params), slow_step_size);
+    step.write([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
+    if (reset_state)  // behind what the fast optimizer counts
+      step.at_each([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
+  }
+};
+// Errors (invalid_argument): sync_period below 1, slow_step_size negative or not finite.
+template <class Inner>
+Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
+  detail::at_least(1, "lookahead", "sync_period", sync_period);
+  detail::check_options("lookahead", {}, {{"slow_step_size", slow_step_size}});
+  return {{}, std::move(fast_optimizer), sync_period, slow_step_size, reset_state};
+}
+
+template <class Model>
+struct ParamsEmaState {
+  int64_t count = 0;
+  Model ema;
+};
+
+// The moving average of the parameters, for evaluation: ema = decay ema + (1 - decay) (p + update), which begins with
+// p. Put it at the end of a chain; it does not change the updates.
+// Polyak and Juditsky, "Acceleration of stochastic approximation by averaging" (1992).
+// The average has no Buffers and no integer arrays. To evaluate it, take them from the trained model:
+//   nn::combine(std::get<optim::ParamsEmaState<Model>>(optimizer.state()).ema, model)
+struct ParamsEma {
+  double decay;
+
+  template <class Model>
+  ParamsEmaState<Model> init(const Model& params) const {
+    return {0, detail::own_copies(params)};
+  }
+  template <class Model>
+  std::pair<Model, ParamsEmaState<Model>> update(Model grads, ParamsEmaState<Model> state, const Model& params) const {
+    state.count += 1;
+    detail::update_average(nn::leaves(state.ema), nn::leaves(params), nn::leaves(grads), decay);
+    return {std::move(grads), std::move(state)};
+  }
+};
+ParamsEma params_ema(double decay);
+
+// ---- inject_hyperparams ---------------------------------------------------------------------------------------------
+
+// Numbers by name. Error (invalid_argument) of operator[]: an unknown name; the message lists the known ones.
+class Hyperparams {
+ public:
+  Hyperparams() = default;
+  explicit Hyperparams(std::map<std::string, double> values) : values_(std::move(values)) {}
+  double& operator[](const std::string& name);
+  double operator[](const std::string& name) const;
+  const std::map<std::string, double>& values() const { return values_; }
+
+  template <class Visit>
+  void visit_fields(Visit&& visit) {
+    for (auto& [name, value] : values_) visit(std::string_view(name), value);
+  }
+
+ private:
+  std::map<std::string, double> values_;
+};
+
+namespace detail {
+// The numbers as they stand, and the schedules' values.
+Hyperparams hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count, const Hyperparams& now);
+}  // namespace detail
+
+// `hyperparams` may be changed between updates.
+template <class State>
+struct InjectHyperparamsState {
+  int64_t count = 0;
+  Hyperparams hyperparams;
+  State inner_state;
+};
+
+template <class Factory>
+struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
+  Factory inner_factory;
+  std::map<std::string, Schedule> schedules;
+
+  template <class Model>
+  auto init(const Model& params) const {
+    Hyperparams values = detail::hyperparams_at(schedules, 0, {});
+    auto inner = inner_factory(std::as_const(values)).init(params);
+    return InjectHyperparamsState<decltype(inner)>{0, std::move(values), std::move(inner)};
+  }
+  template <class Model, class State>
+  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    const Hyperparams now = detail::hyperparams_at(schedules, state.count, state.hyperparams);
+    step.made_anew()(inner_factory(now), updates, state.inner_state, params);
+    step.write([now, &state] { state.hyperparams = now, state.count += 1; });
+  }
+};
+
+// optax.inject_hyperparams: settings that are part of the state, to be read and changed while training.
+//   auto optimizer = optim::Optimizer(model, optim::inject_hyperparams(
+//       [](const optim::Hyperparams& h) { return optim::adamw({.learning_rate = h["learning_rate"]}); },
+//       {{"learning_rate", 3e-4}}));
+//   optimizer.state().hyperparams["learning_rate"] = 1e-4;
+// A number stays as it is in the state; a schedule is evaluated at every update, which writes its value to the state.
+// The factory is called at every update. Error (invalid_argument): a name that the factory reads and that is not given.
+template <class Factory>
+InjectHyperparams<Factory> inject_hyperparams(Factory inner_factory, std::map<std::string, Schedule> hyperparams) {
+  return {{}, std::move(inner_factory), std::move(hyperparams)};
+}
+
+}  // namespace tessera::optim
