@@ -201,6 +201,34 @@ const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
   return tokens[static_cast<size_t>(id)];
 }
 
+Tokenizer Tokenizer::bytes() { return Tokenizer(nullptr); }
+
+namespace {
+
+constexpr int32_t byte_values = 256;
+
+Encoding encoded_bytes(std::string_view text) {
+  Encoding encoding;
+  for (size_t i = 0; i < text.size(); ++i) {
+    encoding.ids.push_back(static_cast<unsigned char>(text[i]));
+    encoding.offsets.emplace_back(i, i + 1);
+  }
+  return encoding;
+}
+
+const std::string& byte_token(int32_t id, const char* verb) {
+  static const std::vector<std::string> tokens = [] {
+    std::vector<std::string> all;
+    for (int32_t byte = 0; byte < byte_values; ++byte) all.emplace_back(1, static_cast<char>(byte));
+    return all;
+  }();
+  if (id < 0 || id >= byte_values)
+    fail(ErrorKind::invalid_argument, verb, fmt::format("id {} given, expected a byte, 0 to 255.", id));
+  return tokens[static_cast<size_t>(id)];
+}
+
+}  // namespace
+
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
   require_unicode();
   const boost::json::value value = parse_json(text, "Tokenizer", name);
@@ -350,6 +378,7 @@ std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::stri
 }  // namespace
 
 Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  if (!parts_) return encoded_bytes(text);
   const Parts& parts = *parts_;
   if (const int64_t place = first_invalid_utf8(text); place >= 0)
     fail(ErrorKind::invalid_argument, "Tokenizer.encode", fmt::format("the byte at {} is not UTF-8.", place));
@@ -417,6 +446,11 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  if (!parts_) {
+    std::string text;
+    for (const int32_t id : ids) text += byte_token(id, "Tokenizer.decode");
+    return text;
+  }
   TokenTexts tokens;
   size_t bytes = 0;
   for (const int32_t id : ids) {
@@ -429,15 +463,19 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
   return fmt::format("{}", fmt::join(parts_->decoder(std::move(tokens), budget), ""));
 }
 
-int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(parts_->tokens.size()); }
+int64_t Tokenizer::vocab_size() const { return parts_ ? static_cast<int64_t>(parts_->tokens.size()) : byte_values; }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  if (!parts_) return token.size() == 1 ? std::optional<int32_t>(static_cast<unsigned char>(token[0])) : std::nullopt;
   if (const auto added = parts_->added_by_content.find(token); added != parts_->added_by_content.end())
     return added->second;
   const auto found = parts_->model.vocabulary().find(std::string(token));
   return found == parts_->model.vocabulary().end() ? std::nullopt : std::optional(found->second);
 }
 
-const std::string& Tokenizer::id_to_token(int32_t id) const { return parts_->token(id, "Tokenizer.id_to_token"); }
+const std::string& Tokenizer::id_to_token(int32_t id) const {
+  constexpr const char* verb = "Tokenizer.id_to_token";
+  return parts_ ? parts_->token(id, verb) : byte_token(id, verb);
+}
 
 }  // namespace tessera::data

@@ -43,6 +43,10 @@ class Tokenizer {
   // template; a vocab.json and merges.txt of a family other than GPT-2.
   static Tokenizer open(const std::filesystem::path& path);
 
+  // The 256 byte values as tokens: token i is the byte i. Texts need not be UTF-8, and `decode` returns the bytes as
+  // they are. Needs no ICU.
+  static Tokenizer bytes();
+
   // Of the text of a tokenizer.json; `name` stands in for its path in messages.
   static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
 
@@ -65,7 +69,7 @@ class Tokenizer {
  private:
   struct Parts;
   explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
-  std::shared_ptr<const Parts> parts_;
+  std::shared_ptr<const Parts> parts_;  // null for `bytes`
 };
 
 }  // namespace tessera::data

@@ -17,8 +17,6 @@
 #include <tessera/sharding/accounting.h>
 #include <tessera/sharding/operations.h>
 
-#include "examples/empty_rows.h"
-#include "examples/llama_70b.h"
 #include "examples/transformer.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Opens the files, cuts them into windows, and counts.
+// Opens the files, makes rows of their bytes or tokens, and counts.
 #include "examples/corpus.h"
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <numeric>
 #include <optional>
 
 #include <tessera/data/combine.h>
@@ -22,14 +23,40 @@
 
 namespace tessera::examples {
 
-Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options,
-                                    const MeshRules& mesh_rules) {
+namespace {
+
+using Row = data::PackedRow<int32_t>;
+
+template <class Rows>
+data::Loader<data::PackedTokens> batches_of(const Rows& rows, const CorpusOptions& options,
+                                            const MeshRules& mesh_rules) {
+  return data::shard_batches(
+      data::Loader(rows, data::packed_tokens, {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
+      mesh_rules);
+}
+
+std::vector<data::PackedTokens> first_of(data::Loader<data::PackedTokens> batches, int64_t count) {
+  std::vector<data::PackedTokens> first;
+  for (int64_t n = std::clamp<int64_t>(count, 1, 16); n > 0; --n) first.push_back(*batches.next());
+  return first;
+}
+
+// A row of one document.
+Row whole_row(const std::vector<uint8_t>& bytes) {
+  Row row{.tokens = {bytes.begin(), bytes.end()},
+          .segment_ids = std::vector<int32_t>(bytes.size(), 1),
+          .positions = std::vector<int32_t>(bytes.size())};
+  std::iota(row.positions.begin(), row.positions.end(), 0);
+  return row;
+}
+
+}  // namespace
+
+Corpus open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options, const MeshRules& mesh_rules) {
   const auto source = data::ByteSource::open(paths);
   const auto [training, held_out] = data::train_validation_split(data::windows(source, options.seq + 1), 0.01);
-  const auto batches_of = [&](const auto& windows) {
-    return data::shard_batches(data::Loader(windows.shuffle(options.seed).repeat(), data::token_batch,
-                                            {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
-                               mesh_rules);
+  const auto batches = [&](const auto& windows) {
+    return batches_of(windows.shuffle(options.seed).repeat().map(whole_row), options, mesh_rules);
   };
   if (training.size() < options.batch)
     fail(ErrorKind::invalid_argument, "data",
@@ -37,17 +64,13 @@ Corpus<data::TokenBatch> open_bytes(const std::vector<std::string>& paths, const
              "{} bytes make {} windows of {} for training, a batch needs {}. Give more data, or lower --batch or "
              "--seq.",
              source.size(), training.size(), options.seq + 1, options.batch));
-  std::vector<data::TokenBatch> validation;
-  auto batches = batches_of(held_out);
-  for (int64_t n = std::clamp<int64_t>(held_out.size() / options.batch, 1, 16); n > 0; --n)
-    validation.push_back(*batches.next());
   return {.symbol = "byte",
           .files = static_cast<int64_t>(source.files().size()),
           .size = source.size(),
           .unigram_entropy = data::unigram_entropy(source),
           .bigram_entropy = data::bigram_entropy(source),
-          .training = batches_of(training),
-          .validation = std::move(validation)};
+          .training = batches(training),
+          .validation = first_of(batches(held_out), held_out.size() / options.batch)};
 }
 
 // ---- tokens
@@ -75,12 +98,11 @@ bool are_token_files(const std::vector<std::string>& paths) {
 }
 
 Documents tokenized(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
-  if (options.tokenizer.empty())
+  if (!options.tokenizer)
     fail(ErrorKind::invalid_argument, "data",
          "texts without a tokenizer. Give --tokenizer, or token files (.bin, .npy).");
-  const auto tokenizer = data::Tokenizer::open(options.tokenizer);
-  const auto end = end_of_text_of(tokenizer, options.end_of_text);
-  const auto encode = [tokenizer, end](const std::string& text) {
+  const auto end = end_of_text_of(*options.tokenizer, options.end_of_text);
+  const auto encode = [tokenizer = *options.tokenizer, end](const std::string& text) {
     Ids ids = tokenizer.encode(text).ids;
     if (end) ids.push_back(*end);
     return ids;
@@ -113,8 +135,8 @@ void check_vocabulary(const Ids& document, int64_t vocab) {
                vocab));
 }
 
-data::Loader<data::PackedTokens> batches_of(const Documents& documents, const TokenCorpusOptions& options,
-                                            const MeshRules& mesh_rules) {
+data::Loader<data::PackedTokens> packed_batches_of(const Documents& documents, const TokenCorpusOptions& options,
+                                                   const MeshRules& mesh_rules) {
   const auto checked = [vocab = options.vocab](Ids document) {
     check_vocabulary(document, vocab);
     return document;
@@ -123,10 +145,7 @@ data::Loader<data::PackedTokens> batches_of(const Documents& documents, const To
                         .repeat()
                         .map(checked)
                         .pack({.length = options.rows.seq + 1, .split_long = true});
-  return data::shard_batches(
-      data::Loader(rows, data::packed_tokens,
-                   {.batch_size = options.rows.batch, .shard = data::ShardByProcess(mesh_rules)}),
-      mesh_rules);
+  return batches_of(rows, options.rows, mesh_rules);
 }
 
 // A document predicts all its tokens but the first.
@@ -147,8 +166,8 @@ double targets_in(const std::vector<data::PackedTokens>& batches) {
 
 }  // namespace
 
-Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
-                                       const MeshRules& mesh_rules) {
+Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
+                   const MeshRules& mesh_rules) {
   const Documents all = documents_of(paths, options);
   if (all.size() < 2)
     fail(ErrorKind::invalid_argument, "data",
@@ -172,17 +191,14 @@ Corpus<data::PackedTokens> open_tokens(const std::vector<std::string>& paths, co
                                          ? "the validation set, the last hundredth of the documents"
                                          : fmt::format("the validation set, --eval {}", fmt::join(options.eval, " "));
   check_has_targets(static_cast<double>(held_out_targets), validation_set);
-  std::vector<data::PackedTokens> validation;
-  auto batches = batches_of(held_out, options, mesh_rules);
-  for (int64_t n = std::clamp<int64_t>(held_out_tokens / batch, 1, 16); n > 0; --n)
-    validation.push_back(*batches.next());
+  auto validation = first_of(packed_batches_of(held_out, options, mesh_rules), held_out_tokens / batch);
   check_has_targets(targets_in(validation), validation_set);  // the drawn documents may all be too short
   return {.symbol = "token",
           .files = static_cast<int64_t>(data::list_files(paths, {}).size()),
           .size = all.size(),
           .unigram_entropy = entropies.unigram(),
           .bigram_entropy = entropies.bigram(),
-          .training = batches_of(training, options, mesh_rules),
+          .training = packed_batches_of(training, options, mesh_rules),
           .validation = std::move(validation)};
 }
 

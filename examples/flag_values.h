@@ -1,4 +1,4 @@
-// What stands behind a flag: numbers, bytes, names and lists, read or refused.
+// Values of flags: numbers, bytes, names, lists and strategies, read or refused.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,22 @@ DType precision_of(const std::string& name);
 
 // "a,b" at ",": a, b.
 std::vector<std::string> split_at(const std::string& text, char separator);
+
+// The values of the flags --mesh, --rules, --shard-state-over, --context-parallelism and --micro-batches.
+struct Strategy {
+  const char *name, *mesh, *rules, *meaning;
+  const char *shard_state_over = "", *context = "";
+  int64_t num_micro_batches = 1;
+  bool needs_experts = false;
+};
+
+// The name that requests a search for a strategy.
+constexpr const char* automatic = "auto";
+
+// Throws UsageError for an unknown name.
+const Strategy& strategy_of(const std::string& name);
+
+// Returns each strategy by name, with its meaning and its flags, for --help.
+std::string strategies_usage();
 
 }  // namespace tessera::examples

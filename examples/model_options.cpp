@@ -14,16 +14,7 @@ int64_t default_kv_heads(int64_t heads) {
 
 }  // namespace
 
-GptConfig ModelOptions::gpt() const {
-  return {.vocab = byte_values,
-          .embed = embed,
-          .heads = heads,
-          .layers = layers,
-          .seq = seq,
-          .mlp = mlp > 0 ? mlp : 4 * embed};
-}
-
-nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
+nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size, bool is_of_bytes) const {
   const bool is_gpt = name == "gpt", is_mixtral = name == "mixtral";
   const nn::DecoderFamily not_gpt = is_mixtral ? nn::DecoderFamily::mixtral : nn::DecoderFamily::llama;
   return {.family = is_gpt ? nn::DecoderFamily::gpt2 : not_gpt,
@@ -44,7 +35,7 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size) const {
           .attention_bias = is_gpt,
           .output_bias = is_gpt,
           .mlp_bias = is_gpt,
-          .tie_word_embeddings = true,
+          .tie_word_embeddings = !(is_gpt && is_of_bytes),
           .num_local_experts = is_mixtral ? experts : 0,
           .num_experts_per_tok = is_mixtral ? 2 : 0};
 }

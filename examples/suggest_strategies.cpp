@@ -15,7 +15,6 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/sharding/operations.h>
 
-#include "examples/empty_rows.h"
 #include "examples/transformer.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "examples/flag_values.h"
-#include "examples/strategies.h"
+#include "examples/transformer.h"
 
 namespace tessera::examples {
 namespace {
@@ -49,13 +49,12 @@ Rule rule_of(const std::string& name, const std::string& value, const std::vecto
 constexpr const char* layers = "layers";
 
 std::vector<std::string> logical_axes_of(const TrainOptions& options) {
-  if (options.tokens.used())
-    return {"batch",    "stream_seq", "seq", "vocab",   "positions", "embed", "heads",
-            "kv_heads", "head_dim",   "mlp", "experts", "norm",      layers};
   std::vector<std::string> names = names_of(with_all_names({}));
-  std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // its own heads; no positions are learnt
-  if (options.model.name != "mixtral") std::erase(names, "experts");
   names.push_back(layers);
+  if (options.tokens.used()) return names;
+  std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // its own heads; no positions are learnt
+  std::erase(names, "positions");                                       // follow seq
+  if (options.model.name != "mixtral") std::erase(names, "experts");
   return names;
 }
 
@@ -385,7 +384,6 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
   options.step.num_micro_batches = std::max<int64_t>(1, options.step.num_micro_batches);
   check_used(given, options);
   check_batch(options);
-  options.sample.window = options.model.seq;
   return options;
 }
 

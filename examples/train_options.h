@@ -16,7 +16,6 @@
 #include "examples/train/run_checkpoints.h"
 #include "examples/train/sample.h"
 #include "examples/train/step_profile.h"
-#include "examples/transformer.h"
 
 namespace tessera::examples {
 
@@ -32,8 +31,8 @@ struct ModelOptions {
   int64_t experts = 8;    // of mixtral; each token uses two
 
   std::string title() const { return name == "gpt" ? "GPT" : name == "llama" ? "Llama" : "Mixtral"; }
-  GptConfig gpt() const;
-  nn::DecoderConfig decoder(int64_t vocab) const;  // of llama and mixtral, and of gpt on tokens
+  // A gpt that learns bytes has a head of its own.
+  nn::DecoderConfig decoder(int64_t vocab, bool is_of_bytes) const;
 };
 
 // Training on tokens, in place of bytes: of texts by a tokenizer, or of token files.

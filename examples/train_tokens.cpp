@@ -1,4 +1,4 @@
-// The model, its prompts, and what is refused before a training that would be for nothing.
+// Makes the model, prints samples, and refuses trainings whose results would be lost.
 #include "examples/train_tokens.h"
 
 #include <fmt/format.h>
@@ -12,19 +12,37 @@ namespace tessera::examples {
 using namespace tessera::train;
 
 MeshRules mesh_rules_of(const TrainOptions& options) {
-  return {make_mesh(options.mesh), options.rules, {.missing_axes = MissingAxes::ok}};
+  Rules rules;
+  // A gpt of bytes has one name for its heads and for their keys and values, and one for rows and positions.
+  if (options.model.name == "gpt" && !options.tokens.used() && !options.automatic.is_on)
+    for (Rule rule : options.rules) {
+      if (rule.logical != "heads" && rule.logical != "seq") continue;
+      rule.logical = rule.logical == "heads" ? "kv_heads" : "positions";
+      rules.push_back(rule);
+    }
+  rules.insert(rules.end(), options.rules.begin(), options.rules.end());
+  return {make_mesh(options.mesh), rules, {.missing_axes = MissingAxes::ok}};
+}
+
+std::optional<data::Tokenizer> tokenizer_of(const TokenOptions& tokens) {
+  if (!tokens.used()) return data::Tokenizer::bytes();
+  return tokens.tokenizer.empty() ? std::nullopt : std::optional(data::Tokenizer::open(tokens.tokenizer));
 }
 
 void read_vocab(TokenOptions& tokens) {
-  if (tokens.vocab == 0 && tokens.from.empty() && !tokens.tokenizer.empty())
-    tokens.vocab = data::Tokenizer::open(tokens.tokenizer).vocab_size();
+  if (tokens.used() && tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer_of(tokens)->vocab_size();
 }
 
 nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
   nn::CausalLM model;
   if (tokens.from.empty()) {
-    model = nn::filter_shard(nn::CausalLM::init(Key(options.seed), options.model.decoder(tokens.vocab)), mesh_rules);
+    const nn::DecoderConfig config = options.model.decoder(tokens.used() ? tokens.vocab : byte_values, !tokens.used());
+    model = nn::CausalLM::init(Key(options.seed), config);
+    if (tokens.used())
+      model = nn::filter_shard(model, mesh_rules);
+    else  // errors name arrays by the paths that a model of bytes is trained with
+      std::visit([&](auto& decoder) { decoder = nn::filter_shard(decoder, mesh_rules); }, model.decoder);
   } else {
     model = nn::from_pretrained(tokens.from, mesh_rules);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
@@ -44,15 +62,6 @@ nn::Filter trained_in(const TokenOptions& tokens) {
 
 // ---- what it writes
 
-void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
-                  const SampleOptions& options) {
-  fmt::print("\n{} {}s at temperature {}:\n", options.length, symbol, options.sampling.temperature);
-  fmt::print("{}\n", printable(prompt + text));
-}
-
-// The model's own keys are the first.
-Key key_of_sample(const TrainOptions& options) { return fold_in(Key(options.seed), ~0u); }
-
 namespace {
 
 std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer) {
@@ -63,21 +72,24 @@ std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const 
 
 }  // namespace
 
-void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
-                   const char* symbol) {
+void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options) {
   const SampleOptions& sample = options.sample;
-  const auto has_stop = [&](std::span<const int32_t> written) {
-    return !sample.stop.empty() && tokenizer.decode(written).find(sample.stop) != std::string::npos;
-  };
-  std::vector<int32_t> ends;
-  if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) ends.push_back(*end);
-  const auto written = nn::generate(model, key_of_sample(options), prompts_of(options, tokenizer),
-                                    {.max_new_tokens = sample.length,
-                                     .sampling = sample.sampling,
-                                     .eos_token_id = ends,
-                                     .stopping_criteria = has_stop});
-  for (size_t i = 0; i < written.size(); ++i)
-    print_sample(options.prompts[i], tokenizer.decode(written[i]), symbol, sample);
+  nn::GenerateOptions generate{.max_new_tokens = sample.length, .sampling = sample.sampling};
+  if (!sample.stop.empty())
+    generate.stopping_criteria = [&](std::span<const int32_t> written) {
+      return tokenizer.decode(written).find(sample.stop) != std::string::npos;
+    };
+  if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) generate.eos_token_id = {*end};
+  const auto prompts = prompts_of(options, tokenizer);
+  // Models of bytes have learnt no more positions than a row has.
+  const int64_t window = options.tokens.used() ? nn::max_decoder_size : options.model.seq;
+  const Key first = fold_in(Key(options.seed), ~0u);  // the model's own keys begin at 0
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const Key key = i ? fold_in(first, static_cast<uint32_t>(i)) : first;
+    const std::string text = tokenizer.decode(train::sample(model, key, prompts[i], generate, window));
+    fmt::print("\n{} {}s at temperature {}:\n{}\n", sample.length, options.tokens.used() ? "token" : "byte",
+               sample.sampling.temperature, printable(options.prompts[i] + text));
+  }
 }
 
 // ---- what is refused
@@ -89,7 +101,8 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
   if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
   int64_t prompt = 0;
   for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
-  if (config.family == nn::DecoderFamily::gpt2 && prompt + sample.length > config.max_position_embeddings)
+  if (options.tokens.used() && config.family == nn::DecoderFamily::gpt2 &&
+      prompt + sample.length > config.max_position_embeddings)
     throw UsageError(
         fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
                     "which the model has positions.",

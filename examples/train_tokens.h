@@ -1,4 +1,4 @@
-// Of train_transformer: a decoder that learns tokens, what it writes, and what is refused before the training.
+// The decoder of train_transformer: how it begins, what it writes, and what is refused before the training.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,9 @@ namespace tessera::examples {
 // Mesh and rules of a run.
 MeshRules mesh_rules_of(const TrainOptions& options);
 
-// Where the model is new and no vocabulary is named, that of the tokenizer.
+// Returns the tokenizer of a run, the bytes unless tokens are trained; none for token files.
+std::optional<data::Tokenizer> tokenizer_of(const TokenOptions& tokens);
+// Sets the vocabulary of a new model to the tokenizer's unless it is given.
 void read_vocab(TokenOptions& tokens);
 // The model as the training begins.
 nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rules);
@@ -27,19 +29,14 @@ nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rule
 template <class Decoder>
 void set_step_options(Decoder& decoder, const TrainOptions& options) {
   decoder.remat = options.step.remat;
-  set_context_parallelism(decoder, options.step.context);
+  for (auto& block : decoder.layers) block.attn.context_parallelism = options.step.context;
 }
 void set_step_options(nn::CausalLM& model, const TrainOptions& options);
 // The arrays that are trained.
 nn::Filter trained_in(const TokenOptions& tokens);
 
-// The model's own keys are the first.
-Key key_of_sample(const TrainOptions& options);
-void print_sample(const std::string& prompt, const std::string& text, const char* symbol,
-                  const train::SampleOptions& options);
 // What the model writes after each prompt.
-void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options,
-                   const char* symbol);
+void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options);
 
 // Errors (UsageError): a sample or a sequence that is longer than the model has positions, a sample without tokenizer,
 // a folder that cannot be written to.

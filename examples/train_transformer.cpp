@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <type_traits>
+#include <variant>
+#include <vector>
 
 #include <tessera/data/tokenizer.h>
 #include <tessera/nn/models.h>
@@ -22,9 +24,7 @@
 
 #include "examples/chosen_strategy.h"
 #include "examples/corpus.h"
-#include "examples/empty_rows.h"
 #include "examples/tokenize_files.h"
-#include "examples/train/evaluation.h"
 #include "examples/train/failed_steps.h"
 #include "examples/train/metrics.h"
 #include "examples/train/progress.h"
@@ -39,19 +39,47 @@ namespace {
 
 using namespace tessera::train;
 using data::PackedTokens;
-using data::TokenBatch;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-// The loss of a batch of tokens, each of which counts the same; of float32 whatever the model computes in. What a
-// perplexity is of has no balance loss.
-auto packed_loss_in(DType dtype, bool is_balanced = true) {
-  return [=](const nn::CausalLM& model, const PackedTokens& batch) {
-    nn::CausalLM cast = dtype == float32 ? model : nn::cast(model, dtype);
-    if (!is_balanced) cast.set_router_aux_loss_coef(0);
-    return cast.loss(batch.inputs, batch.targets, batch.weights,
-                     {.segment_ids = batch.segment_ids, .positions = batch.positions});
+// A batch of zeros of the run's size.
+PackedTokens any_rows(const TrainOptions& options) {
+  PackedTokens batch;
+  for (NamedArray* ids : {&batch.inputs, &batch.targets, &batch.segment_ids, &batch.positions})
+    *ids = zeros({options.batch, options.model.seq}, int32);
+  batch.weights = zeros({options.batch, options.model.seq}, float32);
+  return batch;
+}
+
+// The loss of a batch whose tokens all count the same, in float32 whatever the model computes in. A row of bytes is one
+// document, so it needs no segments. A perplexity excludes the balance loss of routers.
+auto loss_in(const TrainOptions& options, bool is_balanced = true) {
+  return [dtype = options.step.precision, is_packed = options.tokens.used(), is_balanced]<class Model>(
+             const Model& model, const PackedTokens& batch) {
+    if constexpr (std::is_same_v<Model, nn::CausalLM>) {
+      nn::CausalLM cast = dtype == float32 ? model : nn::cast(model, dtype);
+      if (!is_balanced) cast.set_router_aux_loss_coef(0);
+      if (!is_packed) return cast.loss(batch.inputs, batch.targets);
+      return cast.loss(batch.inputs, batch.targets, batch.weights,
+                       {.segment_ids = batch.segment_ids, .positions = batch.positions});
+    } else {
+      return next_token_loss_in<Model, PackedTokens>(dtype)(model, batch);
+    }
   };
+}
+
+WeightedSum weighted(const WeightedSum& loss) { return loss; }
+WeightedSum weighted(const Array& mean) { return {mean, ones({})}; }  // batches of bytes have one size
+
+// The mean loss over the batches. All processes call this.
+template <class Model, class Loss>
+double mean_loss(const Model& model, const std::vector<PackedTokens>& batches, const Loss& loss_fn) {
+  double sum = 0, weight = 0;
+  for (const PackedTokens& batch : batches) {
+    const WeightedSum loss = weighted(loss_fn(model, batch));
+    sum += value_of(loss.sum), weight += value_of(loss.weight);
+  }
+  return sum / weight;
 }
 
 auto clipped_adamw(const TrainOptions& options) {
@@ -67,8 +95,8 @@ auto clipped_adamw(const TrainOptions& options) {
 }
 
 // One step. A step that would be kept is checked before the update, which so leaves the model as it was.
-template <class Model, class Batch, class Gradients, class Optimizer>
-StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Gradients& loss_and_grads,
+template <class Model, class Gradients, class Optimizer>
+StepMetrics take_step(int64_t step, Model& model, const PackedTokens& batch, const Gradients& loss_and_grads,
                       Optimizer& optimizer, bool is_kept) {
   auto [loss, grads] = loss_and_grads(model, batch);
   if (is_kept) check_step(step, value_of(loss), value_of(optim::global_norm(grads)));
@@ -76,17 +104,6 @@ StepMetrics take_step(int64_t step, Model& model, const Batch& batch, const Grad
   const StepMetrics row{step, value_of(loss), optimizer.grad_norm().value(), optimizer.learning_rate()};
   check_step(step, row.loss, row.grad_norm);
   return row;
-}
-
-// Of bytes: one prompt after another.
-template <class Model>
-void print_samples(const Model& model, const TrainOptions& options, const char* symbol) {
-  for (size_t i = 0; i < options.prompts.size(); ++i) {
-    SampleOptions one = options.sample;
-    one.prompt = options.prompts[i];
-    const Key key = key_of_sample(options);
-    print_sample(one.prompt, sample(model, i ? fold_in(key, static_cast<uint32_t>(i)) : key, one), symbol, one);
-  }
 }
 
 void print_placement(const TrainOptions& options, const MeshRules& mesh_rules) {
@@ -99,13 +116,12 @@ void print_placement(const TrainOptions& options, const MeshRules& mesh_rules) {
     fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state_over, "+"));
 }
 
-std::string size_of(const Corpus<TokenBatch>& corpus) {
-  return fmt::format("{:.3g} MB", static_cast<double>(corpus.size) / 1e6);
+std::string size_of(const Corpus& corpus) {
+  if (corpus.symbol == "byte") return fmt::format("{:.3g} MB", static_cast<double>(corpus.size) / 1e6);
+  return fmt::format("{} documents", corpus.size);
 }
-std::string size_of(const Corpus<PackedTokens>& corpus) { return fmt::format("{} documents", corpus.size); }
 
-template <class Batch>
-void print_corpus(const Corpus<Batch>& corpus) {
+void print_corpus(const Corpus& corpus) {
   fmt::print("corpus   {} files, {}; entropy in nats per {}: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
              size_of(corpus), corpus.symbol, corpus.unigram_entropy, corpus.bigram_entropy);
 }
@@ -120,8 +136,7 @@ void print_input(const data::LoaderStats& stats) {
              stats.records_per_second(), 100 * stats.wait_fraction(), stats.mean_ready);
 }
 
-template <class Batch>
-LossCurve curve_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus<Batch>& corpus) {
+LossCurve curve_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus& corpus) {
   return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, mesh_rules.mesh().to_string(),
                                  to_flag(options.rules)),
           .steps = options.steps,
@@ -135,8 +150,7 @@ std::string title_of(const TrainOptions& options) {
   return fmt::format("{}, {} blocks of width {}", model.title(), model.layers, model.embed);
 }
 
-template <class Batch>
-nn::Report report_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus<Batch>& corpus,
+nn::Report report_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus& corpus,
                                   const nn::PlacementTable& table) {
   return {.title = title_of(options),
           .facts = {{"mesh", mesh_rules.mesh().to_string()},
@@ -148,10 +162,9 @@ nn::Report report_before_training(const TrainOptions& options, const MeshRules& 
           .placement = table};
 }
 
-template <class Batch>
-std::string beside_entropies(const ValidationMetrics& row, const Corpus<Batch>& corpus) {
+std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus) {
   const std::string perplexity =
-      std::is_same_v<Batch, PackedTokens> ? fmt::format(" (perplexity {:.4g})", std::exp(row.loss)) : "";
+      corpus.symbol == "token" ? fmt::format(" (perplexity {:.4g})", std::exp(row.loss)) : "";
   return fmt::format("validation loss {:.3f}{} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", row.loss,
                      perplexity, row.step, row.loss < corpus.bigram_entropy ? "below" : "not below",
                      corpus.bigram_entropy, corpus.unigram_entropy);
@@ -173,11 +186,10 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
   if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
 }
 
-// The loop: `trained` says which arrays of the model have gradients; `validation_loss` is that of what is not learnt.
-template <class Model, class Batch, class Loss, class Validation, class Transform>
-void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batch>& corpus, Model& model,
-           const Loss& loss_fn, const Validation& validation_loss, const Transform& transform,
-           const nn::Filter& trained = nn::is_trainable) {
+// The training loop. `trained` selects the arrays of the model that have gradients.
+template <class Model, class Loss, class Transform>
+void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& corpus, Model& model, const Loss& loss_fn,
+           const Loss& validation_loss, const Transform& transform, const nn::Filter& trained) {
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state_over = options.step.shard_state_over});
   const auto loss_and_grads = loss_and_gradients(loss_fn, trained, options.step);
@@ -206,7 +218,7 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batc
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
     const StepScope current(step);
-    Batch batch = *corpus.training.next();
+    PackedTokens batch = *corpus.training.next();
     StepMetrics row;
     failed_steps.watch(
         step, [&] { return nn::named_state("model", model, "optimizer", optimizer, "batch", batch); },
@@ -249,12 +261,12 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus<Batc
              1e-6 * static_cast<double>(nn::peak_bytes(mesh_rules.mesh())));
 }
 
-// Runs the kept step, whose batch takes the place of `batch`.
-template <class Model, class Batch, class Loss, class Transform>
-void replay(const TrainOptions& options, const MeshRules& mesh_rules, const Batch& like, Model& model,
-            const Loss& loss_fn, const Transform& transform, const nn::Filter& trained = nn::is_trainable) {
+// Runs the kept step, with its batch.
+template <class Model, class Loss, class Transform>
+void replay(const TrainOptions& options, const MeshRules& mesh_rules, Model& model, const Loss& loss_fn,
+            const Transform& transform, const nn::Filter& trained) {
   auto optimizer = optim::Optimizer(model, transform);
-  Batch batch = data::from_process_local(like, mesh_rules);
+  PackedTokens batch = data::from_process_local(any_rows(options), mesh_rules);
   const int64_t step =
       nn::restore(options.replay, nn::named_state("model", model, "optimizer", optimizer, "batch", batch)).step;
   const DetectNonFinite checks;
@@ -264,87 +276,44 @@ void replay(const TrainOptions& options, const MeshRules& mesh_rules, const Batc
   fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
 }
 
-// A batch of the run's size.
-TokenBatch any_bytes(const TrainOptions& options) { return empty_rows(options.batch, options.model.seq); }
-PackedTokens any_tokens(const TrainOptions& options) { return empty_packed_rows(options.batch, options.model.seq); }
-
-CorpusOptions rows_of(const TrainOptions& options) { return {options.model.seq, options.batch, options.seed}; }
-
-template <class Model, class Config>
-Model model_of_bytes(const TrainOptions& options, const MeshRules& mesh_rules, const Config& config) {
-  auto model = nn::filter_shard(Model::init(Key(options.seed), config), mesh_rules);
-  set_step_options(model, options);
-  return model;
-}
-
-template <class Model, class Config>
-void train_on_bytes(const TrainOptions& options, const MeshRules& mesh_rules, const Config& config) {
-  auto model = model_of_bytes<Model>(options, mesh_rules, config);
-  const auto loss = next_token_loss_in<Model, TokenBatch>(options.step.precision);
-  if (!options.replay.empty())
-    return replay(options, mesh_rules, any_bytes(options), model, loss, clipped_adamw(options));
-  auto corpus = open_bytes(options.data, rows_of(options), mesh_rules);
-  train(options, mesh_rules, corpus, model, loss, loss, clipped_adamw(options));
-  if (options.sample.length) print_samples(model, options, corpus.symbol);
-}
-
-void train_on_tokens(const TrainOptions& options, const MeshRules& mesh_rules) {
+void train(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
-  std::optional<data::Tokenizer> tokenizer;
-  if (!tokens.tokenizer.empty()) tokenizer = data::Tokenizer::open(tokens.tokenizer);
+  const auto tokenizer = tokenizer_of(tokens);
   nn::CausalLM model = first_model(options, mesh_rules);
   check_sample(model.config(), tokenizer, options);
   check_sequence_length(model.config(), options.model.seq);
   check_export(tokens.export_to);
-  const nn::Filter trained = trained_in(tokens);
-  const auto loss = packed_loss_in(options.step.precision);
-  const auto transform = optim::masked(clipped_adamw(options), trained);
-  if (!options.replay.empty()) return replay(options, mesh_rules, any_tokens(options), model, loss, transform, trained);
-  auto corpus = open_tokens(options.data,
-                            {.rows = rows_of(options),
-                             .tokenizer = tokens.tokenizer,
-                             .end_of_text = tokens.end_of_text,
-                             .eval = tokens.eval,
-                             .vocab = model.config().vocab_size},
-                            mesh_rules);
-  train(options, mesh_rules, corpus, model, loss, packed_loss_in(options.step.precision, false), transform, trained);
+  const auto loss = loss_in(options), validation_loss = loss_in(options, false);
+  const auto run = [&](auto& trained_model, const auto& transform, const nn::Filter& trained) {
+    if (!options.replay.empty()) return replay(options, mesh_rules, trained_model, loss, transform, trained);
+    const CorpusOptions rows{options.model.seq, options.batch, options.seed};
+    Corpus corpus = tokens.used() ? open_tokens(options.data,
+                                                {.rows = rows,
+                                                 .tokenizer = tokenizer,
+                                                 .end_of_text = tokens.end_of_text,
+                                                 .eval = tokens.eval,
+                                                 .vocab = model.config().vocab_size},
+                                                mesh_rules)
+                                  : open_bytes(options.data, rows, mesh_rules);
+    train(options, mesh_rules, corpus, trained_model, loss, validation_loss, transform, trained);
+  };
+  // The paths of a model of bytes are those of its decoder.
+  if (tokens.used())
+    run(model, optim::masked(clipped_adamw(options), trained_in(tokens)), trained_in(tokens));
+  else
+    std::visit([&](auto& decoder) { run(decoder, clipped_adamw(options), nn::is_trainable); }, model.decoder);
+  if (!options.replay.empty()) return;
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_pretrained(tokens.export_to, nn::merge_lora(model), from);
-  if (options.sample.length) print_samples(model, *tokenizer, options, corpus.symbol);
+  if (options.sample.length) print_samples(model, *tokenizer, options);
 }
 
-void train(const TrainOptions& options, const MeshRules& mesh_rules) {
-  if (options.tokens.used())
-    train_on_tokens(options, mesh_rules);
-  else if (options.model.name == "llama")
-    train_on_bytes<nn::Llama>(options, mesh_rules, options.model.decoder(byte_values));
-  else if (options.model.name == "mixtral")
-    train_on_bytes<nn::Mixtral>(options, mesh_rules, options.model.decoder(byte_values));
-  else
-    train_on_bytes<Gpt>(options, mesh_rules, options.model.gpt());
-}
-
-// ---- --strategy auto
-
-template <class Model, class Config>
-nn::PipelineStep step_on_bytes(const TrainOptions& options, const Config& config) {
-  return step_for_strategies(
-      options.step, [=](const MeshRules& mesh_rules) { return model_of_bytes<Model>(options, mesh_rules, config); },
-      any_bytes(options), next_token_loss_in<Model, TokenBatch>(options.step.precision), clipped_adamw(options));
-}
-
-nn::PipelineStep step_on_tokens(const TrainOptions& options) {
+// The step that --strategy auto searches strategies for.
+nn::PipelineStep step_of(const TrainOptions& options) {
   const nn::Filter trained = trained_in(options.tokens);
   return step_for_strategies(
-      options.step, [=](const MeshRules& mesh_rules) { return first_model(options, mesh_rules); }, any_tokens(options),
-      packed_loss_in(options.step.precision), optim::masked(clipped_adamw(options), trained), trained);
-}
-
-nn::PipelineStep step_of(const TrainOptions& options) {
-  if (options.tokens.used()) return step_on_tokens(options);
-  if (options.model.name == "llama") return step_on_bytes<nn::Llama>(options, options.model.decoder(byte_values));
-  if (options.model.name == "mixtral") return step_on_bytes<nn::Mixtral>(options, options.model.decoder(byte_values));
-  return step_on_bytes<Gpt>(options, options.model.gpt());
+      options.step, [=](const MeshRules& mesh_rules) { return first_model(options, mesh_rules); }, any_rows(options),
+      loss_in(options), optim::masked(clipped_adamw(options), trained), trained);
 }
 
 void train(TrainOptions options) {

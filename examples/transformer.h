@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include <tessera/data/text.h>
 #include <tessera/nn/layers/attention.h>
 #include <tessera/nn/layers/embedding.h>
 #include <tessera/nn/layers/linear.h>
@@ -50,10 +51,10 @@ struct GptEmbedding {
             .positions = {0.02 * normal(k2, {seq.size, embed.size}), {seq, embed}}};
   }
 
-  // Embeds ids (batch, n), the first at position `start`.
-  Array operator()(const Array& ids, int64_t start = 0) const {
+  // Embeds ids (batch, n).
+  Array operator()(const Array& ids) const {
     const nn::ModuleScope scope(*this);
-    return embedding(tokens, ids) + slice_in_dim(positions, start, start + ids.shape(1), 0);
+    return embedding(tokens, ids) + slice_in_dim(positions, 0, ids.shape(1), 0);
   }
 };
 
@@ -77,12 +78,6 @@ struct GptBlock {
     const nn::ModuleScope scope(*this);
     x = constrain(x + attn(ln1(x)));
     return constrain(x + mlp(ln2(x)));
-  }
-
-  Array decode(Array x, nn::KeyValueCache& cache) const {
-    const nn::ModuleScope scope(*this);
-    x = x + attn.decode(ln1(x), cache);
-    return x + mlp(ln2(x));
   }
 };
 
@@ -110,27 +105,9 @@ struct Gpt {
     for (const GptBlock& block : layers) x = remat ? nn::remat(block)(x, constrain) : block(x, constrain);
     return head(final_ln(x));
   }
-
-  // The ids (batch, n) that follow those in the cache -> logits (batch, n, vocab). They are added to the cache; after
-  // an error the cache is unchanged.
-  Array decode(const Array& ids, nn::DecoderCache& cache) const {
-    Array x = embed(ids, cache.length());
-    nn::DecoderCache longer = cache;
-    longer.layers.resize(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) x = layers[i].decode(x, longer.layers[i]);
-    const Array logits = head(final_ln(x));
-    cache = longer;
-    return logits;
-  }
 };
 
 // ---- of any decoder
-
-// How attention reads a sequence that devices hold parts of.
-template <class Model>
-void set_context_parallelism(Model& model, ContextParallelism how) {
-  for (auto& block : model.layers) block.attn.context_parallelism = how;
-}
 
 // Mean cross-entropy of the next token, in nats.
 template <class Model, class Batch>
@@ -146,10 +123,29 @@ auto next_token_loss_in(DType dtype) {
   };
 }
 
+// A batch of zeros, which take no memory, for code that needs only the shape.
+inline data::TokenBatch empty_rows(int64_t rows, int64_t seq) {
+  data::TokenBatch batch;
+  for (NamedArray* ids : {&batch.inputs, &batch.targets}) *ids = zeros({rows, seq}, int32);
+  return batch;
+}
+
+// The sizes of the largest Llama 2 and 3, for forecasts and placement tables.
+inline nn::DecoderConfig llama_70b() {
+  return {.vocab_size = 128256,
+          .hidden_size = 8192,
+          .num_hidden_layers = 80,
+          .num_attention_heads = 64,
+          .num_key_value_heads = 8,
+          .head_dim = 128,
+          .intermediate_size = 28672,
+          .tie_word_embeddings = true};
+}
+
 // Adds a rule `replicated` for every logical axis of Gpt and of nn/models.h that `rules` does not name.
 inline Rules with_all_names(Rules rules) {
-  for (const char* name :
-       {"batch", "stream_seq", "vocab", "embed", "seq", "norm", "heads", "kv_heads", "mlp", "experts"})
+  for (const char* name : {"batch", "stream_seq", "vocab", "embed", "seq", "positions", "norm", "heads", "kv_heads",
+                           "head_dim", "mlp", "experts"})
     if (std::none_of(rules.begin(), rules.end(), [&](const Rule& r) { return r.logical == name; }))
       rules.push_back({name, replicated});
   return rules;

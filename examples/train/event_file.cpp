@@ -1,4 +1,4 @@
-// The few protobuf fields that a scalar takes, written by hand, and the frame of a TFRecord.
+// Writes the few protobuf fields of a scalar, and the frame of a TFRecord.
 #include "examples/train/event_file.h"
 
 #include <fmt/format.h>
@@ -6,11 +6,12 @@
 
 #include <array>
 #include <bit>
-#include <boost/crc.hpp>
 #include <chrono>
 #include <filesystem>
+#include <span>
 
 #include <tessera/sharding/base.h>
+#include <tessera/sharding/files.h>
 
 namespace tessera::train {
 namespace {
@@ -75,9 +76,21 @@ std::string event_path(const std::string& folder) {
       .string();
 }
 
-std::string masked_crc(std::string_view bytes) { return little_endian(std::rotr(crc32c(bytes), 15) + 0xa282ead8u, 4); }
+std::string masked_crc(std::string_view bytes) {
+  return little_endian(std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xa282ead8u, 4);
+}
 
 }  // namespace
+
+OutputFile::OutputFile(const std::string& path, Start start)
+    : path_(path), file_(path, std::ios::binary | (start == Start::empty ? std::ios::trunc : std::ios::app)) {
+  if (!file_) fail(ErrorKind::invalid_file, "metrics", path_ + ": the file cannot be written. Check its folder.");
+}
+
+void OutputFile::append(std::string_view bytes) {
+  file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();
+  if (!file_) fail(ErrorKind::invalid_file, "metrics", path_ + ": the file cannot be written. Is the disk full?");
+}
 
 EventFile::EventFile(const std::string& folder) : file_(event_path(folder)) { append(bytes_field(3, "brain.Event:2")); }
 
@@ -92,12 +105,6 @@ void EventFile::append(const std::string& event) {
 std::string tf_record(std::string_view data) {
   const std::string length = little_endian(data.size(), 8);
   return length + masked_crc(length) + std::string(data) + masked_crc(data);
-}
-
-uint32_t crc32c(std::string_view bytes) {
-  boost::crc_optimal<32, 0x1edc6f41, 0xffffffff, 0xffffffff, true, true> crc;
-  crc.process_bytes(bytes.data(), bytes.size());
-  return crc.checksum();
 }
 
 }  // namespace tessera::train

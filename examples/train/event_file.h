@@ -1,15 +1,28 @@
-// EventFile: scalars over the steps of a run, in the file that TensorBoard reads.
+// OutputFile: a file that others read while it grows; EventFile: scalars over steps, as TensorBoard reads them.
 #pragma once
 
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "examples/train/output_file.h"
-
 namespace tessera::train {
+
+// A file that starts empty, or with its present content. Readers see appended bytes at once. Throws Error
+// (invalid_file) if the file cannot be written.
+class OutputFile {
+ public:
+  enum class Start { empty, as_it_is };
+  explicit OutputFile(const std::string& path, Start start = Start::empty);
+
+  void append(std::string_view bytes);
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
 
 // Written to <folder>/events.out.tfevents.<seconds since 1970>.<host>.<process id>; `tensorboard --logdir <folder>`
 // shows it, even while it grows. A further run in the same folder makes a further file, and TensorBoard draws both as
@@ -36,8 +49,5 @@ class EventFile {
 // A record of a TFRecord file: the data's length (uint64), the masked crc of these eight bytes (uint32), the data, and
 // its masked crc; all little-endian.
 std::string tf_record(std::string_view data);
-
-// CRC-32C (Castagnoli), as in RFC 3720: "123456789" gives 0xe3069283.
-uint32_t crc32c(std::string_view bytes);
 
 }  // namespace tessera::train

@@ -10,7 +10,6 @@
 
 #include "examples/train/event_file.h"
 #include "examples/train/loss_curve.h"
-#include "examples/train/output_file.h"
 
 namespace tessera::train {
 

@@ -1,4 +1,4 @@
-// Saving and going on, with the loader's place and the run's identity beside the arrays.
+// Saves the loader's position and the run's identity together with the arrays.
 #include "examples/train/run_checkpoints.h"
 
 #include <fmt/format.h>
@@ -6,7 +6,25 @@
 #include <boost/json.hpp>
 #include <csignal>
 
+#include <tessera/sharding/runtime.h>
+
 namespace tessera::train {
+namespace {
+
+volatile std::sig_atomic_t came = 0;
+
+void note(int) { came = 1; }
+
+}  // namespace
+
+StopSignal::StopSignal(int signal) : signal_(signal) {
+  came = 0;
+  before_ = std::signal(signal, note);
+}
+
+StopSignal::~StopSignal() { std::signal(signal_, before_); }
+
+bool StopSignal::came_to_any() { return any_process(came); }
 
 std::string RunIdentity::to_json() const {
   const std::string mark =

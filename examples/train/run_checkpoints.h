@@ -1,4 +1,4 @@
-// RunCheckpoints: saves a training run and resumes it.
+// RunCheckpoints: saves a training run and resumes it; StopSignal: ends a run between two steps.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,24 @@
 #include <tessera/data/loader.h>
 #include <tessera/nn/checkpoint.h>
 
-#include "examples/train/stop_signal.h"
-
 namespace tessera::train {
+
+// Records a signal instead of its default action while the object lives. Only one object may exist at a time.
+class StopSignal {
+ public:
+  explicit StopSignal(int signal);
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  // Returns whether this process or another process of the program received the signal. All processes call this
+  // together.
+  bool came_to_any();
+
+ private:
+  int signal_;
+  void (*before_)(int);
+};
 
 struct SaveFlags {
   std::string folder;      // empty: nothing is saved

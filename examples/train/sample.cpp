@@ -1,10 +1,11 @@
-// Draws on the host, and tells characters from stray bytes.
+// Generates text window by window, and separates characters from stray bytes.
 #include "examples/train/sample.h"
 
 #include <fmt/format.h>
 
-#include <tessera/sharding/placement.h>
-#include <tessera/sharding/random.h>
+#include <algorithm>
+#include <iterator>
+#include <span>
 
 namespace tessera::train {
 namespace {
@@ -29,15 +30,28 @@ size_t character_length(std::string_view bytes) {
 
 }  // namespace
 
-Array ids_of(std::string_view bytes) {
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < bytes.size(); ++i) ids.push_back(static_cast<int32_t>(byte_at(bytes, i)));
-  return array<int32_t>(ids, {1, static_cast<int64_t>(ids.size())});
-}
-
-std::vector<float> last_logits(const Array& logits) {
-  const std::vector<float> all = gather(logits).to_host<float>();
-  return {all.end() - logits.shape(-1), all.end()};
+std::vector<int32_t> sample(const nn::CausalLM& model, const Key& key, const std::vector<int32_t>& prompt,
+                            const nn::GenerateOptions& options, int64_t window) {
+  std::vector<int32_t> text = prompt, written;
+  const auto is_stopped = [&](std::span<const int32_t> more) {
+    if (!options.stopping_criteria) return false;
+    std::vector<int32_t> all = written;
+    all.insert(all.end(), more.begin(), more.end());
+    return options.stopping_criteria(all);
+  };
+  for (uint32_t part = 0; std::ssize(written) < options.max_new_tokens; ++part) {
+    const int64_t read = std::min(std::ssize(text), part ? (window + 1) / 2 : window);
+    nn::GenerateOptions some = options;
+    some.max_new_tokens = std::min(options.max_new_tokens - std::ssize(written), window - read + 1);
+    some.stopping_criteria = is_stopped;
+    const Key of_part = part ? fold_in(key, part) : key;
+    const std::vector<int32_t> more = nn::generate(model, of_part, {{text.end() - read, text.end()}}, some)[0];
+    text.insert(text.end(), more.begin(), more.end());
+    written.insert(written.end(), more.begin(), more.end());
+    const auto& ends = options.eos_token_id;
+    if (is_stopped({}) || std::find(ends.begin(), ends.end(), written.back()) != ends.end()) break;
+  }
+  return written;
 }
 
 std::string printable(std::string_view bytes) {

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <iostream>
 
-#include "examples/llama_70b.h"
 #include "examples/transformer.h"
 #include "nn/placement/explain.h"
 #include "nn/placement/table.h"

@@ -258,6 +258,23 @@ TEST_F(TokenizerTest, DamagedFilesAreErrors) {
   EXPECT_GT(opened, 0);
 }
 
+TEST(ByteTokenizer, TakesAnyBytes) {
+  const auto tokenizer = Tokenizer::bytes();
+  const std::string text("a\xff\0\xc3\xa9", 5);
+  const Encoding encoding = tokenizer.encode(text);
+  EXPECT_EQ(encoding.ids, (Ids{97, 255, 0, 195, 169}));
+  EXPECT_EQ(encoding.offsets, (Offsets{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}}));
+  EXPECT_EQ(tokenizer.decode(encoding.ids), text);
+  EXPECT_EQ(tokenizer.vocab_size(), 256);
+  EXPECT_EQ(tokenizer.id_to_token(255), "\xff");
+  EXPECT_EQ(tokenizer.token_to_id("\xff"), 255);
+  EXPECT_FALSE(tokenizer.token_to_id("ab") || tokenizer.token_to_id(""));
+  for (const int32_t id : {-1, 256}) {
+    expect_error(ErrorKind::invalid_argument, {"expected a byte, 0 to 255."}, [&] { tokenizer.decode(Ids{id}); });
+    expect_error(ErrorKind::invalid_argument, {"expected a byte, 0 to 255."}, [&] { tokenizer.id_to_token(id); });
+  }
+}
+
 TEST_F(TokenizerTest, IsUsedByThreads) {
   const auto tokenizer = Tokenizer::open(folder.path("small"));
   const std::string text = "ab abc ab a b c";

@@ -21,7 +21,14 @@ Model shaken(const Model& model) {
       [&](const std::string&, const Array& x) { return x + 0.2 * normal(fold_in(Key(7), n++), x.shape()); }, model);
 }
 
-Gpt gpt() { return shaken(Gpt::init(Key(0), {.vocab = vocab, .embed = 32, .heads = 4, .seq = seq, .mlp = 48})); }
+nn::Gpt2 gpt() {
+  return shaken(nn::Gpt2::init(Key(0), {.family = nn::DecoderFamily::gpt2,
+                                        .vocab_size = vocab,
+                                        .hidden_size = 32,
+                                        .head_dim = 8,
+                                        .intermediate_size = 48,
+                                        .max_position_embeddings = seq}));
+}
 nn::Llama llama(int64_t kv_heads = 2) {
   return shaken(nn::Llama::init(Key(0), {.vocab_size = vocab,
                                          .hidden_size = 32,
@@ -108,7 +115,7 @@ TEST(Decode, TheCacheLiesAsTheHeadsDo) {
 TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
   const Array ids = array<int32_t>(std::vector<int32_t>(seq, 3), {1, seq}), next = slice_in_dim(ids, 0, 1, 1);
   nn::DecoderCache of_gpt, of_llama;
-  const Gpt a = gpt();
+  const nn::Gpt2 a = gpt();
   const nn::Llama b = llama();
   a.decode(ids, of_gpt);
   b.decode(ids, of_llama);

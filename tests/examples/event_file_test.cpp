@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <filesystem>
+#include <span>
 
+#include "sharding/files/crc32c.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
 #include "tests/sharding/expect_error.h"
@@ -35,7 +37,7 @@ TEST(Crc32c, IsCastagnolis) {
                                                                   {std::string(32, '\xff'), 0x62a8ab43},
                                                                   {up, 0x46dd794e},
                                                                   {down, 0x113fdb5c}}) {
-    EXPECT_EQ(crc32c(bytes), crc);
+    EXPECT_EQ(crc32c(std::as_bytes(std::span(bytes))), crc);
     EXPECT_EQ(bitwise_crc32c(bytes), crc);
   }
 }

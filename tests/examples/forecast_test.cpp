@@ -9,7 +9,6 @@
 
 #include "data/text.h"
 #include "data/to_global.h"
-#include "examples/empty_rows.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"

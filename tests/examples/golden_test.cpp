@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 
-#include "examples/llama_70b.h"
 #include "examples/transformer.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/diff.h"

@@ -1,99 +1,72 @@
-// Sampling: windows that slide, where it stops, and bytes made readable.
+// Samples: windows that slide, where they end, and bytes made readable.
 #include "examples/train/sample.h"
 
 #include <gtest/gtest.h>
 
-#include "examples/transformer.h"
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "sharding/operations.h"
 
 namespace tessera::train::sample_test {
 namespace {
 
-using examples::Gpt, examples::GptConfig;
+using Ids = std::vector<int32_t>;
+
+constexpr int64_t positions = 16;
+
+std::vector<nn::CausalLM> models() {
+  const nn::DecoderConfig llama{.hidden_size = 16, .num_key_value_heads = 2, .head_dim = 4, .intermediate_size = 32};
+  nn::DecoderConfig gpt = llama;
+  gpt.family = nn::DecoderFamily::gpt2, gpt.num_key_value_heads = 4, gpt.max_position_embeddings = positions;
+  return {nn::CausalLM::init(Key(3), gpt), nn::CausalLM::init(Key(3), llama)};
+}
+
+// The likeliest token after `text`, read in one pass from position 0 on.
+int32_t likeliest(const nn::CausalLM& model, const Ids& text) {
+  const auto logits = model(array<int32_t>(text, {1, std::ssize(text)})).to_host<float>();
+  return nn::sample_token(Key(0), std::span(logits).last(256), {.temperature = 0});
+}
+
+const nn::GenerateOptions likeliest_tokens{.max_new_tokens = 20, .sampling = {.temperature = 0}};
+const Ids prompt{'o', 'n', 'c', 'e'};
 
 // ---- sample
 
-// Says which calls it got, and gives every byte the one behind it: 'a' is followed by 'b'.
-struct Successor {
-  struct Call {
-    int64_t cached = 0;
-    std::string read;
-  };
-  std::vector<Call>& calls;
-
-  Array decode(const Array& ids, nn::DecoderCache& cache) const {
-    const std::vector<int32_t> bytes = ids.to_host<int32_t>();
-    calls.push_back({cache.length(), {bytes.begin(), bytes.end()}});
-    cache.layers.resize(1);
-    const Array kept = zeros({1, ids.shape(1), 1, 1});
-    cache.layers[0].append(kept, kept);
-    std::vector<float> logits(bytes.size() * 256);
-    for (size_t i = 0; i < bytes.size(); ++i) logits[i * 256 + static_cast<size_t>(bytes[i] + 1) % 256] = 50;
-    return array<float>(logits, {1, ids.shape(1), 256});
-  }
-};
-
-TEST(Sample, ReadsThePromptOnceAndThenByteByByte) {
-  std::vector<Successor::Call> calls;
-  EXPECT_EQ(sample(Successor{calls}, Key(0), {.length = 4, .prompt = "xab", .window = 8}), "cdef");
-  ASSERT_EQ(calls.size(), 4u);
-  EXPECT_EQ(calls[0].read, "xab");
-  for (size_t i = 1; i < 4; ++i) {
-    EXPECT_EQ(calls[i].cached, static_cast<int64_t>(2 + i));
-    EXPECT_EQ(calls[i].read, std::string(1, static_cast<char>('b' + i)));
+TEST(Sample, IsWhatGenerateWritesWhereThePositionsSuffice) {
+  for (const nn::CausalLM& model : models()) {
+    const nn::GenerateOptions options{.max_new_tokens = 12};
+    EXPECT_EQ(sample(model, Key(4), prompt, options, positions), nn::generate(model, Key(4), {prompt}, options)[0]);
+    EXPECT_NE(sample(model, Key(5), prompt, options, positions), sample(model, Key(4), prompt, options, positions));
   }
 }
 
 TEST(Sample, AFullWindowSlidesByHalf) {
-  for (const int64_t window : {1, 2, 3, 6, 7}) {
-    SCOPED_TRACE(window);
-    std::vector<Successor::Call> calls;
-    EXPECT_EQ(sample(Successor{calls}, Key(0), {.length = 20, .prompt = "abc", .window = window}),
-              "defghijklmnopqrstuvw");
-    std::string read = "abc";
-    for (const Successor::Call& call : calls) {
-      EXPECT_LE(call.cached + static_cast<int64_t>(call.read.size()), window);
-      EXPECT_TRUE(read.ends_with(call.read)) << "what is read anew is the end of the text";
-      if (!call.cached && &call != &calls[0]) {
-        EXPECT_EQ(call.read.size(), static_cast<size_t>((window + 1) / 2));
+  for (const nn::CausalLM& model : models())
+    for (const int64_t window : {1, 2, 3, 6, 7, 16}) {
+      SCOPED_TRACE(window);
+      Ids text = prompt;
+      Ids read(text.end() - std::min<int64_t>(window, 4), text.end());  // since the window began
+      for (int i = 0; i < 20; ++i) {
+        if (std::ssize(read) > window) read = Ids(text.end() - (window + 1) / 2, text.end());
+        const int32_t next = likeliest(model, read);
+        text.push_back(next), read.push_back(next);
       }
-      read += static_cast<char>(call.read.back() + 1);
+      EXPECT_EQ(sample(model, Key(0), prompt, likeliest_tokens, window), Ids(text.begin() + 4, text.end()));
     }
-  }
 }
 
-TEST(Sample, BytesAreBytesNotSigned) {
-  std::vector<Successor::Call> calls;
-  EXPECT_EQ(sample(Successor{calls}, Key(0), {.length = 3, .prompt = "\xfe", .window = 8}),
-            std::string("\xff\x00\x01", 3));
-}
-
-// A decoder of any width tells the same text with its cache as without one, and from the same key again.
-template <class Model, class Config>
-void expect_the_text_of_whole_passes(const Config& config) {
-  const Model model = Model::init(Key(3), config);
-  const SampleOptions options{.length = 12, .prompt = "once", .sampling = {}, .window = 16};
-  const std::string text = sample(model, Key(4), options);
-  EXPECT_EQ(sample(model, Key(4), options), text);
-  EXPECT_NE(sample(model, Key(5), options), text);
-  std::string whole = options.prompt;
-  for (uint32_t i = 0; i < 12; ++i) {
-    const Array logits = model(ids_of(whole));
-    whole += static_cast<char>(nn::sample_token(fold_in(Key(4), i), last_logits(logits)));
-  }
-  EXPECT_EQ(whole, options.prompt + text);
-}
-
-TEST(Sample, OfAGptIsThatOfWholePasses) {
-  expect_the_text_of_whole_passes<Gpt>(GptConfig{.embed = 16, .heads = 2, .layers = 2, .seq = 16, .mlp = 32});
-}
-
-TEST(Sample, OfALlamaIsThatOfWholePasses) {
-  expect_the_text_of_whole_passes<nn::Llama>(nn::DecoderConfig{.hidden_size = 16,
-                                                               .num_key_value_heads = 2,
-                                                               .head_dim = 4,
-                                                               .intermediate_size = 32,
-                                                               .rms_norm_eps = 1e-5,
-                                                               .tie_word_embeddings = true});
+TEST(Sample, EndsWhereItIsTold) {
+  const nn::CausalLM model = models()[0];
+  const Ids whole = sample(model, Key(0), prompt, likeliest_tokens, 6);
+  nn::GenerateOptions options = likeliest_tokens;
+  options.stopping_criteria = [](std::span<const int32_t> written) { return written.size() == 13; };
+  EXPECT_EQ(sample(model, Key(0), prompt, options, 6), Ids(whole.begin(), whole.begin() + 13)) << "of all windows";
+  options.stopping_criteria = {};
+  options.eos_token_id = {whole[9]};
+  const auto end = std::find(whole.begin(), whole.end(), whole[9]) + 1;
+  EXPECT_EQ(sample(model, Key(0), prompt, options, 6), Ids(whole.begin(), end));
 }
 
 // ---- printable

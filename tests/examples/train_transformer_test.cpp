@@ -410,8 +410,8 @@ TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
 
 TEST_F(TrainTransformer, AStepThatFailsIsKeptAndRunsAgainAlone) {
   const std::pair<std::string, std::string> cases[] = {
-      {"--strategy zero1", "[embedding] embed: transformer.h:"},
-      {"--strategy auto --devices 2", "[embedding] embed: transformer.h:"},
+      {"--strategy zero1", "[embedding] embed: chosen_strategy.h:"},
+      {"--strategy auto --devices 2", "[embedding] embed: chosen_strategy.h:"},
       {"--precision bfloat16 --micro-batches 2", "[astype] embed.tokens: chosen_strategy.h:"}};
   for (const auto& [placement, operation] : cases) {
     const std::string kept = folder_.path("kept " + placement), keep = " --keep-failed-step '" + kept + "'";

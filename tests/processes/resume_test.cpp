@@ -74,7 +74,7 @@ TEST_F(ProcessResume, AStepThatFailsIsKeptByAllAndRunsAgainByOne) {
   EXPECT_TRUE(failed.says("The step is kept: --replay " + kept)) << failed.output;
   const Outcome again = run_program(std::string(TESSERA_TRAIN_TRANSFORMER) + " --replay " + kept);
   EXPECT_EQ(again.exit_code, 1);
-  EXPECT_TRUE(again.says("error: [embedding] embed: transformer.h:")) << again.output;
+  EXPECT_TRUE(again.says("error: [embedding] embed: chosen_strategy.h:")) << again.output;
 }
 
 // ---- a process that dies in a save
