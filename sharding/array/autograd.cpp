@@ -10,13 +10,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/kernels/plain.h"
-#include "sharding/kernels/sum.h"
 
 namespace tessera::detail {
 namespace {
@@ -46,33 +43,24 @@ struct FunctionNode : torch::autograd::Node {
   Backward backward, forward;
   c10::SmallVector<c10::DimVector, 1> sizes;  // of the outputs, for gradients that never came
   at::TensorOptions options;
-  int pass = -1;      // of the engine, in which
-  Tensors came = {};  // these gradients of the outputs came by pass_on
 
   std::string name() const override { return label; }
-  void release_variables() override {
-    backward = forward = nullptr;
-    came.clear();
-  }
+  void release_variables() override { backward = forward = nullptr; }
 
   variable_list apply(variable_list&& incoming) override {
     const bool recorded = at::GradMode::is_enabled();  // these gradients are differentiated once more
     at::AutoGradMode off(false);
     Tensors gradients(std::make_move_iterator(incoming.begin()), std::make_move_iterator(incoming.end()));
-    if (!came.empty() && pass == torch::autograd::get_current_graph_task_id()) add_what_came(gradients);
     if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return variable_list(num_outputs());
     for (size_t i = 0; i < gradients.size(); ++i)
       if (!gradients[i].defined()) gradients[i] = zeros(sizes[i], options);
     incoming.clear();
     const Tensors given = recorded ? gradients : Tensors();
     Tensors result = backward(std::move(gradients));
-    recorded ? record_backward(given, result) : pass_on(result);
+    if (recorded) record_backward(given, result);
     return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
   }
 
-  void add_what_came(Tensors& gradients);
-  void pass_on(Tensors& results);
-  bool takes(int of_pass);
   void record_backward(const Tensors& given, Tensors& results) const;
   void record_refusal(const Tensors& given, Tensors& results) const;
 };
@@ -105,64 +93,6 @@ void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs
     node->sizes.emplace_back(output.sizes());
     torch::autograd::set_history(output, node);
   }
-}
-
-// ---- from node to node
-
-// The engine adds up what several functions give for one tensor, on its thread and one slot after the other. From one
-// of these nodes to another large gradients go past it, and are added up in the same order side by side.
-
-// Whether no one but the node itself reads what comes to it in this pass.
-bool FunctionNode::takes(int of_pass) {
-  if (pass == of_pass && !came.empty()) return true;
-  const auto& asked = *torch::autograd::get_current_graph_task_exec_info();
-  const auto mine = asked.find(this);
-  const bool is_read = mine == asked.end() || !mine->second.needed_ || mine->second.captures_;
-  return !is_read && tensor_pre_hooks().empty() && pre_hooks().empty() && retains_grad_hooks().empty();
-}
-
-constexpr int64_t large = 1 << 17;  // elements, of all slots: less is added before another core has looked at it
-
-int64_t elements_of(const Tensors& tensors) {
-  int64_t n = 0;
-  for (const at::Tensor& t : tensors) n += t.defined() ? t.numel() : 0;
-  return n;
-}
-
-void FunctionNode::pass_on(Tensors& results) {
-  const auto* const asked = torch::autograd::get_current_graph_task_exec_info();
-  if (!asked || asked->empty() || !post_hooks().empty() || results.size() < 2 || elements_of(results) < large ||
-      uses_plain(Kernel::gradients_by_shard))
-    return;
-  const int now = torch::autograd::get_current_graph_task_id();
-  std::vector<Addition> additions;
-  torch::autograd::Node* last = nullptr;
-  FunctionNode* taker = nullptr;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const torch::autograd::Edge& edge = next_edge(i);
-    if (!results[i].defined() || !edge.is_valid() || !results[i].is_cpu()) continue;
-    if (edge.function.get() != last) {
-      last = edge.function.get();
-      taker = dynamic_cast<FunctionNode*>(last);
-      if (taker && !taker->takes(now)) taker = nullptr;
-    }
-    if (!taker || !is_as_expected(results[i], edge)) continue;
-    if (taker->pass != now || taker->came.empty()) taker->pass = now, taker->came = Tensors(taker->num_inputs());
-    at::Tensor& sum = taker->came[edge.input_nr];
-    if (sum.defined())
-      additions.push_back({&sum, std::move(results[i])});
-    else
-      sum = std::move(results[i]);
-  }
-  accumulate(additions);
-}
-
-void FunctionNode::add_what_came(Tensors& gradients) {
-  for (size_t i = 0; i < came.size(); ++i) {
-    if (!came[i].defined()) continue;
-    gradients[i] = gradients[i].defined() ? at::add(gradients[i], came[i]) : std::move(came[i]);
-  }
-  came.clear();
 }
 
 // ---- second derivatives

@@ -18,9 +18,8 @@ namespace {
 
 constexpr const char* variable = "TESSERA_PLAIN";
 
-constexpr std::array<std::string_view, 10> entry_names{
-    "thread_pool",    "small_tensors", "vector_sums",  "matrix_products",    "summed_products",
-    "small_products", "fused_bias",    "small_graphs", "gradients_by_shard", "staging_pool"};
+constexpr std::array<std::string_view, 7> entry_names{"thread_pool", "small_tensors", "vector_sums", "matrix_products",
+                                                      "fused_bias",  "small_graphs",  "staging_pool"};
 static_assert(entry_names.size() == static_cast<size_t>(Kernel::staging_pool) + 1);
 
 unsigned plain_entries() {

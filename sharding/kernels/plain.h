@@ -7,16 +7,13 @@ namespace tessera::detail {
 // except matrix_products and fused_bias, whose sums are rounded in another order.
 // `tests/benchmarks/kernels.py` measures what each entry gains.
 enum class Kernel {
-  thread_pool,         // parallel_for.h; twin: a loop, and LibTorch's own threads
-  small_tensors,       // small_tensors.h; twin: the dispatcher
-  vector_sums,         // sum.h; twin: at::add, term by term
-  matrix_products,     // matmul.h: oneDNN, and narrow products transposed; twin: at::mm
-  summed_products,     // one tensor takes the products of several local shards; twin: one tensor for each
-  small_products,      // at::matmul itself for one small product; twin: the product of all local shards
-  fused_bias,          // at::addmm; twin: at::mm and at::add
-  small_graphs,        // a loop over the few nodes of an operation's graph; twin: LibTorch's engine
-  gradients_by_shard,  // adds large gradients of all local shards concurrently; twin: LibTorch's engine
-  staging_pool,        // staging_pool.h; twin: a new tensor
+  thread_pool,      // parallel_for.h; twin: a loop, and LibTorch's own threads
+  small_tensors,    // small_tensors.h; twin: the dispatcher
+  vector_sums,      // sum.h; twin: at::add, term by term
+  matrix_products,  // matmul.h: oneDNN, and narrow products transposed; twin: at::mm
+  fused_bias,       // at::addmm; twin: at::mm and at::add
+  small_graphs,     // a loop over the few nodes of an operation's graph; twin: LibTorch's engine
+  staging_pool,     // staging_pool.h; twin: a new tensor
 };
 
 // Returns whether this entry's twin runs. TESSERA_PLAIN is read once: unset or 0 (no twins), 1 (all twins), or names of

@@ -136,29 +136,4 @@ Tensors sum_each(const std::vector<Tensors>& lists) {
   return sums;
 }
 
-namespace {
-
-void add_to(at::Tensor& sum, const at::Tensor& term) {
-  const bool alone = sum.use_count() == 1 && sum.storage().use_count() == 1 && sum.is_contiguous();
-  alone ? sum.add_(term) : sum = at::add(sum, term);
-}
-
-}  // namespace
-
-void accumulate(const std::vector<Addition>& additions) {
-  std::vector<std::vector<const Addition*>> by_sum;
-  int64_t cost = 0;
-  for (const Addition& a : additions) {
-    cost += nanoseconds_of(1, 2 * a.term.numel());
-    const auto known =
-        std::find_if(by_sum.begin(), by_sum.end(), [&](const auto& all) { return all[0]->sum == a.sum; });
-    known == by_sum.end() ? by_sum.push_back({&a}) : known->push_back(&a);
-  }
-  if (by_sum.empty()) return;
-  parallel_for(static_cast<int>(by_sum.size()), cost, [&](int i) {
-    const at::AutoGradMode off(false);
-    for (const Addition* a : by_sum[i]) add_to(*a->sum, a->term);
-  });
-}
-
 }  // namespace tessera::detail

@@ -23,12 +23,4 @@ at::Tensor sum_tensors_in_double(const Tensors& terms);
 // sum_tensors for each list, the lists side by side.
 Tensors sum_each(const std::vector<Tensors>& lists);
 
-// *sum += term for each, in place where no one else has the sum's memory. Different sums side by side, what adds to one
-// in the given order.
-struct Addition {
-  at::Tensor* sum;
-  at::Tensor term;
-};
-void accumulate(const std::vector<Addition>& additions);
-
 }  // namespace tessera::detail

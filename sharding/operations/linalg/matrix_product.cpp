@@ -172,8 +172,6 @@ void record_product(const Prepared& call, Tensors& out) {
                   [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
 }
 
-// ---- one call
-
 Tensors products(const Prepared& call) {
   Tensors out(call.plan->runs);
   parallel_for(call.plan->runs, cost_of(call), [&](int s) {
@@ -183,68 +181,12 @@ Tensors products(const Prepared& call) {
   return out;
 }
 
-// ---- a pending sum whose terms would lie in one memory
-
-// Whether one tensor may take the products of several slots as they are made, so that no one adds them up again.
-bool adds_up_at_once(const Prepared& call) {
-  if (!adds_up_here(*call.plan) || uses_plain(Kernel::summed_products)) return false;
-  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
-  return x.itemsize() >= 4 && !is_narrow(x, w) && w.size(1) > 1 && x.is_contiguous();
-}
-
-// Whether the call is LibTorch's own product, which costs least to call and to record: that of one slot which takes a
-// few microseconds.
-bool is_small_alone(const Prepared& call) {
-  if (call.plan->runs != 1 || call.operands != 2) return false;
-  if (cost_of(call) > 20'000 || uses_plain(Kernel::small_products)) return false;
-  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
-  return !is_narrow(x, w) && !are_integers_of_a_gpu(x);
-}
-
-// In how many parts the rows of a sum of n products are computed, side by side.
-int parts_of(int64_t rows, size_t n) {
-  constexpr int64_t least = 64;
-  int parts = static_cast<int>(n);
-  while (parts > 1 && (rows % parts || rows / parts < least)) parts /= 2;
-  return parts;
-}
-
-// The first slot of a sum has all of it, the others nothing.
-Tensors added_products(const Prepared& call) {
-  const std::vector<std::vector<int>> sums = slots_by_sum(*call.plan);
-  const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
-  c10::DimVector sizes(x.sizes());
-  sizes.back() = w.size(1);
-  Tensors out(call.plan->runs), matrices;
-  const at::AutoGradMode off(false);
-  for (const std::vector<int>& slots : sums) {
-    matrices.push_back(at::empty({as_matrix(x).size(0), w.size(1)}, x.options()));
-    out[slots[0]] = reshaped(matrices.back(), sizes);
-  }
-  const at::Tensor nothing = zero_placeholder(out[0]);
-  for (at::Tensor& t : out)
-    if (!t.defined()) t = nothing;
-  const int parts = parts_of(matrices[0].size(0), sums[0].size());
-  parallel_for(static_cast<int>(sums.size()) * parts, cost_of(call), [&](int job) {
-    const at::AutoGradMode none(false);
-    at::Tensor rows = block(matrices[job / parts], 0, job % parts, parts);
-    const std::vector<int>& slots = sums[job / parts];
-    for (const int s : slots) {
-      const at::Tensor mine = block(as_matrix(*call.local(0, s)), 0, job % parts, parts);
-      s == slots[0] ? multiply_into(rows, mine, *call.local(1, s)) : add_product(rows, mine, *call.local(1, s));
-    }
-  });
-  return out;
-}
-
 Array product_of(const CallSite& site, const std::initializer_list<const Array*>& operands) {
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
-  if (is_small_alone(call))
-    return run(call, "matmul", [](Locals t, const BlockContext&) { return at::matmul(t[0], t[1]); });
   try {
     const ScopedIntraOpThreads alone(call.plan->shares_the_cpu());
-    Tensors out = adds_up_at_once(call) ? added_products(call) : products(call);
+    Tensors out = products(call);
     record_product(call, out);
     return Array(finish(call, std::move(out)));
   } catch (const std::exception& error) {
