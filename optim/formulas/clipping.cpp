@@ -38,23 +38,23 @@ Array clip_factor(const Array& length, double max_norm) {
 
 }  // namespace
 
-LateNumber clip_by_global_norm(const Arrays& updates, double max_norm) {
+DeviceScalar clip_by_global_norm(const Arrays& updates, double max_norm) {
   at::AutoGradMode off(false);
   check_constant("clip_by_global_norm", updates);
   const Array length = global_norm(updates);
-  if (lies_on_accelerator(length)) {
+  if (is_on_accelerator(length)) {
     scale(updates, clip_factor(length, max_norm));
-    return LateNumber(length);
+    return DeviceScalar(length);
   }
   const std::optional<double> known = known_value(length);
-  const LateNumber norm = known ? LateNumber(*known) : LateNumber(length);
+  const DeviceScalar norm = known ? DeviceScalar(*known) : DeviceScalar(length);
   if (!(norm < max_norm)) scale(updates, max_norm / norm);  // also where there are no values
   return norm;
 }
 
 void make_flags(const nn::Leaves& params, std::map<std::string, Array>& found) {
   for (const nn::Leaf& p : params) {
-    if (nn::is_trainable(p)) found[p.path] = zeros_beside(*p.value, {}, DType::boolean);
+    if (nn::is_trainable(p)) found[p.path] = zeros_on_mesh_of(*p.value, {}, DType::boolean);
   }
 }
 

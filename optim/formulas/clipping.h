@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "optim/formulas/per_array.h"
-#include "optim/transform/late_number.h"
+#include "optim/transform/device_scalar.h"
 #include "optim/transform/update_step.h"
 #include "sharding/operations/operand.h"
 
@@ -14,7 +14,7 @@ namespace tessera::optim {
 
 namespace detail {
 // The norm. On an accelerator nothing is read: the factor lies there too.
-LateNumber clip_by_global_norm(const Arrays& updates, double max_norm);
+DeviceScalar clip_by_global_norm(const Arrays& updates, double max_norm);
 }  // namespace detail
 
 // Every element clamped to [-max_delta, max_delta].
@@ -36,7 +36,7 @@ struct ClipByBlockRms {
 PerArray<ClipByBlockRms> clip_by_block_rms(double threshold);
 
 struct ClipByGlobalNormState {
-  detail::LateNumber norm;  // of the last gradients, before they were clipped
+  detail::DeviceScalar norm;  // of the last gradients, before they were clipped
 
   // Walks over arrays alone do not read it; those over scalars do first.
   void settle() const { norm.value(); }
@@ -48,19 +48,17 @@ struct ClipByGlobalNormState {
 
 // n = global_norm(all g): g if n < max_norm, else g / n * max_norm (without PyTorch's n + 1e-6).
 // Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2012).
-struct ClipByGlobalNorm : detail::Runs<ClipByGlobalNorm, ClipByGlobalNormState> {
+struct ClipByGlobalNorm : detail::InPlaceTransform<ClipByGlobalNorm, ClipByGlobalNormState> {
   double max_norm;
 
   template <class Model>
   void run(Model& updates, ClipByGlobalNormState& state, const Model&, const detail::UpdateStep& step) const {
-    const detail::LateNumber norm =
-        step.selected(detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm), state.norm);
-    step.tell_norm(norm);
-    step.at_each([norm, &state] { state.norm = norm.now(); });
+    detail::DeviceScalar norm = detail::clip_by_global_norm(nn::bare_arrays(updates).arrays, max_norm);
+    if (step.gate) norm = step.gate->select(norm, state.norm);
+    step.report_norm(norm);
+    step.commit([norm, &state] { state.norm = norm.now(); });
   }
 };
-template <>
-inline constexpr bool detail::can_be_selected<ClipByGlobalNorm> = true;
 // Error (invalid_argument) unless max_norm > 0.
 ClipByGlobalNorm clip_by_global_norm(double max_norm);
 

@@ -143,7 +143,7 @@ void make_norms(const ScaleByNovograd& o, const nn::Leaves& params, const nn::Le
   for (size_t i = 0; i < params.size(); ++i) {
     const nn::Leaf& p = params[i];
     *mu[i].value = nn::is_trainable(p) ? zeros_for(*p.value, o.mu_dtype) : Array();
-    if (nn::is_trainable(p)) nu[p.path] = zeros_beside(*p.value, {}, moment_dtype(p.value->dtype()));
+    if (nn::is_trainable(p)) nu[p.path] = zeros_on_mesh_of(*p.value, {}, moment_dtype(p.value->dtype()));
   }
 }
 

@@ -218,7 +218,7 @@ Array global_norm(const std::vector<Array*>& arrays) {
   for (const Array* x : arrays)
     if (!blocks.mesh && x->is_committed()) blocks.mesh = tessera::detail::whole_of(x->impl()->type->mesh);
   for (size_t i = 0; i < arrays.size(); ++i) {
-    ask_for_next(arrays, i);
+    prefetch_next(arrays, i);
     if (!arrays[i]->is_absent()) add_blocks(*arrays[i], blocks);
   }
   const at::Tensor norm = norm_of(blocks);

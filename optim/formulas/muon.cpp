@@ -185,8 +185,8 @@ ScaleByMuon scale_by_muon(const ScaleByMuonOptions& o) {
   detail::check_positive(verb, "ns_steps", static_cast<double>(o.ns_steps));
   const auto n = static_cast<int64_t>(o.ns_coeffs.size());
   if (n == 0 || (n > 1 && n < o.ns_steps))
-    fail(ErrorKind::invalid_argument, verb, "ns_coeffs: {} triples given, expected one, or at least ns_steps = {}.", n,
-         o.ns_steps);
+    fail(ErrorKind::invalid_argument, detail::SettingNames::verb_for(verb),
+         "ns_coeffs: {} triples given, expected one, or at least ns_steps = {}.", n, o.ns_steps);
   return {o};
 }
 

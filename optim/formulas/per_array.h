@@ -90,6 +90,8 @@ Initial initial_of(const Formula& formula) {
 
 template <class Formula>
 struct PerArray : Formula {
+  static constexpr bool can_be_gated = true;
+
   template <class Model>
   using State = typename detail::StateOf<Formula, Model>::Type;
 
@@ -111,11 +113,6 @@ struct PerArray : Formula {
     return {std::move(grads), std::move(state)};
   }
 };
-
-namespace detail {
-template <class Formula>
-inline constexpr bool can_be_selected<PerArray<Formula>> = true;
-}  // namespace detail
 
 // The states that formulas share.
 template <class Model>

@@ -113,7 +113,7 @@ void scale(const Arrays& updates, const Array& factor) {
     scale_all(arrays, materialized(factor, "scale").local[0].to(first_of(arrays).options()));
 }
 
-void scale(const Arrays& updates, const NumberNow& factor) {
+void scale(const Arrays& updates, const ScalarSource& factor) {
   if (!host_work() || !factor.at) return scale(updates, factor.now);
   for (const auto& [kind, arrays] : alike(updates)) {
     const auto wide = kind.first == at::kDouble ? at::kDouble : at::kFloat;
@@ -162,31 +162,34 @@ Scale scale(double step_size) {
 
 namespace {
 
-detail::NumberNow number_now(const Schedule& schedule, double now, std::function<double(int64_t)> at) {
+detail::ScalarSource scalar_source(const Schedule& schedule, double now, std::function<double(int64_t)> at) {
   return {now, schedule.constant() ? nullptr : std::move(at)};
 }
 
 }  // namespace
 
-detail::NumberNow ScaleBySchedule::factor(const ScaleByScheduleState& state) const {
+detail::ScalarSource ScaleBySchedule::factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const {
+  if (!step_size_fn.constant()) step.read_counts();
   const auto value = [this, &state](int64_t back) {
     return detail::value_of(step_size_fn, state.count - back, "scale_by_schedule", "step_size_fn");
   };
-  return number_now(step_size_fn, value(0), value);
+  const double now = value(0);
+  step.count(state.count);
+  return scalar_source(step_size_fn, now, value);
 }
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn) {
   detail::check_rate("scale_by_schedule", "step_size_fn", step_size_fn);
   return {{}, std::move(step_size_fn)};
 }
 
-detail::NumberNow ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const {
+detail::ScalarSource ScaleByLearningRate::factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const {
   const auto rate = [this, &state](int64_t back) {
     return detail::value_of(learning_rate, state.count - back, "scale_by_learning_rate", "learning_rate");
   };
   const double sign = flip_sign ? -1 : 1, now = rate(0);
-  step.tell_learning_rate([rate] { return rate(0); });
+  step.report_learning_rate([rate] { return rate(0); });
   step.count(state.count);
-  return number_now(learning_rate, sign * now, [rate, sign](int64_t back) { return sign * rate(back); });
+  return scalar_source(learning_rate, sign * now, [rate, sign](int64_t back) { return sign * rate(back); });
 }
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
   detail::check_rate("scale_by_learning_rate", "learning_rate", rate);

@@ -16,23 +16,21 @@ namespace detail {
 // These replace the arrays of `updates`, a tree that the caller has copied.
 void scale(const Arrays& updates, double factor);
 void scale(const Arrays& updates, const Array& factor);  // of one number, replicated
-void scale(const Arrays& updates, const NumberNow& factor);
+void scale(const Arrays& updates, const ScalarSource& factor);
 void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);
 }  // namespace detail
 
 // Updates as they are.
-struct Identity : detail::Runs<Identity, EmptyState> {
+struct Identity : detail::InPlaceTransform<Identity, EmptyState> {
   template <class Model>
   void run(Model&, EmptyState&, const Model&, const detail::UpdateStep&) const {}
 };
-template <>
-inline constexpr bool detail::can_be_selected<Identity> = true;
 inline Identity identity() { return {}; }
 
 // Zeros. In place, the parameters are left alone.
-struct SetToZero : detail::Runs<SetToZero, EmptyState> {
+struct SetToZero : detail::InPlaceTransform<SetToZero, EmptyState> {
   template <class Model>
   void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep& step) const {
     step.set_to_zero(nn::bare_arrays(updates).arrays);
@@ -41,7 +39,7 @@ struct SetToZero : detail::Runs<SetToZero, EmptyState> {
 inline SetToZero set_to_zero() { return {}; }
 
 // step_size * g
-struct Scale : detail::Runs<Scale, EmptyState> {
+struct Scale : detail::InPlaceTransform<Scale, EmptyState> {
   double step_size;
 
   template <class Model>
@@ -49,8 +47,6 @@ struct Scale : detail::Runs<Scale, EmptyState> {
     detail::scale(nn::bare_arrays(updates).arrays, step_size);
   }
 };
-template <>
-inline constexpr bool detail::can_be_selected<Scale> = true;
 Scale scale(double step_size);
 
 struct ScaleByScheduleState {
@@ -58,23 +54,20 @@ struct ScaleByScheduleState {
 };
 
 // step_size_fn(count) * g. Error (invalid_argument): a schedule whose value is not finite, before anything is changed.
-struct ScaleBySchedule : detail::Runs<ScaleBySchedule, ScaleByScheduleState> {
+struct ScaleBySchedule : detail::InPlaceTransform<ScaleBySchedule, ScaleByScheduleState> {
   Schedule step_size_fn;
 
   template <class Model>
   void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
-    if (!step_size_fn.constant()) step.read_counts();
-    detail::scale(nn::bare_arrays(updates).arrays, factor(state));
-    step.count(state.count);
+    detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
-  detail::NumberNow factor(const ScaleByScheduleState& state) const;
+  // Returns the factor, and counts the update.
+  detail::ScalarSource factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
 };
-template <>
-inline constexpr bool detail::can_be_selected<ScaleBySchedule> = true;
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
 
 // -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
-struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleState> {
+struct ScaleByLearningRate : detail::InPlaceTransform<ScaleByLearningRate, ScaleByScheduleState> {
   Schedule learning_rate;
   bool flip_sign = true;
 
@@ -83,15 +76,13 @@ struct ScaleByLearningRate : detail::Runs<ScaleByLearningRate, ScaleByScheduleSt
     if (!learning_rate.constant()) step.read_counts();
     detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
-  // What the updates are multiplied by; the rate is told, and counted in the state.
-  detail::NumberNow factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
+  // Returns the factor, reports the rate, and counts the update.
+  detail::ScalarSource factor(ScaleByScheduleState& state, const detail::UpdateStep& step) const;
 };
-template <>
-inline constexpr bool detail::can_be_selected<ScaleByLearningRate> = true;
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
 // g + weight_decay(count) * p for the parameters that the mask takes, else g
-struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState> {
+struct AddDecayedWeights : detail::InPlaceTransform<AddDecayedWeights, ScaleByScheduleState> {
   Schedule weight_decay = 0.0;
   Mask mask = {};
 
@@ -104,8 +95,6 @@ struct AddDecayedWeights : detail::Runs<AddDecayedWeights, ScaleByScheduleState>
   // Error (invalid_argument): a schedule in a captured step.
   double value(int64_t count) const;
 };
-template <>
-inline constexpr bool detail::can_be_selected<AddDecayedWeights> = true;
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
 
 // trace = g + decay * trace is the update; with nesterov it is g + decay * trace, of the new trace.

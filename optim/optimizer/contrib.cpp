@@ -99,7 +99,7 @@ struct ProdigyStep {
 // The first array that has a gradient, if it lies on an accelerator.
 const Array* on_accelerator(const nn::Leaves& updates, const nn::Leaves& params) {
   for (size_t i = 0; i < params.size(); ++i)
-    if (!updates[i].value->is_absent()) return lies_on_accelerator(*params[i].value) ? params[i].value : nullptr;
+    if (!updates[i].value->is_absent()) return is_on_accelerator(*params[i].value) ? params[i].value : nullptr;
   return nullptr;
 }
 
@@ -118,7 +118,7 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumb
     const auto scalar = [](const Array& x, double) { return astype(x, float32); };
     const auto [next, numerator] = ProdigyStep<Array>{o, count, updates, state, params, scalar}(
         before.estim_lr.array(*there), before.numerator_weighted.array(*there));
-    return {LateNumber(next), LateNumber(numerator)};
+    return {DeviceScalar(next), DeviceScalar(numerator)};
   }
   const auto value = [](const Array& x, double otherwise) { return known_value(x).value_or(otherwise); };
   const auto [next, numerator] = ProdigyStep<double>{o, count, updates, state, params, value}(

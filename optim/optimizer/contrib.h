@@ -9,7 +9,7 @@
 
 #include "optim/formulas/adaptive.h"
 #include "optim/optimizer/optimizers.h"
-#include "optim/transform/late_number.h"
+#include "optim/transform/device_scalar.h"
 #include "optim/wrappers/chain.h"
 #include "optim/wrappers/wrappers.h"
 
@@ -45,7 +45,7 @@ double weight_of(double weight, double total);
 // momentum (its b1 is 0). Learning rates are read at step_count, which begins at 1.
 // Defazio et al., "The road less scheduled" (2024).
 template <class Base>
-struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
+struct ScheduleFree : detail::InPlaceTransform<ScheduleFree<Base>> {
   Base base_optimizer;
   Schedule learning_rate;
   double b1 = 0.9;
@@ -58,6 +58,7 @@ struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    step.requires_host();
     const double rate = detail::schedule_free_rate(learning_rate, state.step_count);
     const double max_lr = std::max(state.max_lr, rate), weight = std::pow(max_lr, weight_lr_power);
     const double weight_sum = state.weight_sum + weight;
@@ -65,7 +66,7 @@ struct ScheduleFree : detail::Runs<ScheduleFree<Base>> {
     Model z = state.z;
     detail::schedule_free({b1, detail::weight_of(weight, weight_sum)}, nn::leaves(updates), nn::leaves(z),
                           nn::leaves(params));
-    step.write([=, z = std::move(z), &state]() mutable {
+    step.commit([=, z = std::move(z), &state]() mutable {
       state.max_lr = max_lr, state.weight_sum = weight_sum, state.z = std::move(z);
       state.step_count += 1;
     });
@@ -112,7 +113,7 @@ ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = 
 template <class Model>
 struct ProdigyState {
   Model exp_avg, exp_avg_sq, grad_sum, params0;
-  detail::LateNumber estim_lr, numerator_weighted;
+  detail::DeviceScalar estim_lr, numerator_weighted;
   int64_t count = 0;
 
   void settle() const { estim_lr.value(), numerator_weighted.value(); }
@@ -139,7 +140,7 @@ struct ProdigyOptions {
 
 namespace detail {
 struct ProdigyNumbers {
-  LateNumber estim_lr, numerator_weighted;
+  DeviceScalar estim_lr, numerator_weighted;
 };
 ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumbers& before, const nn::Leaves& updates,
                        const nn::Leaves& state, const nn::Leaves& params);

@@ -44,14 +44,14 @@ template <class Inner>
 inline constexpr bool accumulates<MultiSteps<Inner>> = true;
 
 template <class Self>
-void take_transform(const Runs<Self>&);
+void take_transform(const InPlaceTransform<Self>&);
 
-struct LeftOut {};  // in place of a transform, or of the model before it
+struct NotGiven {};  // replaces a missing transform or model
 
 // True, or a compile-time error before anything else of an optimizer is compiled.
 template <class Model, class Transform>
 constexpr bool check_transform() {
-  if constexpr (std::same_as<Transform, LeftOut>) {
+  if constexpr (std::same_as<Transform, NotGiven>) {
     static_assert(tessera::detail::dependent_false<Model>,
                   "tessera: an optimizer has a model and a transform: Optimizer(model, transform).");
   } else if constexpr (requires(const Model& model) { take_transform(model); }) {
@@ -66,7 +66,7 @@ constexpr bool check_transform() {
   return false;
 }
 
-// What follows from a mistake is not compiled, which would say more than one sentence.
+// Does not compile code that depends on a mistake, so that the compiler reports one sentence.
 template <class Model, class Transform, bool fits>
 struct InitialState {
   using Type = EmptyState;
@@ -83,7 +83,7 @@ struct InitialState<Model, Transform, true> {
 //   auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),
 //                                                         optim::adamw({.learning_rate = 3e-4})));
 //   optimizer.update(model, grads);
-// The state lies where the model's parameters lie. An optimizer is a tree: named("optimizer", optimizer) lists the
+// The state has the sharding of the model's parameters. An optimizer is a tree: named("optimizer", optimizer) lists the
 // arrays optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions
 // are called at the first update, and again when other parameters are absent than before.
 template <class Model, class Transform>
@@ -104,14 +104,14 @@ class Optimizer {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
   // A mistake: a transform or a model alone.
-  explicit Optimizer(const Model&) requires std::same_as<Transform, detail::LeftOut>;
+  explicit Optimizer(const Model&) requires std::same_as<Transform, detail::NotGiven>;
 
   // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
   // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
   // as a part of a partition, and within named_chain, masked, inject_hyperparams, apply_if_finite and accumulate. An
   // array whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed.
-  // Gradients are only read; those that are given away, update(model, std::move(grads)), are scaled where they lie,
-  // which takes no memory. Gradients that are pending sums are reduced first, all together (by accumulate at every k-th
+  // Gradients are only read; update(model, std::move(grads)) scales them in place, which
+  // takes no memory. Gradients that are pending sums are reduced first, all together (by accumulate at every k-th
   // update). In a captured step (nn/transformations/graphed_step.h) chains that end with the kernels' are repeated
   // without the host, but for the count and the learning rate; parts that count or decide on the host are refused there
   // (invalid_argument), as are schedules of the weight decay.
@@ -128,49 +128,49 @@ class Optimizer {
     const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
     detail::check_captured(&model, this);
     check(model, grads);
-    const auto before = what_to_go_back_to(model, grads);
+    const auto before = backup(model, grads);
     try {
       if (!detail::accumulates<Transform>) place(grads, model);
-      if (options_.shard_state_over.empty() || only_adds_up())
+      if (options_.shard_state_over.empty() || is_accumulating())
         step(model, std::move(grads), extra);
       else
         step_in_shards(model, std::move(grads), extra);
       if (tessera::detail::checks_finite()) detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
     } catch (...) {
-      if (before) go_back(model, *before);
+      if (before) restore(model, *before);
       throw;
     }
     detail::at_each_update([this] { ++count_; });
   }
 
   const Transform& transform() const { return transform_; }
-  // What an accelerator counts (apply_if_finite) is read from it.
+  // Reads from the accelerator the counts that it keeps (apply_if_finite).
   const State& state() const { return const_cast<Optimizer&>(*this).state(); }
   State& state() {
     detail::read_counts(state_);
     return state_;
   }
 
-  // Updates done.
+  // Returns the number of updates done.
   int64_t count() const { return count_; }
   // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, behind a
   // restore too, and if there is none. If parts of a partition have different rates, give a label,
   // learning_rate("matrices"); the labels of nested partitions are joined by dots. Error (invalid_argument): a label
   // without a rate, or no label although the rates differ.
   double learning_rate(const std::string& label = "") const {
-    return count_ == 0 ? 0 : detail::number_of("learning_rate", told_.learning_rates, label).value_or(0);
+    return count_ == 0 ? 0 : detail::value_of_label("learning_rate", metrics_.learning_rates, label).value_or(0);
   }
   // The norm of the gradients that clip_by_global_norm saw in the last update; std::nullopt before the first, and if
-  // the transform has none. By label as above. Error (invalid_argument): the model lies on a mesh that has no values
+  // the transform has none. By label as above. Error (invalid_argument): the model is on a mesh that has no values
   // here, an abstract one or one over the devices of other processes.
   std::optional<double> grad_norm(const std::string& label = "") const {
-    return detail::number_of("grad_norm", told_.norms, label);
+    return detail::value_of_label("grad_norm", metrics_.norms, label);
   }
 
-  // The same in copies alone: an optimizer with other options that is put in this one's place has another.
+  // Identifies this optimizer and its copies. An optimizer with other options has another identity.
   const std::shared_ptr<const void>& identity() const { return identity_; }
 
-  // A mistake: an optimizer has no text of its own.
+  // A mistake: an optimizer has no text.
   friend std::ostream& operator<<(std::ostream& out, const Optimizer&) {
     static_assert(tessera::detail::dependent_false<Model>,
                   "tessera: of an optimizer print nn::tree_summary(optimizer).");
@@ -192,7 +192,7 @@ class Optimizer {
   void check(Model& model, const Model& grads) {
     const nn::BareArrays params = nn::bare_arrays(model);
     if (!made_for_.plainly_fits(params, nn::bare_arrays(grads))) {
-      if (made_for_.has_other_parts(params.arrays)) answers_.all.clear();
+      if (made_for_.has_other_parts(params.arrays)) mask_cache_.all.clear();
       made_for_.check(nn::leaves(model), params);
       detail::check_gradients(nn::leaves(model), nn::leaves(grads));
     }
@@ -201,48 +201,48 @@ class Optimizer {
       detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
   }
 
-  // What to go back to, where an error may come after the first write: where values are checked, or a guard may refuse
-  // to gather what was updated.
+  // The values before an update, if an error may follow the first write: values are checked, or a guard may refuse to
+  // gather updated parameters.
   struct Before {
     Model model;
     State state;
-    detail::Told told;
+    detail::Metrics metrics;
     int64_t count;
   };
-  std::optional<Before> what_to_go_back_to(const Model& model, const Model& grads) const {
+  std::optional<Before> backup(const Model& model, const Model& grads) const {
     const bool checks = tessera::detail::checks_finite();
     if (checks) detail::check_finite_gradients(nn::leaves(grads));
     if (!checks && (options_.shard_state_over.empty() || !detail::is_guarded())) return std::nullopt;
-    return Before{model, state_, told_, count_};
+    return Before{model, state_, metrics_, count_};
   }
-  void go_back(Model& model, const Before& before) {
+  void restore(Model& model, const Before& before) {
     model = before.model;
     state_ = before.state;
-    told_ = before.told;
+    metrics_ = before.metrics;
     count_ = before.count;
   }
 
-  // Whether this is an update of accumulate before the k-th, which leaves the model alone.
-  bool only_adds_up() const {
+  // Whether this is an update of accumulate before the k-th, which does not change the model.
+  bool is_accumulating() const {
     if constexpr (detail::accumulates<Transform>)
       return !transform_.completes(state_);
     else
       return false;
   }
 
-  // A copy of `tree` that lies where the state of `model` lies.
+  // Returns a copy of `tree`, sharded like the state of `model`.
   Model with_state(Model tree, const Model& model) const {
     if (!options_.shard_state_over.empty())
       detail::place_with_state(nn::bare_arrays(tree).arrays, nn::bare_arrays(model).arrays, options_);
     return tree;
   }
 
-  // Brings gradients to where the state of `model` lies.
+  // Reshards gradients like the state of `model`.
   void place(Model& updates, const Model& model) const {
     const detail::Arrays arrays = nn::bare_arrays(updates).arrays, params = nn::bare_arrays(model).arrays;
     if (!options_.shard_state_over.empty())
       detail::place_with_state(arrays, params, options_);
-    else if (detail::lies_elsewhere(arrays, params))
+    else if (detail::needs_placement(arrays, params))
       detail::place_with_parameters(arrays, params);
   }
 
@@ -259,13 +259,13 @@ class Optimizer {
     }
   }
 
-  // The update where everything lies alike.
+  // Updates a model whose gradients and state have its sharding.
   void step(Model& model, Model updates, const ExtraArgs& extra) {
-    detail::PendingUpdate pending(nn::bare_arrays(model).arrays, answers_);
-    if constexpr (fits) detail::UpdateStep(extra, &pending)(transform_, updates, state_, std::as_const(model));
+    detail::PendingUpdate pending(nn::bare_arrays(model).arrays, mask_cache_);
+    if constexpr (fits) detail::UpdateStep{extra, &pending}(transform_, updates, state_, std::as_const(model));
     if (detail::any_given(nn::bare_arrays(updates).arrays)) pending.add(nn::leaves(model), nn::leaves(updates));
     pending.carry_out();
-    detail::at_each_update([this, told = pending.told] { told_.take(*told); });
+    detail::at_each_update([this, metrics = pending.metrics] { metrics_.take(*metrics); });
   }
 
   Transform transform_;
@@ -273,11 +273,11 @@ class Optimizer {
   State state_;
   int64_t count_ = 0;
   std::shared_ptr<const void> identity_ = std::make_shared<char>();
-  detail::Told told_;  // of the last update
+  detail::Metrics metrics_;  // of the last update
   detail::MadeFor made_for_;
-  detail::Answers answers_;
+  detail::MaskCache mask_cache_;
 };
 template <class Only>
-Optimizer(const Only&) -> Optimizer<Only, detail::LeftOut>;
+Optimizer(const Only&) -> Optimizer<Only, detail::NotGiven>;
 
 }  // namespace tessera::optim

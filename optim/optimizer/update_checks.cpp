@@ -52,7 +52,7 @@ bool MadeFor::plainly_fits(const nn::BareArrays& params, const nn::BareArrays& g
     return false;
   size_t shared = 0, given = 0;
   for (size_t i = 0; i < types_.size(); ++i) {
-    ask_for_next(params.arrays, i), ask_for_next(grads.arrays, i);
+    prefetch_next(params.arrays, i), prefetch_next(grads.arrays, i);
     const Type* type = type_of(*params.arrays[i]);
     given += !grads.arrays[i]->is_absent();
     shared += type && params.arrays[i]->impl().use_count() > 1;
@@ -199,7 +199,7 @@ bool any_given(const Arrays& updates) {
   return std::any_of(updates.begin(), updates.end(), [](const Array* u) { return !u->is_absent(); });
 }
 
-bool lies_elsewhere(const Arrays& grads, const Arrays& params) {
+bool needs_placement(const Arrays& grads, const Arrays& params) {
   for (size_t i = 0; i < grads.size(); ++i)
     if (const Type* g = type_of(*grads[i]); g && (g->unreduced || (g->mesh && !mesh_of(*params[i])))) return true;
   return false;

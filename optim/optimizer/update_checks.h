@@ -1,4 +1,4 @@
-// What Optimizer::update asks before it changes anything.
+// Checks of Optimizer::update, made before it changes anything.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class MadeFor {
   explicit MadeFor(const Model& model) : MadeFor(nn::leaves(model), nn::bare_arrays(model)) {}
   MadeFor(const nn::Leaves& params, const nn::BareArrays& bare);
   // A quick test, of a few nanoseconds per array, whether the model is as at the last check and the gradients fit it.
-  // If it says no, the checks below find what does not fit, or that all fits.
+  // If it returns false, the checks below find what does not fit, or that all fits.
   bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
   // Whether other arrays of the model are absent than at the last check.
   bool has_other_parts(const Arrays& params) const;
@@ -42,13 +42,13 @@ void check_finite_gradients(const nn::Leaves& grads);
 void check_finite_update(const nn::Leaves& params, const nn::Leaves& state);
 // Whether a guard of this thread may refuse a communication.
 bool is_guarded();
-// Whether no array of the state lies on another mesh than the model.
+// Whether no array of the state is on another mesh than the model.
 bool on_mesh_of(const Arrays& params, const Arrays& state);
-// Error (device_mismatch): an array of the state lies on another mesh than the model.
+// Error (device_mismatch): an array of the state is on another mesh than the model.
 void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state);
 // Whether any is not absent.
 bool any_given(const Arrays& updates);
-// Whether a gradient is a pending sum, or lies on a mesh where its parameter lies on none.
-bool lies_elsewhere(const Arrays& grads, const Arrays& params);
+// Whether a gradient is a partial sum, or is on a mesh although its parameter is on none.
+bool needs_placement(const Arrays& grads, const Arrays& params);
 
 }  // namespace tessera::optim::detail

@@ -1,11 +1,10 @@
-// The checks of settings, and their messages.
+// Checks of settings, and their messages.
 #include "optim/schedules/check_options.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <string>
 
 #include "sharding/base/fail.h"
 
@@ -13,8 +12,13 @@ namespace tessera::optim::detail {
 
 namespace {
 
-void refuse(const char* verb, const std::string& name, double given, const std::string& expected) {
-  fail(ErrorKind::invalid_argument, verb, "{}: {} given, expected {}.", name, given, expected);
+thread_local const SettingNames* current_names = nullptr;
+
+// `expected` is a format of the setting's name.
+void refuse(const char* verb, const char* name, double given, fmt::format_string<const char*&> expected) {
+  const char* ours = SettingNames::name_for(name);
+  fail(ErrorKind::invalid_argument, SettingNames::verb_for(verb), "{}: {} given, expected {}.", ours, given,
+       fmt::format(expected, ours));
 }
 
 double value_at(const Schedule& schedule, int64_t count, const char* verb, const char* name) try {
@@ -26,25 +30,27 @@ double value_at(const Schedule& schedule, int64_t count, const char* verb, const
 
 }  // namespace
 
-void check_options(const char* verb, Settings decays, Settings bounds) {
-  for (const Setting& decay : decays)
-    if (!(decay.value >= 0 && decay.value < 1))
-      refuse(verb, decay.name, decay.value, fmt::format("0 <= {} < 1", decay.name));
-  for (const Setting& bound : bounds)
-    if (!(bound.value >= 0 && std::isfinite(bound.value)))
-      refuse(verb, bound.name, bound.value, fmt::format("{} >= 0", bound.name));
+SettingNames::SettingNames(const char* verb, Names names)
+    : verb_(verb), names_(std::move(names)), scope_(current_names, this) {}
+
+const char* SettingNames::verb_for(const char* verb) {
+  for (const SettingNames* s = current_names; s; s = s->scope_.outer()) verb = s->verb_;
+  return verb;
 }
 
-void blame(const char* verb, const Error& error, std::initializer_list<std::pair<const char*, const char*>> names) {
-  std::string words = error.what();
-  words.erase(0, words.find("] ") + 2);
-  for (const auto& [theirs, ours] : names) {
-    if (!words.starts_with(fmt::format("{}: ", theirs))) continue;
-    for (size_t at = words.find(theirs); at != std::string::npos; at = words.find(theirs, at + std::strlen(ours)))
-      words.replace(at, std::strlen(theirs), ours);
-    break;
+const char* SettingNames::name_for(const char* name) {
+  for (const SettingNames* s = current_names; s; s = s->scope_.outer()) {
+    const auto entry = std::find_if(s->names_.begin(), s->names_.end(), [&](const auto& n) { return n.first == name; });
+    if (entry != s->names_.end()) name = entry->second;
   }
-  throw Error(error.kind(), fmt::format("[{}] {}", verb, words));
+  return name;
+}
+
+void check_options(const char* verb, Settings decays, Settings bounds) {
+  for (const Setting& decay : decays)
+    if (!(decay.value >= 0 && decay.value < 1)) refuse(verb, decay.name, decay.value, "0 <= {} < 1");
+  for (const Setting& bound : bounds)
+    if (!(bound.value >= 0 && std::isfinite(bound.value))) refuse(verb, bound.name, bound.value, "{} >= 0");
 }
 
 void check_rate(const char* verb, const char* name, const Schedule& rate) {
@@ -71,12 +77,14 @@ double value_of(const Schedule& schedule, int64_t count, const char* verb, const
 }
 
 int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given) {
-  if (given < least) fail(ErrorKind::invalid_argument, verb, "{}: {} given, expected at least {}.", name, given, least);
+  if (given < least)
+    fail(ErrorKind::invalid_argument, SettingNames::verb_for(verb), "{}: {} given, expected at least {}.",
+         SettingNames::name_for(name), given, least);
   return given;
 }
 
 void check_positive(const char* verb, const char* name, double value) {
-  if (!(value > 0 && std::isfinite(value))) refuse(verb, name, value, fmt::format("{} > 0", name));
+  if (!(value > 0 && std::isfinite(value))) refuse(verb, name, value, "{} > 0");
 }
 
 void check_finite(const char* verb, const char* name, double value) {

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "optim/schedules/schedule.h"
-#include "sharding/base/error.h"
+#include "sharding/base/scoped_value.h"
 
 namespace tessera::optim::detail {
 
@@ -20,10 +22,21 @@ using Settings = std::initializer_list<Setting>;
 // negative or NaN.
 void check_options(const char* verb, Settings decays, Settings bounds);
 
-// Throws the error of a transform's factory anew, as one of `verb`, the optimizer that is made of it; {"decay",
-// "momentum"}: what the transform calls decay, the optimizer calls momentum.
-[[noreturn]] void blame(const char* verb, const Error& error,
-                        std::initializer_list<std::pair<const char*, const char*>> names = {});
+// While it lives, the checks below name the optimizer that is being made in place of its transforms, and its settings
+// in place of theirs: {{"decay", "momentum"}}. The outermost verb counts.
+class SettingNames {
+ public:
+  using Names = std::vector<std::pair<std::string_view, const char*>>;
+  explicit SettingNames(const char* verb, Names names = {});
+
+  static const char* verb_for(const char* verb);
+  static const char* name_for(const char* name);
+
+ private:
+  const char* verb_;
+  Names names_;
+  tessera::detail::ScopedValue<const SettingNames*> scope_;
+};
 
 // Error (invalid_argument): a constant rate that is not finite. Other schedules are checked at each update instead.
 void check_rate(const char* verb, const char* name, const Schedule& rate);

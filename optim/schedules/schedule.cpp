@@ -15,7 +15,8 @@ namespace {
 void check_numbers(const char* verb, detail::Settings numbers) {
   for (const detail::Setting& number : numbers) {
     if (std::isnan(number.value))
-      fail(ErrorKind::invalid_argument, verb, "no {} given, expected a number.", number.name);
+      fail(ErrorKind::invalid_argument, detail::SettingNames::verb_for(verb), "no {} given, expected a number.",
+           number.name);
     detail::check_finite(verb, number.name, number.value);
   }
 }
@@ -53,14 +54,13 @@ Schedule polynomial_schedule(const PolynomialSchedule& o) {
   };
 }
 
-Schedule linear_schedule(const LinearSchedule& o) try {
+Schedule linear_schedule(const LinearSchedule& o) {
+  const detail::SettingNames scope("linear_schedule");
   return polynomial_schedule({.init_value = o.init_value,
                               .end_value = o.end_value,
                               .power = 1,
                               .transition_steps = o.transition_steps,
                               .transition_begin = o.transition_begin});
-} catch (const Error& error) {
-  detail::blame("linear_schedule", error);
 }
 
 Schedule exponential_decay(const ExponentialDecay& o) {

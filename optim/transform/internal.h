@@ -11,15 +11,15 @@ namespace tessera::optim::detail {
 // The arrays of leaves.
 Arrays arrays_of(const nn::Leaves& leaves);
 
-// A new array over `value`'s tensors, with the path, mesh rules and placement of `parameter`; moved there if it lies
-// elsewhere on the same mesh.
+// Returns an array over `value`'s tensors, with the path, mesh rules and sharding of `parameter`. Reshards it if it has
+// another sharding on the same mesh.
 Array like_parameter(const Array& value, const Array& parameter, const char* verb);
 
 // The element type of a parameter's moments.
 DType moment_dtype(DType parameter);
 
 // Zeros of this shape and element type, replicated on the parameter's mesh; not placed if the parameter is not.
-Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype);
+Array zeros_on_mesh_of(const Array& parameter, const Shape& shape, DType dtype);
 
 // Moves `state` to its parameter's mesh, if it was made before the parameter was placed. Error (device_mismatch):
 // `state` is placed, the parameter is not.
@@ -31,8 +31,8 @@ Array kept(const Array& value, const Array& old, const char* verb);
 
 // The one number in x; std::nullopt on an abstract mesh, where there are no values.
 std::optional<double> known_value(const Array& x);
-// Whether that would wait for an accelerator.
-bool lies_on_accelerator(const Array& x);
+// Whether known_value would wait for an accelerator.
+bool is_on_accelerator(const Array& x);
 
 // The sum of scalars, replicated; 0 if there are none.
 Array total(const std::vector<Array>& scalars);
@@ -54,7 +54,7 @@ void check_same_tree(const char* verb, const char* what, const nn::Leaves& given
 
 // Prefetches into the processor's caches what the update needs of the arrays a few places after i: the array, then its
 // tensor, then the tensor's memory. An update reads thousands of small objects that are no longer in the caches.
-void ask_for_next(const Arrays& arrays, size_t i);
+void prefetch_next(const Arrays& arrays, size_t i);
 
 // Error (invalid_argument): `count`, the number of an update, is below 1.
 void check_count(const char* verb, int64_t count);

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "nn/tree/filter.h"
+#include "optim/transform/device_scalar.h"
 #include "optim/transform/internal.h"
-#include "optim/transform/late_number.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
@@ -44,7 +44,7 @@ std::string name_of_leaf(const nn::Leaf& leaf) { return leaf.path.empty() ? "" :
 
 }  // namespace
 
-void ask_for_next(const Arrays& arrays, size_t i) {
+void prefetch_next(const Arrays& arrays, size_t i) {
   constexpr size_t ahead = 8;
   const auto local = [&](size_t k) -> const at::Tensor* {
     if (k >= arrays.size() || arrays[k]->is_absent()) return nullptr;
@@ -71,7 +71,7 @@ Arrays arrays_of(const nn::Leaves& leaves) {
 
 DType moment_dtype(DType parameter) { return item_size(parameter) < 4 ? DType::float32 : parameter; }
 
-Array zeros_beside(const Array& parameter, const Shape& shape, DType dtype) {
+Array zeros_on_mesh_of(const Array& parameter, const Shape& shape, DType dtype) {
   const MeshImpl* mesh = parameter.impl()->type->mesh;
   if (!mesh) return zeros(shape, dtype);
   return zeros_of_type(on_mesh(uncommitted_type(dtype, shape), mesh));
@@ -135,11 +135,11 @@ Array kept(const Array& value, const Array& old, const char* verb) {
 
 std::optional<double> known_value(const Array& x) {
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return std::nullopt;
-  if (lies_on_accelerator(x)) refuse_in_recording("Optimizer.update", "a value is read");
+  if (is_on_accelerator(x)) refuse_in_recording("Optimizer.update", "a value is read");
   return materialized(x, "update").local[0].item<double>();
 }
 
-bool lies_on_accelerator(const Array& x) {
+bool is_on_accelerator(const Array& x) {
   const at::Tensor& t = materialized(x, "update").local[0];
   return !t.is_cpu() && !t.is_meta();
 }
@@ -150,28 +150,28 @@ bool has_values(const Array& x) { return !x.is_committed() || !x.impl()->type->m
 
 }  // namespace
 
-LateNumber::LateNumber(Array value) : there_(std::move(value)), recorded_(host_work() != nullptr) {
+DeviceScalar::DeviceScalar(Array value) : there_(std::move(value)), recorded_(host_work() != nullptr) {
   if (!has_values(there_)) value_ = std::numeric_limits<double>::quiet_NaN();
 }
 
-LateNumber LateNumber::now() const {
+DeviceScalar DeviceScalar::now() const {
   if (!recorded_ || host_work() || there_.is_absent()) return *this;
   const ArrayImpl& a = *there_.impl();
   Tensors local;
   for (const at::Tensor& t : a.local) local.push_back(t.clone());
-  return LateNumber(Array(make_array(a.type, a.slots, std::move(local))));
+  return DeviceScalar(Array(make_array(a.type, a.slots, std::move(local))));
 }
 
-Array LateNumber::array(const Array& x) const {
-  return there_.is_absent() ? zeros_beside(x, {}, DType::float32) + value_ : there_;
+Array DeviceScalar::array(const Array& x) const {
+  return there_.is_absent() ? zeros_on_mesh_of(x, {}, DType::float32) + value_ : there_;
 }
 
-double& LateNumber::value() const {
+double& DeviceScalar::value() const {
   if (!there_.is_absent() && has_values(there_)) value_ = std::exchange(there_, Array()).item<double>();
   return value_;
 }
 
-double LateNumber::read(const char* verb) const {
+double DeviceScalar::read(const char* verb) const {
   if (there_.is_absent() || has_values(there_)) return value();
   const MeshImpl* mesh = there_.impl()->type->mesh;
   const std::string place = Mesh(mesh).to_string();

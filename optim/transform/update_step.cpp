@@ -1,4 +1,4 @@
-// What an update in place remembers until it writes, and what it tells.
+// Writes of an update in place, cached masks, and reported numbers.
 #include "optim/transform/update_step.h"
 
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "optim/transform/internal.h"
-#include "optim/transform/selection.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/operations/elementwise/elementwise.h"
@@ -19,21 +18,21 @@ namespace tessera::optim::detail {
 
 using namespace tessera::detail;
 
-std::vector<bool> taken(const Mask& mask, const nn::Leaves& params) {
-  std::vector<bool> result;
+MaskVector mask_vector(const Mask& mask, const nn::Leaves& params) {
+  MaskVector result;
   for (const nn::Leaf& p : params) result.push_back(!p.value->is_absent() && mask(p));
   return result;
 }
 
-Answers::Answers() = default;
-Answers::Answers(const Answers&) {}
-Answers& Answers::operator=(const Answers&) {
+MaskCache::MaskCache() = default;
+MaskCache::MaskCache(const MaskCache&) {}
+MaskCache& MaskCache::operator=(const MaskCache&) {
   all.clear();
   return *this;
 }
-Answers::~Answers() = default;
+MaskCache::~MaskCache() = default;
 
-std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label) {
+std::optional<double> value_of_label(const char* verb, const LabeledScalars& numbers, const std::string& label) {
   if (numbers.empty()) return std::nullopt;
   const auto as_first = [&](const auto& n) {
     const double number = n.second.read(verb), first = numbers[0].second.read(verb);
@@ -51,18 +50,18 @@ std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers
 
 namespace {
 
-auto entry_of(LabelledNumbers& numbers, const std::string& label) {
+auto entry_of(LabeledScalars& numbers, const std::string& label) {
   return std::find_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
 }
 
-// Whether it is the first of its label.
-bool add(LabelledNumbers& numbers, const std::string& label, const LateNumber& number) {
+// Returns whether the number is the first of its label.
+bool add(LabeledScalars& numbers, const std::string& label, const DeviceScalar& number) {
   const bool first = entry_of(numbers, label) == numbers.end();
   if (first) numbers.emplace_back(label, number);
   return first;
 }
 
-void take(LabelledNumbers& numbers, const LabelledNumbers& newer) {
+void take(LabeledScalars& numbers, const LabeledScalars& newer) {
   for (const auto& [label, number] : newer) {
     add(numbers, label, number);
     entry_of(numbers, label)->second = number.now();
@@ -71,7 +70,7 @@ void take(LabelledNumbers& numbers, const LabelledNumbers& newer) {
 
 }  // namespace
 
-void Told::take(const Told& newer) {
+void Metrics::take(const Metrics& newer) {
   detail::take(learning_rates, newer.learning_rates);
   detail::take(norms, newer.norms);
 }
@@ -90,28 +89,17 @@ void at_each_update(std::function<void()> f) {
     f();
 }
 
-PendingUpdate::PendingUpdate(Arrays params, Answers& answers)
-    : params(std::move(params)), answers(answers), told(std::make_shared<Told>()) {
+PendingUpdate::PendingUpdate(Arrays params, MaskCache& mask_cache)
+    : params(std::move(params)), mask_cache(mask_cache), metrics(std::make_shared<Metrics>()) {
   const auto in_slots = [](const Array* x) { return tessera::detail::lies_in_slots(*x); };
   alone_ = std::make_unique<tessera::detail::ScopedIntraOpThreads>(
       std::any_of(this->params.begin(), this->params.end(), in_slots));
 }
 PendingUpdate::~PendingUpdate() = default;
 
-void PendingUpdate::write(std::unique_ptr<Write> write) { writes.push_back(std::move(write)); }
-void PendingUpdate::write(std::function<void()> f) {
-  struct Call : Write {
-    std::function<void()> f;
-    void operator()() override { f(); }
-  };
-  auto call = std::make_unique<Call>();
-  call->f = std::move(f);
-  write(std::move(call));
-}
-
 void PendingUpdate::add(const nn::Leaves& parameters, const nn::Leaves& updates) {
   auto next = std::make_shared<std::vector<Array>>(sums(parameters, updates));
-  write([this, next] {
+  writes.push_back([this, next] {
     for (size_t i = 0; i < next->size(); ++i)
       if (!(*next)[i].is_absent()) *params[i] = std::move((*next)[i]);
   });
@@ -120,68 +108,40 @@ void PendingUpdate::add(const nn::Leaves& parameters, const nn::Leaves& updates)
 void PendingUpdate::carry_out() {
   at::AutoGradMode off(false);
   for (const auto& prepare : preparations) prepare();
-  for (const auto& write : writes) (*write)();
-  for (auto& f : at_each) at_each_update(std::move(f));
+  for (const auto& write : writes) write();
+  for (auto& f : commits) at_each_update(std::move(f));
 }
-
-UpdateStep::UpdateStep(const ExtraArgs& extra, PendingUpdate* pending) : extra(extra), pending_(pending) {}
-UpdateStep::~UpdateStep() = default;
 
 UpdateStep UpdateStep::before() const {
   UpdateStep step = *this;
-  step.last_ = false;
+  step.is_last = false;
   return step;
 }
 
-UpdateStep UpdateStep::made_anew() const {
+UpdateStep UpdateStep::labeled(const std::string& name) const {
   UpdateStep step = *this;
-  step.remembers_ = false;
+  step.label += label.empty() ? name : "." + name;
   return step;
 }
 
-UpdateStep UpdateStep::labelled(const std::string& name) const {
-  UpdateStep step = *this;
-  step.label_ += label_.empty() ? name : "." + name;
-  return step;
-}
-
-void UpdateStep::write(std::function<void()> f) const {
-  if (pending_) decides();
-  pending_ ? pending_->write(std::move(f)) : f();
-}
-
-void UpdateStep::at_each(std::function<void()> f) const { pending_ ? pending_->at_each.push_back(std::move(f)) : f(); }
+void UpdateStep::commit(std::function<void()> f) const { pending ? pending->commits.push_back(std::move(f)) : f(); }
 
 void UpdateStep::count(int64_t& counted) const {
-  at_each([&counted] { ++counted; });
-}
-
-void UpdateStep::decides() const {
-  refuse_in_recording("Optimizer.update", "a part of the transform counts or decides on the host");
-}
-
-UpdateStep UpdateStep::selected(std::shared_ptr<Selection> selection) const {
-  UpdateStep step = *this;
-  step.selection_ = std::move(selection);
-  return step;
+  commit([&counted] { ++counted; });
 }
 
 void UpdateStep::read_counts() const {
-  if (selection_) selection_->read();
+  if (gate) gate->read();
 }
 
-void UpdateStep::select(const Arrays& next, const Arrays& before) const { selection_->select(next, before); }
-
-LateNumber UpdateStep::selected(const LateNumber& next, const LateNumber& before) const {
-  if (!selection_) return next;
-  const Array& applies = selection_->applies();
-  return LateNumber(where(applies, next.array(applies), before.array(applies)));
+void UpdateStep::requires_host() const {
+  refuse_in_recording("Optimizer.update", "a part of the transform counts or decides on the host");
 }
 
-std::shared_ptr<const Taken> UpdateStep::asked(const void* whom, const std::function<Taken()>& ask) const {
-  if (!pending_ || !remembers_) return std::make_shared<const Taken>(ask());
-  std::shared_ptr<const Taken>& known = pending_->answers.all[whom];
-  if (!known) known = std::make_shared<const Taken>(ask());
+std::shared_ptr<const MaskVectors> UpdateStep::masks(const void* key, const std::function<MaskVectors()>& make) const {
+  if (!pending || !caches_masks) return std::make_shared<const MaskVectors>(make());
+  std::shared_ptr<const MaskVectors>& known = pending->mask_cache.all[key];
+  if (!known) known = std::make_shared<const MaskVectors>(make());
   return known;
 }
 
@@ -190,18 +150,18 @@ void UpdateStep::set_to_zero(const Arrays& updates) const {
   for (Array* u : updates) *u = in_place() ? Array() : zeros_for(*u);
 }
 
-void UpdateStep::tell_learning_rate(const std::function<double()>& rate) const {
-  if (!pending_ || !add(pending_->told->learning_rates, label_, rate())) return;
+void UpdateStep::report_learning_rate(const std::function<double()>& rate) const {
+  if (!pending || !add(pending->metrics->learning_rates, label, rate())) return;
   if (HostWork* work = host_work())
-    work->after.push_back([told = pending_->told, entry = pending_->told->learning_rates.size() - 1, rate] {
-      told->learning_rates[entry].second = rate();
+    work->after.push_back([metrics = pending->metrics, entry = pending->metrics->learning_rates.size() - 1, rate] {
+      metrics->learning_rates[entry].second = rate();
     });
 }
-void UpdateStep::tell_learning_rate(const LateNumber& rate) const {
-  if (pending_) entry_of(pending_->told->learning_rates, label_)->second = rate;
+void UpdateStep::report_learning_rate(const DeviceScalar& rate) const {
+  if (pending) entry_of(pending->metrics->learning_rates, label)->second = rate;
 }
-void UpdateStep::tell_norm(const LateNumber& norm) const {
-  if (pending_) add(pending_->told->norms, label_, norm);
+void UpdateStep::report_norm(const DeviceScalar& norm) const {
+  if (pending) add(pending->metrics->norms, label, norm);
 }
 
 }  // namespace tessera::optim::detail

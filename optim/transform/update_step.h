@@ -1,4 +1,4 @@
-// One update on its way through a transform: its parts, and in place all that it will write.
+// UpdateStep: one update on its way through a transform, and in place everything that it will write.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,12 @@
 #include <source_location>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "optim/transform/late_number.h"
+#include "optim/transform/device_scalar.h"
+#include "optim/transform/finite_gate.h"
 #include "optim/transform/transform.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/dependent_false.h"
@@ -22,158 +24,124 @@ class ScopedIntraOpThreads;
 
 namespace tessera::optim::detail {
 
-class Selection;
-// Whether a transform can be part of an update of which an accelerator decides whether it is applied.
+// Whether a transform can be part of an update that a FiniteGate decides on.
 template <class Transform>
-inline constexpr bool can_be_selected = false;
-
-// For each of several parts: which parameters it updates.
-using Taken = std::vector<std::vector<bool>>;
-// Whether the mask takes each parameter.
-std::vector<bool> taken(const Mask& mask, const nn::Leaves& params);
-
-// What masks and labels said of each parameter: they are asked at the first update only. By their addresses, so that a
-// copy starts empty.
-struct Answers {
-  Answers();
-  Answers(const Answers&);
-  Answers& operator=(const Answers&);
-  ~Answers();
-
-  std::map<const void*, std::shared_ptr<const Taken>> all;
+inline constexpr bool can_be_gated = requires {
+  requires Transform::can_be_gated;
 };
 
-// Numbers that parts of a transform told, by the labels of these parts: the first part of a label counts.
-using LabelledNumbers = std::vector<std::pair<std::string, LateNumber>>;
+// For each parameter: whether a mask selects it. For each of several parts: such a vector.
+using MaskVector = std::vector<bool>;
+using MaskVectors = std::vector<MaskVector>;
+MaskVector mask_vector(const Mask& mask, const nn::Leaves& params);
 
-// The number of this label; for an empty label, the number that all parts have, or std::nullopt if there is none.
+// Results of masks and labels, by the address of the mask, which is called at the first update only. A copy starts
+// empty, because its transform has other addresses.
+struct MaskCache {
+  MaskCache();
+  MaskCache(const MaskCache&);
+  MaskCache& operator=(const MaskCache&);
+  ~MaskCache();
+
+  std::map<const void*, std::shared_ptr<const MaskVectors>> all;
+};
+
+// Numbers that parts of a transform report, by the labels of these parts. The first part of a label counts.
+using LabeledScalars = std::vector<std::pair<std::string, DeviceScalar>>;
+
+// Returns the number of this label. For an empty label: the number that all parts have, or std::nullopt without parts.
 // Errors (invalid_argument): an empty label although the numbers differ, a label without a number.
-std::optional<double> number_of(const char* verb, const LabelledNumbers& numbers, const std::string& label);
+std::optional<double> value_of_label(const char* verb, const LabeledScalars& numbers, const std::string& label);
 
-struct Told {
-  LabelledNumbers learning_rates, norms;
-  void take(const Told& newer);
+struct Metrics {
+  LabeledScalars learning_rates, norms;
+  void take(const Metrics& newer);
 };
 
-// A number of an update; where it is another one each time, how to ask for it again: a captured step does so before
-// each replay.
-struct NumberNow {
+// A number of an update, and how to compute it again before each replay of a captured step.
+struct ScalarSource {
   double now;
-  std::function<double(int64_t back)> at;  // as it was so many updates before; none: it is always the same
+  std::function<double(int64_t back)> at;  // as it was `back` updates before; empty: the number is constant
 };
 
-// Error (invalid_argument): a step is captured that was not given these two to change.
+// Error (invalid_argument): a captured step updates a model or an optimizer that it may not change.
 void check_captured(const void* model, const void* optimizer);
-// What the host does behind each update: now, and where a graph is recorded, behind each replay instead.
+// Calls f now. While a graph is recorded: after each replay instead.
 void at_each_update(std::function<void()> f);
 
-// A write that waits until the whole update has been computed.
-struct Write {
-  virtual ~Write() = default;
-  virtual void operator()() = 0;
-};
-template <class State>
-struct Replace : Write {
-  State& state;
-  State next;
-
-  explicit Replace(State& state) : state(state), next(state) {}
-  void operator()() override { state = std::move(next); }
-};
-
-// What an update in place will write. Nothing is written before carry_out(), so that an error leaves model and state
-// unchanged. In a captured step, what writes to arrays is recorded, and what the host counts is done at each replay.
-// The functions are not inline, since every program that trains would compile them.
+// Everything that an update in place will write. Nothing is written before carry_out(), so that an error leaves model
+// and state unchanged. The functions are not inline, because every program that trains would compile them.
 struct PendingUpdate {
-  PendingUpdate(Arrays params, Answers& answers);
+  PendingUpdate(Arrays params, MaskCache& mask_cache);
   PendingUpdate(const PendingUpdate&) = delete;
   ~PendingUpdate();
 
-  // A copy of the state, which will take its place.
+  // Returns a copy of the state, which replaces it later.
   template <class State>
   State& changed(State& state) {
-    auto replace = std::make_unique<Replace<State>>(state);
-    State& next = replace->next;
-    write(std::move(replace));
-    return next;
+    auto next = std::make_shared<State>(state);
+    writes.push_back([&state, next] { state = std::move(*next); });
+    return *next;
   }
-  void write(std::unique_ptr<Write> write);
-  void write(std::function<void()> write);
-  // params + updates, where there are updates.
+  // Adds the updates to the parameters. An absent update changes nothing.
   void add(const nn::Leaves& parameters, const nn::Leaves& updates);
   void carry_out();
 
   Arrays params;  // of the model
-  Answers& answers;
-  std::shared_ptr<Told> told;
-  std::vector<std::function<void()>> preparations;  // what may fail, after all else has been computed
-  std::vector<std::unique_ptr<Write>> writes;
-  std::vector<std::function<void()>> at_each;  // behind the writes; at each replay of a captured step
+  MaskCache& mask_cache;
+  std::shared_ptr<Metrics> metrics;
+  std::vector<std::function<void()>> preparations;  // these may fail, so they run before the writes
+  std::vector<std::function<void()>> writes;
+  std::vector<std::function<void()>> commits;  // after the writes; again after each replay of a captured step
 
  private:
-  std::unique_ptr<tessera::detail::ScopedIntraOpThreads> alone_;  // if parameters lie in several slots
+  std::unique_ptr<tessera::detail::ScopedIntraOpThreads> alone_;  // if parameters are stored in several slots
 };
 
-// What a transform gets that has, in place of `update`,
+// One update, as a transform sees it that holds other transforms, or that an accelerator decides on. Such a transform
+// has, in place of `update`,
 //   template <class Model, class State>
 //   void run(Model& updates, State& state, const Model& params, const UpdateStep& step) const
-// It replaces `updates`, which are the gradients at first, and hands what it changes of its state to `write`. So do all
-// that hold other transforms, whose parts they run by step(part, updates, state, params).
-class UpdateStep {
- public:
-  explicit UpdateStep(const ExtraArgs& extra, PendingUpdate* pending = nullptr);  // without it, by the pure algebra
-  ~UpdateStep();
+// It replaces `updates`, which are the gradients at first, and passes changes of its state to `commit`. It runs a part
+// by step(part, updates, state, params). InPlaceTransform derives the pure `update` from `run`.
+struct UpdateStep {
+  const ExtraArgs& extra;
+  PendingUpdate* pending = nullptr;  // null in the pure algebra, which writes at once
+  bool is_last = true;               // whether no other part changes the updates of this part
+  bool caches_masks = true;
+  FiniteGate* gate = nullptr;  // decides on an accelerator whether the update is applied
+  std::string label = {};
 
   template <class T, class Model, class State>
   void operator()(const T& part, Model& updates, State& state, const Model& params) const;
 
-  // The step of a part whose updates are not those of the whole, but are changed by other parts.
+  // Returns the step of a part that is followed by others, and of a part with a label (joined by dots).
   UpdateStep before() const;
-  // The step of a part that is made anew for every update, and so asks its masks and labels every time.
-  UpdateStep made_anew() const;
-  // The step of a part that has a label: labels are joined by dots.
-  UpdateStep labelled(const std::string& name) const;
+  UpdateStep labeled(const std::string& name) const;
 
-  // The step of a part whose updates count where the selection says so. What counts on the host calls `read_counts`
-  // before it uses its count.
-  UpdateStep selected(std::shared_ptr<Selection> selection) const;
-  Selection* selection() const { return selection_.get(); }
+  // Returns what will be written if this part may add its updates to the parameters, and make the updates absent; else
+  // null.
+  PendingUpdate* in_place() const { return is_last ? pending : nullptr; }
+  // Calls f after the whole update has been computed, and after each replay of a captured step. A part whose f is not
+  // repeatable calls requires_host() first.
+  void commit(std::function<void()> f) const;
+  // Adds 1 to a count of updates.
+  void count(int64_t& counted) const;
+  // Makes counts exact before their use: reads from the accelerator which updates were rejected.
   void read_counts() const;
-  LateNumber selected(const LateNumber& next, const LateNumber& before) const;
-  bool is_of_optimizer() const { return pending_ != nullptr; }
-  // Of a part that decides on the host. Error (invalid_argument): in a captured step.
-  void decides() const;
-
-  // What will be written, if the updates of this part are those of the whole: then it may add what becomes of the
-  // parameters, and leave their updates absent.
-  PendingUpdate* in_place() const { return last_ ? pending_ : nullptr; }
-  // At once, or when the whole update has been computed. Error (invalid_argument): in a captured step, which could not
-  // repeat it.
-  void write(std::function<void()> f) const;
-  // The same for what only counts or tells: it is done at each replay of a captured step.
-  void at_each(std::function<void()> f) const;
-  void count(int64_t& counted) const;  // adds 1 to it, likewise
-  // What the mask or the labels at this address say: in place they are asked once.
-  std::shared_ptr<const Taken> asked(const void* whom, const std::function<Taken()>& ask) const;
-  // Updates that change nothing: zeros.
+  // Throws (invalid_argument) in a captured step: this part counts or decides on the host.
+  void requires_host() const;
+  // Returns make(), or the cached result of `key`, the address of a mask or of labels.
+  std::shared_ptr<const MaskVectors> masks(const void* key, const std::function<MaskVectors()>& make) const;
+  // Makes updates zeros; absent, if the update is in place.
   void set_to_zero(const Arrays& updates) const;
 
-  void tell_learning_rate(const std::function<double()>& rate) const;
-  void tell_learning_rate(const LateNumber& rate) const;  // in place of the one told before
-  void tell_norm(const LateNumber& norm) const;
-
-  const ExtraArgs& extra;
-
- private:
-  void select(const Arrays& next, const Arrays& before) const;
-
-  PendingUpdate* pending_;
-  bool last_ = true, remembers_ = true;
-  std::shared_ptr<Selection> selection_;
-  std::string label_;
+  void report_learning_rate(const std::function<double()>& rate) const;
+  void report_learning_rate(const DeviceScalar& rate) const;  // replaces the rate reported before
+  void report_norm(const DeviceScalar& norm) const;
 };
 
-// transform.update, with `extra` if it takes that.
+// Calls transform.update, with `extra` if it takes that.
 template <class T, class Model, class State>
 std::pair<Model, State> updated(const T& transform, Model updates, State state, const Model& params,
                                 const ExtraArgs& extra) {
@@ -189,16 +157,18 @@ void UpdateStep::operator()(const T& part, Model& updates, State& state, const M
     part.run(updates, state, params, *this);
   } else {
     constexpr bool counts = requires { state.count; };
-    if (counts && pending_) decides(), read_counts();
-    State& next = pending_ ? pending_->changed(state) : state;
+    if (counts && pending) requires_host(), read_counts();
+    State& next = pending ? pending->changed(state) : state;
     std::tie(updates, next) = updated(part, std::move(updates), std::move(next), params, extra);
-    if (selection_) select(nn::bare_arrays(next).arrays, nn::bare_arrays(state).arrays);
+    if (gate) gate->select(nn::bare_arrays(next).arrays, nn::bare_arrays(state).arrays);
   }
 }
 
-// `update` of a transform that has `run`; and `init`, where the state is OneState for every model.
+// Provides `update` to a transform that has `run`; and `init`, if the state is OneState for every model.
 template <class Self, class OneState = void>
-struct Runs {
+struct InPlaceTransform {
+  static constexpr bool can_be_gated = !std::is_void_v<OneState>;
+
   template <class Model>
   OneState init(const Model&) const {
     return OneState();
@@ -207,7 +177,7 @@ struct Runs {
   std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
     const CallerScope caller(where);
-    static_cast<const Self&>(*this).run(grads, state, params, UpdateStep(extra));
+    static_cast<const Self&>(*this).run(grads, state, params, UpdateStep{extra});
     return {std::move(grads), std::move(state)};
   }
   // A mistake: what an Optimizer does.

@@ -13,7 +13,8 @@ namespace tessera::optim {
 
 // Transforms one after the other, each receiving the updates of the one before. The state is the tuple of their states.
 template <class... Parts>
-struct Chain : detail::Runs<Chain<Parts...>> {
+struct Chain : detail::InPlaceTransform<Chain<Parts...>> {
+  static constexpr bool can_be_gated = (detail::can_be_gated<Parts> && ...);
   std::tuple<Parts...> parts;
 
   explicit Chain(std::tuple<Parts...> parts) : parts(std::move(parts)) {}
@@ -38,9 +39,6 @@ struct Chain : detail::Runs<Chain<Parts...>> {
 };
 
 namespace detail {
-
-template <class... Parts>
-inline constexpr bool can_be_selected<Chain<Parts...>> = (can_be_selected<Parts> && ...);
 
 template <class T>
 std::tuple<T> parts_of(const T& transform) {
@@ -108,7 +106,8 @@ template <class... States>
 NamedStates(std::array<std::string, sizeof...(States)>, std::tuple<States...>) -> NamedStates<States...>;
 
 template <class... Parts>
-struct NamedChain : detail::Runs<NamedChain<Parts...>> {
+struct NamedChain : detail::InPlaceTransform<NamedChain<Parts...>> {
+  static constexpr bool can_be_gated = Chain<Parts...>::can_be_gated;
   std::array<std::string, sizeof...(Parts)> names;
   Chain<Parts...> chain;
 
@@ -124,11 +123,6 @@ struct NamedChain : detail::Runs<NamedChain<Parts...>> {
     chain.run(updates, state.states, params, step);
   }
 };
-
-namespace detail {
-template <class... Parts>
-inline constexpr bool can_be_selected<NamedChain<Parts...>> = (can_be_selected<Parts> && ...);
-}  // namespace detail
 
 // optax.named_chain: named_chain("clip", clip_by_global_norm(1.0), "adam", adam(...)), whose states have paths that
 // begin with these names. Error (invalid_argument): a name given twice.

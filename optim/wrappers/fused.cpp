@@ -13,8 +13,8 @@
 #include <array>
 #include <functional>
 
+#include "optim/transform/finite_gate.h"
 #include "optim/transform/internal.h"
-#include "optim/transform/selection.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/ownership.h"
 #include "sharding/array/padding.h"
@@ -79,11 +79,11 @@ class FusedCall {
   using Kernel = std::function<void(Group&)>;
 
   // The gradients come first: one that shares memory with its parameter makes the parameter a copy.
-  FusedCall(Kernel kernel, const Taken* decays, const Arrays& params, const Arrays& grads,
+  FusedCall(Kernel kernel, const MaskVectors* decays, const Arrays& params, const Arrays& grads,
             std::array<Arrays, 2> moments)
       : kernel_(std::move(kernel)), params_(params), moments_(std::move(moments)) {
     for (size_t i = 0; i < params.size(); ++i) {
-      ask_for_next(grads, i);
+      prefetch_next(grads, i);
       const bool decayed = !decays || (*decays)[0][i];
       groups_of_.push_back(grads[i]->is_absent() || params[i]->is_absent() ? none : group_of(decayed, *params[i]));
       if (groups_of_[i] == none) continue;
@@ -155,7 +155,7 @@ class FusedCall {
   template <class Add>
   void gather(const Arrays& arrays, Add add) {
     for (size_t i = 0; i < arrays.size(); ++i) {
-      ask_for_next(arrays, i);
+      prefetch_next(arrays, i);
       if (groups_of_[i] == none) continue;
       const ArrayImpl& a = writable(*arrays[i]);
       if (a.type->padded) padded_.push_back({a.type, a.slots, a.local});
@@ -173,12 +173,12 @@ class FusedCall {
 };
 
 // Of all calls, nothing is written before all memory is there.
-void add_call(PendingUpdate& pending, FusedCall::Kernel kernel, const Taken* decays, const Arrays& updates,
+void add_call(PendingUpdate& pending, FusedCall::Kernel kernel, const MaskVectors* decays, const Arrays& updates,
               std::array<Arrays, 2> moments) {
   at::AutoGradMode off(false);
   const auto call = std::make_shared<FusedCall>(std::move(kernel), decays, pending.params, updates, std::move(moments));
   pending.preparations.push_back([call] { call->gather(); });
-  pending.write([call] { call->run(); });
+  pending.writes.push_back([call] { call->run(); });
   for (Array* u : updates) *u = Array();
 }
 
@@ -196,14 +196,14 @@ bool lies_with(Array& moment, const Array& parameter) {
 bool lie_with(const Arrays& moments, const Arrays& params, const Arrays& grads) {
   if (moments.size() != params.size() || grads.size() != params.size()) return false;
   for (size_t i = 0; i < params.size(); ++i) {
-    ask_for_next(moments, i);
+    prefetch_next(moments, i);
     if (!grads[i]->is_absent() && !params[i]->is_absent() && !lies_with(*moments[i], *params[i])) return false;
   }
   return true;
 }
 
 // What the kernels read where they run, of an update that an accelerator decides on: undefined tensors of others.
-struct Decided {
+struct GateTensors {
   at::Tensor skip;      // 1 where the update is not applied, else 0
   at::Tensor rejected;  // how many the counts are too high
   at::Tensor rate;      // if it changes
@@ -213,11 +213,11 @@ struct Decided {
 Array as_number(const Array& x) { return astype(x, float32); }
 
 // The rate of the update whose number the accelerator knows.
-Array rate_there(const Selection& selection, const NumberNow& factor, int64_t count) {
+Array rate_there(const FiniteGate& gate, const ScalarSource& factor, int64_t count) {
   std::vector<float> rates;
-  for (int64_t back = 0; back <= std::min(selection.updates(), count); ++back)
+  for (int64_t back = 0; back <= std::min(gate.updates(), count); ++back)
     rates.push_back(static_cast<float>(-factor.at(back)));
-  const ArrayImpl& rejected = *selection.rejected().impl();
+  const ArrayImpl& rejected = *gate.rejected().impl();
   const at::Tensor table = at::tensor(rates, at::kFloat);
   Tensors local;
   for (const at::Tensor& t : rejected.local)
@@ -225,15 +225,15 @@ Array rate_there(const Selection& selection, const NumberNow& factor, int64_t co
   return Array(make_array(with_dtype(rejected.type, float32), rejected.slots, std::move(local)));
 }
 
-Decided decided(const UpdateStep& step, const NumberNow& factor, int64_t count) {
-  const Selection* selection = step.selection();
-  if (!selection) return {};
+GateTensors decided(const UpdateStep& step, const ScalarSource& factor, int64_t count) {
+  const FiniteGate* gate = step.gate;
+  if (!gate) return {};
   const at::AutoGradMode off(false);
   const auto here = [](const Array& x) { return materialized(x, "Optimizer.update").local[0]; };
-  Decided result{here(as_number(logical_not(selection->applies()))), here(as_number(selection->rejected())), {}};
+  GateTensors result{here(as_number(logical_not(gate->applies()))), here(as_number(gate->rejected())), {}};
   if (!factor.at) return result;
-  const Array rate = rate_there(*selection, factor, count);
-  step.tell_learning_rate(LateNumber(rate));
+  const Array rate = rate_there(*gate, factor, count);
+  step.report_learning_rate(DeviceScalar(rate));
   result.rate = here(rate);
   return result;
 }
@@ -241,13 +241,13 @@ Decided decided(const UpdateStep& step, const NumberNow& factor, int64_t count) 
 // Before a step's numbers are read: what an accelerator decides on depends on few counts, where it has to choose.
 void read_counts_of_many(const UpdateStep& step, bool changes) {
   constexpr int64_t many = 256;
-  if (changes && step.selection() && step.selection()->updates() >= many) step.read_counts();
+  if (changes && step.gate && step.gate->updates() >= many) step.read_counts();
 }
 
 // Calls kernel(rate), the rate being a number, or a tensor where a graph is recorded, or the accelerator decides, and
 // it changes. On an accelerator one that changes is float32 in all cases, as the kernels read it from there.
 template <class Kernel>
-void with_rate(const NumberNow& factor, const Decided& decided, const c10::Device& device, Kernel kernel) {
+void with_rate(const ScalarSource& factor, const GateTensors& decided, const c10::Device& device, Kernel kernel) {
   if (decided.rate.defined())
     kernel(decided.rate);
   else if (host_work() && factor.at)
@@ -257,7 +257,7 @@ void with_rate(const NumberNow& factor, const Decided& decided, const c10::Devic
 }
 
 // How many updates there are with this one.
-at::Tensor counted_with_this(const int64_t& count, const Decided& decided, const c10::Device& device) {
+at::Tensor counted_with_this(const int64_t& count, const GateTensors& decided, const c10::Device& device) {
   static auto* kept = new StagingPool;
   const auto number = [&count] { return static_cast<double>(count + 1); };
   if (host_work()) return host_work()->anew(number, at::kFloat);
@@ -266,7 +266,7 @@ at::Tensor counted_with_this(const int64_t& count, const Decided& decided, const
   return kept->get({}, at::TensorOptions(device).dtype(at::kFloat)).fill_(number());
 }
 
-std::optional<at::Tensor> found_inf(const Decided& decided) {
+std::optional<at::Tensor> found_inf(const GateTensors& decided) {
   return decided.skip.defined() ? std::optional(decided.skip) : std::nullopt;
 }
 
@@ -282,7 +282,7 @@ bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam&
   check_count("scale_by_adam", moments.count + 1);
   const double weight_decay = decay ? decay->part.value(decay->state.count) : 0;
   const auto factor = rate.part.factor(rate.state, step);
-  const Decided there = decided(step, factor, rate.state.count);
+  const GateTensors there = decided(step, factor, rate.state.count);
   step.count(moments.count);
   if (decay) step.count(decay->state.count);
   const auto kernel = [o, factor, there, weight_decay, &count = moments.count](Group& g) {
@@ -292,7 +292,7 @@ bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam&
                         g.decayed ? weight_decay : 0, o.eps, false, false, {}, found_inf(there));
     });
   };
-  add_call(pending, kernel, weight_decay == 0 ? nullptr : decay->taken.get(), updates,
+  add_call(pending, kernel, weight_decay == 0 ? nullptr : decay->masks.get(), updates,
            {std::move(moments.mu), std::move(moments.nu)});
   return true;
 }
@@ -306,7 +306,7 @@ bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional
     return false;
   read_counts_of_many(step, !rate.part.learning_rate.constant());
   const auto factor = rate.part.factor(rate.state, step);
-  const Decided there = decided(step, factor, rate.state.count);
+  const GateTensors there = decided(step, factor, rate.state.count);
   const double decay = momentum ? momentum->decay : 0;
   const auto kernel = [factor, there, decay, nesterov = momentum && momentum->nesterov](Group& g) {
     with_rate(factor, there, g.device, [&](const auto& learning_rate) {

@@ -30,7 +30,7 @@ struct FusedRate {
 struct FusedDecay {
   const AddDecayedWeights& part;
   ScaleByScheduleState& state;
-  std::shared_ptr<const Taken> taken;  // the parameters that its mask takes
+  std::shared_ptr<const MaskVectors> masks;  // one, of the parameters that decay
 };
 struct Moments {
   int64_t& count;
@@ -42,7 +42,7 @@ Moments moments_of(AdamState<Model>& state) {
 }
 
 // Add a call of the kernel to step.in_place(), and make the updates absent. False, with nothing added, if the kernel
-// cannot compute this update: settings that it does not have, moments that do not lie where their parameters lie.
+// cannot compute this update: it lacks a setting, or moments have another sharding than their parameters.
 bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam& adam, Moments moments,
                const std::optional<FusedDecay>& decay, const FusedRate& rate);
 bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum,
@@ -55,10 +55,10 @@ bool fuse(const UpdateStep& step, Model& updates, const Model& params,
           const std::tuple<AdamState<Model>&, ScaleByScheduleState&, ScaleByScheduleState&>& states) {
   const auto& [adam, decay, rate] = parts;
   const auto& [moments, decay_state, rate_state] = states;
-  const auto taken =
-      step.asked(&decay.mask, [&, &mask = decay.mask] { return Taken{detail::taken(mask, nn::leaves(params))}; });
+  const auto masks =
+      step.masks(&decay.mask, [&, &mask = decay.mask] { return MaskVectors{mask_vector(mask, nn::leaves(params))}; });
   return fuse_adam(step, nn::bare_arrays(updates).arrays, adam, moments_of(moments),
-                   FusedDecay{decay, decay_state, taken}, {rate, rate_state});
+                   FusedDecay{decay, decay_state, masks}, {rate, rate_state});
 }
 template <class Model>
 bool fuse(const UpdateStep& step, Model& updates, const Model&,

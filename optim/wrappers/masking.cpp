@@ -35,15 +35,15 @@ void put_back(const Arrays& into, const Arrays& from, const std::vector<bool>& k
     if (kept[i]) *into[i] = *from[i];
 }
 
-void keep_labelled(const Arrays& updates, const Taken& parts) {
+void keep_labeled(const Arrays& updates, const MaskVectors& parts) {
   std::vector<bool> kept(updates.size());
   for (const std::vector<bool>& part : parts)
     for (size_t i = 0; i < std::min(kept.size(), part.size()); ++i) kept[i] = kept[i] || part[i];
   keep(updates, kept);
 }
 
-Taken parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params) {
-  Taken parts(count, std::vector<bool>(params.size()));
+MaskVectors parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params) {
+  MaskVectors parts(count, std::vector<bool>(params.size()));
   for (size_t i = 0; i < params.size(); ++i) {
     if (!nn::is_trainable(params[i])) continue;
     const std::string label = labels(params[i]);

@@ -42,18 +42,19 @@ struct MaskedState {
 // Applies the inner transform to the parameters that the mask takes; other updates are not changed. The inner transform
 // sees a tree in which the other arrays are absent, and has no state for them.
 template <class Inner>
-struct Masked : detail::Runs<Masked<Inner>> {
+struct Masked : detail::InPlaceTransform<Masked<Inner>> {
   Inner inner;
   Mask mask;
 
   template <class Model>
   auto init(const Model& params) const {
-    auto state = inner.init(detail::only(params, detail::taken(mask, nn::leaves(params))));
+    auto state = inner.init(detail::only(params, detail::mask_vector(mask, nn::leaves(params))));
     return MaskedState<decltype(state)>{std::move(state)};
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
-    const auto kept = step.asked(&mask, [&] { return detail::Taken{detail::taken(mask, nn::leaves(params))}; });
+    const auto kept =
+        step.masks(&mask, [&] { return detail::MaskVectors{detail::mask_vector(mask, nn::leaves(params))}; });
     detail::run_only((*kept)[0], inner, updates, state.inner_state, params, step);
   }
 };
@@ -87,13 +88,13 @@ class Labels {
 
 namespace detail {
 // For each transform: which parameters it updates. Error (invalid_argument): a label that no transform has.
-Taken parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params);
+MaskVectors parts_by_label(const Labels& labels, const std::string* names, size_t count, const nn::Leaves& params);
 // Makes the updates absent that belong to no part.
-void keep_labelled(const Arrays& updates, const Taken& parts);
+void keep_labeled(const Arrays& updates, const MaskVectors& parts);
 }  // namespace detail
 
 template <class... Parts>
-struct Partition : detail::Runs<Partition<Parts...>> {
+struct Partition : detail::InPlaceTransform<Partition<Parts...>> {
   Labels param_labels;
   std::array<std::string, sizeof...(Parts)> names;
   std::tuple<Parts...> parts;
@@ -103,25 +104,25 @@ struct Partition : detail::Runs<Partition<Parts...>> {
 
   template <class Model>
   auto init(const Model& params) const {
-    const detail::Taken kept = groups(params);
+    const detail::MaskVectors kept = groups(params);
     return each([&]<size_t... I>(std::index_sequence<I...>) {
       return NamedStates(names, std::make_tuple(std::get<I>(parts).init(detail::only(params, kept[I]))...));
     });
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
-    const auto kept = step.asked(&param_labels, [&] { return groups(params); });
-    detail::keep_labelled(nn::bare_arrays(updates).arrays, *kept);
+    const auto kept = step.masks(&param_labels, [&] { return groups(params); });
+    detail::keep_labeled(nn::bare_arrays(updates).arrays, *kept);
     each([&]<size_t... I>(std::index_sequence<I...>) {
       (detail::run_only((*kept)[I], std::get<I>(parts), updates, std::get<I>(state.states), params,
-                        step.labelled(names[I])),
+                        step.labeled(names[I])),
        ...);
     });
   }
 
  private:
   template <class Model>
-  detail::Taken groups(const Model& params) const {
+  detail::MaskVectors groups(const Model& params) const {
     return detail::parts_by_label(param_labels, names.data(), sizeof...(Parts), nn::leaves(params));
   }
   template <class F>

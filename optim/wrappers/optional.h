@@ -14,7 +14,8 @@ namespace detail {
 
 // A transform that an option may leave out, as sgd's momentum. Its state is then left out, too.
 template <class Inner>
-struct Optional : detail::Runs<Optional<Inner>> {
+struct Optional : detail::InPlaceTransform<Optional<Inner>> {
+  static constexpr bool can_be_gated = detail::can_be_gated<Inner>;
   std::optional<Inner> inner;
 
   Optional() = default;
@@ -34,9 +35,6 @@ struct Optional : detail::Runs<Optional<Inner>> {
 };
 
 namespace detail {
-template <class Inner>
-inline constexpr bool can_be_selected<Optional<Inner>> = can_be_selected<Inner>;
-
 template <class Inner>
 Optional<Inner> when(bool used, Inner inner) {
   return used ? Optional<Inner>(std::move(inner)) : Optional<Inner>();

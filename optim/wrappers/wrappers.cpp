@@ -82,11 +82,11 @@ bool all_finite(const Arrays& arrays) {
   return known_value(wrong).value_or(0) == 0;
 }
 
-bool lie_on_accelerator(const Arrays& arrays) {
+bool are_on_accelerator(const Arrays& arrays) {
   bool any = false;
   for (const Array* x : arrays) {
     if (x->is_absent()) continue;
-    if (!lies_on_accelerator(*x)) return false;
+    if (!is_on_accelerator(*x)) return false;
     any = true;
   }
   return any;

@@ -16,7 +16,7 @@
 #include "nn/tree/tree.h"
 #include "optim/schedules/check_options.h"
 #include "optim/schedules/schedule.h"
-#include "optim/transform/selection.h"
+#include "optim/transform/finite_gate.h"
 #include "optim/transform/update_step.h"
 
 namespace tessera::optim {
@@ -31,9 +31,9 @@ void add_to_mean(const nn::Leaves& acc, std::vector<int64_t>& counts, const nn::
 void finish_mean(const nn::Leaves& acc, const std::vector<int64_t>& counts, const nn::Leaves& params);
 // Whether all elements are finite. One all-reduce.
 bool all_finite(const Arrays& arrays);
-// Whether the first of these lies on an accelerator.
-bool lie_on_accelerator(const Arrays& arrays);
-// Takes n from the counts of the states of a chain, but not from what a model in them calls so.
+// Whether these are on an accelerator.
+bool are_on_accelerator(const Arrays& arrays);
+// Subtracts n from the counts of the states of a chain, but not from a field `count` of a model in them.
 template <class State>
 void subtract_from_counts(State& state, int64_t n) {
   if constexpr (requires { std::tuple_size<State>::value; }) {
@@ -77,7 +77,7 @@ struct MultiStepsState {
 // transform's update. k may depend on the number of inner updates done. A NaN reaches the parameters at the
 // k-th update only (in Optax at once, since its zeros are 0 times an inner update); then the mean is reset.
 template <class Inner>
-struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
+struct MultiSteps : detail::InPlaceTransform<MultiSteps<Inner>> {
   Inner opt;
   std::function<int64_t(int64_t gradient_step)> every_k_schedule;
   bool use_grad_mean = true;
@@ -89,19 +89,20 @@ struct MultiSteps : detail::Runs<MultiSteps<Inner>> {
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    step.requires_host();
     Model acc = state.acc_grads;
     std::vector<int64_t> counts = state.grad_counts;
     detail::add_to_mean(nn::leaves(acc), counts, nn::leaves(updates), state.mini_step, use_grad_mean);
     if (!completes(state)) {
       step.set_to_zero(nn::bare_arrays(updates).arrays);
-      return step.write([acc = std::move(acc), counts = std::move(counts), &state]() mutable {
+      return step.commit([acc = std::move(acc), counts = std::move(counts), &state]() mutable {
         state.acc_grads = std::move(acc), state.grad_counts = std::move(counts), state.mini_step += 1;
       });
     }
     detail::finish_mean(nn::leaves(acc), counts, nn::leaves(params));
     updates = std::move(acc);
     step(opt, updates, state.inner_opt_state, params);
-    step.write([zeros = zeros_like(params), &state]() mutable {
+    step.commit([zeros = zeros_like(params), &state]() mutable {
       state.acc_grads = std::move(zeros), state.mini_step = 0, state.gradient_step += 1;
       std::fill(state.grad_counts.begin(), state.grad_counts.end(), 0);
     });
@@ -140,11 +141,11 @@ struct ApplyIfFiniteState {
   bool last_finite = true;
   int64_t total_notfinite = 0;
   State inner_state;
-  detail::LateCounts late = {};
+  detail::DeviceCounts late = {};
 
   void read_counts() {
     if (late.rejected.is_absent()) return;
-    const detail::LateCounts read = std::exchange(late, {});
+    const detail::DeviceCounts read = std::exchange(late, {});
     notfinite_count = read.in_a_row.template item<int64_t>(), total_notfinite = read.total.template item<int64_t>();
     last_finite = read.finite.template item<bool>();
     detail::subtract_from_counts(inner_state, read.rejected.template item<int64_t>());
@@ -166,7 +167,7 @@ struct ApplyIfFiniteState {
 // once in 256 updates. Error (invalid_argument): the model is on a mesh without devices of this process, which has no
 // values to check.
 template <class Inner>
-struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
+struct ApplyIfFinite : detail::InPlaceTransform<ApplyIfFinite<Inner>> {
   Inner inner;
   int64_t max_consecutive_errors;
 
@@ -176,10 +177,10 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
-    step.decides();
+    step.requires_host();
     const detail::Arrays arrays = nn::bare_arrays(updates).arrays;
-    if constexpr (detail::can_be_selected<Inner>)
-      if (step.is_of_optimizer() && detail::lie_on_accelerator(arrays)) return run_there(updates, state, params, step);
+    if constexpr (detail::can_be_gated<Inner>)
+      if (step.pending && detail::are_on_accelerator(arrays)) return run_there(updates, state, params, step);
     state.read_counts();
     const bool finite = detail::all_finite(arrays);
     const int64_t in_a_row = finite ? 0 : state.notfinite_count + 1;
@@ -187,7 +188,7 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
       step(inner, updates, state.inner_state, params);
     else
       step.set_to_zero(arrays);
-    step.write([finite, in_a_row, &state] {
+    step.commit([finite, in_a_row, &state] {
       state.notfinite_count = in_a_row, state.last_finite = finite, state.total_notfinite += !finite;
     });
   }
@@ -195,12 +196,13 @@ struct ApplyIfFinite : detail::Runs<ApplyIfFinite<Inner>> {
  private:
   template <class Model, class State>
   void run_there(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
-    const auto selection = std::make_shared<detail::Selection>(
-        nn::bare_arrays(updates).arrays, state.late, state.notfinite_count, state.total_notfinite,
-        max_consecutive_errors, [&state] { state.read_counts(); });
-    step.selected(selection)(inner, updates, state.inner_state, params);
-    selection->select(nn::bare_arrays(updates).arrays);
-    step.write([next = selection->next(), &state] { state.late = next; });
+    detail::FiniteGate gate(nn::bare_arrays(updates).arrays, state.late, state.notfinite_count, state.total_notfinite,
+                            max_consecutive_errors, [&state] { state.read_counts(); });
+    detail::UpdateStep gated = step;
+    gated.gate = &gate;
+    gated(inner, updates, state.inner_state, params);
+    gate.select(nn::bare_arrays(updates).arrays);
+    step.commit([next = gate.next(), &state] { state.late = next; });
   }
 };
 // Error (invalid_argument): max_consecutive_errors below 0.
@@ -224,7 +226,7 @@ struct LookaheadState {
 // keeps both in the parameters). With reset_state, the state of the fast optimizer is reset, too.
 // Zhang et al., "Lookahead optimizer: k steps forward, 1 step back" (2019).
 template <class Inner>
-struct Lookahead : detail::Runs<Lookahead<Inner>> {
+struct Lookahead : detail::InPlaceTransform<Lookahead<Inner>> {
   Inner fast_optimizer;
   int64_t sync_period;
   double slow_step_size;
@@ -237,15 +239,16 @@ struct Lookahead : detail::Runs<Lookahead<Inner>> {
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    step.requires_host();
     step.before()(fast_optimizer, updates, state.fast_state, params);
     const int64_t since = (state.steps_since_sync + 1) % sync_period;
-    step.write([since, &state] { state.steps_since_sync = since; });
+    step.commit([since, &state] { state.steps_since_sync = since; });
     if (since != 0) return;
     Model slow = state.slow;
     detail::look_ahead(nn::leaves(updates), nn::leaves(slow), nn::leaves(params), slow_step_size);
-    step.write([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
+    step.commit([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
     if (reset_state)  // behind what the fast optimizer counts
-      step.at_each([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
+      step.commit([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
   }
 };
 // Errors (invalid_argument): sync_period below 1, slow_step_size negative or not finite.
@@ -304,7 +307,7 @@ class Hyperparams {
 };
 
 namespace detail {
-// The numbers as they stand, and the schedules' values.
+// Returns the current numbers, and the schedules' values.
 Hyperparams hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count, const Hyperparams& now);
 }  // namespace detail
 
@@ -317,7 +320,7 @@ struct InjectHyperparamsState {
 };
 
 template <class Factory>
-struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
+struct InjectHyperparams : detail::InPlaceTransform<InjectHyperparams<Factory>> {
   Factory inner_factory;
   std::map<std::string, Schedule> schedules;
 
@@ -329,9 +332,12 @@ struct InjectHyperparams : detail::Runs<InjectHyperparams<Factory>> {
   }
   template <class Model, class State>
   void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+    step.requires_host();
     const Hyperparams now = detail::hyperparams_at(schedules, state.count, state.hyperparams);
-    step.made_anew()(inner_factory(now), updates, state.inner_state, params);
-    step.write([now, &state] { state.hyperparams = now, state.count += 1; });
+    detail::UpdateStep uncached = step;
+    uncached.caches_masks = false;  // the inner transform, whose masks they are, lives only for this update
+    uncached(inner_factory(now), updates, state.inner_state, params);
+    step.commit([now, &state] { state.hyperparams = now, state.count += 1; });
   }
 };
 

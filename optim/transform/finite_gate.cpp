@@ -1,5 +1,5 @@
-// Finite or not, counted and selected by arrays: the host reads nothing.
-#include "optim/transform/selection.h"
+// The decision of a FiniteGate, its counts and its selections, computed by arrays.
+#include "optim/transform/finite_gate.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -27,8 +27,8 @@ Array not_finite(const Arrays& arrays) {
   return total(wrong);
 }
 
-Selection::Selection(const Arrays& updates, LateCounts before, int64_t in_a_row, int64_t total, int64_t max_in_a_row,
-                     std::function<void()> read)
+FiniteGate::FiniteGate(const Arrays& updates, DeviceCounts before, int64_t in_a_row, int64_t total,
+                       int64_t max_in_a_row, std::function<void()> read)
     : before_(std::move(before)), read_(std::move(read)) {
   const at::AutoGradMode off(false);
   finite_ = equal(not_finite(updates), 0.0);
@@ -41,27 +41,31 @@ Selection::Selection(const Arrays& updates, LateCounts before, int64_t in_a_row,
   applies_ = logical_or(finite_, in_a_row_ > as_int32(max_in_a_row));
 }
 
-void Selection::select(const Arrays& next, const Arrays& before) const {
+void FiniteGate::select(const Arrays& next, const Arrays& before) const {
   const at::AutoGradMode off(false);
   for (size_t i = 0; i < next.size(); ++i)
     if (!next[i]->is_absent() && !before[i]->is_absent() && !next[i]->is_same(*before[i]))
       *next[i] = kept(where(applies_, *next[i], *before[i]), *before[i], "apply_if_finite");
 }
 
-void Selection::select(const Arrays& updates) const {
+DeviceScalar FiniteGate::select(const DeviceScalar& next, const DeviceScalar& before) const {
+  return DeviceScalar(where(applies_, next.array(applies_), before.array(applies_)));
+}
+
+void FiniteGate::select(const Arrays& updates) const {
   const at::AutoGradMode off(false);
   for (Array* u : updates)
     if (!u->is_absent()) *u = where(applies_, *u, 0.0);
 }
 
-void Selection::read() {
+void FiniteGate::read() {
   if (before_.updates == 0) return;
   read_();
   before_.rejected = before_.rejected * 0;
   before_.updates = 0;
 }
 
-LateCounts Selection::next() const {
+DeviceCounts FiniteGate::next() const {
   const at::AutoGradMode off(false);
   return {.in_a_row = in_a_row_,
           .total = total_,
