@@ -1,17 +1,11 @@
 // All umbrella headers at once, for first programs; docs/headers.md names the smaller ones, which compile faster.
 #pragma once
 
-#include "data/any_stream.h"
-#include "data/dataset.h"
+#include "data/batches.h"
+#include "data/datasets.h"
 #include "data/loader.h"
-#include "data/packed_tokens.h"
-#include "data/shard_batches.h"
-#include "data/source.h"
-#include "data/stack.h"
-#include "data/text.h"
-#include "data/to_global.h"
-#include "data/token_files.h"
-#include "data/token_writer.h"
+#include "data/sources.h"
+#include "data/streams.h"
 #include "nn/checkpoint.h"
 #include "nn/layers.h"
 #include "nn/models.h"

@@ -1,7 +1,7 @@
 // --strategy auto of train_transformer: the library's search, as the options that a user would have given.
 #pragma once
 
-#include <tessera/data/to_global.h>
+#include <tessera/data/batches.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/report.h>
 #include <tessera/nn/transformations.h>

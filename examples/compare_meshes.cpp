@@ -8,8 +8,7 @@
 #include <iostream>
 #include <vector>
 
-#include <tessera/data/text.h>
-#include <tessera/data/to_global.h>
+#include <tessera/data/batches.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/report.h>
 #include <tessera/nn/transformations.h>

@@ -10,13 +10,10 @@
 #include <numeric>
 #include <optional>
 
-#include <tessera/data/combine.h>
-#include <tessera/data/entropy.h>
-#include <tessera/data/file_list.h>
-#include <tessera/data/shard_batches.h>
-#include <tessera/data/token_files.h>
-#include <tessera/data/tokenizer.h>
-#include <tessera/data/windows.h>
+#include <tessera/data/batches.h>
+#include <tessera/data/datasets.h>
+#include <tessera/data/sources.h>
+#include <tessera/data/text.h>
 #include <tessera/sharding/operations.h>
 
 #include "examples/tokenize_texts.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include <tessera/data/batches.h>
 #include <tessera/data/loader.h>
-#include <tessera/data/packed_tokens.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/text.h>
 #include <tessera/sharding/placement.h>
 
 namespace tessera::examples {

@@ -9,9 +9,8 @@
 #include <iostream>
 #include <vector>
 
-#include <tessera/data/shard_batches.h>
-#include <tessera/data/stack.h>
-#include <tessera/data/text.h>
+#include <tessera/data/batches.h>
+#include <tessera/data/sources.h>
 
 using namespace tessera;
 using data::Loader, data::LoaderState, data::ShardOptions;

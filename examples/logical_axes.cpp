@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include <tessera/data/to_global.h>
+#include <tessera/data/batches.h>
 #include <tessera/nn/layers/linear.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/transformations.h>

@@ -1,7 +1,7 @@
 // The quickstart: a model as structs, placed by names, trained on eight virtual devices.
 #include <iostream>
 
-#include <tessera/data/to_global.h>
+#include <tessera/data/batches.h>
 #include <tessera/nn/layers/linear.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/transformations.h>

@@ -6,8 +6,7 @@
 #include <exception>
 #include <iostream>
 
-#include <tessera/data/text.h>
-#include <tessera/data/to_global.h>
+#include <tessera/data/batches.h>
 #include <tessera/nn/models.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/report.h>

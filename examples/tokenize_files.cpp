@@ -8,10 +8,9 @@
 #include <filesystem>
 #include <utility>
 
-#include <tessera/data/file_list.h>
 #include <tessera/data/loader.h>
-#include <tessera/data/token_writer.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/sources.h>
+#include <tessera/data/text.h>
 #include <tessera/sharding/base.h>
 #include <tessera/sharding/files.h>
 

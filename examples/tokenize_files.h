@@ -32,9 +32,9 @@ struct TokenizeProgress {
   std::string damaged = "";  // the first shard that earlier runs made and that is not what it was, if there was one
 };
 
-// Writes out/tokens-00000.bin and .idx and so on (data/token_writer.h), each with the next shard_documents documents,
-// without the special tokens of the tokenizer's template. Tokens are made by the threads and written in the order of
-// the texts: the bytes depend on the texts, the tokenizer, end_of_text, separator and shard_documents alone.
+// Writes out/tokens-00000.bin and .idx and so on (data/sources/token_writer.h), each with the next shard_documents
+// documents, without the special tokens of the tokenizer's template. Tokens are made by the threads and written in the
+// order of the texts: the bytes depend on the texts, the tokenizer, end_of_text, separator and shard_documents alone.
 //
 // After each shard out/tokenize.json says how far it is, with checksums of the texts and of the shards. A run that was
 // stopped, wherever that was, goes on after its last whole shard when it is started again, and writes what it would

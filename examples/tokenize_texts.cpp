@@ -5,9 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include <tessera/data/file_list.h>
-#include <tessera/data/json_lines.h>
-#include <tessera/data/text_source.h>
+#include <tessera/data/sources.h>
+#include <tessera/data/sources/json_lines.h>
 
 namespace tessera::examples {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/dataset.h>
+#include <tessera/data/datasets.h>
 
 namespace tessera::examples {
 
@@ -16,7 +16,7 @@ struct TextInput {
   std::vector<std::string> paths;
 };
 
-// The files below `paths` (data/file_list.h) in their order. Of .jsonl, .jsonl.gz and .jsonl.zst each line is a
+// The files below `paths` (data/sources/file_list.h) in their order. Of .jsonl, .jsonl.gz and .jsonl.zst each line is a
 // document, its field "text"; any other file is one document, or where there is a separator what lies between lines
 // that are the separator (an empty one: between empty lines).
 std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/text.h>
 #include <tessera/nn/models.h>
 #include <tessera/nn/transformations.h>
 #include <tessera/sharding/placement.h>

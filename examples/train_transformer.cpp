@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/text.h>
 #include <tessera/nn/models.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/report.h>

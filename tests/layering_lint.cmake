@@ -19,19 +19,21 @@ function(broken file rule)
   message(SEND_ERROR "${file}: ${rule}")
 endfunction()
 
-# The components of sharding/, nn/ and optim/, lowest first. A file includes its own component and earlier ones, and no
+# The components of each library folder, lowest first. A file includes its own component and earlier ones, and no
 # umbrella header: a header that programs include to get a whole component.
 set(components_of_sharding base runtime placement kernels array files accounting redistribution propagation autodiff
     operations random shard_map)
 set(components_of_nn tree placement layers transformations checkpoint models report)
 set(components_of_optim schedules transform formulas wrappers optimizer)
-set(umbrella_header "^(sharding|nn|optim)/[a-z_]+[.]h$")
-# Programs may also include these headers: a single layer, and two headers that take long to compile, because they
-# include ATen's Tensor.
+set(components_of_data datasets streams loader sources batches text)
+set(umbrella_header "^(sharding|nn|optim|data)/[a-z_]+[.]h$")
+# Programs may also include these headers: a single layer, two headers that include ATen's Tensor, and headers that
+# include Boost.JSON or safetensors files. All but the layers take long to compile.
 set(single_headers "^nn/layers/|^sharding/(operations/define_operation|shard_map/local_map)[.]h$")
+string(APPEND single_headers "|^data/(sources/(json_lines|safetensors_source)|text/tokenizer_trainer)[.]h$")
 
 function(check_folder_order folder file included)
-  if(folder STREQUAL "data" AND file MATCHES "^data/to_global\\.")
+  if(file MATCHES "^data/batches/to_global\\.")
     set(forbidden_in_data "^(optim|examples|tests)/")
   endif()
   if(included MATCHES "${forbidden_in_${folder}}"
@@ -47,10 +49,10 @@ function(check_component_order folder file included)
       broken("${file}" "includes ${included}, an umbrella header; the library includes headers of components")
     endif()
   elseif(folder STREQUAL "examples")
-    if(included MATCHES "^(sharding|nn|optim)/" AND NOT included MATCHES "${single_headers}")
+    if(included MATCHES "^(sharding|nn|optim|data)/" AND NOT included MATCHES "${single_headers}")
       broken("${file}" "includes ${included}, a header of a component; programs include umbrella headers")
     endif()
-  elseif(folder MATCHES "^(sharding|nn|optim)$" AND file MATCHES "^${folder}/[a-z_]+/" AND included MATCHES "^${folder}/")
+  elseif(folder MATCHES "^(sharding|nn|optim|data)$" AND file MATCHES "^${folder}/[a-z_]+/" AND included MATCHES "^${folder}/")
     string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" component "${file}")
     string(REGEX REPLACE "^[a-z]+/([a-z_]+)/.*" "\\1" other "${included}")
     list(FIND components_of_${folder} "${component}" here)
@@ -63,7 +65,7 @@ endfunction()
 
 # Each file is in a listed component, or is an umbrella header.
 function(check_location folder file)
-  if(NOT file MATCHES "^(sharding|nn|optim)/" OR file STREQUAL "sharding/pch.h" OR file MATCHES "/gloo/")
+  if(NOT file MATCHES "^(sharding|nn|optim|data)/" OR file STREQUAL "sharding/pch.h" OR file MATCHES "/gloo/")
     return()
   endif()
   string(REGEX REPLACE "^[a-z]+/([a-z_]+).*" "\\1" component "${file}")
@@ -243,16 +245,16 @@ foreach(file IN LISTS library)
 endforeach()
 check_cycles("${library}")
 
-# A header is installed if an umbrella header, or a header of data, includes it directly or indirectly.
+# A header is installed if an umbrella header includes it directly or indirectly.
 set(public "")
 foreach(file IN LISTS library)
-  if(file MATCHES "[.]h$" AND (file MATCHES "^data/" OR file MATCHES "${single_headers}")
+  if(file MATCHES "[.]h$" AND (file MATCHES "${single_headers}")
      AND NOT file MATCHES "/internal[.]h$")
     list(APPEND public "${file}" ${all_of_${file}})
   endif()
 endforeach()
 file(GLOB umbrella_headers RELATIVE "${ROOT}" "${ROOT}/sharding/*.h" "${ROOT}/nn/*.h"
-     "${ROOT}/optim/*.h")
+     "${ROOT}/optim/*.h" "${ROOT}/data/*.h")
 list(REMOVE_ITEM umbrella_headers sharding/pch.h)
 foreach(file IN LISTS umbrella_headers)
   close_over("${file}")

@@ -22,7 +22,7 @@ function(write_valid_repository)
        "// Adam.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/optim/formulas.h" "// Formulas.\n#include \"optim/formulas/adam.h\"\n")
   file(WRITE "${repository}/data/batch.h" "// A batch.\n#include \"nn/tree/tree.h\"\n")
-  file(WRITE "${repository}/data/to_global.h"
+  file(WRITE "${repository}/data/batches/to_global.h"
        "// To arrays.\n#include \"nn/tree/tree.h\"\n#include \"sharding/placement/mesh.h\"\n")
   file(WRITE "${repository}/examples/train.cpp"
        "// Trains.\n#include <tessera/optim/formulas.h>\n#include <tessera/data/batch.h>\n#include <tessera/sharding/placement.h>\n")
@@ -48,7 +48,7 @@ refuse("nn/tree/a.h: includes data/batch.h" nn/tree/a.h "// A.\n#include \"data/
 refuse("optim/formulas/a.h: includes data/batch.h" optim/formulas/a.h "// A.\n#include \"data/batch.h\"\n")
 refuse("data/a.h: includes sharding/placement/mesh.h" data/a.h "// A.\n#include \"sharding/placement/mesh.h\"\n")
 refuse("data/a.h: includes nn/layers/linear.h" data/a.h "// A.\n#include \"nn/layers/linear.h\"\n")
-refuse("data/to_global.cpp: includes optim/formulas/adam.h" data/to_global.cpp "// A.\n#include \"optim/formulas/adam.h\"\n")
+refuse("data/batches/to_global.cpp: includes optim/formulas/adam.h" data/batches/to_global.cpp "// A.\n#include \"optim/formulas/adam.h\"\n")
 refuse("nn/tree/a.h: includes examples/train.h" nn/tree/a.h "// A.\n#include \"examples/train.h\"\n")
 
 refuse("sharding/shard_map/a.cpp: includes sharding/redistribution/engine.h" sharding/shard_map/a.cpp

@@ -21,7 +21,7 @@ PLANNER, ROUTE = "sharding/propagation/planner.cpp", "sharding/redistribution/ro
 ENGINE, LOSSES = "sharding/redistribution/engine_local.cpp", "sharding/operations/neural/losses.cpp"
 BACK, PARTS = "sharding/autodiff/backpropagation.cpp", "nn/transformations/accumulate_gradients.cpp"
 ADAPTIVE, SCALING, FUSED = "optim/formulas/adaptive.cpp", "optim/formulas/scaling.cpp", "optim/wrappers/fused.cpp"
-BATCHES, LOADER = "data/batch_plan.cpp", "data/loader_core.cpp"
+BATCHES, LOADER = "data/loader/batch_plan.cpp", "data/loader/loader_core.cpp"
 MATMUL, CROSS_ENTROPY = "validator_test Operations/*matmul*", "validator_test Operations/*cross_entropy*"
 PAIRS, MICRO_BATCHES = "sharding_test Redistribute.*", "nn_test AccumulateGradients.*"
 IN_PLACE, CURVES = "optim_test Optimizer.FusedEqualsPure", "reference_runner tests/reference/optimizers_more.json"
@@ -80,19 +80,19 @@ FAULTS = {
         ("optim/schedules/schedule.cpp", "(count - begin);", "(count);", "reference_runner tests/reference/schedules_more.json"),
     ],
     "input": [
-        ("data/shuffle.h", "do x = once(x);\n    while (x >= size_);", "x = once(x) % size_;", "data_test Shuffle.*"),
-        ("data/shuffle.cpp", "(seed + kGolden) + static_cast<uint64_t>(epoch));", "(seed + kGolden));",
+        ("data/datasets/shuffle.h", "do x = once(x);\n    while (x >= size_);", "x = once(x) % size_;", "data_test Shuffle.*"),
+        ("data/datasets/shuffle.cpp", "(seed + kGolden) + static_cast<uint64_t>(epoch));", "(seed + kGolden));",
          "data_test Dataset.*:Shuffle.*"),
         (BATCHES, "first + shard_.index * rows;", "first + shard_.index;", "data_test Chains.*"),
         (BATCHES, "+ (pad_ && records % batch_size_ != 0);", ";", "data_test PadLastBatch.*"),
-        ("data/shard_options.cpp", "std::min(shard.index + 1, rest)", "std::min(shard.index, rest)",
+        ("data/datasets/shard_options.cpp", "std::min(shard.index + 1, rest)", "std::min(shard.index, rest)",
          "data_test Split.*"),
-        ("data/combine.cpp", "index / period() * shares_[turn.part]}", "index / period()}", "data_test Mix.*"),
+        ("data/datasets/combine.cpp", "index / period() * shares_[turn.part]}", "index / period()}", "data_test Mix.*"),
         (LOADER, "plan_.after(start, batch)", "plan_.after(start, batch + 1)", "data_test Loader.*"),
-        (LOADER, "(at + from.input) % size;", "at % size;", "data_test StreamLoader.*"),
-        ("data/random.cpp", "philox({++block_, 0, 0, index_}, key_)", "philox({block_++, 0, 0, index_}, key_)",
+        ("data/streams/record_reader.cpp", "(at + from.input) % size;", "at % size;", "data_test StreamLoader.*"),
+        ("data/datasets/random.cpp", "philox({++block_, 0, 0, index_}, key_)", "philox({block_++, 0, 0, index_}, key_)",
          "data_test Philox.*"),
-        ("data/pack.h", "push_back(static_cast<int32_t>(i));", "push_back(static_cast<int32_t>(i + 1));",
+        ("data/streams/pack.h", "push_back(static_cast<int32_t>(i));", "push_back(static_cast<int32_t>(i + 1));",
          "data_test Pack.*"),
     ],
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tessera/data/loader_core.h>
+#include <tessera/data/loader.h>
 
 namespace tessera::train {
 

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "data/stack.h"
-#include "data/text.h"
+#include "data/batches/stack.h"
+#include "data/batches/token_batch.h"
 #include "tests/benchmarks/timing.h"
 
 namespace {

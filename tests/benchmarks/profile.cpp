@@ -14,8 +14,8 @@
 #include <functional>
 #include <vector>
 
-#include "data/text.h"
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
+#include "data/batches/token_batch.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"

@@ -24,8 +24,8 @@
 #include <string_view>
 #include <thread>
 
-#include "data/text.h"
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
+#include "data/batches/token_batch.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/graphed_step.h"

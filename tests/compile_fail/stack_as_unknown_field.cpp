@@ -1,5 +1,5 @@
 // expect: tessera: stack_as<Batch>: a field of the batch has no field of its name in the record.
-#include "data/stack.h"
+#include "data/batches/stack.h"
 
 struct Example {
   std::vector<float> pixels;

@@ -1,5 +1,5 @@
 // expect: tessera: a struct that stack takes holds arrays only; name the batch: stack_as<Batch>.
-#include "data/stack.h"
+#include "data/batches/stack.h"
 
 struct Example {
   std::vector<float> pixels;

@@ -4,10 +4,9 @@
 #include <numbers>
 #include <vector>
 
-#include <tessera/data/dataset.h>
+#include <tessera/data/batches.h>
+#include <tessera/data/datasets.h>
 #include <tessera/data/loader.h>
-#include <tessera/data/shard_batches.h>
-#include <tessera/data/stack.h>
 #include <tessera/nn/layers/linear.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/transformations.h>

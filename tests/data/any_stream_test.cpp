@@ -1,5 +1,5 @@
 // Streams shuffled, limited and mixed after packing, and streams that processes divide among them.
-#include "data/any_stream.h"
+#include "data/streams/any_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "data/combine.h"
+#include "data/datasets/combine.h"
 #include "data/loader.h"
 
 namespace tessera::data::chains_test {

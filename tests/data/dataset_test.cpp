@@ -1,5 +1,5 @@
 // Chains of datasets: what each word of the chain does to sizes and orders, and what it refuses.
-#include "data/dataset.h"
+#include "data/datasets/dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "data/combine.h"
-#include "data/windows.h"
+#include "data/datasets/combine.h"
+#include "data/sources/windows.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data::dataset_test {

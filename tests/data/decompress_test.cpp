@@ -1,5 +1,5 @@
 // Compressed text: what gzip and zstd wrote, files made block by block, and what is damaged.
-#include "data/decompress.h"
+#include "data/sources/decompress.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "data/json_lines.h"
-#include "data/text_source.h"
+#include "data/sources/json_lines.h"
+#include "data/sources/text_source.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/memory_limit.h"
 #include "tests/data/scratch_folder.h"

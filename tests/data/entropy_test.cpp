@@ -1,5 +1,5 @@
 // Entropies of byte sources whose values are known.
-#include "data/entropy.h"
+#include "data/sources/entropy.h"
 
 #include <gtest/gtest.h>
 

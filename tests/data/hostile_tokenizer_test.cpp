@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "data/added_tokens.h"
-#include "data/byte_pair_encoding.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_trainer.h"
-#include "data/unicode_text.h"
+#include "data/text/added_tokens.h"
+#include "data/text/byte_pair_encoding.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokenizer_trainer.h"
+#include "data/text/unicode_text.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/memory_limit.h"
 #include "tests/data/skip_without.h"

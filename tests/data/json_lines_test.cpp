@@ -1,5 +1,5 @@
 // JSONL records as values and as structs, and errors that name line and field.
-#include "data/json_lines.h"
+#include "data/sources/json_lines.h"
 
 #include <gtest/gtest.h>
 

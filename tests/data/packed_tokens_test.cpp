@@ -1,12 +1,12 @@
 // Batches of packed rows: what follows what, and which positions count.
-#include "data/packed_tokens.h"
+#include "data/batches/packed_tokens.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "data/entropy.h"
 #include "data/loader.h"
+#include "data/sources/entropy.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data::packed_tokens_test {

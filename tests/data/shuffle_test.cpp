@@ -1,5 +1,5 @@
 // The permutation is a bijection for every size, looks random, and never changes.
-#include "data/shuffle.h"
+#include "data/datasets/shuffle.h"
 
 #include <gtest/gtest.h>
 

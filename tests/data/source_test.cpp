@@ -1,5 +1,5 @@
 // A byte source is its files one after another, and every odd path is an Error that names it.
-#include "data/source.h"
+#include "data/sources/source.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "data/token_source.h"
-#include "data/windows.h"
+#include "data/sources/token_source.h"
+#include "data/sources/windows.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 

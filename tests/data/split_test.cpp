@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "data/random.h"
-#include "data/shard_options.h"
+#include "data/datasets/random.h"
+#include "data/datasets/shard_options.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data::split_test {

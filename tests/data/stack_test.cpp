@@ -1,5 +1,5 @@
 // Batches of tensors: from numbers, vectors, arrays and structs; filled up with a mask; from safetensors and packing.
-#include "data/stack.h"
+#include "data/batches/stack.h"
 
 #include <gtest/gtest.h>
 
@@ -15,10 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "data/combine.h"
+#include "data/batches/packed_tokens.h"
+#include "data/batches/token_batch.h"
+#include "data/datasets/combine.h"
 #include "data/loader.h"
-#include "data/safetensors_source.h"
-#include "data/text.h"
+#include "data/sources/safetensors_source.h"
 #include "sharding/operations.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"

@@ -1,5 +1,5 @@
 // Streams: filters, flat maps, rebatching and packing, one after another and through loaders.
-#include "data/stream.h"
+#include "data/streams/stream.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Lines and documents: where each begins, and what is not text.
-#include "data/text_source.h"
+#include "data/sources/text_source.h"
 
 #include <gtest/gtest.h>
 

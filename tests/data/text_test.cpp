@@ -1,10 +1,9 @@
 // Token batches: int32 rows, targets one token ahead of inputs.
-#include "data/text.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "data/batches/token_batch.h"
 #include "data/loader.h"
 #include "tests/data/expect_error.h"
 

@@ -1,14 +1,15 @@
 // Which rows a process reads, and global batches out of a loader.
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "data/shard_batches.h"
-#include "data/stack.h"
-#include "data/text.h"
+#include "data/batches/shard_batches.h"
+#include "data/batches/stack.h"
+#include "data/batches/token_batch.h"
+#include "data/sources/windows.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data::to_global_test {

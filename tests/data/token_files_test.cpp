@@ -1,5 +1,5 @@
 // Token files: each format made byte by byte, those that numpy wrote, their documents, and what is damaged.
-#include "data/token_files.h"
+#include "data/sources/token_files.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "data/batches/token_batch.h"
 #include "data/loader.h"
-#include "data/text.h"
-#include "data/windows.h"
+#include "data/sources/windows.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 

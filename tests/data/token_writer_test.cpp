@@ -1,12 +1,12 @@
 // TokenWriter: the bytes of both files, and that TokenFiles reads what was written.
-#include "data/token_writer.h"
+#include "data/sources/token_writer.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "data/token_files.h"
+#include "data/sources/token_files.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"
 

@@ -1,5 +1,5 @@
 // Tokenizer: its files, its options, and what it refuses. Its tokens are compared in reference/tokenizers.
-#include "data/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "data/byte_characters.h"
-#include "data/unicode_text.h"
+#include "data/text/byte_characters.h"
+#include "data/text/unicode_text.h"
 #include "sharding/base/error.h"
 #include "sharding/files/file.h"
 #include "tests/data/expect_error.h"

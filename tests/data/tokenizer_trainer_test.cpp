@@ -1,5 +1,5 @@
 // train_tokenizer: merges and ids those of BpeTrainer, and what it refuses.
-#include "data/tokenizer_trainer.h"
+#include "data/text/tokenizer_trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/text_source.h"
-#include "data/tokenizer.h"
+#include "data/datasets/dataset.h"
+#include "data/sources/text_source.h"
+#include "data/text/tokenizer.h"
 #include "sharding/files/json.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/scratch_folder.h"

@@ -3,9 +3,8 @@
 #include <fstream>
 #include <iostream>
 
-#include <tessera/data/shard_batches.h>
-#include <tessera/data/stack.h>
-#include <tessera/data/text.h>
+#include <tessera/data/batches.h>
+#include <tessera/data/sources.h>
 
 using namespace tessera;
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include <tessera/data/batches.h>
 #include <tessera/data/loader.h>
-#include <tessera/data/stack.h>
-#include <tessera/data/text_source.h>
+#include <tessera/data/sources.h>
 #include <tessera/nn/checkpoint.h>
 #include <tessera/nn/layers/batch_norm.h>
 #include <tessera/nn/layers/dropout.h>

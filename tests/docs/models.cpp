@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
+#include <tessera/data/batches.h>
 #include <tessera/data/loader.h>
-#include <tessera/data/packed_tokens.h>
-#include <tessera/data/shard_batches.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/text.h>
 #include <tessera/nn/models.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/transformations.h>

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <string>
 
+#include <tessera/data/batches.h>
 #include <tessera/data/loader.h>
-#include <tessera/data/text.h>
 
 using namespace tessera;
 

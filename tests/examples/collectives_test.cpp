@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"

@@ -1,7 +1,7 @@
 // What one training step of Llama communicates for each strategy of its reference files: no more bytes than JAX's.
 #include <gtest/gtest.h>
 
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
 #include "examples/transformer.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "data/text.h"
+#include "data/batches/token_batch.h"
 #include "sharding/operations.h"
 
 namespace tessera::examples {

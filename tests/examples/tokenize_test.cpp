@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "data/token_files.h"
-#include "data/tokenizer.h"
+#include "data/sources/token_files.h"
+#include "data/text/tokenizer.h"
 #include "examples/tokenize_files.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/data/skip_without.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/token_writer.h"
-#include "data/tokenizer.h"
+#include "data/sources/token_writer.h"
+#include "data/text/tokenizer.h"
 #include "nn/models.h"
 #include "sharding/base.h"
 #include "tests/data/skip_without.h"

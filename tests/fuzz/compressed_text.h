@@ -1,7 +1,7 @@
 // Reads a compressed file by lines and as one document.
 #pragma once
 
-#include "data/text_source.h"
+#include "data/sources/text_source.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 

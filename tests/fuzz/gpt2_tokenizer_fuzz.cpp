@@ -1,6 +1,6 @@
 // Reads any texts as vocab.json, merges.txt and tokenizer_config.json, which zeros separate.
 // An accepted tokenizer decodes the tokens of a text to that text, else there is one Error.
-#include "data/tokenizer.h"
+#include "data/text/tokenizer.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 

@@ -1,5 +1,5 @@
 // Reads any text as JSON lines of a struct: each line is a record within the types of its fields, or one Error.
-#include "data/json_lines.h"
+#include "data/sources/json_lines.h"
 #include "tests/fuzz/scratch_file.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // Reads any text as a loader's state: an accepted state reads the same when written back, else there is one Error.
-#include "data/loader_state.h"
+#include "data/loader/loader_state.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 

@@ -34,7 +34,7 @@ sources=(sharding/{base,files}/*.cpp sharding/runtime/{heartbeat,launcher_enviro
          sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
          nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
          nn/tree/tree_scalars.cpp
-         $(ls data/*.cpp | grep -vE '_stub|/(loader_core|shard_batches|prefetch|stack|text|to_global|tokenizer_trainer)\.cpp'))
+         $(ls data/*/*.cpp | grep -vE '_stub|data/batches/(shard_batches|stack|to_global|token_batch)|/(loader_core|prefetch|tokenizer_trainer)\.cpp'))
 # Boost and LibTorch's {fmt}: from CPLUS_INCLUDE_PATH, as ctest sets it, or from the cache.
 if [ -z "${CPLUS_INCLUDE_PATH-}" ]; then
   deps=${TESSERA_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_files.h"
+#include "data/sources/token_files.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer.h"
+#include "data/text/tokenizer.h"
 #include "sharding/base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -9,11 +9,11 @@
 #include <optional>
 #include <string_view>
 
-#include "data/json_lines.h"
-#include "data/loader_state.h"
-#include "data/text_source.h"
-#include "data/token_files.h"
-#include "data/tokenizer.h"
+#include "data/loader/loader_state.h"
+#include "data/sources/json_lines.h"
+#include "data/sources/text_source.h"
+#include "data/sources/token_files.h"
+#include "data/text/tokenizer.h"
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/manifest.h"
 #include "nn/models/hugging_face_config.h"

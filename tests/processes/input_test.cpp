@@ -1,10 +1,11 @@
 // Several processes: each reads its rows, all get the global batches of one, and replicas that read others are found.
 #include <functional>
 
-#include "data/any_stream.h"
-#include "data/shard_batches.h"
-#include "data/stack.h"
-#include "data/text.h"
+#include "data/batches/shard_batches.h"
+#include "data/batches/stack.h"
+#include "data/batches/token_batch.h"
+#include "data/sources/windows.h"
+#include "data/streams/any_stream.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/datasets/dataset.h"
 #include "sharding/files/json.h"
 #include "tests/runner/reference_values.h"
 #include "tests/runner/report.h"

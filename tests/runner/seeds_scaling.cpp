@@ -3,7 +3,7 @@
 
 #include <boost/json.hpp>
 
-#include "data/dataset.h"
+#include "data/datasets/dataset.h"
 #include "nn/layers/linear.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"

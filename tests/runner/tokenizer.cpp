@@ -1,5 +1,5 @@
 // Runs folders of tokenizers: the tokens of their texts, where these stand in the text, and the text back.
-#include "data/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 #include <boost/json.hpp>
 #include <string>

@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "data/to_global.h"
+#include "data/batches/to_global.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/pipeline.h"
 #include "optim/optimizer.h"

@@ -1,0 +1,63 @@
+// Packed rows cut into what is read and what follows it.
+#include "data/batches/packed_tokens.h"
+
+#include <algorithm>
+#include <string>
+
+#include "data/batches/stack.h"
+#include "sharding/base/fail.h"
+
+namespace tessera::data {
+
+namespace {
+
+using PackedRows = std::vector<PackedRow<int32_t>>;
+
+void check(const PackedRows& rows) {
+  if (rows.empty()) fail(ErrorKind::shape_mismatch, "packed_tokens", "no rows, expected at least one");
+  const size_t length = rows.front().tokens.size();
+  if (length < 2)
+    fail(ErrorKind::shape_mismatch, "packed_tokens", "rows of {} tokens, expected seq + 1, at least two", length);
+  for (const auto& row : rows) {
+    if (row.tokens.size() != length || row.segment_ids.size() != length || row.positions.size() != length)
+      fail(ErrorKind::shape_mismatch, "packed_tokens", "rows of different lengths in one batch");
+    const int32_t least = *std::min_element(row.tokens.begin(), row.tokens.end());
+    if (least < 0) fail(ErrorKind::invalid_argument, "packed_tokens", "token {} is below 0", least);
+  }
+}
+
+// (rows, columns) of what `write` puts behind `to` for each row.
+template <class T, class Write>
+Array filled(DType dtype, const PackedRows& rows, Write write) {
+  const auto columns = static_cast<int64_t>(rows.front().tokens.size()) - 1;
+  const auto out = detail::unwritten(dtype, {static_cast<int64_t>(rows.size()), columns});
+  auto* to = static_cast<T*>(out.data);
+  for (const auto& row : rows) to = write(row, to);
+  return out.array;
+}
+
+// The values of a row without the last, or with `from` = 1 without the first.
+Array without_one(const PackedRows& rows, std::vector<int32_t> PackedRow<int32_t>::*values, size_t from) {
+  return filled<int32_t>(int32, rows, [&](const PackedRow<int32_t>& row, int32_t* to) {
+    return std::copy_n((row.*values).begin() + static_cast<ptrdiff_t>(from), row.tokens.size() - 1, to);
+  });
+}
+
+}  // namespace
+
+PackedTokens PackedTokensBatcher::operator()(const PackedRows& rows) const {
+  check(rows);
+  PackedTokens batch;
+  batch.inputs = without_one(rows, &PackedRow<int32_t>::tokens, 0);
+  batch.targets = without_one(rows, &PackedRow<int32_t>::tokens, 1);
+  batch.segment_ids = without_one(rows, &PackedRow<int32_t>::segment_ids, 0);
+  batch.positions = without_one(rows, &PackedRow<int32_t>::positions, 0);
+  batch.weights = filled<float>(float32, rows, [](const PackedRow<int32_t>& row, float* to) {
+    for (size_t t = 0; t + 1 < row.tokens.size(); ++t)
+      *to++ = row.segment_ids[t] != 0 && row.segment_ids[t] == row.segment_ids[t + 1] ? 1.0f : 0.0f;
+    return to;
+  });
+  return batch;
+}
+
+}  // namespace tessera::data

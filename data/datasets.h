@@ -1,0 +1,6 @@
+// Datasets: records by index, and the streams that filter, flat_map, rebatch and pack make of them.
+#pragma once
+
+#include "data/datasets/combine.h"
+#include "data/datasets/dataset.h"
+#include "data/streams/stream.h"

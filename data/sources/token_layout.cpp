@@ -1,0 +1,269 @@
+// Reads llm.c's header and Megatron's index, and holds their numbers against the sizes of the files.
+#include "data/sources/token_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "data/sources/text_source.h"
+#include "sharding/base/fail.h"
+
+namespace tessera::data::detail {
+namespace {
+
+constexpr std::string_view index_magic("MMIDIDX\0\0", 9), npy_magic = "\x93NUMPY";
+constexpr int64_t llm_c_header = 256 * 4;
+
+// `count` numbers of a file, as they lie there; all must be there.
+template <class T>
+std::vector<T> numbers(const ByteSource& bytes, const SourceFile& file, int64_t at, int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  bytes.read(file.begin + at, {reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(T)});
+  return values;
+}
+
+bool begins_with(const ByteSource& bytes, const SourceFile& file, std::string_view magic) {
+  const auto size = static_cast<int64_t>(magic.size());
+  if (file.size < size) return false;
+  const auto first = numbers<char>(bytes, file, 0, size);
+  return std::equal(first.begin(), first.end(), magic.begin());
+}
+
+struct LlmC {
+  int32_t magic, version;
+  TokenType type;
+};
+constexpr LlmC llm_c_kinds[] = {{20240520, 1, {2, false}}, {20240801, 7, {4, false}}};
+
+const LlmC* llm_c_kind(const ByteSource& bytes, const SourceFile& file) {
+  const int32_t magic = file.size < 4 ? 0 : numbers<int32_t>(bytes, file, 0, 1)[0];
+  const auto* kind =
+      std::find_if(std::begin(llm_c_kinds), std::end(llm_c_kinds), [&](const LlmC& k) { return k.magic == magic; });
+  return kind == std::end(llm_c_kinds) ? nullptr : kind;
+}
+
+// ---- files of something else
+
+struct Kind {
+  std::string_view begin;
+  const char* name;
+};
+constexpr Kind other_kinds[] = {{"PK\x03\x04", "a zip archive, as numpy's .npz and PyTorch's checkpoints are"},
+                                {"\x80\x02\x8a\x0a", "a PyTorch checkpoint"},
+                                {"\x1f\x8b\x08", "a gzip file"},
+                                {"\x28\xb5\x2f\xfd", "a zstd file"},
+                                {"\xfd\x37zXZ", "an xz file"},
+                                {"BZh9", "a bzip2 file"},
+                                {"\x89HDF", "an HDF5 file"},
+                                {"PAR1", "a Parquet file"},
+                                {"ARROW1", "an Arrow file"},
+                                {"GGUF", "a GGUF file"}};
+
+// A pickle begins with PROTO 2 to 5 and ends with STOP.
+bool is_pickle(const ByteSource& bytes, const SourceFile& file) {
+  if (file.size < 4) return false;
+  const auto first = numbers<uint8_t>(bytes, file, 0, 3);
+  if (first[0] != 0x80 || numbers<char>(bytes, file, file.size - 1, 1)[0] != '.') return false;
+  if (first[1] == 4 || first[1] == 5) return first[2] == 0x95;  // a frame
+  return (first[1] == 2 || first[1] == 3) && std::strchr("}](cXK", first[2]) && first[2];
+}
+
+bool is_safetensors(const ByteSource& bytes, const SourceFile& file) {
+  if (file.size < 10 || numbers<char>(bytes, file, 8, 1)[0] != '{') return false;
+  return numbers<uint64_t>(bytes, file, 0, 1)[0] <= static_cast<uint64_t>(file.size - 8);
+}
+
+// Text has no control characters. Token files do: the high bytes of ids below 2304, which are the most frequent.
+bool is_text(const ByteSource& bytes, const SourceFile& file) {
+  if (file.size < 64) return false;
+  const auto first = numbers<uint8_t>(bytes, file, 0, std::min<int64_t>(file.size, 4096));
+  const auto is_printed = [](uint8_t c) { return c >= ' ' || (c >= '\t' && c <= '\r'); };
+  if (!std::all_of(first.begin(), first.end(), is_printed)) return false;
+  const int64_t invalid = first_invalid_utf8(std::string(first.begin(), first.end()));
+  return invalid < 0 || invalid + 3 >= static_cast<int64_t>(first.size());  // the last character may be cut off
+}
+
+// Detects numbers of 4 or 8 bytes: every second uint16 is below 16 (the ids are below 2^20), and at least a quarter of
+// the others are larger than all of these. Tokens of uint16 have the same distribution at both places.
+bool is_wide(const ByteSource& bytes, const SourceFile& file) {
+  const int64_t pairs = std::min<int64_t>(file.size / 4, 2048);
+  if (file.size % 4 != 0 || pairs < 64) return false;  // a few tokens can match the pattern by chance
+  const auto halves = numbers<uint16_t>(bytes, file, 0, 2 * pairs);
+  uint16_t largest = 0;
+  for (size_t i = 1; i < halves.size(); i += 2) largest = std::max(largest, halves[i]);
+  int64_t larger = 0;
+  for (size_t i = 0; i < halves.size(); i += 2) larger += halves[i] > largest;
+  return largest < 16 && 4 * larger >= pairs;
+}
+
+// Throws if the file is of another kind, which its bytes show.
+void check_headerless(const ByteSource& bytes, const SourceFile& file) {
+  const auto refuse = [&](const char* kind) {
+    fail_tokens(file.path, fmt::format("this is {}, expected uint16 tokens. Save token ids as uint16 or, with "
+                                       "numpy.save, as .npy; if these are uint16 tokens, name TokenFormat::headerless",
+                                       kind));
+  };
+  for (const Kind& kind : other_kinds)
+    if (begins_with(bytes, file, kind.begin)) refuse(kind.name);
+  if (is_pickle(bytes, file)) refuse("a pickle");
+  if (is_safetensors(bytes, file)) refuse("a safetensors file");
+  if (is_text(bytes, file)) refuse("text");
+  if (is_wide(bytes, file)) refuse("a file of uint32 (which TokenSource<uint32_t> reads), or of wider numbers");
+}
+
+TokenLayout headerless_layout(const SourceFile& file) {
+  if (file.size % 2 != 0)
+    fail_tokens(file.path, fmt::format("{} bytes are no whole number of uint16 tokens; is it cut short, or "
+                                       "something else than tokens?",
+                                       file.size));
+  return {.format = TokenFormat::headerless, .type = {2, false}, .count = file.size / 2};
+}
+
+TokenLayout llm_c_layout(const ByteSource& bytes, const SourceFile& file) {
+  const LlmC* kind = llm_c_kind(bytes, file);
+  if (!kind) fail_tokens(file.path, "does not begin with llm.c's number 20240520 or 20240801; name its own format");
+  if (file.size < llm_c_header)
+    fail_tokens(file.path,
+                fmt::format("{} bytes, expected llm.c's header of {}; it is cut short", file.size, llm_c_header));
+  const auto header = numbers<int32_t>(bytes, file, 0, 3);
+  if (header[1] != kind->version)
+    fail_tokens(file.path, fmt::format("version {} of llm.c's {}, expected {}", header[1], kind->magic, kind->version));
+  const int64_t rest = file.size - llm_c_header;
+  if (header[2] < 0 || header[2] * int64_t{kind->type.bytes} != rest)
+    fail_tokens(file.path,
+                fmt::format("its header declares {} tokens of {} bytes, and {} bytes follow; it is cut short or "
+                            "damaged",
+                            header[2], kind->type.bytes, rest));
+  return {.format = TokenFormat::llm_c, .type = kind->type, .begin = llm_c_header, .count = header[2]};
+}
+
+// ---- Megatron -------------------------------------------------------------------------------------------------------
+
+TokenType megatron_type(uint8_t code, const std::string& path) {
+  switch (code) {
+    case 1:
+      return {1, false};
+    case 2:
+      return {1, true};
+    case 3:
+      return {2, true};
+    case 4:
+      return {4, true};
+    case 5:
+      return {8, true};
+    case 8:
+      return {2, false};
+    default:
+      fail_tokens(path, fmt::format("element type {}, expected a whole number's: 1 to 5 or 8", code));
+  }
+}
+
+struct Counts {
+  int64_t sequences, boundaries;  // a boundary more than documents
+};
+
+// Both counts, which fill the index together with its header; the modes of multimodal sequences may follow.
+Counts counts_of(const ByteSource& bytes, const SourceFile& file, int64_t header) {
+  const auto counts = numbers<uint64_t>(bytes, file, header - 16, 2);
+  const auto rest = static_cast<uint64_t>(file.size - header);
+  const bool fits = counts[0] <= rest / 12 && counts[1] <= rest / 8;
+  const uint64_t needed = fits ? counts[0] * 12 + counts[1] * 8 : 0;
+  if (!fits || (rest != needed && rest != needed + counts[0]))
+    fail_tokens(file.path, fmt::format("its header declares {} sequences and {} boundaries of documents, and {} bytes "
+                                       "follow; it is cut short or damaged",
+                                       counts[0], counts[1], rest));
+  return {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
+}
+
+// After which token each sequence ends, and before all 0.
+std::vector<int64_t> ends_of_sequences(const std::vector<int32_t>& sizes, const std::vector<int64_t>& pointers,
+                                       int bytes, int64_t bytes_of_tokens, const std::string& path) {
+  std::vector<int64_t> ends{0};
+  ends.reserve(sizes.size() + 1);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 0) fail_tokens(path, fmt::format("sequence {} has {} tokens", i, sizes[i]));
+    if (pointers[i] != ends.back() * bytes)
+      fail_tokens(path, fmt::format("sequence {} begins at byte {}, and those before it end at byte {}", i, pointers[i],
+                                    ends.back() * bytes));
+    if (sizes[i] > bytes_of_tokens / bytes - ends.back())
+      fail_tokens(path, fmt::format("sequence {} ends behind the {} bytes of tokens; one of the two files is cut short "
+                                    "or of another run",
+                                    i, bytes_of_tokens));
+    ends.push_back(ends.back() + sizes[i]);
+  }
+  return ends;
+}
+
+TokenLayout megatron_layout(const SourceFile& tokens, const std::string& index) {
+  constexpr int64_t header = 9 + 8 + 1 + 8 + 8;
+  const ByteSource bytes = ByteSource::open({index});
+  const SourceFile& file = bytes.files().front();
+  if (!begins_with(bytes, file, index_magic))
+    fail_tokens(
+        index,
+        "does not begin with MMIDIDX, as an index of Megatron does; if the file next to it has none, name its format");
+  if (file.size < header) fail_tokens(index, fmt::format("{} bytes, expected a header of {}", file.size, header));
+  if (const auto version = numbers<uint64_t>(bytes, file, 9, 1)[0]; version != 1)
+    fail_tokens(index, fmt::format("version {} of Megatron's index, expected 1", version));
+  TokenLayout layout{.format = TokenFormat::megatron,
+                     .type = megatron_type(numbers<uint8_t>(bytes, file, 17, 1)[0], index),
+                     .knows_documents = true};
+  const Counts counts = counts_of(bytes, file, header);
+  const auto ends = ends_of_sequences(numbers<int32_t>(bytes, file, header, counts.sequences),
+                                      numbers<int64_t>(bytes, file, header + 4 * counts.sequences, counts.sequences),
+                                      layout.type.bytes, tokens.size, index);
+  const auto bounds = numbers<int64_t>(bytes, file, header + 12 * counts.sequences, counts.boundaries);
+  const bool is_sorted = std::is_sorted(bounds.begin(), bounds.end());
+  if (bounds.empty() || !is_sorted || bounds.front() != 0 || bounds.back() != counts.sequences)
+    fail_tokens(index, fmt::format("the boundaries of its documents do not go from 0 up to its {} sequences",
+                                   counts.sequences));
+  for (size_t i = 1; i < bounds.size(); ++i) layout.documents.push_back(ends[static_cast<size_t>(bounds[i])]);
+  layout.count = ends.back();
+  if (tokens.size != layout.count * layout.type.bytes)
+    fail_tokens(tokens.path,
+                fmt::format("{} bytes, and {} declares {} tokens of {} bytes; one of them is cut short or of "
+                            "another run",
+                            tokens.size, index, layout.count, layout.type.bytes));
+  return layout;
+}
+
+}  // namespace
+
+void fail_tokens(const std::string& path, const std::string& what) {
+  fail(ErrorKind::invalid_file, "open", path + ": " + what + ".");
+}
+
+std::string name_of(TokenFormat format) {
+  constexpr std::array names = {"any", "headerless", "llm.c", "Megatron", "npy"};
+  return names[static_cast<size_t>(format)];
+}
+
+TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_index) {
+  if (has_index) return TokenFormat::megatron;
+  if (begins_with(bytes, file, npy_magic) || file.path.ends_with(".npy")) return TokenFormat::npy;
+  if (begins_with(bytes, file, index_magic))
+    fail_tokens(file.path, "an index of Megatron's; name the .bin next to it, or end its name in .idx");
+  if (llm_c_kind(bytes, file)) return TokenFormat::llm_c;
+  check_headerless(bytes, file);
+  return TokenFormat::headerless;
+}
+
+TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file,
+                              const std::string& index) {
+  switch (format) {
+    case TokenFormat::llm_c:
+      return llm_c_layout(bytes, file);
+    case TokenFormat::megatron:
+      return megatron_layout(file, index);
+    case TokenFormat::npy:
+      return npy_layout(bytes, file);
+    default:
+      return headerless_layout(file);
+  }
+}
+
+}  // namespace tessera::data::detail

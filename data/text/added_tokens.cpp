@@ -1,0 +1,93 @@
+// Finds added tokens in a text by a sorted list in which each token refers to its longest prefix.
+#include "data/text/added_tokens.h"
+
+#include <algorithm>
+
+#include "data/text/unicode_text.h"
+
+namespace tessera::data::detail {
+
+void AddedTokens::add(std::string spelled, const AddedToken& token) {
+  if (!spelled.empty()) spelled_.push_back({std::move(spelled), &token});
+}
+
+// The first token that was added is kept of several with one spelling.
+void AddedTokens::sort() {
+  std::stable_sort(spelled_.begin(), spelled_.end(),
+                   [](const Spelled& a, const Spelled& b) { return a.text < b.text; });
+  const auto repeated = [](const Spelled& a, const Spelled& b) { return a.text == b.text; };
+  spelled_.erase(std::unique(spelled_.begin(), spelled_.end(), repeated), spelled_.end());
+  for (int32_t i = 0; i < static_cast<int32_t>(spelled_.size()); ++i) {
+    Spelled& spelled = spelled_[static_cast<size_t>(i)];
+    auto& [begin, end] = by_first_[static_cast<unsigned char>(spelled.text[0])];
+    if (end == 0) begin = i;
+    end = i + 1;
+    spelled.beginning = i - 1;
+    while (spelled.beginning >= 0 && !spelled.text.starts_with(spelled_[static_cast<size_t>(spelled.beginning)].text))
+      spelled.beginning = spelled_[static_cast<size_t>(spelled.beginning)].beginning;
+  }
+}
+
+namespace {
+
+size_t character_before(std::string_view text, size_t place) {
+  do --place;
+  while (place > 0 && (text[place] & 0xC0) == 0x80);
+  return place;
+}
+bool stands_alone(std::string_view text, const AddedTokens::Found& found) {
+  const bool left = found.begin > 0 && is_word_character(character_at(text, character_before(text, found.begin)));
+  const bool right = found.end < text.size() && is_word_character(character_at(text, found.end));
+  return !left && !right;
+}
+size_t before_white_space(std::string_view text, size_t begin, size_t least) {
+  while (begin > least && is_white_space(character_at(text, character_before(text, begin))))
+    begin = character_before(text, begin);
+  return begin;
+}
+size_t after_white_space(std::string_view text, size_t end) {
+  while (end < text.size() && is_white_space(character_at(text, end))) end += character_bytes(text[end]);
+  return end;
+}
+
+}  // namespace
+
+// Returns the longest token that is a prefix of the text. It is the last token that sorts before the text, or a prefix
+// of that token.
+const AddedTokens::Spelled* AddedTokens::at(std::string_view text) const {
+  const auto [begin, end] = by_first_[static_cast<unsigned char>(text[0])];
+  if (begin == end) return nullptr;
+  const auto behind = std::upper_bound(spelled_.begin() + begin, spelled_.begin() + end, text,
+                                       [](std::string_view t, const Spelled& spelled) { return t < spelled.text; });
+  if (behind == spelled_.begin() + begin) return nullptr;
+  const Spelled* last = &*std::prev(behind);
+  const auto common = static_cast<size_t>(
+      std::mismatch(last->text.begin(), last->text.end(), text.begin(), text.end()).first - last->text.begin());
+  while (last->text.size() > common) {
+    if (last->beginning < 0) return nullptr;
+    last = &spelled_[static_cast<size_t>(last->beginning)];
+  }
+  return last;
+}
+
+std::vector<AddedTokens::Found> AddedTokens::find(std::string_view text) const {
+  std::vector<Found> all;
+  for (size_t i = 0, done = 0; i < text.size();) {
+    const Spelled* spelled = at(text.substr(i));
+    if (!spelled) {
+      ++i;
+      continue;
+    }
+    const AddedToken* token = spelled->token;
+    Found found{token, i, i + spelled->text.size()};
+    i = found.end;
+    if (token->single_word && !stands_alone(text, found)) continue;
+    if (token->strips_left) found.begin = before_white_space(text, found.begin, done);
+    if (token->strips_right) found.end = i = after_white_space(text, found.end);
+    done = found.end;
+    all.push_back(found);
+  }
+  return all;
+}
+
+}  // namespace tessera::data::detail

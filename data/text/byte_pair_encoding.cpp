@@ -1,0 +1,167 @@
+// Merges pairs of adjacent tokens, the lowest rank first, the leftmost of equal ranks.
+#include "data/text/byte_pair_encoding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <queue>
+#include <utility>
+
+#include "data/text/unicode_text.h"
+#include "sharding/base/fail.h"
+
+namespace tessera::data::detail {
+namespace {
+
+uint64_t pair_of(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+}  // namespace
+
+BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
+                                   const std::vector<std::pair<std::string, std::string>>& merges,
+                                   const BytePairOptions& options, const std::string& where)
+    : vocabulary_(std::move(vocabulary)), options_(options) {
+  const auto id_of = [&](const std::string& token, const char* what) {
+    const int32_t* id = find(token);
+    if (!id)
+      fail(ErrorKind::invalid_file, "Tokenizer", "{}: {} \"{}\" is not in the vocabulary.", where, what,
+           shortened(token));
+    return *id;
+  };
+  if (options_.unknown) id_of(*options_.unknown, "the unknown token");
+  merges_.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    const int32_t id = id_of(left + right, "the result of a merge,");
+    merges_[pair_of(id_of(left, "a part of a merge,"), id_of(right, "a part of a merge,"))] = {
+        static_cast<int32_t>(rank), id};
+    if (!left.empty() && !right.empty()) add_crossing(left, right);
+  }
+}
+
+// A token is made of characters, bytes ("<0x0A>") and the unknown token, so its text ends and begins with one of these.
+void BytePairEncoding::add_crossing(const std::string& left, const std::string& right) {
+  constexpr size_t byte_token = 6;
+  size_t last = left.size() - 1;
+  while (last > 0 && (left[last] & 0xC0) == 0x80) --last;
+  const auto ids_of = [&](std::string_view character, std::string_view byte, bool has_unknown) {
+    std::array<const int32_t*, 3> ids = {find(character)};
+    if (byte.size() == byte_token && byte.starts_with("<0x")) ids[1] = find(byte);
+    if (has_unknown) ids[2] = find(*options_.unknown);
+    return ids;
+  };
+  const auto ends = ids_of(std::string_view(left).substr(last),
+                           std::string_view(left).substr(left.size() - std::min(left.size(), byte_token)),
+                           options_.unknown && left.ends_with(*options_.unknown));
+  const auto begins =
+      ids_of(std::string_view(right).substr(0, character_bytes(right[0])),
+             std::string_view(right).substr(0, byte_token), options_.unknown && right.starts_with(*options_.unknown));
+  for (const int32_t* end : ends)
+    for (const int32_t* begin : begins)
+      if (end && begin) crossed_.insert(pair_of(*end, *begin));
+}
+
+const int32_t* BytePairEncoding::find(std::string_view token) const {
+  const auto found = vocabulary_.find(std::string(token));
+  return found == vocabulary_.end() ? nullptr : &found->second;
+}
+
+std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_view word) const {
+  std::vector<Token> tokens;
+  tokens.reserve(word.size());
+  std::optional<Token> unknown;
+  const auto end_unknown = [&] {
+    if (unknown) tokens.push_back(*unknown);
+    unknown.reset();
+  };
+  for (size_t i = 0, n; i < word.size(); i += n) {
+    n = character_bytes(word[i]);
+    const std::string_view character = word.substr(i, n);
+    if (const int32_t* id = find(character)) {
+      end_unknown();
+      tokens.push_back({*id, static_cast<int32_t>(n)});
+      continue;
+    }
+    std::vector<Token> bytes;
+    if (options_.byte_fallback)
+      for (const char c : character)
+        if (const int32_t* id = find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c))))
+          bytes.push_back({*id, 1});
+    if (bytes.size() == n) {
+      end_unknown();
+      tokens.insert(tokens.end(), bytes.begin(), bytes.end());
+    } else if (options_.unknown) {
+      if (!options_.fuse_unknown) end_unknown();
+      if (!unknown) unknown = Token{*find(*options_.unknown), 0};
+      unknown->bytes += static_cast<int32_t>(n);
+    } else {
+      fail(ErrorKind::invalid_argument, "Tokenizer.encode",
+           "\"{}\" is not in the vocabulary, which has no token for what is unknown.", character);
+    }
+  }
+  end_unknown();
+  return tokens;
+}
+
+std::vector<BytePairEncoding::Token> BytePairEncoding::encode(std::string_view word) const {
+  if (options_.ignore_merges)
+    if (const int32_t* id = find(word)) return {{*id, static_cast<int32_t>(word.size())}};
+  std::vector<Token> tokens = characters(word);
+  merge(tokens);
+  return tokens;
+}
+
+// Without a pre-tokenizer a word is a whole text. It is merged in sections between which no merge can join tokens.
+void BytePairEncoding::merge(std::vector<Token>& tokens) const {
+  constexpr size_t least_of_section = 256;  // most words are shorter, and are not searched for places to cut
+  size_t kept = 0;
+  for (size_t begin = 0, end; begin < tokens.size(); begin = end) {
+    end = std::min(begin + least_of_section, tokens.size());
+    while (end < tokens.size() && crossed_.contains(pair_of(tokens[end - 1].id, tokens[end].id))) ++end;
+    const auto section = std::span(tokens).subspan(begin, end - begin);
+    merge_all(section);
+    for (const Token& token : section)
+      if (token.bytes > 0) tokens[kept++] = token;
+  }
+  tokens.resize(kept);
+}
+
+void BytePairEncoding::merge_all(std::span<Token> tokens) const {
+  struct Node {
+    int32_t before, after;
+  };
+  struct Candidate {
+    int32_t rank, place, id;
+    bool operator<(const Candidate& o) const { return std::pair(rank, place) > std::pair(o.rank, o.place); }
+  };
+  const auto n = static_cast<int32_t>(tokens.size());
+  std::vector<Node> nodes(tokens.size());
+  for (int32_t i = 0; i < n; ++i) nodes[i] = {i - 1, i + 1 < n ? i + 1 : -1};
+  std::priority_queue<Candidate> candidates;
+  const auto consider = [&](int32_t left) {
+    if (left < 0 || nodes[left].after < 0) return;
+    const int32_t a = tokens[left].id, b = tokens[nodes[left].after].id;
+    if (const auto found = merges_.find(pair_of(a, b)); found != merges_.end())
+      candidates.push({found->second.rank, left, found->second.id});
+  };
+  for (int32_t i = 0; i + 1 < n; ++i) consider(i);
+  while (!candidates.empty()) {
+    const Candidate best = candidates.top();
+    candidates.pop();
+    const int32_t left = best.place, right = tokens[left].bytes ? nodes[left].after : -1;
+    if (right < 0) continue;
+    const auto found = merges_.find(pair_of(tokens[left].id, tokens[right].id));
+    if (found == merges_.end() || found->second.id != best.id) continue;
+    tokens[left].id = best.id;
+    tokens[left].bytes += std::exchange(tokens[right].bytes, 0);
+    nodes[left].after = nodes[right].after;
+    if (nodes[left].after >= 0) nodes[nodes[left].after].before = left;
+    consider(nodes[left].before);
+    consider(left);
+  }
+}
+
+}  // namespace tessera::data::detail

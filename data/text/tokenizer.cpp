@@ -1,0 +1,478 @@
+// A file's parts put together: added tokens, normalizer, pre-tokenizer, model, template, decoder.
+#include "data/text/tokenizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <functional>
+#include <numeric>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "data/sources/text_source.h"
+#include "data/text/added_tokens.h"
+#include "data/text/byte_characters.h"
+#include "data/text/byte_pair_encoding.h"
+#include "data/text/tokenizer_steps.h"
+#include "data/text/word_cache.h"
+#include "sharding/base/fail.h"
+#include "sharding/files/file.h"
+#include "sharding/files/json.h"
+
+namespace tessera::data {
+
+using namespace detail;
+
+namespace {
+
+constexpr int64_t max_file_bytes = int64_t{1} << 30;
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  std::vector<AddedToken> added;
+  AddedTokens in_text, in_normalized;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  BytePairEncoding model;
+  Template post;
+  Decoder decoder;
+  std::unordered_map<int32_t, const AddedToken*> added_by_id;
+  std::unordered_map<std::string_view, int32_t> added_by_content;
+  std::vector<std::string> tokens;  // by id; of the model and of added ones
+  mutable WordCache word_cache;
+
+  explicit Parts(const JsonPart& file);
+  bool is_new(const JsonPart& file, const AddedToken& token) const;
+  const std::string& token(int32_t id, const char* verb) const;
+};
+
+namespace {
+
+std::vector<std::pair<std::string, std::string>> merges_of(const JsonPart& json) {
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const JsonPart& item : json.items()) {
+    if (item.value.is_array()) {
+      if (item.length() != 2) item.refuse(fmt::format("{} parts given, expected the two of a merge.", item.length()));
+      merges.emplace_back(item.item(0).text(), item.item(1).text());
+      continue;
+    }
+    const std::string text = item.text();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+      item.refuse(fmt::format("\"{}\" given, expected two tokens with a space between.", shortened(text)));
+    merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+  }
+  return merges;
+}
+
+BytePairEncoding model_of(const JsonPart& json) {
+  if (const std::string type = json.text("type", "BPE"); type != "BPE")
+    json.refuse(fmt::format("the type \"{}\" is not supported, expected BPE.", shortened(type)));
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!json.text(key, "").empty()) json.at(key).refuse("is not supported, expected null.");
+  if (json.has("dropout") && json.at("dropout").value != 0.0)
+    json.at("dropout").refuse("is not supported, expected null.");
+  const JsonPart vocabulary = json.at("vocab");
+  const auto* entries = vocabulary.value.if_object();
+  if (!entries) vocabulary.refuse_type("an object of ids");
+  std::unordered_map<std::string, int32_t> ids;
+  ids.reserve(entries->size());
+  for (const auto& [token, id] : *entries) {
+    const auto* number = id.if_int64();
+    if (!number || *number < 0 || *number > INT32_MAX)
+      vocabulary.refuse(fmt::format("\"{}\" has no id, expected an integer from 0 on.", shortened(token)));
+    ids.emplace(token, static_cast<int32_t>(*number));
+  }
+  BytePairOptions options;
+  if (json.has("unk_token")) options.unknown = json.at("unk_token").text();
+  options.fuse_unknown = json.flag("fuse_unk", false);
+  options.byte_fallback = json.flag("byte_fallback", false);
+  options.ignore_merges = json.flag("ignore_merges", false);
+  return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place());
+}
+
+// A text is compared with added tokens at each of its bytes; those of models have at most a few hundred bytes.
+constexpr size_t max_added_bytes = 4096;
+
+std::string content_of_added(const JsonPart& json) {
+  const std::string content = json.text();
+  if (content.size() > max_added_bytes)
+    json.refuse(fmt::format("{} bytes given, expected at most {}.", content.size(), max_added_bytes));
+  return content;
+}
+
+std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
+  std::vector<AddedToken> tokens;
+  if (json.is_null()) return tokens;
+  for (const JsonPart& item : json.items())
+    tokens.push_back({static_cast<int32_t>(item.at("id").integer(0, INT32_MAX)), content_of_added(item.at("content")),
+                      item.flag("single_word", false), item.flag("lstrip", false), item.flag("rstrip", false),
+                      item.flag("normalized", false), item.flag("special", false)});
+  return tokens;
+}
+
+[[noreturn]] void refuse_one_id(const JsonPart& place, const std::string& one, const std::string& other, int32_t id) {
+  const auto& [first, second] = std::minmax(one, other);
+  place.refuse(fmt::format("\"{}\" and \"{}\" both have the id {}, expected one token for each id.", shortened(first),
+                           shortened(second), id));
+}
+
+}  // namespace
+
+Tokenizer::Parts::Parts(const JsonPart& file)
+    : added(added_tokens_of(file.at_or_null("added_tokens"))),
+      normalizer(normalizer_of(file.at_or_null("normalizer"))),
+      pre_tokenizer(pre_tokenizer_of(file.at_or_null("pre_tokenizer"))),
+      model(model_of(file.at("model"))),
+      post(template_of(file.at_or_null("post_processor"))),
+      decoder(decoder_of(file.at_or_null("decoder"))) {
+  for (const char* key : {"truncation", "padding"})
+    if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
+  // Allows ids without a token, because models pad their vocabularies, but bounds the memory that a large id can take.
+  const size_t id_limit = 16 * (model.vocabulary().size() + added.size()) + 65'536;
+  const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
+    if (static_cast<size_t>(id) >= id_limit)
+      file.refuse(fmt::format("\"{}\" has the id {}, expected one below {} in so small a vocabulary.", shortened(token),
+                              id, id_limit));
+    if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
+    return tokens[static_cast<size_t>(id)];
+  };
+  for (const auto& [token, id] : model.vocabulary()) {
+    std::string& kept = place_of(token, id);
+    if (!kept.empty()) refuse_one_id(file.at("model").at("vocab"), kept, token, id);
+    kept = token;
+  }
+  const size_t bytes_of_added =
+      std::accumulate(added.begin(), added.end(), size_t{0},
+                      [](size_t sum, const AddedToken& token) { return sum + token.content.size(); });
+  StepBudget budget(bytes_of_added);
+  for (const AddedToken& token : added) {
+    std::string& kept = place_of(token.content, token.id);
+    if (!is_new(file, token)) continue;
+    if (!kept.empty() && kept != token.content) refuse_one_id(file.at("added_tokens"), kept, token.content, token.id);
+    const std::string spelled =
+        token.normalized ? normalizer(AlignedText(token.content, 0), budget).text() : token.content;
+    if (spelled.size() > max_added_bytes)
+      file.at("added_tokens")
+          .refuse(fmt::format("\"{}\" is {} bytes long as the normalizer spells it, expected at most {}.",
+                              shortened(token.content), spelled.size(), max_added_bytes));
+    (token.normalized ? in_normalized : in_text).add(spelled, token);
+    kept = spelled;
+    added_by_id[token.id] = &token;
+    added_by_content[token.content] = token.id;
+  }
+  in_text.sort(), in_normalized.sort();
+  for (const std::vector<int32_t>* ids : {&post.before, &post.after})
+    for (const int32_t id : *ids)
+      if (static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
+        file.at("post_processor").refuse(fmt::format("the id {} is not in the vocabulary of {}.", id, tokens.size()));
+}
+
+// Whether no earlier entry has this id; a repeated entry changes nothing. `tokenizers` ignores ids that contradict each
+// other and numbers such tokens itself, so the ids of the training data are unknown.
+bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) const {
+  const JsonPart place = file.at("added_tokens");
+  const auto refuse_two_ids = [&](int64_t other) {
+    place.refuse(fmt::format("\"{}\" has the ids {} and {}, expected one id for each token.", shortened(token.content),
+                             other, token.id));
+  };
+  const auto in_vocabulary = model.vocabulary().find(token.content);
+  if (in_vocabulary != model.vocabulary().end() && in_vocabulary->second != token.id)
+    refuse_two_ids(in_vocabulary->second);
+  if (const auto same = added_by_content.find(token.content);
+      same != added_by_content.end() && same->second != token.id)
+    refuse_two_ids(same->second);
+  const auto earlier = added_by_id.find(token.id);
+  if (earlier == added_by_id.end()) return true;
+  if (*earlier->second == token) return false;
+  if (earlier->second->content != token.content)
+    refuse_one_id(place, earlier->second->content, token.content, token.id);
+  place.refuse(
+      fmt::format("\"{}\" is there twice with different options, expected one entry.", shortened(token.content)));
+}
+
+const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
+  if (id < 0 || static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
+    fail(ErrorKind::invalid_argument, verb, "id {} given, expected one of the vocabulary's {}.", id, tokens.size());
+  return tokens[static_cast<size_t>(id)];
+}
+
+Tokenizer Tokenizer::bytes() { return Tokenizer(nullptr); }
+
+namespace {
+
+constexpr int32_t byte_values = 256;
+
+Encoding encoded_bytes(std::string_view text) {
+  Encoding encoding;
+  for (size_t i = 0; i < text.size(); ++i) {
+    encoding.ids.push_back(static_cast<unsigned char>(text[i]));
+    encoding.offsets.emplace_back(i, i + 1);
+  }
+  return encoding;
+}
+
+const std::string& byte_token(int32_t id, const char* verb) {
+  static const std::vector<std::string> tokens = [] {
+    std::vector<std::string> all;
+    for (int32_t byte = 0; byte < byte_values; ++byte) all.emplace_back(1, static_cast<char>(byte));
+    return all;
+  }();
+  if (id < 0 || id >= byte_values)
+    fail(ErrorKind::invalid_argument, verb, fmt::format("id {} given, expected a byte, 0 to 255.", id));
+  return tokens[static_cast<size_t>(id)];
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
+  require_unicode();
+  const boost::json::value value = parse_json(text, "Tokenizer", name);
+  return Tokenizer(std::make_shared<const Parts>(JsonPart{value, name, "Tokenizer"}));
+}
+
+namespace {
+
+constexpr const char* end_of_text = "<|endoftext|>";
+constexpr const char* give_json =
+    "Give its tokenizer.json, which AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers "
+    "writes.";
+
+// vocab.json and merges.txt do not contain how text is split or which tokens are special. Both are known for GPT-2
+// only, whose tokens are the bytes, the results of the merges and "<|endoftext|>".
+void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, const BytePairEncoding& encoding) {
+  const auto refuse = [&](const std::string& what) {
+    fail(ErrorKind::invalid_file, "Tokenizer", "{}: vocab.json and merges.txt are read as GPT-2's, but {}. {}",
+         folder.string(), what, give_json);
+  };
+  std::unordered_set<std::string> known{end_of_text};
+  for (const auto& [left, right] : merges_of(model.at("merges"))) known.insert(left + right);
+  for (const std::string& byte : spelled_bytes()) {
+    if (!encoding.vocabulary().contains(byte)) refuse(fmt::format("\"{}\", a byte, is not in the vocabulary", byte));
+    known.insert(byte);
+  }
+  for (const auto& [token, id] : encoding.vocabulary())
+    if (!known.contains(token))
+      refuse(fmt::format("\"{}\" is neither a byte nor the result of a merge", shortened(token)));
+}
+
+// Checks the other files of a slow tokenizer of transformers.
+void check_config_is_gpt2(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "tokenizer_config.json", added = folder / "added_tokens.json";
+  if (is_there(added))
+    fail(ErrorKind::invalid_file, "Tokenizer", "{}: only a tokenizer.json may have added tokens. {}", added.string(),
+         give_json);
+  if (!is_there(file)) return;
+  const boost::json::value value = parse_json(read_text(file, "Tokenizer"), "Tokenizer", file.string());
+  const JsonPart config{value, file.string(), "Tokenizer"};
+  if (const std::string type = config.text("tokenizer_class", "GPT2Tokenizer");
+      type != "GPT2Tokenizer" && type != "GPT2TokenizerFast")
+    config.at("tokenizer_class")
+        .refuse(fmt::format("\"{}\" given, expected GPT2Tokenizer. {}", shortened(type), give_json));
+  for (const char* key : {"add_prefix_space", "add_bos_token"})
+    if (config.flag(key, false)) config.at(key).refuse(fmt::format("true given, expected false. {}", give_json));
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::open(const std::filesystem::path& path) {
+  require_unicode();
+  const std::filesystem::path json = is_folder(path) ? path / "tokenizer.json" : path;
+  if (!is_folder(path) || is_there(json)) return from_json(read_text(json, "Tokenizer", max_file_bytes), json.string());
+  const std::filesystem::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
+  if (!is_there(vocabulary) || !is_there(merges))
+    fail(ErrorKind::invalid_file, "Tokenizer", "{}: has neither tokenizer.json nor vocab.json with merges.txt.",
+         path.string());
+  check_config_is_gpt2(path);
+  boost::json::array pairs;
+  const std::string text = read_text(merges, "Tokenizer", max_file_bytes);
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty() && !line.starts_with("#version")) pairs.emplace_back(line);
+  }
+  boost::json::value ids =
+      parse_json(read_text(vocabulary, "Tokenizer", max_file_bytes), "Tokenizer", vocabulary.string());
+  using Object = boost::json::object;
+  boost::json::array added;
+  if (const auto* object = ids.if_object())
+    if (const auto* id = object->if_contains(end_of_text))
+      added.push_back(Object{{"id", *id}, {"content", end_of_text}, {"special", true}});
+  const boost::json::value value =
+      Object{{"added_tokens", std::move(added)},
+             {"pre_tokenizer", Object{{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+             {"decoder", Object{{"type", "ByteLevel"}}},
+             {"model", Object{{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", std::move(pairs)}}}};
+  const JsonPart file{value, path.string(), "Tokenizer"};
+  auto parts = std::make_shared<const Parts>(file);
+  check_is_gpt2(path, file.at("model"), parts->model);
+  return Tokenizer(std::move(parts));
+}
+
+namespace {
+
+void check_length(size_t bytes, const char* verb) {
+  if (bytes > INT32_MAX)
+    fail(ErrorKind::invalid_argument, verb, "{} bytes of text, expected fewer than 2^31. Split it.", bytes);
+}
+
+// How many characters of a text begin before a byte. Fastest if each byte is a little behind the last one.
+class CharacterCounts {
+ public:
+  explicit CharacterCounts(std::string_view text) : text_(text) {
+    before_blocks_.reserve(text.size() / block + 1);
+    int32_t count = 0;
+    for (size_t at = 0; at + block <= text.size(); at += block) {
+      before_blocks_.push_back(count);
+      count += in(at, at + block);
+    }
+    before_blocks_.push_back(count);
+  }
+  int64_t before(int32_t byte) {
+    const auto end = static_cast<size_t>(byte);
+    if (end < at_ || end - at_ > block) at_ = end - end % block, count_ = before_blocks_[end / block];
+    for (; at_ < end; ++at_) count_ += begins_character(text_[at_]);
+    return count_;
+  }
+
+ private:
+  static constexpr size_t block = 64;  // counted in a few vector operations
+
+  static bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
+  int32_t in(size_t begin, size_t end) const {
+    int32_t count = 0;
+    for (size_t i = begin; i < end; ++i) count += begins_character(text_[i]);
+    return count;
+  }
+
+  std::string_view text_;
+  std::vector<int32_t> before_blocks_;
+  size_t at_ = 0;
+  int32_t count_ = 0;  // before at_
+};
+
+// White space at the ends of a byte-level token does not count.
+std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::string_view token, bool keeps_first) {
+  std::vector<bool> is_space;
+  for (size_t i = 0; i < token.size(); i += character_bytes(token[i])) {
+    const char32_t c = character_at(token, i);
+    const int byte = byte_of_character(c);
+    is_space.push_back(is_white_space(c) || byte == ' ');
+  }
+  const auto first = std::find(is_space.begin(), is_space.end(), false);
+  const auto last = std::find(is_space.rbegin(), is_space.rend(), false);
+  int64_t leading = first - is_space.begin();
+  if (leading == 1 && keeps_first) leading = 0;
+  range.first = std::min(range.first + leading, range.second);
+  range.second = std::max(range.second - (last - is_space.rbegin()), range.first);
+  return range;
+}
+
+}  // namespace
+
+Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  if (!parts_) return encoded_bytes(text);
+  const Parts& parts = *parts_;
+  if (const int64_t place = first_invalid_utf8(text); place >= 0)
+    fail(ErrorKind::invalid_argument, "Tokenizer.encode", "the byte at {} is not UTF-8.", place);
+  check_length(text.size(), "Tokenizer.encode");
+  WordCache::Loan cache(parts.word_cache);
+  StepBudget budget(text.size());
+  CharacterCounts characters(text);
+  Encoding result;
+  const auto add_special = [&](const std::vector<int32_t>& ids) {
+    if (!options.add_special_tokens) return;
+    for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
+  };
+  bool is_first = true;
+  // A token, the bytes of the text that it stands for, and what it is made of, in bytes as characters.
+  const auto add = [&](int32_t id, ByteRange bytes, std::string_view spelled) {
+    std::pair<int64_t, int64_t> range{characters.before(bytes.begin), characters.before(bytes.end)};
+    if (parts.post.trims_offsets) range = trimmed(range, spelled, is_first && parts.post.adds_prefix_space);
+    is_first = false;
+    result.ids.push_back(id);
+    result.offsets.push_back(range);
+  };
+  const auto encode_word = [&](const AlignedText& word) {
+    size_t begin = 0;
+    for (const BytePairEncoding::Token& token : cache.encode(parts.model, word.text())) {
+      const size_t end = begin + static_cast<size_t>(token.bytes);
+      add(token.id, word.origin(begin, end), std::string_view(word.text()).substr(begin, end - begin));
+      begin = end;
+    }
+  };
+  const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token,
+                              const auto& on_text) {
+    size_t done = 0;
+    for (const AddedTokens::Found& token : added.find(whole)) {
+      if (done < token.begin) on_text(done, token.begin);
+      on_token(token);
+      done = token.end;
+    }
+    if (done < whole.size()) on_text(done, whole.size());
+  };
+  const auto encode_section = [&](size_t begin, size_t end) {
+    AlignedText normalized =
+        parts.normalizer(AlignedText(text.substr(begin, end - begin), static_cast<int32_t>(begin)), budget);
+    in_sections(
+        normalized.text(), parts.in_normalized,
+        [&](const AddedTokens::Found& token) {
+          add(token.token->id, normalized.origin(token.begin, token.end),
+              std::string_view(normalized.text()).substr(token.begin, token.end - token.begin));
+        },
+        [&](size_t from, size_t to) {
+          const bool is_all = to - from == normalized.text().size();
+          parts.pre_tokenizer(is_all ? std::move(normalized) : normalized.part(from, to), budget,
+                              std::ref(encode_word));
+        });
+  };
+  add_special(parts.post.before);
+  in_sections(
+      text, parts.in_text,
+      [&](const AddedTokens::Found& token) {
+        add(token.token->id, {static_cast<int32_t>(token.begin), static_cast<int32_t>(token.end)},
+            text.substr(token.begin, token.end - token.begin));
+      },
+      encode_section);
+  add_special(parts.post.after);
+  return result;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  if (!parts_) {
+    std::string text;
+    for (const int32_t id : ids) text += byte_token(id, "Tokenizer.decode");
+    return text;
+  }
+  TokenTexts tokens;
+  size_t bytes = 0;
+  for (const int32_t id : ids) {
+    const auto added = parts_->added_by_id.find(id);
+    if (options.skip_special_tokens && added != parts_->added_by_id.end() && added->second->special) continue;
+    tokens.push_back(parts_->token(id, "Tokenizer.decode"));
+    check_length(bytes += tokens.back().size(), "Tokenizer.decode");
+  }
+  StepBudget budget(bytes);
+  return fmt::format("{}", fmt::join(parts_->decoder(std::move(tokens), budget), ""));
+}
+
+int64_t Tokenizer::vocab_size() const { return parts_ ? static_cast<int64_t>(parts_->tokens.size()) : byte_values; }
+
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  if (!parts_) return token.size() == 1 ? std::optional<int32_t>(static_cast<unsigned char>(token[0])) : std::nullopt;
+  if (const auto added = parts_->added_by_content.find(token); added != parts_->added_by_content.end())
+    return added->second;
+  const auto found = parts_->model.vocabulary().find(std::string(token));
+  return found == parts_->model.vocabulary().end() ? std::nullopt : std::optional(found->second);
+}
+
+const std::string& Tokenizer::id_to_token(int32_t id) const {
+  constexpr const char* verb = "Tokenizer.id_to_token";
+  return parts_ ? parts_->token(id, verb) : byte_token(id, verb);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,450 @@
+// What `tokenizers` calls Normalizer, PreTokenizer, Decoder and PostProcessor, type by type.
+#include "data/text/tokenizer_steps.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <boost/json.hpp>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "data/sources/text_source.h"
+#include "data/text/byte_characters.h"
+
+namespace tessera::data::detail {
+
+namespace {
+
+[[noreturn]] void refuse_type(const JsonPart& json, const std::string& type, const std::vector<std::string>& known) {
+  json.refuse(
+      fmt::format("the type \"{}\" is not supported, expected one of {}.", shortened(type), fmt::join(known, ", ")));
+}
+
+// The time for a text is proportional to the number of steps, and each set of a regular expression takes 7 kB; files of
+// models have at most a dozen steps and a thousand bytes of expressions.
+constexpr size_t max_steps = 64, max_expression_bytes = 16'384;
+
+struct StepCounts {
+  size_t steps = 0, bytes_of_expressions = 0;
+
+  void add(const boost::json::value& json) {
+    if (const auto* array = json.if_array())
+      for (const boost::json::value& item : *array) add(item);
+    if (const auto* object = json.if_object()) {
+      steps += object->contains("type");
+      for (const auto& [key, member] : *object) {
+        if (key == "Regex" && member.is_string()) bytes_of_expressions += member.get_string().size();
+        add(member);
+      }
+    }
+  }
+};
+
+void check_sizes(const JsonPart& json) {
+  StepCounts counts;
+  counts.add(json.value);
+  if (counts.steps > max_steps)
+    json.refuse(fmt::format("{} steps given, expected at most {}.", counts.steps, max_steps));
+  if (counts.bytes_of_expressions > max_expression_bytes)
+    json.refuse(fmt::format("{} bytes of regular expressions given, expected at most {}.", counts.bytes_of_expressions,
+                            max_expression_bytes));
+}
+
+// ---- patterns
+
+using Visit = std::function<void(size_t, size_t)>;
+// Calls visit(begin, end) for the matches in a text, in order.
+using Pattern = std::function<void(std::string_view, StepBudget&, const Visit&)>;
+
+// The matches of a text in another.
+Pattern literal(const JsonPart& json, const std::string& what) {
+  constexpr size_t max_literal_bytes = 4096;  // the search compares all of it at each place where its first byte is
+  if (what.empty() || what.size() > max_literal_bytes)
+    json.refuse(fmt::format("a string of {} bytes given, expected 1 to {}.", what.size(), max_literal_bytes));
+  return [what](std::string_view text, StepBudget&, const Visit& visit) {
+    for (size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size()))
+      visit(at, at + what.size());
+  };
+}
+
+Pattern pattern_of(const JsonPart& json) {
+  if (json.has("Regex")) {
+    const JsonPart regex = json.at("Regex");
+    return [compiled = std::make_shared<const Regex>(regex.text(), regex.place())](
+               std::string_view text, StepBudget& budget, const Visit& visit) {
+      compiled->for_each_match(text, budget, visit);
+    };
+  }
+  return literal(json.at("String"), json.at("String").text());
+}
+
+// Each character of a kind.
+Pattern pattern_of(bool (*is_kind)(char32_t)) {
+  return [=](std::string_view text, StepBudget&, const Visit& visit) {
+    for (size_t i = 0, n; i < text.size(); i += n) {
+      n = character_bytes(text[i]);
+      if (is_kind(character_at(text, i))) visit(i, i + n);
+    }
+  };
+}
+
+// ---- normalizers
+
+AlignedText replaced(const AlignedText& text, const Pattern& pattern, const std::string& content, StepBudget& budget,
+                     const std::string& place) {
+  AlignedText made;
+  made.reserve(text.text().size());
+  size_t done = 0;
+  pattern(text.text(), budget, [&](size_t begin, size_t end) {
+    if (begin == end) return;
+    budget.grow(end - begin, content.size(), place);
+    made.append(text, done, begin);
+    made.append(content, text.origin(end - 1, end));
+    done = end;
+  });
+  made.append(text, done, text.text().size());
+  return made;
+}
+
+// What is put before has the place of the first character.
+AlignedText prepended(const AlignedText& text, const std::string& content, StepBudget& budget,
+                      const std::string& place) {
+  if (text.empty()) return text;
+  budget.grow(0, content.size(), place);
+  AlignedText made;
+  made.reserve(content.size() + text.text().size());
+  made.append(content, text.origin(0, 1));
+  made.append(text, 0, text.text().size());
+  return made;
+}
+
+// ---- splits
+
+// A text is a sequence of matches and what is between them. `joins` is whether a section is part of the piece of the
+// section before it.
+struct Behavior {
+  bool (*joins)(bool is_match_before, bool is_match);
+  bool removes_matches = false;
+};
+
+constexpr Behavior isolated{[](bool, bool) { return false; }};
+constexpr Behavior removed{[](bool, bool) { return false; }, true};
+constexpr Behavior merged_with_previous{[](bool before, bool now) { return now && !before; }};
+constexpr Behavior merged_with_next{[](bool before, bool now) { return before && !now; }};
+constexpr Behavior contiguous{[](bool before, bool now) { return before == now; }};
+
+Behavior behavior_of(const JsonPart& json) {
+  const std::string name = json.text();
+  if (name == "Isolated") return isolated;
+  if (name == "Removed") return removed;
+  if (name == "MergedWithPrevious") return merged_with_previous;
+  if (name == "MergedWithNext") return merged_with_next;
+  if (name == "Contiguous") return contiguous;
+  refuse_type(json, name, {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"});
+}
+
+void split(const AlignedText& text, const Pattern& pattern, bool invert, const Behavior& behavior, StepBudget& budget,
+           const EmitText& emit) {
+  size_t begin = 0, end = 0;  // of the piece so far
+  bool is_match = false;      // its last section
+  const auto end_piece = [&] {
+    if (begin < end && !(behavior.removes_matches && is_match)) emit(text.part(begin, end));
+    begin = end;
+  };
+  const auto add = [&](size_t section_end, bool section_is_match) {
+    if (!behavior.joins(is_match, section_is_match)) end_piece();
+    end = section_end, is_match = section_is_match;
+  };
+  pattern(text.text(), budget, [&](size_t match_begin, size_t match_end) {
+    if (end < match_begin) add(match_begin, invert);
+    add(match_end, !invert);
+  });
+  if (end < text.text().size()) add(text.text().size(), invert);
+  end_piece();
+}
+
+// ---- words
+
+constexpr const char* gpt2_words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+PreTokenizer byte_level(const JsonPart& json) {
+  const bool adds_prefix_space = json.flag("add_prefix_space", true);
+  const auto words =
+      json.flag("use_regex", true) ? std::make_shared<const Regex>(gpt2_words, "GPT-2's words") : nullptr;
+  return [=, place = json.place()](AlignedText text, StepBudget& budget, const EmitText& emit) {
+    if (adds_prefix_space && !text.text().starts_with(' ')) text = prepended(text, " ", budget, place);
+    const auto spell = [&](AlignedText word) {
+      budget.grow(word.text().size(), 2 * word.text().size(), place);
+      emit(bytes_as_characters(std::exchange(word, {})));
+    };
+    if (!words) return spell(std::move(text));
+    const auto pattern = [&](std::string_view all, StepBudget&, const Visit& visit) {
+      words->for_each_match(all, budget, visit);
+    };
+    split(text, std::ref(pattern), false, isolated, budget, std::ref(spell));
+  };
+}
+
+// As in `tokenizers`, the mark is one character.
+std::string mark_of(const JsonPart& json) {
+  const std::string mark = json.text("replacement", "\u2581");
+  if (mark.empty() || character_bytes(mark[0]) != mark.size())
+    json.refuse(fmt::format("replacement: \"{}\" given, expected one character.", shortened(mark)));
+  return mark;
+}
+
+std::string prepend_scheme_of(const JsonPart& json) {
+  return json.text("prepend_scheme", json.flag("add_prefix_space", true) ? "always" : "never");
+}
+
+PreTokenizer metaspace(const JsonPart& json) {
+  const std::string mark = mark_of(json), scheme = prepend_scheme_of(json);
+  if (scheme != "always" && scheme != "never" && scheme != "first")
+    json.refuse(fmt::format("prepend_scheme: \"{}\" given, expected always, never or first.", shortened(scheme)));
+  const bool splits = json.flag("split", true);
+  return [=, place = json.place(), space = literal(json, " "), marks = literal(json, mark)](
+             AlignedText text, StepBudget& budget, const EmitText& emit) {
+    text = replaced(text, space, mark, budget, place);
+    const bool is_first = !text.empty() && text.origin(0, 1).begin == 0;
+    if ((scheme == "always" || (scheme == "first" && is_first)) && !text.text().starts_with(mark))
+      text = prepended(text, mark, budget, place);
+    splits ? split(text, marks, false, merged_with_next, budget, emit) : emit(std::move(text));
+  };
+}
+
+template <class Step, class Read>
+std::vector<Step> steps_of(const JsonPart& json, const char* key, Read read) {
+  std::vector<Step> steps;
+  for (const JsonPart& item : json.at(key).items()) steps.push_back(read(item));
+  return steps;
+}
+
+template <class Step>
+Step in_turn(std::vector<Step> steps) {
+  return [steps = std::move(steps)](auto value, StepBudget& budget) {
+    for (const Step& step : steps) value = step(std::move(value), budget);
+    return value;
+  };
+}
+
+void split_in_turn(std::span<const PreTokenizer> steps, AlignedText text, StepBudget& budget, const EmitText& emit) {
+  if (steps.empty()) return emit(std::move(text));
+  const auto next = [&](AlignedText piece) { split_in_turn(steps.subspan(1), std::move(piece), budget, emit); };
+  steps.front()(std::move(text), budget, std::ref(next));
+}
+
+Normalizer read_normalizer(const JsonPart& json) {
+  if (json.is_null()) return [](AlignedText text, StepBudget&) { return text; };
+  const std::string type = json.at("type").text();
+  if (type == "Sequence") return in_turn(steps_of<Normalizer>(json, "normalizers", read_normalizer));
+  if (type == "Prepend")
+    return [content = json.at("prepend").text(), place = json.place()](const AlignedText& text, StepBudget& budget) {
+      return prepended(text, content, budget, place);
+    };
+  if (type == "Replace")
+    return [pattern = pattern_of(json.at("pattern")), content = json.at("content").text(), place = json.place()](
+               const AlignedText& text, StepBudget& budget) { return replaced(text, pattern, content, budget, place); };
+  constexpr std::pair<const char*, NormalForm> forms[] = {
+      {"NFC", NormalForm::c}, {"NFD", NormalForm::d}, {"NFKC", NormalForm::kc}, {"NFKD", NormalForm::kd}};
+  for (const auto& [name, form] : forms)
+    if (type == name)
+      return [form = form, place = json.place()](const AlignedText& text, StepBudget& budget) {
+        AlignedText made = normalized(text, form);
+        budget.grow(text.text().size(), made.text().size(), place);
+        return made;
+      };
+  refuse_type(json, type, {"Sequence", "Prepend", "Replace", "NFC", "NFD", "NFKC", "NFKD"});
+}
+
+PreTokenizer split_by(Pattern pattern, bool invert, const Behavior& behavior) {
+  return [=, pattern = std::move(pattern)](const AlignedText& text, StepBudget& budget, const EmitText& emit) {
+    split(text, pattern, invert, behavior, budget, emit);
+  };
+}
+
+PreTokenizer read_pre_tokenizer(const JsonPart& json) {
+  if (json.is_null()) return [](AlignedText text, StepBudget&, const EmitText& emit) { emit(std::move(text)); };
+  const std::string type = json.at("type").text();
+  if (type == "Sequence")
+    return [steps = steps_of<PreTokenizer>(json, "pretokenizers", read_pre_tokenizer)](
+               AlignedText text, StepBudget& budget, const EmitText& emit) {
+      split_in_turn(steps, std::move(text), budget, emit);
+    };
+  if (type == "ByteLevel") return byte_level(json);
+  if (type == "Split")
+    return split_by(pattern_of(json.at("pattern")), json.flag("invert", false), behavior_of(json.at("behavior")));
+  if (type == "Metaspace") return metaspace(json);
+  if (type == "Digits")
+    return split_by(pattern_of(is_number), false, json.flag("individual_digits", false) ? isolated : contiguous);
+  if (type == "WhitespaceSplit") return split_by(pattern_of(is_white_space), false, removed);
+  refuse_type(json, type, {"Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "WhitespaceSplit"});
+}
+
+}  // namespace
+
+Normalizer normalizer_of(const JsonPart& json) {
+  check_sizes(json);
+  return read_normalizer(json);
+}
+
+PreTokenizer pre_tokenizer_of(const JsonPart& json) {
+  check_sizes(json);
+  return read_pre_tokenizer(json);
+}
+
+// ---- decoders
+
+namespace {
+
+bool is_byte_token(const std::string& token, char& byte) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return false;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+  };
+  const int high = digit(token[3]), low = digit(token[4]);
+  byte = static_cast<char>(16 * high + low);
+  return high >= 0 && low >= 0;
+}
+
+TokenTexts byte_level_decoded(const TokenTexts& tokens, StepBudget&) {
+  std::string bytes;
+  for (const std::string& token : tokens) {
+    std::string mine;
+    bool is_spelled = true;
+    for (size_t i = 0; i < token.size() && is_spelled; i += character_bytes(token[i])) {
+      const int byte = byte_of_character(character_at(token, i));
+      is_spelled = byte >= 0;
+      mine += static_cast<char>(byte);
+    }
+    bytes += is_spelled ? mine : token;  // a special token is what it is
+  }
+  return {valid_utf8(bytes)};
+}
+
+TokenTexts byte_fallback_decoded(const TokenTexts& tokens, StepBudget&) {
+  TokenTexts made;
+  std::string bytes;
+  const auto end_bytes = [&] {
+    if (bytes.empty()) return;
+    const bool is_valid = first_invalid_utf8(bytes) < 0;
+    for (size_t i = 0; !is_valid && i < bytes.size(); ++i) made.push_back("\uFFFD");
+    if (is_valid) made.push_back(bytes);
+    bytes.clear();
+  };
+  for (const std::string& token : tokens) {
+    char byte = 0;
+    if (is_byte_token(token, byte)) {
+      bytes += byte;
+      continue;
+    }
+    end_bytes();
+    made.push_back(token);
+  }
+  end_bytes();
+  return made;
+}
+
+std::string stripped(std::string_view token, const std::string& content, int64_t start, int64_t stop) {
+  for (int64_t i = 0; i < start && token.starts_with(content); ++i) token.remove_prefix(content.size());
+  for (int64_t i = 0; i < stop && token.ends_with(content); ++i) token.remove_suffix(content.size());
+  return std::string(token);
+}
+
+Decoder strip(const JsonPart& json) {
+  const std::string content = json.at("content").text();
+  if (content.empty()) json.at("content").refuse("an empty string given, expected what to remove.");
+  constexpr int64_t max_stripped = 1 << 20;  // files of models have 1
+  const int64_t start = json.at("start").integer(0, max_stripped), stop = json.at("stop").integer(0, max_stripped);
+  return [=](TokenTexts tokens, StepBudget&) {
+    for (std::string& token : tokens) token = stripped(token, content, start, stop);
+    return tokens;
+  };
+}
+
+Decoder read_decoder(const JsonPart& json) {
+  if (json.is_null())
+    return [](const TokenTexts& tokens, StepBudget&) { return TokenTexts{fmt::format("{}", fmt::join(tokens, " "))}; };
+  const std::string type = json.at("type").text();
+  if (type == "Sequence") return in_turn(steps_of<Decoder>(json, "decoders", read_decoder));
+  if (type == "ByteLevel") return byte_level_decoded;
+  if (type == "ByteFallback") return byte_fallback_decoded;
+  if (type == "Fuse")
+    return [](const TokenTexts& tokens, StepBudget&) { return TokenTexts{fmt::format("{}", fmt::join(tokens, ""))}; };
+  if (type == "Replace")
+    return [pattern = pattern_of(json.at("pattern")), content = json.at("content").text(), place = json.place()](
+               TokenTexts tokens, StepBudget& budget) {
+      for (std::string& token : tokens) token = replaced(AlignedText(token, 0), pattern, content, budget, place).text();
+      return tokens;
+    };
+  if (type == "Strip") return strip(json);
+  if (type == "Metaspace")
+    return [marks = literal(json, mark_of(json)), strips = prepend_scheme_of(json) != "never", place = json.place()](
+               TokenTexts tokens, StepBudget& budget) {
+      for (size_t i = 0; i < tokens.size(); ++i)
+        tokens[i] = replaced(AlignedText(tokens[i], 0), marks, i == 0 && strips ? "" : " ", budget, place).text();
+      return tokens;
+    };
+  refuse_type(json, type, {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip", "Metaspace"});
+}
+
+}  // namespace
+
+Decoder decoder_of(const JsonPart& json) {
+  check_sizes(json);
+  return read_decoder(json);
+}
+
+// ---- post-processors
+
+namespace {
+
+constexpr size_t max_template_ids = 1024;  // files of models have at most a few
+
+Template read_template(const JsonPart& json) {
+  Template made;
+  if (json.is_null()) return made;
+  const std::string type = json.at("type").text();
+  if (type == "Sequence") {
+    for (const JsonPart& item : json.at("processors").items()) {
+      const Template part = read_template(item);
+      made.before.insert(made.before.begin(), part.before.begin(), part.before.end());
+      made.after.insert(made.after.end(), part.after.begin(), part.after.end());
+      made.trims_offsets |= part.trims_offsets;
+      made.adds_prefix_space |= part.adds_prefix_space;
+    }
+    return made;
+  }
+  if (type == "ByteLevel") {
+    made.trims_offsets = json.flag("trim_offsets", true);
+    made.adds_prefix_space = json.flag("add_prefix_space", true);
+    return made;
+  }
+  if (type != "TemplateProcessing") refuse_type(json, type, {"Sequence", "ByteLevel", "TemplateProcessing"});
+  bool is_after = false;
+  for (const JsonPart& item : json.at("single").items()) {
+    if (item.has("Sequence")) {
+      is_after = true;
+      continue;
+    }
+    const JsonPart special = json.at("special_tokens").at(item.at("SpecialToken").at("id").text());
+    for (const JsonPart& id : special.at("ids").items()) {
+      (is_after ? made.after : made.before).push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
+      if (made.before.size() + made.after.size() > max_template_ids)
+        item.refuse(fmt::format("more than {} tokens around a text, expected fewer.", max_template_ids));
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+Template template_of(const JsonPart& json) {
+  check_sizes(json);
+  return read_template(json);
+}
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,338 @@
+// ICU's regular expressions and normal forms over UTF-8. The one file that knows ICU.
+#include "data/text/unicode_text.h"
+
+#include <fmt/format.h>
+#include <unicode/bytestream.h>
+#include <unicode/edits.h>
+#include <unicode/normalizer2.h>
+#include <unicode/regex.h>
+#include <unicode/uchar.h>
+#include <unicode/uniset.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "sharding/base/fail.h"
+
+namespace tessera::data::detail {
+
+void require_unicode() {}
+
+bool is_white_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
+bool is_number(char32_t c) { return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0; }
+bool is_word_character(char32_t c) {
+  const auto code = static_cast<UChar32>(c);
+  return u_hasBinaryProperty(code, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code, UCHAR_JOIN_CONTROL) ||
+         (U_GET_GC_MASK(code) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
+}
+
+namespace {
+
+const icu::Normalizer2* instance(NormalForm form, UErrorCode& error) {
+  switch (form) {
+    case NormalForm::c:
+      return icu::Normalizer2::getNFCInstance(error);
+    case NormalForm::d:
+      return icu::Normalizer2::getNFDInstance(error);
+    case NormalForm::kc:
+      return icu::Normalizer2::getNFKCInstance(error);
+    default:
+      return icu::Normalizer2::getNFKDInstance(error);
+  }
+}
+
+// By the tables of Unicode 9, which `tokenizers` has (its crate unicode-normalization-alignments): what is younger is
+// left as it is, whatever ICU knows of it.
+const icu::Normalizer2& normalizer(NormalForm form) {
+  static const auto made = [] {
+    UErrorCode error = U_ZERO_ERROR;
+    static const icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), error);  // destroyed after what refers to it
+    std::map<NormalForm, icu::FilteredNormalizer2> forms;
+    for (const NormalForm one : {NormalForm::c, NormalForm::d, NormalForm::kc, NormalForm::kd})
+      if (const icu::Normalizer2* found = instance(one, error); U_SUCCESS(error)) forms.try_emplace(one, *found, known);
+    if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU has no data: ") + u_errorName(error));
+    return forms;
+  }();
+  return made.at(form);
+}
+
+std::vector<size_t> character_places(std::string_view text) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < text.size(); i += character_bytes(text[i])) places.push_back(i);
+  return places;
+}
+
+// A character on its way to a normal form: whether it came in place of one of the text (0), beside one that has its
+// place already (1), or in place of one and -change more.
+struct Made {
+  UChar32 character;
+  uint8_t combining_class;
+  int change;
+};
+
+// Each character's decomposition, marks in their canonical order (Unicode Standard Annex 15).
+std::vector<Made> decomposed(std::string_view text, const icu::Normalizer2& composing) {
+  std::vector<Made> made;
+  const icu::UnicodeString all =
+      icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
+  for (int32_t i = 0; i < all.length(); i = all.moveIndex32(i, 1)) {
+    icu::UnicodeString parts;
+    if (!composing.getDecomposition(all.char32At(i), parts)) parts = all.char32At(i);
+    for (int32_t k = 0; k < parts.length(); k = parts.moveIndex32(k, 1))
+      made.push_back({parts.char32At(k), composing.getCombiningClass(parts.char32At(k)), k ? 1 : 0});
+  }
+  for (auto begin = made.begin(); begin != made.end();) {
+    const auto is_starter = [](const Made& m) { return m.combining_class == 0; };
+    begin = std::find_if_not(begin, made.end(), is_starter);
+    const auto end = std::find_if(begin, made.end(), is_starter);
+    std::stable_sort(begin, end, [](const Made& a, const Made& b) { return a.combining_class < b.combining_class; });
+    begin = end;
+  }
+  return made;
+}
+
+// Marks joined to the starter before them that nothing of their class or a higher one stands between.
+std::vector<Made> composed(const std::vector<Made>& parts, const icu::Normalizer2& composing) {
+  std::vector<Made> made;
+  std::optional<size_t> starter;
+  for (const Made& part : parts) {
+    const bool is_blocked =
+        starter && *starter + 1 < made.size() && made.back().combining_class >= part.combining_class;
+    const UChar32 pair = starter && !is_blocked ? composing.composePair(made[*starter].character, part.character) : -1;
+    if (pair >= 0) {
+      made[*starter].character = pair, made[*starter].change += part.change - 1;
+      continue;
+    }
+    if (part.combining_class == 0) starter = made.size();
+    made.push_back(part);
+  }
+  return made;
+}
+
+std::vector<Made> made_of(std::string_view was, NormalForm form) {
+  const bool is_canonical = form == NormalForm::c || form == NormalForm::d;
+  const icu::Normalizer2& composing = normalizer(is_canonical ? NormalForm::c : NormalForm::kc);
+  std::vector<Made> made = decomposed(was, composing);
+  return form == NormalForm::c || form == NormalForm::kc ? composed(made, composing) : made;
+}
+
+// For each character of the normal form of `was`, the place of the one that it stands for, as in `tokenizers`.
+std::vector<size_t> sources_of(std::string_view was, const std::vector<Made>& made) {
+  const std::vector<size_t> from = character_places(was);
+  std::vector<size_t> sources;
+  size_t next = 0;
+  for (const Made& m : made) {
+    const size_t here = m.change > 0 ? next - std::min<size_t>(next, 1) : next;
+    sources.push_back(from[std::min(here, from.size() - 1)]);
+    if (m.change <= 0) next += static_cast<size_t>(1 - m.change);
+  }
+  return sources;
+}
+
+// ICU sorts marks by insertion, in quadratic time. People write fewer than 256 marks on one letter; at 256, each mark
+// costs 64 steps.
+constexpr int max_marks_for_icu = 256;
+
+bool has_many_marks(std::string_view text) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* decomposing = instance(NormalForm::kd, error);
+  int marks = 0;
+  for (size_t i = 0; i < text.size() && marks <= max_marks_for_icu; i += character_bytes(text[i])) {
+    const bool is_mark = static_cast<unsigned char>(text[i]) >= 0x80 &&
+                         !decomposing->hasBoundaryBefore(static_cast<UChar32>(character_at(text, i)));
+    marks = is_mark ? marks + 1 : 0;
+  }
+  return marks > max_marks_for_icu;
+}
+
+AlignedText normalized_by_characters(const AlignedText& text, NormalForm form) {
+  const std::vector<Made> made = made_of(text.text(), form);
+  const std::vector<size_t> sources = sources_of(text.text(), made);
+  AlignedText result;
+  for (size_t i = 0; i < made.size(); ++i) {
+    std::string character;
+    icu::UnicodeString(made[i].character).toUTF8String(character);
+    result.append(character, text.origin(sources[i], sources[i] + 1));
+  }
+  return result;
+}
+
+}  // namespace
+
+AlignedText normalized(const AlignedText& text, NormalForm form) {
+  if (has_many_marks(text.text())) return normalized_by_characters(text, form);
+  UErrorCode error = U_ZERO_ERROR;
+  icu::Edits edits;
+  std::string result;
+  icu::StringByteSink<std::string> sink(&result);
+  normalizer(form).normalizeUTF8(0, text.text(), sink, &edits, error);
+  if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU: ") + u_errorName(error));
+  if (!edits.hasChanges()) return text;
+  AlignedText made;
+  for (auto edit = edits.getFineIterator(); edit.next(error);) {
+    const auto from = static_cast<size_t>(edit.sourceIndex()), to = static_cast<size_t>(edit.destinationIndex());
+    const auto old_length = static_cast<size_t>(edit.oldLength()), new_length = static_cast<size_t>(edit.newLength());
+    if (!edit.hasChange()) {
+      made.append(text, from, from + old_length);
+      continue;
+    }
+    const std::string_view was = std::string_view(text.text()).substr(from, old_length);
+    const std::string_view is = std::string_view(result).substr(to, new_length);
+    const std::vector<size_t> places = character_places(is);
+    const bool is_alone = character_bytes(was[0]) == was.size();
+    std::vector<size_t> sources = is_alone ? std::vector<size_t>() : sources_of(was, made_of(was, form));
+    sources.resize(places.size());
+    for (size_t k = 0; k < places.size(); ++k) {
+      const size_t place = places[k], source = from + sources[k];
+      made.append(is.substr(place, character_bytes(is[place])), text.origin(source, source + 1));
+    }
+  }
+  return made;
+}
+
+struct Regex::Compiled {
+  std::unique_ptr<icu::RegexPattern> pattern;
+  std::string text, where;
+
+  [[noreturn]] void refuse(UErrorCode error, const StepBudget& budget) const {
+    const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
+                      : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
+                                                         : u_errorName(error);
+    fail(ErrorKind::invalid_file, "Tokenizer",
+         "{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an "
+         "expression with fewer ways to match.",
+         where, budget.text_bytes(), shortened(text), why);
+  }
+};
+
+namespace {
+
+// What Oniguruma, the engine of tokenizers, means by some of its words that ICU reads otherwise or not at all.
+struct Meaning {
+  std::string_view word, icus;
+};
+constexpr std::array<Meaning, 8> meanings{
+    {{"\\s", "\\p{White_Space}"},
+     {"\\S", "\\P{White_Space}"},
+     {"\\h", "[0-9A-Fa-f]"},
+     {"\\H", "[^0-9A-Fa-f]"},
+     {"\\w", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be]"},
+     {"\\W", "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be]"},
+     {"[:punct:]", "[\\p{P}\\p{S}]"},
+     {"[:^punct:]", "[^\\p{P}\\p{S}]"}}};
+
+// A character, or an escaped one with its braces, as \p{L} and \x{41}.
+size_t size_of_character(std::string_view pattern) {
+  if (pattern[0] != '\\' || pattern.size() == 1) return 1;
+  const bool has_braces =
+      std::string_view("pPx").find(pattern[1]) != std::string_view::npos && pattern.substr(2, 1) == "{";
+  return has_braces ? std::min(pattern.find('}'), pattern.size() - 1) + 1 : 2;
+}
+
+// The options of a group that `pattern` begins with, as "(?im" of "(?im:"; empty where it begins with none.
+std::string_view options_of(std::string_view pattern) {
+  if (!pattern.starts_with("(?")) return {};
+  const size_t end = std::min(pattern.find_first_not_of("imx-", 2), pattern.size());
+  const bool is = end > 2 && end < pattern.size() && (pattern[end] == ':' || pattern[end] == ')');
+  return pattern.substr(0, is ? end : 0);
+}
+
+// A repeated repeat that `pattern` begins with, as "{1,3}+"; empty where it begins with none.
+std::string_view repeats_of(std::string_view pattern) {
+  if (!pattern.starts_with("{")) return {};
+  const size_t end = std::min(pattern.find_first_not_of("0123456789,", 1), pattern.size());
+  return pattern.substr(0, pattern.substr(end).starts_with("}+") ? end + 2 : 0);
+}
+
+// ICU takes its + for "possessive".
+std::string_view repeated(std::string_view repeats, const std::string& where) {
+  if (repeats.starts_with("{0,")) return "*";
+  if (repeats.starts_with("{1,") || repeats.starts_with("{1}")) return "+";
+  fail(ErrorKind::invalid_file, "Tokenizer", "{}: the regular expression has {}, which is not supported.", where,
+       repeats);
+}
+
+std::string in_icus_dialect(std::string_view pattern, const std::string& where) {
+  std::string result;
+  int open_sets = 0;
+  while (!pattern.empty()) {
+    const auto* meaning =
+        std::find_if(meanings.begin(), meanings.end(), [&](const Meaning& m) { return pattern.starts_with(m.word); });
+    const std::string_view options = options_of(pattern), repeats = repeats_of(pattern);
+    size_t size = size_of_character(pattern);
+    if (meaning != meanings.end()) {
+      size = meaning->word.size();
+      result += meaning->icus;
+    } else if (!options.empty() && open_sets == 0) {  // m: `.` is a line feed too
+      size = options.size();
+      std::replace_copy(options.begin(), options.end(), std::back_inserter(result), 'm', 's');
+    } else if (!repeats.empty() && open_sets == 0) {
+      size = repeats.size();
+      result += repeated(repeats, where);
+    } else {
+      open_sets = std::max(0, open_sets + (pattern[0] == '[') - (pattern[0] == ']'));
+      result += pattern.substr(0, size);
+    }
+    pattern.remove_prefix(size);
+  }
+  return result;
+}
+
+}  // namespace
+
+Regex::Regex(const std::string& pattern, const std::string& where) {
+  UErrorCode error = U_ZERO_ERROR;
+  UParseError place{};
+  auto compiled = std::make_unique<Compiled>();
+  constexpr uint32_t flags = UREGEX_UNIX_LINES | UREGEX_MULTILINE;  // Oniguruma's `.`, `^` and `$`
+  compiled->pattern.reset(
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern, where)), flags, place, error));
+  if (U_FAILURE(error))
+    fail(ErrorKind::invalid_file, "Tokenizer", "{}: the regular expression {} cannot be read: {}.", where,
+         shortened(pattern), u_errorName(error));
+  // Each step back copies a frame with the places of all groups; expressions of models have at most a few groups.
+  constexpr int32_t max_groups = 64;
+  const std::unique_ptr<icu::RegexMatcher> matcher(compiled->pattern->matcher(error));
+  if (U_FAILURE(error) || matcher->groupCount() > max_groups)
+    fail(ErrorKind::invalid_file, "Tokenizer",
+         "{}: the regular expression {} has more than {} groups. Write (?:...) for groups.", where, shortened(pattern),
+         max_groups);
+  compiled->text = pattern, compiled->where = where;
+  compiled_ = std::move(compiled);
+}
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+
+namespace {
+
+UBool on_tick(const void* budget, int32_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->tick(); }
+UBool on_attempt(const void* budget, int64_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->attempt(); }
+
+}  // namespace
+
+void Regex::for_each_match(std::string_view text, StepBudget& budget,
+                           const std::function<void(size_t, size_t)>& visit) const {
+  UErrorCode error = budget.attempt() ? U_ZERO_ERROR : U_REGEX_STOPPED_BY_CALLER;
+  UText utext = UTEXT_INITIALIZER;
+  const std::unique_ptr<UText, UText* (*)(UText*)> closed(
+      utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &error), utext_close);
+  const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->pattern->matcher(error));
+  if (U_SUCCESS(error)) {
+    matcher->setMatchCallback(on_tick, &budget, error);
+    matcher->setFindProgressCallback(on_attempt, &budget, error);
+    matcher->reset(&utext);
+    int64_t last_end = -1;
+    while (matcher->find(error) && U_SUCCESS(error)) {
+      const int64_t begin = matcher->start64(error), end = matcher->end64(error);
+      if (begin == end && begin == last_end) continue;
+      visit(static_cast<size_t>(begin), static_cast<size_t>(end));
+      last_end = end;
+    }
+  }
+  if (U_FAILURE(error)) compiled_->refuse(error, budget);
+}
+
+}  // namespace tessera::data::detail
