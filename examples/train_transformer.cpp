@@ -19,6 +19,7 @@
 #include <tessera/nn/transformations.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/sharding/accounting.h>
+#include <tessera/sharding/kernels.h>
 #include <tessera/sharding/placement.h>
 #include <tessera/sharding/runtime.h>
 
@@ -353,6 +354,7 @@ void leave_output_to_the_first(TrainOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace tessera::examples;
+  tessera::use_caching_cpu_allocator();
   return tessera::run_program([&] {
     try {
       TrainOptions options = parse_options({argv + 1, argv + argc});
