@@ -3,4 +3,3 @@
 
 #include "sharding/base/caller.h"
 #include "sharding/base/error.h"
-#include "sharding/base/step_scope.h"

@@ -21,7 +21,7 @@ endfunction()
 
 # The components of each library folder, lowest first. A file includes its own component and earlier ones, and no
 # umbrella header: a header that programs include to get a whole component.
-set(components_of_sharding base runtime placement kernels array files accounting redistribution propagation autodiff
+set(components_of_sharding base runtime placement events kernels array files accounting redistribution propagation autodiff
     operations random shard_map)
 set(components_of_nn tree placement layers transformations checkpoint models report)
 set(components_of_optim schedules transform formulas wrappers optimizer)
@@ -37,9 +37,9 @@ function(check_folder_order folder file included)
     set(forbidden_in_data "^(optim|examples|tests)/")
   endif()
   if(included MATCHES "${forbidden_in_${folder}}"
-     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(base|files)/[a-z_0-9]+|sharding/kernels/background_threads)[.]h$")
+     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(base|events|files)/[a-z_0-9]+|sharding/kernels/background_threads)[.]h$")
     broken("${file}"
-           "includes ${included}, against the order of folders (sharding <- nn <- optim; data may include nn/tree/, sharding/base/ and sharding/files/)")
+           "includes ${included}, against the order of folders (sharding <- nn <- optim; data may include nn/tree/, sharding/base/, sharding/events/ and sharding/files/)")
   endif()
 endfunction()
 

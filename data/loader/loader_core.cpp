@@ -10,8 +10,8 @@
 #include "data/datasets/dataset.h"
 #include "data/loader/divided_batches.h"
 #include "data/streams/record_reader.h"
-#include "sharding/base/activity.h"
 #include "sharding/base/fail.h"
+#include "sharding/events/observer.h"
 
 namespace tessera::data::detail {
 

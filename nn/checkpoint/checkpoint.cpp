@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "nn/checkpoint/save.h"
-#include "sharding/base/escape.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/moved_from.h"
 #include "sharding/base/table.h"
+#include "sharding/base/text.h"
 #include "sharding/files/file.h"
 #include "sharding/runtime/processes.h"
 

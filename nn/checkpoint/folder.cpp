@@ -7,7 +7,7 @@
 #include <set>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/split_text.h"
+#include "sharding/base/text.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {

@@ -12,7 +12,7 @@
 #include <boost/json/value.hpp>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 #include "sharding/files/crc32c.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"

@@ -12,8 +12,8 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
-#include "sharding/operations/neural/attention_checks.h"
-#include "sharding/operations/neural/softmax.h"
+#include "sharding/operations/neural/attention_masks.h"
+#include "sharding/operations/neural/normalization.h"
 #include "sharding/operations/shape/joining.h"
 #include "sharding/operations/shape/shapes.h"
 

@@ -7,7 +7,6 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
-#include "sharding/operations/linalg/matrix_product.h"
 #include "sharding/operations/shape/joining.h"
 
 namespace tessera::nn {

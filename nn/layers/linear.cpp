@@ -6,7 +6,6 @@
 #include "sharding/base/caller.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
-#include "sharding/operations/linalg/matrix_product.h"
 
 namespace tessera::nn {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "nn/tree/tree.h"
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 
 namespace tessera::nn {
 

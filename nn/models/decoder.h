@@ -10,7 +10,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/config.h"
-#include "sharding/operations/linalg/weighted_sum.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_rules.h"
 

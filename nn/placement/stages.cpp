@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/path_pattern.h"
 #include "sharding/placement/sub_mesh.h"

@@ -59,10 +59,10 @@ struct ModuleCosts {
   double forward_flops = 0, backward_flops = 0;
 };
 
-class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
+class StepTrace : tessera::detail::Observer {
  public:
   explicit StepTrace(const TraceSubject& subject)
-      : Watcher(Role::listens),
+      : Observer(tessera::detail::Events::operations | tessera::detail::Events::communication),
         subject_(subject),
         meter_(std::make_shared<ModuleMeter>()),
         current_(tessera::detail::current_meter(), meter_) {
@@ -84,7 +84,7 @@ class StepTrace : tessera::detail::OperationWatcher, tessera::detail::Watcher {
     whole_.place(from, flow_);
     flow_.moved(from, to);
   }
-  void count(const tessera::detail::Communication& communication) override {
+  void communicated(const tessera::detail::Communication& communication) override {
     records_.push_back(tessera::detail::record_of(communication));
     records_.back().backward |= tessera::detail::differentiated_tape() != nullptr;  // what is computed again
   }

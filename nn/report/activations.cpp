@@ -10,10 +10,10 @@
 #include <ostream>
 
 #include "nn/placement/path_folding.h"
-#include "sharding/base/closest_matches.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/source_lines.h"
 #include "sharding/base/table.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn {
 

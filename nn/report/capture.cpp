@@ -8,18 +8,18 @@
 
 #include "nn/report/dataflow.h"
 #include "sharding/accounting/operation_event.h"
-#include "sharding/base/closest_matches.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 #include "sharding/placement/path_pattern.h"
 
 namespace tessera::nn::detail {
 
 namespace {
 
-class Capture : tessera::detail::OperationWatcher {
+class Capture : tessera::detail::Observer {
  public:
   explicit Capture(std::string_view pattern)
-      : pattern_(pattern), flow_([this](const std::string& maker) {
+      : Observer(tessera::detail::Events::operations), pattern_(pattern), flow_([this](const std::string& maker) {
           const std::vector<std::string> modules = modules_around(maker);
           return std::any_of(modules.begin(), modules.end(), [this](const auto& module) { return takes(module); });
         }) {}

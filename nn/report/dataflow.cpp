@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "nn/report/activations.h"
-#include "sharding/base/module_path.h"
-#include "sharding/base/split_text.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn::detail {
 

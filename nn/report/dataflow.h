@@ -47,7 +47,7 @@ class ModuleDataflow {
   explicit ModuleDataflow(std::function<bool(const std::string& module)> keeps = nullptr);
 
   void begin(const Array& argument);
-  // The events of an OperationWatcher: a computed operation, and a reshard that the program requested.
+  // Events of an Observer: an operation has computed, and the program has placed an array.
   void computed(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays);
   void moved(const ArrayImpl& from, const Array& to);
   // x leaves the program.

@@ -1,4 +1,4 @@
-// What a profile hears of operations, collectives and activities, and the profiles of all processes side by side.
+// The profile's observer of operations, collectives and activities, and profiles of several processes.
 #include "nn/report/profile.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -11,9 +11,9 @@
 #include "nn/report/dataflow.h"
 #include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/operation_event.h"
-#include "sharding/base/activity.h"
+#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/module_path.h"
+#include "sharding/events/observer.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/runtime/consensus.h"
 #include "sharding/runtime/processes.h"
@@ -73,9 +73,11 @@ std::vector<ClockDifference> compare_clocks() {
 
 }  // namespace
 
-class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityWatcher {
+class Profile::Recorder : core::Observer {
  public:
-  Recorder() : Watcher(Role::listens) { begin_step(); }
+  Recorder() : Observer(core::Events::operations | core::Events::communication | core::Events::activities) {
+    begin_step();
+  }
 
   void begin_step() { began_ = now(); }
 
@@ -131,7 +133,8 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
                       nanoseconds(began), nanoseconds(ended)});
   }
 
-  void did(core::Activity activity, const CallerLine& where, Moment began, Moment ended) override {
+  void spent(core::Activity activity, const CallerLine& where, Clock::time_point began,
+             Clock::time_point ended) override {
     using enum core::Activity;
     const bool is_scope = activity == backward || activity == update;
     const TimePart part = is_scope ? TimePart::computation : activity == input ? TimePart::input : TimePart::device;
@@ -143,16 +146,16 @@ class Profile::Recorder : core::OperationWatcher, core::Watcher, core::ActivityW
     heard_.push_back({name, where, nullptr, nullptr, pass, part, is_scope, nanoseconds(began), nanoseconds(ended)});
   }
 
-  void count(const core::Communication& communication) override {
+  void communicated(const core::Communication& communication) override {
     const int64_t moment = now();
     const bool ahead = communication.began != Clock::time_point();
     transfers_.push_back({communication, ahead ? nanoseconds(communication.began) : moment, moment, moment});
   }
-  void await(int64_t number) override {
-    if (const auto place = core::place_of(number, transfers_)) transfers_[*place].awaited = now();
+  void awaited(int64_t number) override {
+    if (const auto index = core::index_of(number, transfers_)) transfers_[*index].awaited = now();
   }
-  void arrive(int64_t number) override {
-    if (const auto place = core::place_of(number, transfers_)) transfers_[*place].arrived = now();
+  void arrived(int64_t number) override {
+    if (const auto index = core::index_of(number, transfers_)) transfers_[*index].arrived = now();
   }
 
   Slice slice_of(ProcessProfile& profile, const Heard& heard) const {

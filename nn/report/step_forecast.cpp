@@ -11,7 +11,7 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/autodiff/weights/prefetch_schedule.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/split_text.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn::detail {
 

@@ -73,7 +73,7 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   const int64_t n = options.num_micro_batches, blocks = blocks_of_rows({leaves(batch)...});
   check_rows({leaves(batch)...}, blocks, n, "pipeline");
   check_axes(leaves(model), of_all, "pipeline");
-  if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(batch)...});
+  if (has_ledger()) notify_unplaced({argument_of<Tree>(model), argument_of<Args>(batch)...});
   std::vector<Underway<Result>> parts(n);
   std::optional<Tree> gradients;
   Tree running = model;  // the model gets its Buffers only after the last micro-batch

@@ -30,9 +30,9 @@ Array scalar_loss(const WeightedSum& loss) {
   return loss.mean();
 }
 
-bool has_ledger() { return tessera::detail::is_watched(); }
+bool has_ledger() { return tessera::detail::is_observed(tessera::detail::Events::communication); }
 
-void tell_of_unplaced(const std::vector<Argument>& arguments) {
+void notify_unplaced(const std::vector<Argument>& arguments) {
   bool has_mesh = false;
   for (const Argument& argument : arguments)
     for (const Array& x : argument.arrays)
@@ -44,7 +44,8 @@ void tell_of_unplaced(const std::vector<Argument>& arguments) {
     const std::string root = type.empty() ? fmt::format("argument {}", i + 1) : std::string(type);
     for (const Leaf& leaf : arrays)
       if (const Array& x = leaf; !x.is_absent() && !x.is_committed() && x.size() > 1)
-        tessera::detail::announce({leaf.path.empty() ? root : join(root, leaf.path), x.type_string(), where});
+        tessera::detail::emit(tessera::detail::Events::communication, &tessera::detail::Observer::found_unplaced,
+                              UnplacedArray{leaf.path.empty() ? root : join(root, leaf.path), x.type_string(), where});
   }
 }
 

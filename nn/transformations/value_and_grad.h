@@ -18,7 +18,7 @@
 #include "sharding/autodiff/tape.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/dependent_false.h"
-#include "sharding/operations/linalg/weighted_sum.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 
 namespace tessera::nn {
 
@@ -89,7 +89,7 @@ Argument argument_of(const T& x) {
 }
 // Tells ledgers of arrays that were never placed beside others on a mesh of several devices.
 bool has_ledger();
-void tell_of_unplaced(const std::vector<Argument>& arguments);
+void notify_unplaced(const std::vector<Argument>& arguments);
 
 // A model that is not const is the caller's own: what the call leaves in its Buffers is written to it.
 template <class F, class Model, class... Args>
@@ -97,7 +97,7 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
                                const Args&... args) {
   using Tree = std::remove_const_t<Model>;
   Training training(leaves(model), trained, options, is_arguments<Tree>);
-  if (has_ledger()) tell_of_unplaced({argument_of<Tree>(model), argument_of<Args>(args)...});
+  if (has_ledger()) notify_unplaced({argument_of<Tree>(model), argument_of<Args>(args)...});
   Tree shadow = model;
   const std::vector<Array> given = training.shadows();
   const BareArrays bare = bare_arrays(shadow);
@@ -154,8 +154,8 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 // mesh axes and element type. Loss and aux come back as plain values. The loss must be computed from the model that the
 // function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested, as
 // in JAX: the outer one differentiates the inner one's gradients, unless that has {.differentiable = false}.
-// In place of the scalar a loss function may return a WeightedSum (sharding/operations/linalg/weighted_sum.h): the loss
-// is its mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
+// In place of the scalar a loss function may return a WeightedSum (sharding/operations/linalg/linear_algebra.h): the
+// loss is its mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
 //   WeightedSum loss(const Model& model, const Batch& batch) {
 //     return cross_entropy_sum(model(batch.ids), batch.labels, {.ignore_label = -100});
 //   }

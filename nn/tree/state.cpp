@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "sharding/base/closest_matches.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn::detail {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "sharding/base/closest_matches.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn {
 

@@ -20,9 +20,9 @@
 #include "optim/wrappers/masking.h"
 #include "optim/wrappers/wrappers.h"
 #include "sharding/accounting/finite_check.h"
-#include "sharding/base/activity.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/dependent_false.h"
+#include "sharding/events/observer.h"
 
 namespace tessera::optim {
 

@@ -7,7 +7,7 @@
 #include "nn/tree/filter.h"
 #include "optim/transform/internal.h"
 #include "sharding/accounting/communication_event.h"
-#include "sharding/accounting/finite_values.h"
+#include "sharding/accounting/finite_check.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/moved_from.h"

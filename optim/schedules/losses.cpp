@@ -8,7 +8,7 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/indexing.h"
-#include "sharding/operations/neural/softmax.h"
+#include "sharding/operations/neural/normalization.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/shapes.h"
 

@@ -1,12 +1,12 @@
-// Communication: one collective, as it is announced to guards, budgets and ledgers before it happens.
+// Communication: the event of one collective, which guards, budgets and ledgers receive before anything moves.
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/events/observer.h"
 
 namespace tessera::detail {
 
@@ -21,55 +21,36 @@ struct Communication {
   const Type* to = nullptr;
   Text operand = {}, result = {};  // in place of the types where several arrays move together
   bool backward = false;
-  std::chrono::steady_clock::time_point began = {};  // if before it is announced; then it is awaited from there on
-  int64_t number = 0;                                // of its thread's; announce fills it in
+  Clock::time_point began = {};  // set if it began before its event; then it is awaited from the event on
+  int64_t number = 0;            // counts the thread's communications; notify sets it
 };
 
-// A guard, a budget or a ledger: called for the communications of its thread from its construction to its destruction.
-// Watchers that were made last are called first.
-class Watcher {
- public:
-  enum class Role : uint8_t { listens, may_prevent };
-  explicit Watcher(Role role);
-  virtual ~Watcher();
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
-  virtual void ask(const Communication&) {}    // throws to prevent the communication; only one that may_prevent does
-  virtual void count(const Communication&) {}  // no watcher has prevented it
-  virtual void await(int64_t) {}               // the program needs the one of this number
-  virtual void arrive(int64_t) {}              // it is there
-  virtual void see(const UnplacedArray&) {}
-
- private:
-  Role role_;
-};
-
-// Where a watcher has that one, among those that it heard in their order; none: it began before the watcher.
-template <class Heard>
-std::optional<size_t> place_of(int64_t number, const Heard& heard) {
-  const auto found = std::lower_bound(heard.begin(), heard.end(), number,
-                                      [](const auto& h, int64_t n) { return h.communication.number < n; });
-  if (found == heard.end() || found->communication.number != number) return std::nullopt;
-  return static_cast<size_t>(found - heard.begin());
+// Returns the index of communication `number` among those that an observer received, in their order; std::nullopt if it
+// began before the observer.
+template <class Received>
+std::optional<size_t> index_of(int64_t number, const Received& received) {
+  const auto found = std::lower_bound(received.begin(), received.end(), number,
+                                      [](const auto& r, int64_t n) { return r.communication.number < n; });
+  if (found == received.end() || found->communication.number != number) return std::nullopt;
+  return static_cast<size_t>(found - received.begin());
 }
 
-// Whether this thread has a watcher, and whether it has one that may prevent.
-bool is_watched();
-bool is_guarded();
-// announce asks all watchers, then counts with all, so that a communication which one of them prevents is counted by
-// none. For a move of several steps, `ask` is called for every step before the first one moves anything.
-void ask(const Communication& communication);
-// Returns its number. It is awaited from its begin, unless announce_awaited says later when.
-int64_t announce(Communication communication);
-void announce_awaited(int64_t number);
-void announce_arrived(int64_t number);
-void announce(const UnplacedArray& unplaced);
+// Returns whether an observer of this thread may prevent communication.
+inline bool is_guarded() { return is_observed(Events::permissions); }
+// Throws if an observer forbids the communication. A move of several steps calls it for each step before the first one
+// moves anything.
+void check_allowed(const Communication& communication);
+// Checks that the communication is allowed, then emits its event: a communication that one observer prevents is counted
+// by none. Returns its number. It is awaited from its begin, unless notify_awaited is called later.
+int64_t notify(Communication communication);
+void notify_awaited(int64_t number);
+void notify_arrived(int64_t number);
 
-// Whether the user's own line asks for this move: a placement, a constraint, a value handed out.
+// Returns whether the user's own line requests this move: a placement, a constraint, a value that it reads.
 bool is_asked_for(const Provenance& cause);
-// The record of it in a ledger.
+// Returns its record in a ledger.
 CommRecord record_of(const Communication& communication);
-// Cause::operation of the reductions of parameters' gradients.
+// Provenance::operation of the reductions of parameters' gradients.
 inline constexpr const char* gradients_operation = "gradients";
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Watchers that refuse: guards and budgets.
+// Guards and budgets: observers that may prevent a communication.
 #include "sharding/accounting/communication_guard.h"
 
 #include <fmt/format.h>
@@ -21,12 +21,15 @@ using namespace detail;
 
 // ---- guards
 
-class CommunicationGuard::Watch : public Watcher {
+class CommunicationGuard::Watch : public Observer {
  public:
   explicit Watch(CommunicationGuardOptions allowed, bool forbids)
-      : Watcher(Role::may_prevent), allowed_(std::move(allowed)), forbids_(forbids), innermost_(innermost(), this) {}
+      : Observer(Events::communication | Events::permissions),
+        allowed_(std::move(allowed)),
+        forbids_(forbids),
+        innermost_(innermost(), this) {}
 
-  void ask(const Communication& c) override {
+  void check(const Communication& c) override {
     if (this == innermost() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(c);
   }
 
@@ -87,21 +90,21 @@ CommunicationGuard allow_implicit_communication() {
 
 // ---- budgets
 
-class CommBudget::Watch : public Watcher {
+class CommBudget::Watch : public Observer {
  public:
   Watch(int64_t most, CommBudgetOptions options)
-      : Watcher(options.throw_on_exceed ? Role::may_prevent : Role::listens),
+      : Observer(Events::communication | (options.throw_on_exceed ? Events::permissions : Events::none)),
         most_(most),
         options_(std::move(options)) {}
 
-  void ask(const Communication& c) override {
-    if (!options_.throw_on_exceed || bytes_ + c.bytes <= most_) return;
+  void check(const Communication& c) override {
+    if (bytes_ + c.bytes <= most_) return;
     Contributors with = contributors_;
     with[name_of(c)] += c.bytes;
     fail(ErrorKind::forbidden, "CommBudget", message(bytes_ + c.bytes, with) + ". Move less, or raise the budget.");
   }
 
-  void count(const Communication& c) override {
+  void communicated(const Communication& c) override {
     const bool was_within = bytes_ <= most_;
     bytes_ += c.bytes;
     contributors_[name_of(c)] += c.bytes;

@@ -1,19 +1,17 @@
 // DetectNonFinite and TESSERA_CHECK_FINITE=1: the first operation whose result is not finite is an Error.
 #pragma once
 
-#include "sharding/base/environment_flag.h"
-#include "sharding/base/scoped_value.h"
+#include <memory>
+#include <span>
+#include <string>
+
+namespace at {
+class Tensor;
+}
 
 namespace tessera {
 
-namespace detail {
-// Whether this thread checks: as the innermost DetectNonFinite says; outside of any, as the environment does.
-inline bool& checks_finite() {
-  static const bool in_environment = environment_flag("TESSERA_CHECK_FINITE");
-  thread_local bool on = in_environment;
-  return on;
-}
-}  // namespace detail
+class Array;
 
 // While it lives, the first operation of this thread whose result is not finite is an Error (not_finite), forward or
 // backward, also where a value is computed again (remat), inside shard_map and on pretended devices. With
@@ -43,10 +41,45 @@ inline bool& checks_finite() {
 // DetectNonFinite(false) allows, inside it, what an outer scope or the environment checks.
 class DetectNonFinite {
  public:
-  explicit DetectNonFinite(bool on = true) : on_(detail::checks_finite(), on) {}
+  explicit DetectNonFinite(bool on = true);
+  ~DetectNonFinite();
+  DetectNonFinite(const DetectNonFinite&) = delete;
+  DetectNonFinite& operator=(const DetectNonFinite&) = delete;
 
  private:
-  detail::ScopedValue<bool> on_;
+  class Check;
+  std::unique_ptr<Check> check_;
 };
+
+namespace detail {
+
+struct Provenance;
+struct Type;
+
+// Returns whether this thread checks: as the innermost DetectNonFinite requests; without one, as the environment does.
+bool checks_finite();
+
+// Values that were summed or cast on their way from one placement to another.
+struct CheckedMove {
+  const Provenance& cause;
+  const Type* from;
+  const Type* to;
+  bool backward;
+};
+// Called only while checks_finite(). Throws Error (not_finite) if finite values became others that are not.
+void check_moved(const CheckedMove& move, std::span<const at::Tensor> before, std::span<const at::Tensor> after);
+
+// An array that a function takes or returns and that no known operation made: "[gradients] layers.0.w: ...". `what`
+// describes it, `advice` is what to do.
+struct CheckedValue {
+  const char* verb;
+  std::string path;
+  const char* what;
+  const char* advice;
+};
+// Called only while checks_finite(). Throws Error (not_finite); skips absent arrays and lazy initializers.
+void check_value(const CheckedValue& value, const Array& x);
+
+}  // namespace detail
 
 }  // namespace tessera

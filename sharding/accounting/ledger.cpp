@@ -1,4 +1,4 @@
-// CommLedger: keeps what was communicated and makes records of it.
+// The ledger: an observer that stores communications, and the records made from them.
 #include "sharding/accounting/ledger.h"
 
 #include <algorithm>
@@ -41,19 +41,19 @@ CommRecord detail::record_of(const Communication& c) {
           .where = c.cause.where};
 }
 
-class CommLedger::Book : public Watcher {
+class CommLedger::Book : public Observer {
  public:
-  Book() : Watcher(Role::listens) {}
-  void count(const Communication& communication) override {
+  Book() : Observer(Events::communication) {}
+  void communicated(const Communication& communication) override {
     const CommMoment moment = now();
     CommMoment begun = moment;
     if (const std::chrono::duration<double> since = communication.began - start_; communication.began != Time())
       begun.seconds = std::max(0.0, since.count());
-    heard_.push_back({communication, begun, moment, moment});
+    received_.push_back({communication, begun, moment, moment});
   }
-  void await(int64_t number) override { note(number, &Heard::awaited, &CommRecord::awaited); }
-  void arrive(int64_t number) override { note(number, &Heard::arrived, &CommRecord::arrived); }
-  void see(const UnplacedArray& x) override {
+  void awaited(int64_t number) override { note(number, &Received::awaited, &CommRecord::awaited); }
+  void arrived(int64_t number) override { note(number, &Received::arrived, &CommRecord::arrived); }
+  void found_unplaced(const UnplacedArray& x) override {
     const auto is_same = [&](const UnplacedArray& known) {
       return known.path == x.path && known.type == x.type && known.where.line() == x.where.line() &&
              known.where.file_name() == std::string_view(x.where.file_name());
@@ -62,17 +62,17 @@ class CommLedger::Book : public Watcher {
   }
   const std::vector<UnplacedArray>& unplaced() const { return unplaced_; }
   void clear() {
-    heard_.clear(), written_.clear(), unplaced_.clear();
+    received_.clear(), written_.clear(), unplaced_.clear();
     start_ = std::chrono::steady_clock::now();
     flops_ = flops_so_far();
   }
 
   const std::vector<CommRecord>& written() {
-    while (written_.size() < heard_.size()) {
-      const Heard& heard = heard_[written_.size()];
-      written_.push_back(record_of(heard.communication));
+    while (written_.size() < received_.size()) {
+      const Received& received = received_[written_.size()];
+      written_.push_back(record_of(received.communication));
       CommRecord& r = written_.back();
-      r.begun = heard.begun, r.awaited = heard.awaited, r.arrived = heard.arrived;
+      r.begun = received.begun, r.awaited = received.awaited, r.arrived = received.arrived;
     }
     return written_;
   }
@@ -82,26 +82,26 @@ class CommLedger::Book : public Watcher {
   }
 
  private:
-  struct Heard {
+  struct Received {
     Communication communication;
     CommMoment begun, awaited, arrived;
   };
   using Time = std::chrono::steady_clock::time_point;
-  // The outermost meter lives for the longest.
+  // The outermost meter has counted for the longest time.
   static double flops_so_far() {
     const Meter* meter = current_meter().get();
     while (meter && meter->outer) meter = meter->outer.get();
     return meter ? meter->flops.most() : 0;
   }
-  void note(int64_t number, CommMoment Heard::*heard, CommMoment CommRecord::*written) {
-    const std::optional<size_t> place = place_of(number, heard_);
-    if (!place) return;
-    heard_[*place].*heard = now();
-    if (*place < written_.size()) written_[*place].*written = heard_[*place].*heard;
+  void note(int64_t number, CommMoment Received::*received, CommMoment CommRecord::*written) {
+    const std::optional<size_t> index = index_of(number, received_);
+    if (!index) return;
+    received_[*index].*received = now();
+    if (*index < written_.size()) written_[*index].*written = received_[*index].*received;
   }
 
-  std::deque<Heard> heard_;          // which never moves them
-  std::vector<CommRecord> written_;  // of the first of them
+  std::deque<Received> received_;    // a deque never moves its elements
+  std::vector<CommRecord> written_;  // records of the first of them
   std::vector<UnplacedArray> unplaced_;
   Time start_ = std::chrono::steady_clock::now();
   double flops_ = flops_so_far();

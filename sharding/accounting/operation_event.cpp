@@ -1,15 +1,14 @@
-// The thread's watchers of operations, and how they are told.
+// Events of operations.
 #include "sharding/accounting/operation_event.h"
 
-#include "sharding/accounting/finite_values.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 
 namespace tessera::detail {
 namespace {
 
-void tell_of_backward(const std::shared_ptr<const OperationCall>& call, std::span<const Array> results) {
+void observe_backward_of(const std::shared_ptr<const OperationCall>& call, std::span<const Array> results) {
   Tensors outputs;
   for (const Array& x : results) outputs.append(x.impl()->local.begin(), x.impl()->local.end());
   const auto began = std::make_shared<Clock::time_point>();
@@ -17,17 +16,12 @@ void tell_of_backward(const std::shared_ptr<const OperationCall>& call, std::spa
                    {.before = [began] { *began = Clock::now(); },
                     .after =
                         [call, began](const Tensors& incoming, const Tensors& outgoing) {
-                          const BackwardCall part{incoming, outgoing, *began, Clock::now()};
-                          if (checks_finite()) check_gradients(*call, part);
-                          for (OperationWatcher* w : operation_watchers()) w->differentiated(*call, part);
+                          emit(Events::operations, &Observer::differentiated, *call,
+                               BackwardCall{incoming, outgoing, *began, Clock::now()});
                         }});
 }
 
 }  // namespace
-
-OperationWatcher::OperationWatcher() { operation_watchers().push_back(this); }
-
-OperationWatcher::~OperationWatcher() { std::erase(operation_watchers(), this); }
 
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays) {
@@ -47,16 +41,11 @@ std::shared_ptr<OperationCall> begin_call(const char* operation, const std::sour
   return call;
 }
 
-void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays) {
+void notify(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays) {
   call->ended = Clock::now();
   for (const Array& x : arrays.results) call->results.push_back(x.impl()->type);
-  if (checks_finite()) check_results(*call, arrays);
-  tell_of_backward(call, arrays.results);
-  for (OperationWatcher* w : operation_watchers()) w->computed(*call, arrays);
-}
-
-void announce_move(const ArrayImpl& from, const Array& to) {
-  for (OperationWatcher* w : operation_watchers()) w->moved(from, to);
+  observe_backward_of(call, arrays.results);
+  emit(Events::operations, &Observer::computed, *call, arrays);
 }
 
 }  // namespace tessera::detail

@@ -1,33 +1,30 @@
-// Operations as they are announced to who watches them, forward and backward, for traces, profiles and checks.
+// Events of operations, forward and backward, for traces, profiles and checks.
 #pragma once
 
-#include <chrono>
 #include <span>
 #include <vector>
 
-#include "sharding/accounting/finite_check.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/events/observer.h"
 
 namespace tessera::detail {
 
-using Clock = std::chrono::steady_clock;
-
-// One call of an operation. It outlives the arrays: the backward pass of the call names it again.
+// One call of an operation. It outlives the arrays: events of its backward pass refer to it.
 struct OperationCall {
   const char* operation = "";
   CallerLine where;
-  Text module;                     // the path of the module that computes; null outside of any
+  Text module;                     // the path of the module that computes; null outside of modules
   Text parameter;                  // the path of the first operand that has one
   Text reason;                     // why operands had to be moved first
   std::vector<const Type*> given;  // the operands' types, and those to which they were moved
   std::vector<const Type*> read;
   std::vector<const Type*> results;
   bool recomputed = false;      // in the backward pass
-  uint64_t first_function = 0;  // of LibTorch's graph: see next_function
+  uint64_t first_function = 0;  // in LibTorch's graph: see next_function
   Clock::time_point began, ended;
 };
 
-// How a call would be planned if an operand lay otherwise.
+// Plans of the same call for other placements of one operand.
 class OtherPlans {
  public:
   struct Plan {
@@ -37,7 +34,7 @@ class OtherPlans {
   virtual Plan with(size_t operand, const Type* type) const = 0;
 };
 
-// The arrays of a call, for the time of the announcement.
+// The arrays of a call, valid during the event.
 struct OperationArrays {
   std::span<const ArrayImpl*const> given, read;  // read: after their moves
   std::span<const Array> results = {};
@@ -50,32 +47,16 @@ struct BackwardCall {
   Clock::time_point began, ended;
 };
 
-// Called for the operations of its thread from its construction to its destruction, once each is computed (an operation
-// that throws is not announced), and for the parts of their backward passes. What a program computes inside an
-// operation (shard_map, a custom gradient) is announced before the operation itself. Creations are not announced, nor
-// moves of operands, which are communications; moves that the program itself asks for (a placement, a constraint) are.
-class OperationWatcher {
- public:
-  OperationWatcher();
-  virtual ~OperationWatcher();
-  OperationWatcher(const OperationWatcher&) = delete;
-  OperationWatcher& operator=(const OperationWatcher&) = delete;
-  virtual void computed(const OperationCall&, const OperationArrays&) {}
-  virtual void differentiated(const OperationCall&, const BackwardCall&) {}
-  virtual void moved(const ArrayImpl&, const Array&) {}  // from, to; the same array if it lay there already
-};
-
-// Those of this thread. Inline, as checks_finite() is: every call of an operation asks.
-inline std::vector<OperationWatcher*>& operation_watchers() {
-  thread_local std::vector<OperationWatcher*> watchers;
-  return watchers;
+// Returns whether operations of this thread are observed. Then the code that computes an operation calls begin_call,
+// and notify when the results are there.
+bool begin_thread();  // called once per thread: starts what the environment requests
+inline bool are_operations_observed() {
+  if (!is_observed(Events::operations | Events::new_thread)) [[likely]]
+    return false;
+  return !is_observed(Events::new_thread) || begin_thread();
 }
-// Whether this thread has such a watcher, or checks that values are finite. Then who computes an operation begins a
-// call and announces it once its results are there.
-inline bool are_operations_watched() { return checks_finite() || !operation_watchers().empty(); }
 std::shared_ptr<OperationCall> begin_call(const char* operation, const std::source_location& where, Text reason,
                                           const OperationArrays& arrays);
-void announce(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays);
-void announce_move(const ArrayImpl& from, const Array& to);
+void notify(const std::shared_ptr<OperationCall>& call, const OperationArrays& arrays);
 
 }  // namespace tessera::detail

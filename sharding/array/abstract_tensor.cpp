@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "sharding/array/dispatcher.h"
 #include "sharding/array/shape_functions.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/scoped_value.h"
@@ -67,7 +68,8 @@ void uncount(void* bytes) {
 
 void keep(void*) {}
 
-// In place of LibTorch's, which gives storages that nobody can tell apart or count. The pointers are never followed.
+// Replaces LibTorch's allocator of meta tensors, whose storages cannot be told apart or counted. From the first
+// abstract tensor on, all meta tensors of the process use it. The pointers are never followed.
 class CountingAllocator : public c10::Allocator {
  public:
   CountingAllocator() { c10::SetAllocator(c10::DeviceType::Meta, this, /*priority=*/1); }
@@ -281,16 +283,24 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key_heads, const
       at::_scaled_dot_product_flash_attention_for_cpu(query, key_heads, value, dropout, causal, mask, scale));
 }
 
-TORCH_LIBRARY_IMPL(_, Fake, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_abstract_tensors>());
-}
-TORCH_LIBRARY_IMPL(aten, AutogradMeta, library) { library.impl("scaled_dot_product_attention", &attention); }
-
 }  // namespace
 
+void register_call_kernel_once(const char* feature) {
+  static const bool registered = [feature] {
+    add_fallback(feature, key, torch::CppFunction::makeFromBoxedFunction<&on_abstract_tensors>());
+    return true;
+  }();
+  static_cast<void>(registered);
+}
+
 at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype) {
-  static auto* const allocator = new CountingAllocator;  // which LibTorch has, to the very end
-  static_cast<void>(allocator);
+  register_call_kernel_once("abstract mesh");
+  static const bool registered = [] {
+    new CountingAllocator;  // LibTorch uses it until the process ends
+    permanent_library("aten", c10::DispatchKey::AutogradMeta).impl("scaled_dot_product_attention", &attention);
+    return true;
+  }();
+  static_cast<void>(registered);
   return with_key(at::detail::empty_meta(sizes, static_cast<at::ScalarType>(dtype)));
 }
 

@@ -23,6 +23,8 @@ struct Type;
 // included, give abstract tensors, with the shapes and temporaries of the CPU's kernels; shape_functions.cpp has the
 // operations that LibTorch cannot do without data. An operand with data counts by its shape alone. Reading a value is
 // an Error (invalid_argument).
+// The first call registers kernels with LibTorch's dispatcher and an allocator of meta tensors, which remain. Error
+// (other): another library has registered a fallback for DispatchKey::Fake.
 at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype);
 // An abstract tensor of the shape of one block of this type.
 at::Tensor abstract_block(const Type* type);
@@ -39,6 +41,8 @@ class Interceptor {
 
 // This thread's; null: none. A ScopedValue installs one.
 Interceptor*& current_interceptor();
+// Registers the kernel of all operations under DispatchKey::Fake at its first call; errors as of abstract_tensor.
+void register_call_kernel_once(const char* feature);
 
 // An amount on the devices of a pipeline: what those of all stages have, and those of each stage beside that.
 template <class Number>

@@ -12,9 +12,9 @@
 
 #include "sharding/array/array.h"
 #include "sharding/array/once_ptr.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/error.h"
-#include "sharding/base/provenance.h"
 #include "sharding/kernels/tensors.h"
 #include "sharding/placement/type.h"
 

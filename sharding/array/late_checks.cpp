@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "sharding/array/waits.h"
+#include "sharding/array/host_sync.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/staging_pool.h"
 #include "sharding/runtime/graph.h"

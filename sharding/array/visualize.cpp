@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sharding/base/split_text.h"
+#include "sharding/base/text.h"
 
 namespace tessera {
 namespace {

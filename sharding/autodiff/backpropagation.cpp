@@ -12,7 +12,7 @@
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/sum.h"
 #include "sharding/placement/cut_further.h"

@@ -14,8 +14,8 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/saved_results.h"
-#include "sharding/base/module_path.h"
-#include "sharding/placement/manual_axes.h"
+#include "sharding/base/caller.h"
+#include "sharding/placement/type.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
 

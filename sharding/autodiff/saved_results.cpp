@@ -134,6 +134,7 @@ bool SavedResults::take(std::string_view operation, size_t arguments, torch::jit
 
 SavingScope::SavingScope(SavedResults* results) {
   if (!results) return;
+  register_call_kernel_once("remat");
   results->outer_ = current_interceptor();
   interceptor_.emplace(current_interceptor(), results);
   all_operations_.emplace(c10::DispatchKeySet(c10::DispatchKey::Fake));

@@ -9,19 +9,19 @@
 #include <utility>
 
 #include "sharding/accounting/communication_event.h"
-#include "sharding/accounting/finite_values.h"
+#include "sharding/accounting/finite_check.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
 #include "sharding/autodiff/weights/weight_policy.h"
-#include "sharding/base/activity.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/scoped_value.h"
+#include "sharding/events/observer.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/placement/cut_further.h"
-#include "sharding/placement/manual_axes.h"
+#include "sharding/placement/type.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
 

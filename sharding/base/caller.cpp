@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -47,4 +48,31 @@ CallerLine::CallerLine(const std::source_location& where) : where_(where) {
     if (*scope->where_.file_name()) where_ = scope->where_;
 }
 
+std::shared_ptr<const std::string>& detail::current_module_path() {
+  thread_local std::shared_ptr<const std::string> innermost;
+  return innermost;
+}
+
+ModulePathScope::ModulePathScope(std::string path)
+    : path_(detail::current_module_path(),
+            path.empty() ? detail::current_module_path() : std::make_shared<const std::string>(std::move(path))) {}
+
 }  // namespace tessera
+
+namespace tessera::detail {
+
+Text as_text(std::string words) { return std::make_shared<const std::string>(std::move(words)); }
+
+Text lasting_text(const char* words) { return Text(Text(), new std::string(words)); }
+
+Text asked_for() {
+  static const Text reason = lasting_text("asked for");
+  return reason;
+}
+
+Text handed_out() {
+  static const Text reason = lasting_text("a value is handed out, not a pending sum");
+  return reason;
+}
+
+}  // namespace tessera::detail

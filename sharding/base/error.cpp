@@ -1,9 +1,9 @@
 // The one way in which the library throws.
 #include "sharding/base/error.h"
 
-#include "sharding/base/escape.h"
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 #include "sharding/base/moved_from.h"
+#include "sharding/base/text.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sharding/base/escape.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 namespace {

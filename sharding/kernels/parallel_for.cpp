@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "sharding/base/caller.h"
 #include "sharding/base/finalize.h"
-#include "sharding/base/module_path.h"
 #include "sharding/kernels/background_threads.h"
 #include "sharding/kernels/plain.h"
 

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "sharding/base/environment_flag.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/split_text.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 namespace {

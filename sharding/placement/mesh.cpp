@@ -11,11 +11,9 @@
 #include <numeric>
 #include <set>
 
-#include "sharding/base/environment_flag.h"
-#include "sharding/base/environment_number.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/parse_number.h"
-#include "sharding/base/split_text.h"
+#include "sharding/base/text.h"
 #include "sharding/placement/device_order.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/thread_limit.h"

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <set>
 
-#include "sharding/base/closest_matches.h"
 #include "sharding/base/error.h"
+#include "sharding/base/text.h"
 #include "sharding/placement/path_pattern.h"
 
 namespace tessera::detail {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/base/environment_number.h"
+#include "sharding/base/environment.h"
 #include "sharding/runtime/control_plane.h"
 
 namespace tessera::detail {

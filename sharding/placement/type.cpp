@@ -10,7 +10,6 @@
 #include <unordered_map>
 
 #include "sharding/base/fail.h"
-#include "sharding/placement/block_size.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera::detail {

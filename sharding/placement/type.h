@@ -97,4 +97,19 @@ IndexRanges block_of(const Type* type, const int* coordinates);
 // Along a dim that is sharded over `axes`: the number of the block that the device at these coordinates has.
 int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates);
 
+// The size divided, and rounded up: the last blocks may be padded, or empty.
+constexpr int64_t block_size(int64_t size, int64_t blocks) { return (size + blocks - 1) / blocks; }
+
+// The manual axes of the innermost shard_map whose body runs; `mesh` is null outside of one.
+struct ManualAxes {
+  const MeshImpl* mesh = nullptr;
+  AxisSet axes = 0;
+};
+
+// This thread's; a ScopedValue sets them.
+inline ManualAxes& manual_axes() {
+  thread_local ManualAxes innermost;
+  return innermost;
+}
+
 }  // namespace tessera::detail

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sharding/propagation/plan.h"
+#include "sharding/propagation/run.h"
 
 namespace tessera::detail {
 
@@ -23,5 +24,14 @@ class PaddedFactors {
   std::vector<bool> in_output_;
   std::vector<bool> beside_others_;  // some dim has other factors as well, and its blocks would cut through them
 };
+
+// Puts the operand with what the operation wants in its padding in its place. Without a gradient the zeros are read as
+// they are.
+void read_padded(Prepared& call, const CallSite& site, int i);
+
+// Expands the operands of an elementwise operation that are broadcast over padding filled with ones. Their gradients
+// are sums over padded dims. Padding must not enter these sums: for a divisor of 0 it would add 0 * (1 / 0), which is
+// NaN.
+void expand_over_padding(Prepared& call, const CallSite& site);
 
 }  // namespace tessera::detail

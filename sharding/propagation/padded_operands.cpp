@@ -1,10 +1,9 @@
 // Padding filled before an operation, and cleared after it.
-#include "sharding/propagation/padded_operands.h"
-
 #include <numeric>
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/padding.h"
+#include "sharding/propagation/padded_factors.h"
 
 namespace tessera::detail {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -88,5 +89,27 @@ std::vector<std::vector<int>> slots_by_sum(const Plan& plan);
 
 // Whether the work of a plan is divided among devices, of this process or of several (then `runs` may be 1).
 inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(plan.slots) > 1; }
+
+// Operands whose placements agree do not move. Else the first rule that decides settles it (docs/sharding.md):
+//   1. no mesh axis that divided the work is given up,
+//   2. a dim of the output keeps its axis before a dim that is summed away,
+//   3. activations move as few bytes as possible, pending sums of the result included (a weight yields),
+//   4. weights move as few bytes as possible, then the first operand stays.
+std::shared_ptr<const Plan> make_plan(const Problem& problem);
+
+// What the planner has decided about an operation.
+struct PlannerChoice {
+  const MeshImpl* mesh;
+  const Problem& problem;
+  const BoundRule& rule;
+  const std::vector<const Type*>& brought_to;  // the type to which each operand is converted
+  AxisSet vary;                                // the mesh axes along which the work differs
+  AxisSet reduced_inside;                      // those that the operation itself reduces over
+};
+
+// One clause for each operand that moves, then any other cause of communication; null if nothing is communicated:
+//   lhs float32[8@data,4] and rhs float32[4@data,2] disagree: data cuts dim 0 of lhs and dim 0 of rhs, so rhs is
+//   brought to float32[4,2]; the work differs along data
+Text reason_of(const PlannerChoice& choice);
 
 }  // namespace tessera::detail

@@ -1,13 +1,11 @@
 // Propagation: factors get their mesh axes from the operands, and disagreements are settled.
-#include "sharding/propagation/planner.h"
-
 #include <algorithm>
 #include <tuple>
 
 #include "sharding/base/fail.h"
-#include "sharding/placement/block_size.h"
+#include "sharding/placement/type.h"
 #include "sharding/propagation/padded_factors.h"
-#include "sharding/propagation/reason.h"
+#include "sharding/propagation/plan.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera::detail {

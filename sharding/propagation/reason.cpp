@@ -1,10 +1,10 @@
 // Clauses about operands: pending sums, dims that must be whole, axes that several want.
-#include "sharding/propagation/reason.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <string_view>
+
+#include "sharding/propagation/plan.h"
 
 namespace tessera::detail {
 namespace {

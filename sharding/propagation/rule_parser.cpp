@@ -7,7 +7,7 @@
 #include <set>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 #include "sharding/propagation/sharding_rule.h"
 
 namespace tessera::detail {

@@ -13,16 +13,16 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/consistency.h"
+#include "sharding/array/host_sync.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/array/waits.h"
 #include "sharding/base/bounded_cache.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/module_path.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/thread_limit.h"
-#include "sharding/propagation/padded_operands.h"
-#include "sharding/propagation/planner.h"
+#include "sharding/propagation/padded_factors.h"
+#include "sharding/propagation/plan.h"
 #include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
@@ -232,10 +232,10 @@ void check_types(const Prepared& call, const Operation& operation) {
   call.mesh_rules = mesh_rules_on(call.mesh_rules, stage);
 }
 
-// For errors of an accelerator: its kernels run later, and no error of theirs knows the operation.
+// For errors of an accelerator: its kernels run later, and their errors do not name the operation.
 void note(const CallSite& site) {
   latest_operation() = {site.operation.name, site.where};
-  if (waits_are_errors()) refuse_waits_of_thread();
+  if (host_syncs_are_errors()) forbid_host_syncs_of_thread();
 }
 
 // What the operands are. True if they may lie on several stages.
@@ -290,7 +290,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   }
   if (call.plan->is_padded) expand_over_padding(call, site);
   if (checks) check_types(call, site.operation);
-  if (are_operations_watched()) watch(call, site, kind, arrays);
+  if (are_operations_observed()) watch(call, site, kind, arrays);
 }
 
 namespace {
@@ -315,10 +315,10 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
        by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first);
 }
 
-void announce(const Prepared& call, std::span<const Array> results) {
+void notify(const Prepared& call, std::span<const Array> results) {
   OperationArrays arrays = call.owned->watched->arrays(call);
   arrays.results = results;
-  announce(call.owned->watched->call, arrays);
+  notify(call.owned->watched->call, arrays);
 }
 
 void settle_loans(const Prepared& call, const Tensors& results) {
@@ -341,7 +341,7 @@ ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots) {
   result.impl()->slots = slots;
   result.impl()->local = std::move(out);
   if (call.plan->is_padded) clear_padding(call, *result.impl());
-  if (call.is_watched()) announce(call, {&result, 1});
+  if (call.is_watched()) notify(call, {&result, 1});
   if (call.borrows) settle_loans(call, result.impl()->local);
   return result.impl();
 }

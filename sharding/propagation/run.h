@@ -80,8 +80,8 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
 // gives back the memory of gathered weights; a weight of which a result is a view stays. finish does all of it.
 ArrayPtr begin_result(const Prepared& call, int output = 0);
 void settle_loans(const Prepared& call, const Tensors& results);
-// Tells the watchers of operations; only if call.is_watched().
-void announce(const Prepared& call, std::span<const Array> results);
+// Notifies the observers of operations; only if call.is_watched().
+void notify(const Prepared& call, std::span<const Array> results);
 
 // Only if call.plan->is_padded: makes the result's padding zeros.
 void clear_padding(const Prepared& call, ArrayImpl& result);
@@ -132,7 +132,7 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) {
           call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
     }
     if (call.plan->is_padded) clear_padding(call, *result.impl());
-    if (call.is_watched()) announce(call, {&result, 1});
+    if (call.is_watched()) notify(call, {&result, 1});
     if (call.borrows) settle_loans(call, local);
   } catch (const std::exception& error) {
     refuse(call, operation, error);
@@ -172,7 +172,7 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
     }
     if (call.plan->is_padded)
       for (const Array& x : out) clear_padding(call, *x.impl());
-    if (call.is_watched()) announce(call, out);
+    if (call.is_watched()) notify(call, out);
     if (call.borrows) {
       Tensors all;  // of which none may be a view of what is given back
       for (const Array& x : out) all.append(x.impl()->local.begin(), x.impl()->local.end());

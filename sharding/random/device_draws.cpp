@@ -1,6 +1,4 @@
 // The generators as operations on whole tensors: 32-bit words lie in int64, whose upper halves are cleared.
-#include "sharding/random/device_draws.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "sharding/base/fail.h"
+#include "sharding/random/samplers.h"
 
 namespace tessera::detail {
 namespace {

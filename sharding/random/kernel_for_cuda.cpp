@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "sharding/base/fail.h"
-#include "sharding/random/device_draws.h"
+#include "sharding/random/samplers.h"
 
 namespace tessera::detail {
 

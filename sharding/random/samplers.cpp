@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "sharding/array/late_checks.h"
-#include "sharding/random/device_draws.h"
 #include "sharding/random/threefry.h"
 
 namespace tessera::detail {

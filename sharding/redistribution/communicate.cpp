@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/directed_step.h"
 #include "sharding/redistribution/replica_checks.h"
@@ -41,10 +41,10 @@ Communication event_of(const DirectedStep& directed, int64_t bytes, int64_t item
 
 // Its number, if anything is announced.
 std::optional<int64_t> tell(const DirectedStep& directed, const Tensors& x, const EventContext& context) {
-  if (!is_watched() || !traits_of(directed.collective).name) return std::nullopt;
+  if (!is_observed(Events::communication) || !traits_of(directed.collective).name) return std::nullopt;
   Communication event =
       event_of(directed, static_cast<int64_t>(x[0].nbytes()), static_cast<int64_t>(x[0].itemsize()), context);
-  return event.kind ? std::optional(announce(std::move(event))) : std::nullopt;
+  return event.kind ? std::optional(notify(std::move(event))) : std::nullopt;
 }
 
 // The tensors of each group, and places for its results.
@@ -112,7 +112,7 @@ Tensors moved(const DirectedStep& directed, const Tensors& x, const Provenance& 
 template <class Move>
 Tensors observed(const std::optional<int64_t>& event, const Move& move) {
   Tensors results = move();
-  if (event) announce_arrived(*event);
+  if (event) notify_arrived(*event);
   return results;
 }
 
@@ -138,7 +138,7 @@ void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const Ev
   for (const StepPtr& step : steps) {
     const DirectedStep directed = in_direction(*step, Direction::forward);
     const Communication event = event_of(directed, bytes, item, context);
-    if (event.kind) ask(event);
+    if (event.kind) check_allowed(event);
     bytes = directed.bytes_after(bytes, item);
   }
 }
@@ -182,7 +182,7 @@ Transfer::Transfer(std::vector<TransferItem> items, const EventContext& context,
 
 // What all of them move, step by step, before any of it does.
 void Transfer::tell(const EventContext& context) {
-  if (!is_watched()) return;
+  if (!is_observed(Events::communication)) return;
   std::vector<Shared> all;
   for (const auto& [steps, tensors, path] : items_) {
     auto bytes = static_cast<int64_t>(tensors[0].nbytes());
@@ -193,7 +193,7 @@ void Transfer::tell(const EventContext& context) {
       const int64_t received = directed.result_bytes(bytes, item);
       if (items_.size() == 1 && context.from) {
         if (Communication event = event_of(directed, bytes, item, context); event.kind)
-          told_.push_back(announce(std::move(event)));
+          told_.push_back(notify(std::move(event)));
       } else if (received)
         add_to(all, {directed.collective, directed.mesh(), directed.axes(), dtype, received, 1, path ? *path : ""});
       bytes = directed.bytes_after(bytes, item);
@@ -201,15 +201,15 @@ void Transfer::tell(const EventContext& context) {
   }
   for (Shared& shared : all)
     if (const char* kind = traits_of(shared.collective).name)
-      told_.push_back(announce({.kind = kind,
-                                .mesh = shared.mesh,
-                                .axes = shared.axes,
-                                .bytes = shared.bytes,
-                                .cause = {cause_.operation, cause_.where, cause_.reason,
-                                          shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
-                                .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
-                                .result = as_text("at their placements"),
-                                .backward = context.in_backward_pass}));
+      told_.push_back(notify({.kind = kind,
+                              .mesh = shared.mesh,
+                              .axes = shared.axes,
+                              .bytes = shared.bytes,
+                              .cause = {cause_.operation, cause_.where, cause_.reason,
+                                        shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
+                              .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
+                              .result = as_text("at their placements"),
+                              .backward = context.in_backward_pass}));
 }
 
 // Every one to its next step between processes. Under TESSERA_CHECK one after the other, since they are compared.
@@ -291,7 +291,7 @@ void Transfer::begin(const std::vector<size_t>& items) {
 
 std::vector<Tensors> Transfer::finish() {
   const at::AutoGradMode off(false);
-  for (const int64_t number : told_) announce_awaited(number);
+  for (const int64_t number : told_) notify_awaited(number);
   while (!begun_.empty()) {
     for (Begun& begun : std::exchange(begun_, {})) {
       const std::vector<std::vector<Tensors>> results = begun.work.finish();
@@ -304,7 +304,7 @@ std::vector<Tensors> Transfer::finish() {
     }
     advance();
   }
-  for (const int64_t number : told_) announce_arrived(number);
+  for (const int64_t number : told_) notify_arrived(number);
   buffers_.clear();
   std::vector<Tensors> results;
   for (TransferItem& item : items_) results.push_back(std::move(item.tensors));
@@ -380,13 +380,13 @@ Tensors PendingSum::finish() { return cut(sum_.finish()[0][0][0], like_); }
 
 Tensors communicate(const Sum& sum, const Tensors& x) {
   std::optional<int64_t> told;
-  if (sum.mesh->count(sum.axes) > 1 && is_watched()) {
+  if (sum.mesh->count(sum.axes) > 1 && is_observed(Events::communication)) {
     Communication said = sum.said();
     said.kind = traits_of(Collective::all_reduce).name;
     said.mesh = sum.mesh;
     said.axes = sum.axes;
     if (!sum.begun.empty()) said.began = sum.begun.front().began();
-    if (said.bytes > 0) told = announce(std::move(said));
+    if (said.bytes > 0) told = notify(std::move(said));
   }
   return observed(told, [&] {
     Tensors sums;
@@ -402,7 +402,7 @@ Tensors communicate(const StagePermute& permute, const Tensors& x, const EventCo
   const auto [from, to] = permute;
   const MeshImpl* whole = from->mesh->parent;
   const AxisSet axes = cut_of(from->mesh);
-  return observed(announce(event_of(Collective::permute, whole, axes, to->bytes, context)), [&] {
+  return observed(notify(event_of(Collective::permute, whole, axes, to->bytes, context)), [&] {
     return whole->engine->pass(from, to, x, {"permute", context.cause.where, whole->kept_names(axes)});
   });
 }

@@ -8,7 +8,7 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 #include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/route.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <set>
 
-#include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/padding.h"
@@ -136,7 +135,7 @@ Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char
   const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
   const Array placed(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
-  announce_move(*x.impl(), placed);
+  emit(Events::operations, &Observer::moved, *x.impl(), placed);
   return placed;
 }
 
@@ -264,7 +263,7 @@ Array reduce_partial_sum(const Array& x, std::source_location where) {
   if (!type->unreduced) return x;
   const Array finished(place(x, with_unreduced(type, 0),
                              {.operation = "reduce_partial_sum", .where = where, .reason = asked_for(), .path = {}}));
-  announce_move(*x.impl(), finished);
+  emit(Events::operations, &Observer::moved, *x.impl(), finished);
   return finished;
 }
 

@@ -4,7 +4,7 @@
 #include <c10/util/accumulate.h>
 
 #include "sharding/array/padding.h"
-#include "sharding/placement/block_size.h"
+#include "sharding/placement/type.h"
 #include "sharding/redistribution/route.h"
 #include "sharding/redistribution/step.h"
 

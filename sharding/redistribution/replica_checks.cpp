@@ -11,7 +11,7 @@
 #include <set>
 
 #include "sharding/array/consistency.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/runtime/consensus.h"
 #include "sharding/runtime/process_group.h"
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "sharding/accounting/finite_values.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/accounting/finite_check.h"
+#include "sharding/base/environment.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "sharding/array/array_impl.h"
-#include "sharding/placement/manual_axes.h"
+#include "sharding/placement/type.h"
 
 namespace tessera::detail {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "sharding/base/error.h"
-#include "sharding/base/escape.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 namespace {

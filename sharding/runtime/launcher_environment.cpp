@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 namespace {

@@ -24,10 +24,9 @@
 #include <thread>
 #include <utility>
 
-#include "sharding/base/escape.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/finalize.h"
-#include "sharding/base/parse_number.h"
+#include "sharding/base/text.h"
 #include "sharding/runtime/consensus.h"
 #include "sharding/runtime/control_plane.h"
 #include "sharding/runtime/launcher_environment.h"

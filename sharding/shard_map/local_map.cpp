@@ -73,7 +73,7 @@ std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>
   std::vector<const ArrayImpl*> given, read;
   for (const Array& block : blocks) given.push_back(block.impl().get());
   for (const ArrayPtr& a : arguments) read.push_back(a.get());
-  const auto watched = are_operations_watched() ? begin_call("local_map", {}, nullptr, {given, read}) : nullptr;
+  const auto watched = are_operations_observed() ? begin_call("local_map", {}, nullptr, {given, read}) : nullptr;
   const MeshImpl* mesh = manual_axes().mesh;
   const AxisSet varying = arguments.empty() ? 0 : arguments[0]->type->varying;
   std::vector<std::vector<at::Tensor>> results;
@@ -92,7 +92,7 @@ std::vector<Array> call_locally(const LocalFunction& f, const std::vector<Array>
     for (const auto& result : results) local.push_back(result[i]);
     arrays.emplace_back(make_array(type, std::move(local)));
   }
-  if (watched) announce(watched, {given, read, arrays});
+  if (watched) notify(watched, {given, read, arrays});
   return arrays;
 }
 

@@ -21,7 +21,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/accounting/operation_event.h"
-#include "sharding/base/activity.h"
+#include "sharding/events/observer.h"
 #include "sharding/random/random.h"
 #include "tests/benchmarks/timing.h"
 
@@ -104,7 +104,7 @@ void compare(const Size& size, int rounds) {
   constexpr int calls = 1000;
   const double look = benchmarks::time(200, calls, [](int) {
                         const tessera::detail::ActivityScope scope(tessera::detail::Activity::update);
-                        if (tessera::detail::are_operations_watched()) std::abort();
+                        if (tessera::detail::are_operations_observed()) std::abort();
                       }).least;
   std::printf("%-16s %10.3f %10.3f %+8.2f %% (%+.2f to %+.2f) %+8.2f %% %8.0f %9.4f %%\n", size.name,
               without.median / 1e3, with.median / 1e3, 100 * at(ratios, 0.5) - 100, 100 * at(ratios, 0.25) - 100,

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/base/activity.h"
+#include "sharding/events/observer.h"
 #include "tests/data/expect_error.h"
 
 namespace tessera::data::loader_test {
@@ -156,21 +156,23 @@ TEST(Loader, ATransientFailureIsTriedAgain) {
 }
 
 TEST(Loader, SaysThatTheProgramWaitsForInput) {
-  struct Watcher : tessera::detail::ActivityWatcher {
-    std::vector<std::chrono::nanoseconds> waited;
-    void did(tessera::detail::Activity activity, const CallerLine&, Moment began, Moment ended) override {
+  struct Recorder : tessera::detail::Observer {
+    Recorder() : Observer(tessera::detail::Events::activities) {}
+    std::vector<std::chrono::nanoseconds> waited_for;
+    void spent(tessera::detail::Activity activity, const CallerLine&, tessera::detail::Clock::time_point began,
+               tessera::detail::Clock::time_point ended) override {
       EXPECT_EQ(activity, tessera::detail::Activity::input);
-      waited.push_back(ended - began);
+      waited_for.push_back(ended - began);
     }
   };
   constexpr std::chrono::milliseconds pause{5};
   const auto slow = range(8).map([=](int64_t x) { return std::this_thread::sleep_for(pause), x; });
   for (const int prefetch : {0, 1}) {
     Loader loader(slow, as_rows, {.batch_size = 2, .prefetch = prefetch});
-    const Watcher watcher;
+    const Recorder recorder;
     take(loader, 2);
-    ASSERT_EQ(watcher.waited.size(), 2u);
-    EXPECT_GE(watcher.waited[0], pause);
+    ASSERT_EQ(recorder.waited_for.size(), 2u);
+    EXPECT_GE(recorder.waited_for[0], pause);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "sharding/array/waits.h"
+#include "sharding/array/host_sync.h"
 #include "sharding/runtime/graph.h"
 #include "tests/device/graphs.h"
 #include "tests/device/pretended_device.h"

@@ -10,7 +10,7 @@
 #include "examples/transformer.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 #include "tests/benchmarks/plain_gpt.h"
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"

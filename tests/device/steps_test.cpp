@@ -17,8 +17,8 @@
 #include "nn/tree/tree_scalars.h"
 #include "optim/optimizer/contrib.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/array/waits.h"
-#include "sharding/random/device_draws.h"
+#include "sharding/array/host_sync.h"
+#include "sharding/random/samplers.h"
 #include "sharding/random/threefry.h"
 #include "tests/device/pretended_device.h"
 #include "tests/optim/support.h"
@@ -31,10 +31,10 @@ using testing::expect_error;
 const std::string there = testing::pretended_device();
 
 // Every wait, by kernel and operation.
-class Waits : public detail::WaitWatcher {
+class Waits : public detail::HostSyncObserver {
  public:
-  void waits(detail::Wait wait, const std::string& kernel) override {
-    ++count_[fmt::format("{} {} after {} at {}", wait == detail::Wait::value ? "reads" : "hands over", kernel,
+  void waited(detail::HostSync sync, const std::string& kernel) override {
+    ++count_[fmt::format("{} {} after {} at {}", sync == detail::HostSync::read ? "reads" : "hands over", kernel,
                          detail::latest_operation().name, detail::latest_line())];
   }
   int64_t reads() const { return of("reads"); }
@@ -139,7 +139,7 @@ TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
 TEST(DeviceSteps, AWaitIsRefusedWhereThatIsAskedFor) {
   const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
   const Array x = device_put(ones({8}), NamedSharding(mesh, P{"data"}));
-  const detail::ScopedValue<bool> errors(detail::waits_are_errors(), true);
+  const detail::ScopedValue<bool> errors(detail::host_syncs_are_errors(), true);
   const Array y = x + x;
   const Array total = sum(y);
   const int line = __LINE__ - 1;

@@ -17,7 +17,7 @@
 #include "optim/optimizer.h"
 #include "optim/wrappers/wrappers.h"
 #include "sharding/accounting/ledger.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/files/file.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"

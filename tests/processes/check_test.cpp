@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "sharding/accounting/finite_check.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/operations/shape/make_array.h"
 #include "sharding/placement/sub_mesh.h"
 #include "sharding/runtime/process_group.h"

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/operations/shape/make_array.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"

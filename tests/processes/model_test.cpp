@@ -11,7 +11,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/autodiff/weights/prefetch_schedule.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/runtime/consensus.h"
 #include "tests/examples/rows.h"
 #include "tests/processes/ways.h"

@@ -12,7 +12,7 @@
 #include "sharding/accounting/communication_event.h"
 #include "sharding/base/bounded_cache.h"
 #include "sharding/base/caller.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::detail {

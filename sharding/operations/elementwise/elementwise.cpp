@@ -12,7 +12,6 @@
 #include "sharding/array/recipe.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise_call.h"
-#include "sharding/operations/elementwise/number.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {

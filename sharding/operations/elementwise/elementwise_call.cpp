@@ -6,7 +6,7 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/base/fail.h"
-#include "sharding/operations/elementwise/number.h"
+#include "sharding/placement/element_value.h"
 
 namespace tessera::detail {
 
@@ -90,6 +90,21 @@ Array binary(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber
   if (b.is_number()) return with_right_number(row, a, b.number(), local);
   return run({.operation = row.operation, .out_dtype = row.out, .where = a.where()}, {&a.array(), &b.array()},
              [local](Locals t, const BlockContext&) { return local(t[0], t[1]); });
+}
+
+bool is_beyond_int64(const Number& number) { return number.integer < 0 && number.floating > 0; }
+
+std::string text_of(const Number& number) {
+  if (number.kind == Number::Kind::floating) return fmt::format("{}", number.floating);
+  return is_beyond_int64(number) ? fmt::format("{}", static_cast<uint64_t>(number.integer))
+                                 : fmt::format("{}", number.integer);
+}
+
+void check_number(const char* verb, const Number& number, DType dtype) {
+  if (number.kind != Number::Kind::integer || is_floating(dtype) || dtype == boolean) return;
+  const Bounds b = bounds_of(dtype);
+  if (is_beyond_int64(number) || number.integer < b.least || number.integer > b.most)
+    refuse_number(verb, text_of(number), dtype);
 }
 
 }  // namespace tessera::detail

@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/operand.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera::detail {
@@ -69,5 +72,15 @@ DType common_dtype(const Elementwise& row, const ArrayOrNumber& a, const ArrayOr
 
 // The number as a tensor that LibTorch combines with `beside` without changing the result's type.
 at::Tensor as_tensor(const Number& number, const at::Tensor& beside);
+
+// The number as it was written: 3000000000, 0.5.
+std::string text_of(const Number& number);
+
+// Whether it is of unsigned 64 bits and above int64's: `integer` is then another number, `floating` is the value.
+bool is_beyond_int64(const Number& number);
+
+// Error (invalid_argument), as in JAX: a whole number that the integer type it meets cannot hold. (A number takes the
+// type of the array beside it; a fraction makes float32 of integers, a whole number int32 of booleans.)
+void check_number(const char* verb, const Number& number, DType dtype);
 
 }  // namespace tessera::detail

@@ -6,7 +6,7 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/index/index_entries.h"
 #include "sharding/operations/index/indexing.h"
-#include "sharding/operations/index/update_slice.h"
+#include "sharding/operations/index/slicing.h"
 #include "sharding/operations/shape/shapes.h"
 
 namespace tessera {

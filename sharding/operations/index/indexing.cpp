@@ -8,7 +8,6 @@
 #include "sharding/kernels/sum.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
-#include "sharding/operations/index/lookup_in_blocks.h"
 #include "sharding/operations/index/sharded_lookup.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/propagation/run.h"

@@ -1,6 +1,4 @@
 // Rows are copied as bytes; their gradients are added up by LibTorch, block by block.
-#include "sharding/operations/index/lookup_in_blocks.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -12,6 +10,7 @@
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/kernels/sum.h"
 #include "sharding/operations/argument_checks.h"
+#include "sharding/operations/index/sharded_lookup.h"
 
 namespace tessera::detail {
 namespace {

@@ -10,7 +10,7 @@
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/index_entries.h"
 #include "sharding/operations/index/indexing.h"
-#include "sharding/operations/shape/rearrange_dims.h"
+#include "sharding/operations/shape/rearrange.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/redistribution/device_put.h"
 

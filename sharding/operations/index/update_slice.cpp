@@ -1,6 +1,4 @@
 // A box written on each device, or laid over the whole where it lies across devices.
-#include "sharding/operations/index/update_slice.h"
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -10,7 +8,7 @@
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/slicing.h"
 #include "sharding/operations/shape/joining.h"
-#include "sharding/operations/shape/rearrange_dims.h"
+#include "sharding/operations/shape/rearrange.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
-#include "sharding/operations/linalg/matrix_product.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/propagation/run.h"
 

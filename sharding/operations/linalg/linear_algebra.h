@@ -44,4 +44,35 @@ Array inner(Operand a, Operand b, const ResultOptions& options = {});
 // Every element of a times every one of b, as a matrix.
 Array outer(Operand a, Operand b, const ResultOptions& options = {});
 
+// A sum, and the weight by which it is to be divided: two scalars. The sums of the parts of a batch add up to that of
+// the whole; their means do not, where the parts weigh differently. A loss function may return one, and
+// nn::accumulate_gradients then gives the gradient of the whole batch.
+struct WeightedSum {
+  Array sum, weight;
+
+  // sum / weight. A weight of 0 divides as 1, so that the mean of nothing is 0, and so is its gradient.
+  Array mean(std::source_location where = std::source_location::current()) const;
+};
+
+// Sums added, and weights added.
+WeightedSum operator+(const WeightedSum& a, const WeightedSum& b);
+
+// sum(weights * values) and sum(weights), in float32 at least, and in float64 if either is float64. Weights, which may
+// be booleans, have the shape of the values; absent: all are 1, and the weight is the number of values. A loss
+// function that uses elementwise losses (optim/schedules/losses.h) returns:
+//   return weighted_sum(optim::huber_loss(model(batch.x), batch.y), batch.is_real);
+// Error (shape_mismatch): weights of another shape.
+WeightedSum weighted_sum(Operand values, const Array& weights = {});
+
 }  // namespace tessera
+
+namespace tessera::detail {
+
+// matmul without its options.
+Array matrix_product(const Operand& a, const Operand& b);
+
+// matmul(x, kernel) + bias, of shapes (..., in), (in, out) and (out): where that communicates the same, as one
+// function, which writes the result once. The ledger calls it "matmul".
+Array linear(const Operand& x, const Operand& kernel, const Operand& bias);
+
+}  // namespace tessera::detail

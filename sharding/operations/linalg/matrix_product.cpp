@@ -1,6 +1,4 @@
 // Products of all slots side by side, and the function that stands for them in the graph.
-#include "sharding/operations/linalg/matrix_product.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -15,6 +13,7 @@
 #include "sharding/kernels/small_tensors.h"
 #include "sharding/kernels/sum.h"
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera::detail {

@@ -1,9 +1,8 @@
 // The arithmetic of weighted sums.
-#include "sharding/operations/linalg/weighted_sum.h"
-
 #include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
 

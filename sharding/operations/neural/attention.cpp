@@ -13,9 +13,8 @@
 #include "sharding/base/fail.h"
 #include "sharding/kernels/simd_loops.h"
 #include "sharding/operations/argument_checks.h"
-#include "sharding/operations/neural/attention_checks.h"
 #include "sharding/operations/neural/attention_masks.h"
-#include "sharding/operations/neural/ring_attention.h"
+#include "sharding/operations/neural/sequence_ring.h"
 
 namespace tessera {
 

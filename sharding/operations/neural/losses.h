@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "sharding/operations/linalg/weighted_sum.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 
 namespace tessera {
 

@@ -18,4 +18,9 @@ Array layer_norm(Operand x, const Array& scale, const Array& bias, double eps = 
 Array rms_norm(Operand x, double eps = 1e-5);
 Array rms_norm(Operand x, const Array& scale, double eps = 1e-5);
 
+// exp(x) / sum(exp(x)) along one dim, and its logarithm. Over a sharded dim x stays where it is: two all_reduces, of
+// the largest elements and of the sums, and one in the backward pass.
+Array softmax(Operand x, int dim = -1);
+Array log_softmax(Operand x, int dim = -1);
+
 }  // namespace tessera

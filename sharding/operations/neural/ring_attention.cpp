@@ -1,6 +1,4 @@
 // Blocks of keys and values on their way round, and what is merged of them.
-#include "sharding/operations/neural/ring_attention.h"
-
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 

@@ -1,9 +1,8 @@
 // softmax, log_softmax and logsumexp: on whole dims LibTorch's kernels, over sharded ones two small all_reduces.
-#include "sharding/operations/neural/softmax.h"
-
 #include <ATen/ATen.h>
 
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/neural/normalization.h"
 #include "sharding/operations/reduce/reduction_dims.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/propagation/sharded_reduction.h"

@@ -9,7 +9,6 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
-#include "sharding/operations/ragged/ragged_mlp.h"
 #include "sharding/operations/ragged/ragged_tiles.h"
 #include "sharding/propagation/run.h"
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "sharding/operations/operand.h"
+
 namespace tessera::detail {
 
 // Each tile has `size` places for rows of one group, so there are as many whatever the sizes say. A group's last tile
@@ -26,3 +28,13 @@ Tiles tiles_of(const at::Tensor& sizes, int64_t rows, int64_t first, int64_t ker
 at::Tensor product_of_tiles(const Tiles& tiles, const at::Tensor& rows, const at::Tensor& kernels);
 
 }  // namespace tessera::detail
+
+namespace tessera {
+
+// ragged_dot(silu(ragged_dot(x, gate, sizes)) * ragged_dot(x, up, sizes), down, sizes), with gate and up (groups, in,
+// hidden) and down (groups, hidden, out) of x's element type. As one operation it needs no sum before its end: where
+// groups are sharded each row is one device's from the first product to the last, and the result is a pending sum, as
+// it is where hidden is sharded. Errors: those of ragged_dot.
+Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes);
+
+}  // namespace tessera

@@ -1,10 +1,9 @@
 // Running sums and products: each block by itself, then what comes before it.
-#include "sharding/operations/reduce/cumulative.h"
-
 #include <ATen/ATen.h>
 
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/propagation/run.h"
 

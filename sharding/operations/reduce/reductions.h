@@ -47,4 +47,24 @@ Array norm(Operand x, Dims dims = {}, bool keepdims = false);
 // log(sum(exp(x))), exact where x is large. Over sharded dims two all_reduces of the result's size.
 Array logsumexp(Operand x, Dims dims = {}, bool keepdims = false);
 
+// Element i of the result is the sum (product) of elements 0 to i along `dim`, or among all elements in row-major
+// order. Over a sharded dim x stays where it is: only the blocks' totals are gathered. Sums of booleans and products of
+// booleans and uint8 are int32.
+Array cumsum(Operand x, std::optional<int> dim = std::nullopt);
+Array cumprod(Operand x, std::optional<int> dim = std::nullopt);
+
+// Sorts along `dim`, ascending or descending; NaN counts as larger than every number. argsort gives the indices (int32)
+// of what sort gives; equal elements keep their order. The mesh axes of a sharded `dim` move to another dim by
+// all_to_all where they divide it; else `dim` is gathered.
+Array sort(Operand x, int dim = -1, bool descending = false);
+Array argsort(Operand x, int dim = -1, bool descending = false);
+
+// The k largest elements of the last dim, the largest first, and their indices (int32); of equal elements the first. Of
+// a sharded dim only each device's k largest elements are gathered, where these are fewer. Error (invalid_argument): a
+// k that is negative or larger than the dim.
+struct TopK {
+  Array values, indices;
+};
+TopK top_k(Operand x, int k);
+
 }  // namespace tessera

@@ -1,6 +1,4 @@
 // Sorting: LibTorch's stable sort on whole dims, and the best of every block's best.
-#include "sharding/operations/reduce/sorting.h"
-
 #include <ATen/ATen.h>
 
 #include <array>
@@ -8,6 +6,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/argument_checks.h"
+#include "sharding/operations/reduce/reductions.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera {

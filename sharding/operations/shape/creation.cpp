@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "sharding/base/fail.h"
-#include "sharding/operations/elementwise/number.h"
+#include "sharding/operations/elementwise/elementwise_call.h"
 #include "sharding/operations/shape/make_array.h"
 #include "sharding/placement/element_value.h"
 #include "sharding/propagation/run.h"

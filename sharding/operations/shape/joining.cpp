@@ -10,7 +10,7 @@
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/slicing.h"
-#include "sharding/operations/shape/rearrange_dims.h"
+#include "sharding/operations/shape/rearrange.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/placement/element_value.h"
 

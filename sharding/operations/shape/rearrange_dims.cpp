@@ -1,12 +1,11 @@
 // Which dims of an operation have to be whole, and which are sharded.
-#include "sharding/operations/shape/rearrange_dims.h"
-
 #include <fmt/format.h>
 
 #include <optional>
 
-#include "sharding/array/waits.h"
+#include "sharding/array/host_sync.h"
 #include "sharding/base/fail.h"
+#include "sharding/operations/shape/rearrange.h"
 
 namespace tessera::detail {
 

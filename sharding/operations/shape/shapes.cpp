@@ -16,7 +16,7 @@
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/shape/rearrange.h"
 #include "sharding/propagation/attributes.h"
-#include "sharding/propagation/planner.h"
+#include "sharding/propagation/plan.h"
 #include "sharding/propagation/run.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/route.h"

@@ -16,7 +16,7 @@
 #include "nn/report/report.h"
 #include "nn/transformations/remat.h"
 #include "nn/transformations/value_and_grad.h"
-#include "sharding/base/activity.h"
+#include "sharding/events/observer.h"
 #include "sharding/operations.h"
 #include "sharding/random/random.h"
 #include "sharding/redistribution/device_put.h"

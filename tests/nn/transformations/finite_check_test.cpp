@@ -10,7 +10,7 @@
 #include "nn/layers.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations.h"
-#include "sharding/base/step_scope.h"
+#include "sharding/base/caller.h"
 #include "sharding/operations.h"
 #include "sharding/placement.h"
 #include "sharding/random.h"

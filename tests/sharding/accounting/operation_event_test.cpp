@@ -1,4 +1,4 @@
-// OperationWatcher: what it is told of operations, forward and backward, on one device and on several.
+// Observers of operations: their events, forward and backward, on one device and on several.
 #include "sharding/accounting/operation_event.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "sharding/autodiff/remat.h"
 #include "sharding/autodiff/tape.h"
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
 
@@ -16,8 +16,9 @@ namespace {
 
 using namespace tessera::testing;
 
-// What it was told, by operation.
-struct Listener : detail::OperationWatcher {
+// Stores events by operation.
+struct Listener : detail::Observer {
+  Listener() : Observer(detail::Events::operations) {}
   std::vector<detail::OperationCall> calls;
   std::vector<std::string> order;
   std::map<std::string, int> parts;  // of the backward pass
@@ -89,8 +90,9 @@ TEST_P(OperationEvents, WhatIsRecomputedSaysSo) {
   EXPECT_EQ(again, 1);
 }
 
-// How matmul would read x, and where its result would lie, if x were cut over its columns.
-struct Asker : detail::OperationWatcher {
+// How matmul would read x, and where its result would be, if x were sharded over its columns.
+struct Asker : detail::Observer {
+  Asker() : Observer(detail::Events::operations) {}
   std::vector<std::string> otherwise, moves;
 
   void computed(const detail::OperationCall&, const detail::OperationArrays& arrays) override {
@@ -115,15 +117,15 @@ TEST(OperationEventScope, KnowsOtherPlansAndMovesThatTheProgramAsksFor) {
   EXPECT_EQ(asker.moves, std::vector<std::string>{"float32[4@data,4] -> float32[4,4@data]"});
 }
 
-TEST(OperationEventScope, EndsWithTheWatcherAndHearsNothingOfWhatFails) {
+TEST(OperationEventScope, EndsWithTheObserverAndReportsNothingOfWhatFails) {
   const Array x = full({2, 3}, 1.0);
   {
     const Listener listener;
     expect_error(ErrorKind::shape_mismatch, "[matmul]", [&] { matmul(x, x); });
     EXPECT_TRUE(listener.calls.empty());
-    EXPECT_TRUE(detail::are_operations_watched());
+    EXPECT_TRUE(detail::are_operations_observed());
   }
-  EXPECT_FALSE(detail::are_operations_watched());
+  EXPECT_FALSE(detail::are_operations_observed());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // TESSERA_CHECK: invariants broken on purpose are found, and what is whole passes.
 #include <ATen/ops/rand.h>
 
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/propagation/run.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"

@@ -6,8 +6,8 @@
 #include "sharding/accounting/forecast.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/base/module_path.h"
-#include "sharding/placement/manual_axes.h"
+#include "sharding/base/caller.h"
+#include "sharding/placement/type.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/sharding/step.h"
 
@@ -23,7 +23,7 @@ void expect_nothing_set() {
   EXPECT_EQ(detail::current_module_path(), nullptr);
   EXPECT_EQ(detail::current_meter(), nullptr);
   EXPECT_EQ(detail::current_interceptor(), nullptr);
-  EXPECT_FALSE(detail::is_watched());
+  EXPECT_FALSE(detail::is_observed(detail::Events::communication));
 }
 
 [[noreturn]] Array fails_inside() {

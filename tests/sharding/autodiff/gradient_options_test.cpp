@@ -1,6 +1,6 @@
 // GradientOptions: gradients that stay pending sums, and the element type in which they are reduced.
 #include "sharding/array/autograd.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/shard_map/shard_map.h"
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/expect_error.h"

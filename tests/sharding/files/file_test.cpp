@@ -6,8 +6,8 @@
 
 #include <boost/json/value.hpp>
 
-#include "sharding/base/escape.h"
 #include "sharding/base/table.h"
+#include "sharding/base/text.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 #include "tests/data/scratch_folder.h"

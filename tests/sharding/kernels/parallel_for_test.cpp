@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/base/module_path.h"
+#include "sharding/base/caller.h"
 #include "sharding/kernels/background_threads.h"
 #include "sharding/kernels/sum.h"
 

@@ -1,5 +1,5 @@
 // The validator's cases of products.
-#include "sharding/operations/ragged/ragged_mlp.h"
+#include "sharding/operations/ragged/ragged_tiles.h"
 #include "tests/sharding/operations/cases.h"
 
 namespace tessera::testing {

@@ -9,7 +9,6 @@
 #include "sharding/accounting/ledger.h"
 #include "sharding/operations.h"
 #include "sharding/operations/elementwise/elementwise.h"
-#include "sharding/operations/linalg/matrix_product.h"
 #include "sharding/operations/shape/creation.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/random.h"

@@ -5,7 +5,7 @@
 #include <regex>
 #include <string>
 
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/files/file.h"
 #include "sharding/runtime/processes.h"
 #include "tests/sharding/operations/padded_cases.h"

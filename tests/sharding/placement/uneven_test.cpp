@@ -1,5 +1,5 @@
 // Dims that their mesh axes do not divide: blocks are padded, and nothing but the devices' memory shows it.
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/placement/mesh_rules.h"
 #include "sharding/shard_map.h"
 #include "tests/sharding/expect_error.h"

@@ -2,7 +2,7 @@
 #include "sharding/redistribution/redistribute.h"
 
 #include "sharding/accounting/communication_guard.h"
-#include "sharding/base/check_mode.h"
+#include "sharding/base/environment.h"
 #include "sharding/redistribution/coalesced.h"
 #include "sharding/redistribution/route.h"
 #include "tests/sharding/law.h"

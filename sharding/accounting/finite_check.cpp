@@ -1,5 +1,5 @@
-// Values looked at, and what is said of the first that are not finite.
-#include "sharding/accounting/finite_values.h"
+// The finite check: an observer that reads results and gradients and reports the first that is not finite.
+#include "sharding/accounting/finite_check.h"
 
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isinf.h>
@@ -12,11 +12,16 @@
 #include <cmath>
 #include <string_view>
 
+#include "sharding/accounting/operation_event.h"
+#include "sharding/base/caller.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/scoped_value.h"
 #include "sharding/base/source_lines.h"
-#include "sharding/base/step_scope.h"
 
-namespace tessera::detail {
+namespace tessera {
+
+using namespace detail;
 
 namespace {
 
@@ -38,7 +43,7 @@ bool is_finite(const at::Tensor& t) {
   return std::isfinite(at::sum(values, wide).item<double>()) || at::isfinite(values).all().item<bool>();
 }
 
-bool are_finite(const Tensors& tensors) { return std::all_of(tensors.begin(), tensors.end(), is_finite); }
+bool are_finite(std::span<const at::Tensor> tensors) { return std::all_of(tensors.begin(), tensors.end(), is_finite); }
 
 struct Values {
   int64_t all = 0, nan = 0, inf = 0;
@@ -70,14 +75,14 @@ struct Values {
   std::string range() const { return least <= greatest ? fmt::format("from {:.4g} to {:.4g}", least, greatest) : ""; }
 };
 
-Values look_at(const Tensors& tensors) {
+Values look_at(std::span<const at::Tensor> tensors) {
   Values values;
   for (size_t i = 0; i < tensors.size(); ++i) values.add(tensors[i], static_cast<int>(i));
   return values;
 }
 
 // Of replicas that are stored apart the first counts, unless others alone are not finite.
-Values look_at(const Type* type, AxisSet slots, const Tensors& local) {
+Values look_at(const Type* type, AxisSet slots, std::span<const at::Tensor> local) {
   const MeshImpl* mesh = type->mesh;
   Values values;
   for (size_t i = 0; i < local.size(); ++i) {
@@ -195,8 +200,6 @@ void check_operands(const OperationCall& call, const OperationArrays& arrays,
   }
 }
 
-}  // namespace
-
 void check_results(const OperationCall& call, const OperationArrays& arrays) {
   for (const Array& array : arrays.results) {
     const ArrayImpl& result = *array.impl();
@@ -226,10 +229,48 @@ void check_gradients(const OperationCall& call, const BackwardCall& part) {
        outgoing.count(), call.results[0]->to_string(), incoming.range(), advice_of_operation);
 }
 
-void check_moved(const CheckedMove& move, const Tensors& before, const Tensors& after) {
+thread_local const Observer* innermost_check = nullptr;
+
+}  // namespace
+
+class DetectNonFinite::Check : public Observer {
+ public:
+  explicit Check(bool on) : Observer(on ? Events::operations : Events::none), innermost_(innermost_check, this) {}
+
+  void computed(const OperationCall& call, const OperationArrays& arrays) override {
+    if (this == innermost_check) check_results(call, arrays);
+  }
+  void differentiated(const OperationCall& call, const BackwardCall& part) override {
+    if (this == innermost_check) check_gradients(call, part);
+  }
+
+ private:
+  ScopedValue<const Observer*> innermost_;
+};
+
+DetectNonFinite::DetectNonFinite(bool on) {
+  are_operations_observed();  // makes the environment's check first, which encloses all others
+  check_ = std::make_unique<Check>(on);
+}
+DetectNonFinite::~DetectNonFinite() = default;
+
+bool detail::begin_thread() {
+  observed_events &= ~Events::new_thread;
+  if (static const bool in_environment = environment_flag("TESSERA_CHECK_FINITE"); in_environment)
+    thread_local const DetectNonFinite check;
+  return is_observed(Events::operations);
+}
+
+bool detail::checks_finite() {
+  are_operations_observed();
+  return innermost_check && innermost_check->events() != Events::none;
+}
+
+void detail::check_moved(const CheckedMove& move, std::span<const at::Tensor> before,
+                         std::span<const at::Tensor> after) {
   if (are_finite(after)) return;
   const Values given = look_at(before), made = look_at(move.to, move.to->slots, after);
-  if (!given.finite()) return;  // who uses it says so
+  if (!given.finite()) return;  // the operation that uses it reports it
   const CallerLine line(move.cause.where);
   fail(ErrorKind::not_finite, move.cause.operation,
        "{}{}, {}, is moved to {}, and there {}{}. Scale it down, or compute in a wider element type.",
@@ -237,7 +278,7 @@ void check_moved(const CheckedMove& move, const Tensors& before, const Tensors& 
        made.count(), devices_of(made, move.to->mesh, move.to->slots));
 }
 
-void check_value(const CheckedValue& value, const Array& x) {
+void detail::check_value(const CheckedValue& value, const Array& x) {
   if (x.is_absent() || x.is_recipe()) return;
   const ArrayImpl& array = materialized(x, value.verb);
   if (are_finite(array.local)) return;
@@ -248,4 +289,4 @@ void check_value(const CheckedValue& value, const Array& x) {
        value.advice);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera

@@ -1,5 +1,5 @@
 // Parses environment variables that switch something on or off.
-#include "sharding/base/environment_flag.h"
+#include "sharding/base/environment.h"
 
 #include <algorithm>
 #include <array>
@@ -25,5 +25,8 @@ bool environment_flag(const char* name) {
   fail(ErrorKind::invalid_argument, name, "\"{}\" given, expected 1 (on) or 0 (off). Set it to one, or leave it unset.",
        std::getenv(name));
 }
+
+// An Error here would end the program before main: make_mesh throws it.
+bool checks = known_flag("TESSERA_CHECK").value_or(true);
 
 }  // namespace tessera::detail

@@ -1,0 +1,108 @@
+// Observer: the one registry through which ledgers, guards, profiles and checks receive a thread's events.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sharding/base/caller.h"
+
+namespace tessera {
+class Array;
+struct UnplacedArray;
+}  // namespace tessera
+
+namespace tessera::detail {
+
+struct ArrayImpl;
+struct BackwardCall;
+struct Communication;
+struct OperationArrays;
+struct OperationCall;
+
+using Clock = std::chrono::steady_clock;
+
+// Time that a thread spends outside of single operations. input: it waits for a batch; device: it waits for an
+// accelerator; backward: a tape's backward pass; update: an optimizer's update.
+enum class Activity : uint8_t { input, device, backward, update };
+
+// Why the host waits for an accelerator. read: it reads a value that the accelerator computed; upload: it hands over
+// memory, and waits until that is read.
+enum class HostSync : uint8_t { read, upload };
+
+// The kinds of events, as bits.
+struct Events {
+  static constexpr uint8_t none = 0, operations = 1, communication = 2, permissions = 4, activities = 8,
+                           host_syncs = 16;
+  static constexpr uint8_t new_thread = 128;  // set until the thread's first operation: see are_operations_observed
+};
+
+// The kinds that some observer of this thread receives. An operation that nobody observes reads this variable once.
+inline constinit thread_local uint8_t observed_events = Events::new_thread;
+
+inline bool is_observed(uint8_t events) { return (observed_events & events) != 0; }
+
+// Receives events of the kinds `events` of its thread from its construction to its destruction. Observers that were
+// constructed last are notified first.
+class Observer {
+ public:
+  explicit Observer(uint8_t events);
+  virtual ~Observer();
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+
+  // Events::operations: an operation has computed its results (one that throws causes no event), a part of its backward
+  // pass has run, the program has placed an array (`from` and `to` are the same if it was there already).
+  // An operation that computes inside another one (shard_map, a custom gradient) is reported before the outer one.
+  // Creations are not reported, and implicit moves of operands are communications only.
+  virtual void computed(const OperationCall&, const OperationArrays&) {}
+  virtual void differentiated(const OperationCall&, const BackwardCall&) {}
+  virtual void moved(const ArrayImpl& /*from*/, const Array& /*to*/) {}
+
+  // Events::permissions, with Events::communication: throws to prevent a communication.
+  virtual void check(const Communication&) {}
+
+  // Events::communication: a collective that no observer prevents; the program needs its result; the result is there.
+  virtual void communicated(const Communication&) {}
+  virtual void awaited(int64_t /*number*/) {}
+  virtual void arrived(int64_t /*number*/) {}
+  virtual void found_unplaced(const UnplacedArray&) {}
+
+  // Events::activities: an activity has ended.
+  virtual void spent(Activity, const CallerLine&, Clock::time_point /*began*/, Clock::time_point /*ended*/) {}
+
+  // Events::host_syncs: the host waits in LibTorch's operator `kernel`, such as "aten::_local_scalar_dense".
+  virtual void waited(HostSync, const std::string& /*kernel*/) {}
+
+  uint8_t events() const { return events_; }
+
+ private:
+  const uint8_t events_;
+};
+
+std::vector<Observer*>& thread_observers();
+
+// Calls `event` of each observer of this thread that receives events of this kind.
+template <class... Parameters, class... Arguments>
+void emit(uint8_t kind, void (Observer::*event)(Parameters...), const Arguments&... arguments) {
+  if (!is_observed(kind)) return;
+  const std::vector<Observer*>& observers = thread_observers();
+  for (auto o = observers.rbegin(); o != observers.rend(); ++o)
+    if ((*o)->events() & kind) ((*o)->*event)(arguments...);
+}
+
+// Reports an activity that lasts as long as the scope. An activity that nobody observes costs two tests.
+class ActivityScope {
+ public:
+  explicit ActivityScope(Activity activity);
+  ~ActivityScope();
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+
+ private:
+  const Activity activity_;
+  Clock::time_point began_{};
+};
+
+}  // namespace tessera::detail
