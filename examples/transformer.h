@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include <tessera/data/text.h>
+#include <tessera/data/batches.h>
 #include <tessera/nn/layers/attention.h>
 #include <tessera/nn/layers/embedding.h>
 #include <tessera/nn/layers/linear.h>
