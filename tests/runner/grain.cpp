@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/datasets/dataset.h"
+#include "data/streams/stream.h"
 #include "sharding/files/json.h"
 #include "tests/runner/reference_values.h"
 #include "tests/runner/report.h"
