@@ -7,7 +7,6 @@
 #include "nn/transformations.h"
 #include "optim/optimizer.h"
 #include "sharding/kernels.h"
-#include "sharding/kernels/caching_cpu_allocator.h"
 #include "sharding/operations.h"
 #include "sharding/random.h"
 #include "sharding/redistribution/device_put.h"
