@@ -10,10 +10,6 @@
 
 #include "sharding/array/array_impl.h"
 
-namespace torch::autograd {
-struct Edge;
-}
-
 namespace tessera::detail {
 
 // Takes the gradients of all outputs (none undefined), returns those of all inputs (undefined: zero).
@@ -80,8 +76,5 @@ Tensors stand_ins(const Tensors& tensors);
 // (undefined: zero) to those of the stand-ins. It runs on the thread that calls it, without LibTorch's engine, and is
 // meant for a few operations: it looks through all of them for each.
 Backward backward_of(const Tensors& stand_ins, const Tensors& outputs);
-
-// Whether validate_outputs would leave this gradient as it is, which takes it longer to find out.
-bool is_as_expected(const at::Tensor& gradient, const torch::autograd::Edge& edge);
 
 }  // namespace tessera::detail

@@ -10,7 +10,11 @@
 #include "sharding/kernels/plain.h"
 
 namespace tessera::detail {
+namespace {
 
+using torch::autograd::variable_list;
+
+// Returns whether validate_outputs would accept this gradient as it is; validate_outputs takes longer to find out.
 bool is_as_expected(const at::Tensor& gradient, const torch::autograd::Edge& edge) {
   if (!gradient.defined() || !edge.is_valid()) return true;
   const torch::autograd::InputMetadata& expected = edge.function->input_metadata(edge.input_nr);
@@ -20,10 +24,6 @@ bool is_as_expected(const at::Tensor& gradient, const torch::autograd::Edge& edg
          expected.layout() == at::kStrided && gradient.device() == expected.device() &&
          gradient.scalar_type() == expected.grad_dtype().value_or(gradient.scalar_type());
 }
-
-namespace {
-
-using torch::autograd::variable_list;
 
 // A node of LibTorch's computes no more than the engine's pass, in which this thread may be, asks for. While this
 // lives, it computes all.
@@ -129,28 +129,44 @@ class SmallGraph {
   torch::autograd::edge_list outputs_;
 };
 
-Tensors backward_by_engine(const Tensors& stand_ins, const Tensors& outputs, const Tensors& gradients) {
-  variable_list roots, seeds;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    roots.push_back(outputs[i]);
-    seeds.push_back(gradients[i]);
+// The plain twin: the same by LibTorch's engine. It holds edges alone, because a tensor would keep its storage.
+class EngineGraph {
+ public:
+  EngineGraph(const Tensors& stand_ins, const Tensors& outputs) {
+    for (const at::Tensor& t : stand_ins) inputs_.push_back(torch::autograd::impl::gradient_edge(t));
+    for (const at::Tensor& t : outputs) outputs_.push_back(torch::autograd::impl::gradient_edge(t));
   }
-  if (roots.empty()) return Tensors(stand_ins.size());
-  const variable_list result =
-      torch::autograd::grad(roots, variable_list(stand_ins.begin(), stand_ins.end()), seeds, /*retain_graph=*/true,
-                            /*create_graph=*/false, /*allow_unused=*/true);
-  return Tensors(result.begin(), result.end());
+
+  Tensors backward(const Tensors& gradients) const {
+    torch::autograd::edge_list roots;
+    variable_list seeds;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      roots.push_back(outputs_[i]);
+      seeds.push_back(gradients[i]);
+    }
+    if (roots.empty()) return Tensors(inputs_.size());
+    const variable_list result = torch::autograd::Engine::get_default_engine().execute(
+        roots, seeds, /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false, inputs_);
+    return Tensors(result.begin(), result.end());
+  }
+
+ private:
+  torch::autograd::edge_list inputs_, outputs_;
+};
+
+template <class Graph>
+Backward backward_by(const Tensors& stand_ins, const Tensors& outputs) {
+  return [graph = std::make_shared<const Graph>(stand_ins, outputs)](const Tensors& gradients) {
+    return graph->backward(gradients);
+  };
 }
 
 }  // namespace
 
 Backward backward_of(const Tensors& stand_ins, const Tensors& outputs) {
-  if (uses_plain(Kernel::small_graphs))
-    return [stand_ins, outputs](const Tensors& gradients) { return backward_by_engine(stand_ins, outputs, gradients); };
-  return [graph = std::make_shared<const SmallGraph>(stand_ins, outputs)](const Tensors& gradients) {
-    return graph->backward(gradients);
-  };
+  return uses_plain(Kernel::small_graphs) ? backward_by<EngineGraph>(stand_ins, outputs)
+                                          : backward_by<SmallGraph>(stand_ins, outputs);
 }
 
 }  // namespace tessera::detail

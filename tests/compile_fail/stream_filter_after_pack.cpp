@@ -1,5 +1,5 @@
 // expect: tessera: after pack() and rebatch() a stream takes map(), shuffle() and limit() only; put this word before them.
-#include "data/datasets/dataset.h"
+#include "data/datasets.h"
 
 namespace data = tessera::data;
 
