@@ -82,8 +82,9 @@ struct Problem {
   DType rest_dtype;  // of the outputs after the first
 };
 
-// Whether results of several slots are terms of one pending sum, and lie in one memory: then one tensor may take all of
-// it as it is computed, and the others be zero_placeholder it (kernels/sum.h). And those slots, by sum.
+// Returns whether the results of several slots are terms of one pending sum in one memory space. Then one tensor may
+// take the whole sum, and the other terms are zero_placeholder (kernels/sum.h). slots_by_sum lists those slots for each
+// sum.
 bool adds_up_here(const Plan& plan);
 std::vector<std::vector<int>> slots_by_sum(const Plan& plan);
 
