@@ -1,4 +1,4 @@
-// What streams and packing refuse.
+// The errors of streams and of packing.
 #include "data/streams/stream.h"
 
 #include <algorithm>

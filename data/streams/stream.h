@@ -323,7 +323,7 @@ class Stream {
   Stage stage_;
 };
 
-// Of Dataset, whose header declares them.
+// The members of Dataset that make a stream; dataset.h declares them.
 template <class T, class Node>
 auto as_stream(const Dataset<T, Node>& dataset) {
   detail::check_not_empty("stream", dataset.size());

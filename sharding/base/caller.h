@@ -66,7 +66,7 @@ Text as_text(std::string words);
 // For static variables: never destroyed.
 Text lasting_text(const char* words);
 
-// Where a communication comes from, for the ledger. The autograd graph keeps it for the backward pass.
+// The origin of a communication, for the ledger. The autograd graph keeps it for the backward pass.
 struct Provenance {
   const char* operation = "";
   CallerLine where;

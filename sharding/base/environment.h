@@ -17,8 +17,8 @@ bool environment_flag(const char* name);
 // Like environment_flag, but returns std::nullopt for another value.
 std::optional<bool> known_flag(const char* name);
 
-// Of `what`, "threads". None where the variable is unset or empty. Error (invalid_argument): anything but a number
-// from 1.
+// Returns the number of `what` ("threads") that the variable gives; nullopt if it is unset or empty.
+// Error (invalid_argument): not a number from 1.
 inline std::optional<int64_t> environment_number(const char* name, const char* what) {
   const char* text = std::getenv(name);
   if (!text || !*text) return std::nullopt;
@@ -29,8 +29,7 @@ inline std::optional<int64_t> environment_number(const char* name, const char* w
   return number;
 }
 
-// What environment_flag says of TESSERA_CHECK, or the innermost CheckScope. While it is false, reading it is all that
-// checking costs.
+// The value of TESSERA_CHECK, or of the innermost CheckScope. If it is false, checking costs one read of this variable.
 extern bool checks;
 
 // For tests: turns the checks on or off until it is destroyed.

@@ -10,8 +10,8 @@ namespace tessera {
 // glibc returns their pages to the system in between.
 //
 // The memory of freed tensors is kept in lists by size. All of it goes back to the system before the tensors would hold
-// more than one and a half times the most that they used at once. glibc is told (mallopt) to keep other freed memory,
-// of blocks below 32 MiB, as well.
+// more than one and a half times the most that they used at once. mallopt makes glibc keep other freed blocks
+// below 32 MiB as well.
 //
 // Returns false, and changes nothing, if the program has installed another allocator of CPU tensors, or if the
 // environment configures glibc's (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES).

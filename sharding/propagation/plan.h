@@ -98,7 +98,7 @@ inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(
 //   4. weights move as few bytes as possible, then the first operand stays.
 std::shared_ptr<const Plan> make_plan(const Problem& problem);
 
-// What the planner has decided about an operation.
+// The planner's decisions about one operation.
 struct PlannerChoice {
   const MeshImpl* mesh;
   const Problem& problem;

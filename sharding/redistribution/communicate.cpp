@@ -145,7 +145,7 @@ void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const Ev
 
 namespace {
 
-// What items have in common that make one communication.
+// The properties that items of one communication share.
 struct Shared {
   Collective collective;
   const MeshImpl* mesh;

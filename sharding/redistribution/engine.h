@@ -14,7 +14,7 @@ struct Exchange {
   const std::vector<int>* senders = nullptr;  // permute: the device whose tensor each gets; -1 for zeros
   int processes = 1;                        // that have the devices of a group, or would have them, of an abstract mesh
   const GroupProcesses* members = nullptr;  // if several processes have the devices of a group
-  WaitContext waiting = {};                 // likewise
+  WaitContext waiting = {};                 // the same
 };
 
 // Carries out collectives. A mesh holds one engine (MeshImpl::engine), which choose_engine() chooses.

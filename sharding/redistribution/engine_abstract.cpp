@@ -40,8 +40,8 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
   return t;
 }
 
-// What one device holds next to operand and result during an exchange between processes: its part of the data that its
-// process sends, and of the data that it receives. A process packs sums and joined blocks once for all its devices.
+// The buffers of one device during an exchange between processes, besides operand and result: its part of the data that
+// its process sends, and of the data that it receives. A process packs sums and joined blocks once for all its devices.
 Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
   const int each = e.devices / e.processes;
   const auto part = [](const at::Tensor& t, int parts) {
