@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 # How many findings each folder may have ("": files in the root). Lower a number when you fix a finding.
-ALLOWED = {"": 27, "data": 65, "docs": 221, "examples": 38, "nn": 89, "optim": 15, "sharding": 283, "tests": 322}
+ALLOWED = {"": 26, "data": 59, "docs": 220, "examples": 38, "nn": 89, "optim": 15, "sharding": 277, "tests": 322}
 
 LIBRARY = ("sharding/", "nn/", "optim/", "data/", "examples/")
 FOLDERS = (*LIBRARY, "tests/", "docs/")

@@ -28,7 +28,7 @@ void check_dataset(const LoaderCore& core, const Mesh& mesh) {
                    mesh);
 }
 
-// Of a divided stream each process knows the places of its own parts.
+// Each process of a sharded stream has the positions of its own parts only.
 LoaderState joined_over(const Mesh& mesh, const LoaderState& mine) {
   if (!mine.stream) return mine;
   const std::vector<StreamMark>& parts = mine.stream->parts;

@@ -103,10 +103,10 @@ class Dataset {
   template <class F>
   auto flat_map(F f) const;
 
-  // Of a dataset of vectors of any sizes: the same elements in vectors of `count`.
+  // For a dataset of vectors of any sizes: the same elements in vectors of `count`.
   auto rebatch(int64_t count) const;
 
-  // Of a dataset of documents (vectors of tokens): rows of one length that hold several documents
+  // For a dataset of documents (vectors of tokens): rows of one length that hold several documents
   // (data/streams/pack.h).
   auto pack(const PackOptions& options) const;
 

@@ -31,10 +31,10 @@ struct LoaderState {
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
-// Of a divided stream (data/streams/any_stream.h), whose processes each know the places of their parts: the state with
-// the places of all, from the states of all after the same batch. A loader that restores a state without some place of
-// its own reads that part again from its beginning: the batches are the same, and it takes longer. Error
-// (invalid_argument): no states, states of different places or datasets.
+// Joins the states of all processes after the same batch. Each process of a sharded stream (data/streams/any_stream.h)
+// has the positions of its own parts only; the result has the positions of all parts. A loader that restores a state
+// without the position of one of its parts reads that part again from the beginning: the batches are the same, but it
+// takes longer. Error (invalid_argument): no states, or states of different batches or datasets.
 LoaderState joined_state(const std::vector<LoaderState>& states);
 
 namespace detail {

@@ -30,8 +30,8 @@ struct TokenFilesOptions {
 //
 // A path is a file or a folder (data/sources/file_list.h). A Megatron pair is named by its .bin, its .idx, both, or the
 // name without either. All files of a set are of one format; `concat` and `mix` join sets. Without a named format a
-// file beside which lies an .idx of its name is Megatron's, one that begins with the magic number of llm.c or numpy is
-// of these, one that ends in .npy is numpy's, and any other is headerless uint16. A file whose bytes show that it is
+// file with an .idx file of its name is Megatron's, one that begins with the magic number of llm.c or numpy is of that
+// format, one that ends in .npy is numpy's, and any other is headerless uint16. A file whose bytes show that it is
 // none of these (zip archives, pickles, safetensors, text, uint32 numbers) is an Error, unless you name the format.
 //
 // Copies share the files; any number of threads may read at once. What ByteSource says of files that change and of

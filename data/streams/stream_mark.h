@@ -13,9 +13,10 @@ struct StreamMark {
   int64_t input = 0;
   int64_t offset = 0;
   int64_t since = 0;
-  // Of what is made of several streams, or of windows of one (data/streams/any_stream.h): their marks. Then the numbers
-  // above count: in a mix `input` turns, in a shuffle `input` windows and `since` records of one, in a limit `input`
-  // records, in a divided stream `input` records of each part; a part that another process reads is elsewhere.
+  // The marks of the parts, if the stream is made of several streams or of windows of one
+  // (data/streams/any_stream.h). Then the numbers above count: in a mix `input` turns, in a shuffle `input` windows and
+  // `since` records of one, in a limit `input` records, in a divided stream `input` records of each part; a part that
+  // another process reads is elsewhere.
   std::vector<StreamMark> parts = {};
 
   static StreamMark elsewhere() { return {-1}; }

@@ -3,8 +3,7 @@
 
 namespace tessera::detail {
 
-// The entries of this component. Each has a twin that calls LibTorch alone and gives the same values: bit for bit,
-// except matrix_products and fused_bias, whose sums are rounded in another order.
+// The entries of this component. Each has a twin that calls LibTorch alone and gives the same values up to rounding.
 // `tests/benchmarks/kernels.py` measures what each entry gains.
 enum class Kernel {
   thread_pool,      // parallel_for.h; twin: a loop, and LibTorch's own threads

@@ -13,14 +13,14 @@ constexpr double no_term = -0.0;
 // whole value, the other terms are such tensors.
 at::Tensor zero_placeholder(const at::Tensor& t);
 
-// terms[0] + terms[1] + ..., of one shape and element type, added element by element in this order whatever the number
-// of threads. Terms that are zero_placeholder are not read; a single other term comes back as it is.
+// Returns terms[0] + terms[1] + ... for terms of one shape and element type. Each element is summed in this order,
+// whatever the number of threads. Terms that are zero_placeholder are not read; a single other term is returned itself.
 at::Tensor sum_tensors(const Tensors& terms);
 
-// The same, of a floating type narrower than double: added up in double and rounded once.
+// The same for a floating type narrower than double: summed in double and rounded once.
 at::Tensor sum_tensors_in_double(const Tensors& terms);
 
-// sum_tensors for each list, the lists side by side.
+// Returns sum_tensors of each list; different lists are summed concurrently.
 Tensors sum_each(const std::vector<Tensors>& lists);
 
 }  // namespace tessera::detail

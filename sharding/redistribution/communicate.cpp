@@ -40,7 +40,7 @@ Communication event_of(const DirectedStep& directed, int64_t bytes, int64_t item
 }
 
 // Its number, if anything is announced.
-std::optional<int64_t> tell(const DirectedStep& directed, const Tensors& x, const EventContext& context) {
+std::optional<int64_t> notify_step(const DirectedStep& directed, const Tensors& x, const EventContext& context) {
   if (!is_observed(Events::communication) || !traits_of(directed.collective).name) return std::nullopt;
   Communication event =
       event_of(directed, static_cast<int64_t>(x[0].nbytes()), static_cast<int64_t>(x[0].itemsize()), context);
@@ -119,7 +119,7 @@ Tensors observed(const std::optional<int64_t>& event, const Move& move) {
 }  // namespace
 
 Tensors communicate(const DirectedStep& directed, const Tensors& x, const EventContext& context) {
-  return observed(tell(directed, x, context), [&] { return moved(directed, x, context.cause); });
+  return observed(notify_step(directed, x, context), [&] { return moved(directed, x, context.cause); });
 }
 
 bool crosses_processes(const Step& step) {
@@ -176,12 +176,12 @@ Transfer::Transfer(std::vector<TransferItem> items, const EventContext& context,
     for (TransferItem& item : items_) std::reverse(item.steps.begin(), item.steps.end());
   for (const TransferItem& item : items_)
     for (const StepPtr& step : item.steps) stands_for_others_ |= step->mesh->abstract && is_between_processes(*step);
-  tell(context);
+  notify_steps(context);
   advance();
 }
 
 // What all of them move, step by step, before any of it does.
-void Transfer::tell(const EventContext& context) {
+void Transfer::notify_steps(const EventContext& context) {
   if (!is_observed(Events::communication)) return;
   std::vector<Shared> all;
   for (const auto& [steps, tensors, path] : items_) {

@@ -60,7 +60,7 @@ class Transfer {
   };
   bool has_arrived(size_t i) const { return next_[i] == items_[i].steps.size(); }
   const Step& next_step(size_t i) const { return *items_[i].steps[next_[i]]; }
-  void tell(const EventContext& context);
+  void notify_steps(const EventContext& context);
   void move_here();
   void advance();
   void begin(const std::vector<size_t>& items);

@@ -80,7 +80,7 @@ std::string text_of(const Number& number);
 bool is_beyond_int64(const Number& number);
 
 // Error (invalid_argument), as in JAX: a whole number that the integer type it meets cannot hold. (A number takes the
-// type of the array beside it; a fraction makes float32 of integers, a whole number int32 of booleans.)
+// type of the other operand; a fraction makes float32 of integers, a whole number int32 of booleans.)
 void check_number(const char* verb, const Number& number, DType dtype);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Products of all slots side by side, and the function that stands for them in the graph.
+// Matrix products of all local shards, recorded as one node of the autograd graph.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -42,12 +42,12 @@ at::Tensor as_matrix(const at::Tensor& t) {
   return reshaped(t, {c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
 }
 
-// Of so few columns, MKL is several times faster at a product's transpose.
+// Returns whether b has so few columns that MKL computes the transposed product several times faster.
 bool is_narrow(const at::Tensor& a, const at::Tensor& b) {
   return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096 && a.is_cpu() && !uses_plain(Kernel::matrix_products);
 }
 
-// a b + a' b' + ... of matrices, of half precision in float32; plus a row, if one is given with the first.
+// Sums products of matrices, those of half precision in float32; plus a row, if one is given with the first product.
 class SumOfProducts {
  public:
   void add(const at::Tensor& a, const at::Tensor& b, const at::Tensor* row = nullptr) {
@@ -86,8 +86,8 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor* b
   return reshaped(y.result(), sizes);
 }
 
-// What the gradient of x w + bias needs: x for that of w, w for that of x. Slots that share a tensor add to one
-// gradient.
+// The tensors that the gradients of x w + bias need: x for the gradient of w, and w for the gradient of x. Local shards
+// that share a tensor add to one gradient.
 struct Factors {
   Tensors x, w;                          // empty where nothing needs them
   std::vector<int> x_of, w_of, bias_of;  // by slot; bias_of is empty where its gradient is not asked for
@@ -95,7 +95,7 @@ struct Factors {
   int64_t cost = 0;                    // of the product: see parallel_for
   std::vector<c10::DimVector> shapes;  // of x
 
-  // Each gradient is one job, which adds up what its slots give, in their order.
+  // Each gradient is one job, which sums the terms of its local shards in their order.
   Tensors backward(const Tensors& gradients) const {
     struct Job {
       at::Tensor (Factors::*gradient)(const Tensors& g, int number) const;
@@ -142,7 +142,7 @@ struct Factors {
   }
 };
 
-// The time of one core for all slots' products, in nanoseconds.
+// The time of one core for all products, in nanoseconds.
 int64_t cost_of(const Prepared& call) {
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return call.plan->runs * (2'000 + x.numel() * w.size(1) / 20);
@@ -193,7 +193,7 @@ Array product_of(const CallSite& site, const std::initializer_list<const Array*>
   }
 }
 
-// As at::matmul, of two operands of which neither is a batch of matrices.
+// Like at::matmul, for two operands of which neither is a batch of matrices.
 at::Tensor with_vectors(const at::Tensor& a, const at::Tensor& b) {
   if (!are_integers_of_a_gpu(a)) return at::matmul(a, b);
   const at::Tensor rows = a.dim() == 1 ? a.unsqueeze(0) : as_matrix(a), columns = b.dim() == 1 ? b.unsqueeze(1) : b;
@@ -224,7 +224,7 @@ Array matrix_product(const Operand& a, const Operand& b) {
 
 namespace {
 
-// Of shapes, and of element types whose sums are not rounded once more on the way: on a GPU of all.
+// Returns whether the shapes match and fusing the bias does not change the rounding (on a GPU it never does).
 bool fit(const Type& x, const Type& kernel, const Type& bias) {
   const bool sizes = x.shape.size() > 1 && kernel.shape.size() == 2 && bias.shape.size() == 1 &&
                      x.shape.back() == kernel.shape[0] && bias.shape[0] == kernel.shape[1];
@@ -234,7 +234,7 @@ bool fit(const Type& x, const Type& kernel, const Type& bias) {
   return sizes && exact && are_alike && !x.unreduced && !kernel.unreduced && !bias.unreduced;
 }
 
-// Whether x and the kernel come to the product as they would without the bias, and the sum lies as the product.
+// Returns whether the bias changes neither the shardings of x and the kernel nor the sharding of the result.
 bool places_alike(const Plan& with_bias, const Plan& without) {
   for (size_t i = 0; i < without.operands.size(); ++i)
     if (with_bias.operands[i].recorded != without.operands[i].recorded) return false;

@@ -60,9 +60,9 @@ struct RingOptions {
 // attention with blockwise transformers for near-infinite context", 2023.) No logits are kept: the backward pass goes
 // round once more, the blocks' gradients with the blocks. A device holds seq / n of everything but the ids, and no more
 // logits at a time than a few rows make.
-// Of a causal sequence a device takes a piece of the beginning and the one as far from the end, so that all have the
-// same work (as Brandon et al., "Striped attention", 2023, and Llama 3's training do); windows stop the round once no
-// one sees more.
+// For a causal sequence each device takes one piece from the beginning and the mirrored piece from the end, so that all
+// have the same work (as in Brandon et al., "Striped attention", 2023, and in Llama 3's training). With windows the
+// ring stops once no device attends to later blocks.
 Across ring_attention(const Prepared& call, const CallSite& site, const RingOptions& options);
 
 }  // namespace tessera::detail
