@@ -1,18 +1,18 @@
-# What Tessera stands on: each dependency is found where it is installed, or its pinned wheel is fetched once.
+# Tessera's dependencies: each is found if it is installed, or else its pinned wheel is fetched once.
 #
-#   tessera_require_tools()       before project(): a compiler and a build program, else one sentence says what is missing
-#   tessera_require_driver()      with TESSERA_REQUIRE_DRIVER, an error where there is no GPU
+#   tessera_require_tools()       before project(): requires a compiler and a build program, and names a missing one
+#   tessera_require_driver()      with TESSERA_REQUIRE_DRIVER, an error if there is no GPU
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
-#   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers);
-#                                 tessera_deps::nccl where there are the CUDA Toolkit and NCCL, tessera_deps::icu where
-#                                 there is ICU, tessera_deps::zlib and tessera_deps::zstd where these are
+#   tessera_require_libraries()   tessera_deps::torch (LibTorch's CPU tensors) and tessera_deps::boost (headers). If
+#                                 installed: tessera_deps::nccl (with the CUDA Toolkit), tessera_deps::icu,
+#                                 tessera_deps::zlib and tessera_deps::zstd
 #
 # A fetched wheel is checked against its sha256 and unpacked into a cache that all presets and clones share.
 
-# ---- The pins: file name (it says package, version and platform) and sha256, here and nowhere else -------------------
+# ---- Pins: file name (package, version and platform) and sha256; only here -------------------------------------------
 
 set(tessera_libtorch_minimum 2.11)
-set(tessera_libtorch_versions 2.11.0 2.15.0)  # the first unless TESSERA_LIBTORCH_VERSION says another
+set(tessera_libtorch_versions 2.11.0 2.15.0)  # the first unless TESSERA_LIBTORCH_VERSION is set
 set(tessera_libtorch_2.11.0_wheels_Linux_x86_64
   torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl
   0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
@@ -42,7 +42,7 @@ set(tessera_libtorch_2.15.0_wheels_Linux_aarch64
   nvidia_cuda_cupti-13.2.86-py3-none-manylinux_2_25_aarch64.whl
   d9a5c133f73fcb9013f3ada0da6fb54d4117618d81f3f5a0419417ea6ee829d4)
 
-# What LibTorch's CUDA half is linked to beside these, NCCL among it; fetched where TESSERA_CUDA is FETCH.
+# Additional libraries, such as NCCL, that LibTorch's CUDA libraries are linked with. Fetched for TESSERA_CUDA=FETCH.
 set(tessera_cuda_2.11.0_wheels_Linux_x86_64
   nvidia_cublas-13.1.0.3-py3-none-manylinux_2_27_x86_64.whl
   ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171
@@ -68,7 +68,7 @@ set(tessera_cuda_2.11.0_wheels_Linux_x86_64
   13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b
   nvidia_cufile-1.15.1.6-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
   08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44)
-# The compiler of kernels, fetched there where no CUDA Toolkit 13 is installed.
+# The CUDA compiler, fetched for TESSERA_CUDA=FETCH if CUDA Toolkit 13 is not installed.
 set(tessera_nvcc_2.11.0_wheels_Linux_x86_64
   nvidia_cuda_nvcc-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl
   56fe502eb77625a12f25172caa3cdddb4e4c8ba2c8c17dba44b164761b380f03
@@ -87,10 +87,10 @@ set(tessera_boost_wheels
   boost_headers-1.85.0.post1-py3-none-any.whl
   4510a571d3bf6c5e913b31d2a9b2441ee79f883ae42d42a5882dd1da46b35e7f)
 
-# LibTorch's CPU library and headers, the two CUDA stubs it is linked to, Boost's headers; not the gigabyte of CUDA.
+# LibTorch's CPU library and headers, the two CUDA stubs it is linked with, Boost's headers; not the gigabyte of CUDA.
 set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cudart|cupti)\\.so|boost_headers/include/\
 |torch/lib/(?!libtorch_(cuda|python|nvshmem|global_deps)|libtorch\\.so|libc10_cuda|libcaffe2|libshm).*\\.so")
-# The CUDA half with it, and the compiler of kernels.
+# The same with LibTorch's CUDA libraries and the CUDA compiler.
 set(tessera_unpacked_cuda_files "torch/include/|torch\\.libs/|nvidia/|torch/lib/(?!libtorch_python|libshm).*\\.so")
 
 # ---- Tools and the compiler ------------------------------------------------------------------------------------------
@@ -129,7 +129,8 @@ endfunction()
 
 # ---- Wheels ----------------------------------------------------------------------------------------------------------
 
-# The cache: -DTESSERA_DEPS_DIR, the environment's TESSERA_DEPS_DIR, the user's cache folder, or .deps in the source.
+# The cache: -DTESSERA_DEPS_DIR, the environment variable TESSERA_DEPS_DIR, the user's cache folder, or .deps in the
+# source.
 function(tessera_deps_dir result)
   if(TESSERA_DEPS_DIR)
     set(folder "${TESSERA_DEPS_DIR}")
@@ -146,10 +147,10 @@ function(tessera_deps_dir result)
   set(${result} "${folder}" PARENT_SCOPE)
 endfunction()
 
-# Python is always started in /: it looks for modules in the folder where it starts, and a pip.py or torch/ of the
-# project that is configured would be taken for the real one.
+# Python always starts in /. It searches for modules in the folder where it starts, and would import a pip.py or torch/
+# of the configured project instead of the real module.
 
-# Downloads one wheel with the user's pip, whatever that python's own version and platform.
+# Downloads one wheel with the user's pip, for any version and platform of that Python.
 function(tessera_download_wheel wheel sha256 folder)
   string(REGEX MATCH "^([^-]+)-([^-]+)-" _ "${wheel}")
   set(requirement "${CMAKE_MATCH_1}==${CMAKE_MATCH_2}")
@@ -192,7 +193,7 @@ for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not fil
   endif()
 endfunction()
 
-# Programs load libraries from the cache: not every user may change it. (A group may: on many systems a user's own.)
+# Programs load libraries from the cache, so not every user may write to it. A group may: often it is the user's own.
 function(tessera_check_cache cache folder)
   execute_process(COMMAND find "${cache}" -maxdepth 0 -perm -002 COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open)
   execute_process(COMMAND find "${folder}" -perm -002 ! -type l COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open_below)
@@ -203,8 +204,8 @@ function(tessera_check_cache cache folder)
   endif()
 endfunction()
 
-# Sets `result` to the cache folder that holds the unpacked `wheels` (file name, sha256, file name, sha256, ...).
-# It is named by content and appears whole or not at all, also when two builds configure at once.
+# Sets `result` to the cache folder that holds the unpacked `wheels` (file name, sha256, file name, sha256, ...). The
+# folder is named by its content and created atomically, also if two builds configure at the same time.
 function(tessera_fetch result name wheels install_hint)
   tessera_deps_dir(cache)
   string(SHA256 content "${wheels}${tessera_unpacked_files}")
@@ -231,7 +232,7 @@ function(tessera_fetch result name wheels install_hint)
 
   file(MAKE_DIRECTORY "${cache}")
   file(LOCK "${cache}/lock" GUARD FUNCTION TIMEOUT 3600)
-  if(EXISTS "${folder}")  # another configure was first
+  if(EXISTS "${folder}")  # another configure was faster
     return()
   endif()
   message(STATUS "Fetching ${name} once, into ${folder}")
@@ -256,7 +257,7 @@ endfunction()
 
 # ---- LibTorch --------------------------------------------------------------------------------------------------------
 
-# Sets `pinned` to the version to fetch, and `wanted` to what an installed one must be, in words.
+# Sets `pinned` to the version to fetch, and `wanted` to the condition for an installed one, as text.
 function(tessera_choose_torch pinned wanted)
   if(NOT TESSERA_LIBTORCH_VERSION)
     list(GET tessera_libtorch_versions 0 version)
@@ -272,8 +273,8 @@ function(tessera_choose_torch pinned wanted)
   endif()
 endfunction()
 
-# Sets `result` to the first LibTorch that is wanted under CMAKE_PREFIX_PATH or in python3's torch package, or to "".
-# Each is a folder with include/ and lib/: a libtorch distribution, or the folder of a torch package.
+# Sets `result` to the first LibTorch under CMAKE_PREFIX_PATH or in python3's torch package that has the wanted version,
+# or to "". It is a folder with include/ and lib/: a libtorch distribution, or the folder of a torch package.
 function(tessera_find_torch result)
   tessera_choose_torch(pinned wanted)
   set(${result} "" PARENT_SCOPE)
@@ -306,7 +307,7 @@ function(tessera_find_torch result)
   endforeach()
 endfunction()
 
-# Sets `result` to the version in the headers under `root`, or to 0 if they are too old to say.
+# Sets `result` to the version in the headers under `root`, or to 0 if they are too old to have one.
 function(tessera_torch_version result root)
   set(version 0)
   set(header "${root}/include/torch/headeronly/version.h")
@@ -318,7 +319,7 @@ function(tessera_torch_version result root)
   set(${result} "${version}" PARENT_SCOPE)
 endfunction()
 
-# Sets `result` to the wheels of one kind that go with that LibTorch: `cuda` or `nvcc`.
+# Sets `result` to the wheels of one kind, `cuda` or `nvcc`, for that LibTorch.
 function(tessera_cuda_wheels result kind pinned hint)
   set(wheels ${tessera_${kind}_${pinned}_wheels_${CMAKE_HOST_SYSTEM_NAME}_${CMAKE_HOST_SYSTEM_PROCESSOR}})
   if(NOT wheels)
@@ -328,9 +329,9 @@ function(tessera_cuda_wheels result kind pinned hint)
   set(${result} ${wheels} PARENT_SCOPE)
 endfunction()
 
-# find_package(Torch) on the wheel asks for a CUDA toolkit, so the CPU half of it is imported here by hand.
-# Its folder is tessera_torch_libraries. libtorch_cpu.so finds libcudart and libcupti by its own rpath, in the layout of
-# the wheels.
+# find_package(Torch) requires a CUDA toolkit for the wheel, so LibTorch's CPU library is imported here without it. Its
+# folder is tessera_torch_libraries. libtorch_cpu.so finds libcudart and libcupti by its own rpath, in the layout of the
+# wheels.
 function(tessera_import_torch)
   tessera_choose_torch(pinned wanted)
   tessera_find_torch(root)
@@ -396,9 +397,9 @@ function(tessera_import_boost)
   target_include_directories(tessera_deps::boost INTERFACE "${include}")
 endfunction()
 
-# ---- What may be missing ---------------------------------------------------------------------------------------------
+# ---- Optional dependencies -------------------------------------------------------------------------------------------
 
-# An error, of these words, if `option` (AUTO, OFF or ON) asks for what is not installed.
+# Fails with this text if `option` (AUTO, OFF or ON) is ON.
 function(tessera_is_missing option)
   if("${${option}}" STREQUAL "ON")
     message(FATAL_ERROR "[dependencies] ${option}=ON, but " ${ARGN})
@@ -407,7 +408,7 @@ endfunction()
 
 # ---- CUDA and NCCL ---------------------------------------------------------------------------------------------------
 
-# With TESSERA_REQUIRE_DRIVER, an error where no GPU can be used, before anything is fetched.
+# With TESSERA_REQUIRE_DRIVER, an error if no GPU is usable, before anything is fetched.
 function(tessera_require_driver)
   if(NOT TESSERA_REQUIRE_DRIVER)
     return()
@@ -422,7 +423,7 @@ function(tessera_require_driver)
   endif()
 endfunction()
 
-# Sets `result` to whether CUDAToolkit was found with what a fetched LibTorch goes with.
+# Sets `result` to whether a CUDA Toolkit was found that fits a fetched LibTorch.
 function(tessera_toolkit_fits result)
   set(${result} OFF PARENT_SCOPE)
   if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND CUDAToolkit_VERSION_MAJOR EQUAL 13)
@@ -430,7 +431,7 @@ function(tessera_toolkit_fits result)
   endif()
 endfunction()
 
-# Names the fetched compiler of kernels as the CUDA Toolkit to use.
+# Fetches the CUDA compiler, and selects it as the CUDA Toolkit.
 function(tessera_fetch_nvcc)
   tessera_choose_torch(pinned wanted)
   set(hint "Install CUDA Toolkit 13, named by -DCUDAToolkit_ROOT=.")
@@ -438,7 +439,7 @@ function(tessera_fetch_nvcc)
   set(tessera_unpacked_files "${tessera_unpacked_cuda_files}")
   tessera_fetch(root nvcc-${pinned} "${wheels}" "${hint}")
   string(APPEND root /nvidia/cu13)
-  if(NOT EXISTS "${root}/lib64")  # wheels are without the names that a linker looks for
+  if(NOT EXISTS "${root}/lib64")  # wheels lack the file names that a linker searches for
     file(CREATE_LINK libcudart.so.13 "${root}/lib/libcudart.so" SYMBOLIC)
     file(CREATE_LINK lib "${root}/lib64" SYMBOLIC)
   endif()
@@ -448,9 +449,9 @@ function(tessera_fetch_nvcc)
   set(CUDAToolkit_ROOT "${root}" CACHE PATH "The CUDA Toolkit" FORCE)
 endfunction()
 
-# tessera_deps::nccl, where the CUDA Toolkit and NCCL are installed: what tessera::nccl alone is linked with, and with
-# LibTorch's own CUDA libraries where it has them (tessera_deps::torch_cuda). TESSERA_CUDA is AUTO, OFF, ON (an error if
-# they are missing) or FETCH (what is missing is fetched, LibTorch's CUDA half with it).
+# tessera_deps::nccl, if the CUDA Toolkit and NCCL are installed. Only tessera::nccl is linked with it. Includes
+# LibTorch's CUDA libraries if it has them (tessera_deps::torch_cuda). TESSERA_CUDA is AUTO, OFF, ON (an error if they
+# are missing) or FETCH (missing ones are fetched, including LibTorch's CUDA libraries).
 function(tessera_import_nccl)
   if(TESSERA_CUDA STREQUAL "OFF")
     return()
@@ -461,7 +462,7 @@ function(tessera_import_nccl)
     tessera_fetch_nvcc()
     find_package(CUDAToolkit QUIET)
   endif()
-  set(beside_torch "${tessera_torch_libraries}/../../nvidia/nccl")  # the one that LibTorch's CUDA half loads
+  set(beside_torch "${tessera_torch_libraries}/../../nvidia/nccl")  # the one that LibTorch's CUDA libraries load
   set(hints "${NCCL_ROOT}" "$ENV{NCCL_ROOT}" "${beside_torch}" ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
   find_path(include nccl.h HINTS ${hints} PATH_SUFFIXES include NO_CACHE)
   find_library(library NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${hints} PATH_SUFFIXES lib lib64 NO_CACHE)
@@ -486,8 +487,8 @@ endfunction()
 
 # ---- ICU -------------------------------------------------------------------------------------------------------------
 
-# tessera_deps::icu, where ICU is installed: the Unicode of tessera::tokenizer, which alone is linked with it. TESSERA_ICU
-# is AUTO, OFF or ON (an error if it is missing).
+# tessera_deps::icu, if ICU is installed: Unicode for tessera::tokenizer, which alone is linked with it. TESSERA_ICU is
+# AUTO, OFF or ON (an error if it is missing).
 function(tessera_import_icu)
   if(TESSERA_ICU STREQUAL "OFF")
     return()
@@ -505,8 +506,8 @@ endfunction()
 
 # ---- zlib and libzstd ------------------------------------------------------------------------------------------------
 
-# tessera_deps::zlib and tessera_deps::zstd, where they are installed: compressed text, for tessera::data. TESSERA_ZLIB
-# and TESSERA_ZSTD are AUTO, OFF or ON (an error if it is missing).
+# tessera_deps::zlib and tessera_deps::zstd, if they are installed: compressed text, for tessera::data. TESSERA_ZLIB and
+# TESSERA_ZSTD are AUTO, OFF or ON (an error if it is missing).
 function(tessera_import_compression)
   if(NOT TESSERA_ZLIB STREQUAL "OFF")
     find_package(ZLIB QUIET)

@@ -22,6 +22,7 @@
 #include "sharding/autodiff.h"
 #include "sharding/base.h"
 #include "sharding/files.h"
+#include "sharding/kernels.h"
 #include "sharding/operations.h"
 #include "sharding/placement.h"
 #include "sharding/random.h"

@@ -1,4 +1,4 @@
-// Datasets: records by index, and the streams that filter, flat_map, rebatch and pack make of them.
+// Datasets: records by index, and the streams that filter, flat_map, rebatch and pack return.
 #pragma once
 
 #include "data/datasets/combine.h"

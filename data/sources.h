@@ -1,4 +1,4 @@
-// Sources: bytes, text and tokens of files as records, and files of tokens.
+// Sources: bytes, text and tokens of files as records, and tokenized files.
 #pragma once
 
 #include "data/sources/entropy.h"

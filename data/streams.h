@@ -1,4 +1,4 @@
 // Streams: records in order, filtered, packed, shuffled in windows, limited, mixed, and sharded.
 #pragma once
 
-#include "data/streams/any_stream.h"
+#include "data/streams/stream.h"

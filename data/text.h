@@ -1,4 +1,4 @@
-// Text: tokenizers from the files of Hugging Face.
+// Tokenizers, read from Hugging Face files.
 #pragma once
 
 #include "data/text/tokenizer.h"

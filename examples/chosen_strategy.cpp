@@ -1,4 +1,4 @@
-// The speeds, from a file or a measurement, and what the search says in the words of the command line.
+// Loads or measures the hardware's speeds, and turns the result of the search into command-line options.
 #include "examples/chosen_strategy.h"
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace {
 nn::Hardware hardware_of(const TrainOptions& options) {
   const std::filesystem::path file = options.automatic.hardware;
   if (file.empty()) return {};
-  // All measure or none does.
+  // Either all processes measure or none does.
   if (!any_process(!exists(file))) return nn::load_hardware(file);
   const Mesh mesh = make_mesh({{"data", options.automatic.devices}});
   const nn::Hardware hardware = nn::measure_hardware(mesh, {.dtype = options.step.precision});

@@ -1,4 +1,4 @@
-// --strategy auto of train_transformer: the library's search, as the options that a user would have given.
+// --strategy auto of train_transformer: sets the options that a user would pass for the library's best strategy.
 #pragma once
 
 #include <tessera/data/batches.h>
@@ -11,7 +11,7 @@
 
 namespace tessera::examples {
 
-// Gradients are sharded over the same additional mesh axes as the optimizer's state.
+// Shards gradients over the same additional mesh axes as the optimizer's state.
 template <class Loss>
 auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const StepOptions& step) {
   const GradientOptions options{.reshard_after_forward = step.reshard_after_forward,
@@ -24,7 +24,7 @@ auto loss_and_gradients(const Loss& loss_fn, const nn::Filter& trained, const St
   };
 }
 
-// A training step for any strategy: a model that `make` makes there, and rows of the right shape, which take no memory.
+// A training step for any strategy: the model that `make` returns, and rows of the right shape, which take no memory.
 template <class Make, class Batch, class Loss, class Transform>
 nn::PipelineStep step_for_strategies(const StepOptions& options, const Make& make, const Batch& rows,
                                      const Loss& loss_fn, const Transform& transform,
@@ -43,9 +43,9 @@ nn::PipelineStep step_for_strategies(const StepOptions& options, const Make& mak
   };
 }
 
-// Searches the strategies of the step by options.automatic, prints what is found, and leaves the best in `options`:
-// mesh, rules, shard_state_over, reshard_after_forward and, of a pipeline, its micro-batches and schedule. All
-// processes call it. Errors: those of suggest_strategies, of best() and of load_hardware.
+// Searches the strategies of the step by options.automatic, prints the result, and writes the best to `options`: mesh,
+// rules, shard_state_over, reshard_after_forward and, for a pipeline, its micro-batches and schedule. All processes
+// must call it. Errors: as suggest_strategies, best() and load_hardware.
 void choose_strategy(const nn::PipelineStep& step, TrainOptions& options);
 
 }  // namespace tessera::examples

@@ -1,4 +1,4 @@
-// What a training step communicates, which line of the program caused it, and why: docs/sharding.md shows the output.
+// Prints the communication of a training step by line of the program, with reasons; docs/conflicts.md shows the output.
 #include <iostream>
 
 #include <tessera/nn/layers/linear.h>
@@ -24,7 +24,7 @@ struct Mlp {
 Array loss_of(const Mlp& model, const Array& x) { return mean(square(model(x) - x)); }
 
 int main() {
-  // Rows and weights over "data", the hidden dim over "model": fully sharded and tensor parallel.
+  // Rows and weights are sharded over "data", the hidden dim over "model": fully sharded and tensor parallel.
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}),
                              {{"batch", "data"}, {"embed", "data"}, {"hidden", "model"}}};
   const auto [k1, k2, k3] = split<3>(Key(0));

@@ -1,4 +1,4 @@
-// Which mesh? One training step on many, forecast without hardware: eight devices, sixty-four, and Llama 70B on 512.
+// Forecasts one training step on many meshes without hardware: 8 devices, 64 devices, and Llama 70B on 512.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -22,10 +22,10 @@ namespace {
 
 using namespace tessera;
 
-// Megatron's tensor parallelism over `model` and data parallelism over `batch`.
+// Megatron's tensor parallelism over `model`, and data parallelism over `batch`.
 const Rules tensor_parallel = examples::with_all_names(
     {{"batch", "batch"}, {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}});
-// The same with all weights divided over `batch` as well.
+// The same, with all weights also sharded over `batch`.
 const Rules fully_sharded = examples::with_all_names({{"batch", "batch"},
                                                       {"heads", "model"},
                                                       {"kv_heads", "model"},
@@ -33,7 +33,7 @@ const Rules fully_sharded = examples::with_all_names({{"batch", "batch"},
                                                       {"vocab", "model"},
                                                       {"embed", "batch"}});
 
-// One training step, as it would be written for devices.
+// One training step, written as for real devices.
 template <class Model, class Loss>
 nn::PlacementTable train_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& local,
                               const MeshRules& mesh_rules) {
@@ -48,7 +48,7 @@ nn::PlacementTable train_step(const Model& recipe, const Loss& loss_fn, const da
 
 Mesh grid(int64_t batch, int64_t model) { return make_mesh({{"batch", batch}, {"model", model}}, {.abstract = true}); }
 
-// A small decoder; large batches favour one axis, large layers the other.
+// Compares meshes for a small decoder. Large batches favor one axis, large layers the other.
 void compare(const char* title, const examples::GptConfig& config, int64_t rows, const std::vector<Mesh>& meshes) {
   const auto step = [&](const Mesh& mesh) {
     return train_step(examples::Gpt::init(Key(0), config), examples::next_token_loss<examples::Gpt, data::TokenBatch>,
@@ -65,7 +65,7 @@ double megabytes_resident() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-// Llama 2 and 3's largest shape, in mixed precision, its blocks computed again in the backward pass.
+// Forecasts the largest shape of Llama 2 and 3 in mixed precision, with activations of blocks recomputed (remat).
 void forecast_llama() {
   const double start = processor_seconds();
   auto llama = nn::Llama::init(Key(0), examples::llama_70b());

@@ -1,4 +1,4 @@
-// Opens the files, makes rows of their bytes or tokens, and counts.
+// Opens files, makes rows of their bytes or tokens, and computes entropies.
 #include "examples/corpus.h"
 
 #include <fmt/format.h>
@@ -26,9 +26,10 @@ using Row = data::PackedRow<int32_t>;
 
 template <class Rows>
 data::Loader<data::PackedTokens> batches_of(const Rows& rows, const CorpusOptions& options,
-                                            const MeshRules& mesh_rules) {
+                                            const MeshRules& mesh_rules, int64_t max_segments = 0) {
+  const data::PackedTokensBatcher batcher{.max_segments = max_segments};
   return data::shard_batches(
-      data::Loader(rows, data::packed_tokens, {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
+      data::Loader(rows, batcher, {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
       mesh_rules);
 }
 
@@ -38,7 +39,7 @@ std::vector<data::PackedTokens> first_of(data::Loader<data::PackedTokens> batche
   return first;
 }
 
-// A row of one document.
+// Returns a row that consists of one document.
 Row whole_row(const std::vector<uint8_t>& bytes) {
   Row row{.tokens = {bytes.begin(), bytes.end()},
           .segment_ids = std::vector<int32_t>(bytes.size(), 1),
@@ -48,6 +49,8 @@ Row whole_row(const std::vector<uint8_t>& bytes) {
 }
 
 }  // namespace
+
+int64_t max_segments_of(int64_t seq) { return std::max<int64_t>(seq / 16, 16) + 1; }
 
 Corpus open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options, const MeshRules& mesh_rules) {
   const auto source = data::ByteSource::open(paths);
@@ -83,7 +86,7 @@ std::optional<int32_t> end_of_text_of(const data::Tokenizer& tokenizer, const st
   if (token.empty()) return std::nullopt;
   if (const auto id = tokenizer.token_to_id(token)) return id;
   fail(ErrorKind::invalid_argument, "data",
-       fmt::format("\"{}\" is no token of the tokenizer. Give one that is.", token));
+       fmt::format("\"{}\" is not a token of the tokenizer. Give one that is.", token));
 }
 
 bool are_token_files(const std::vector<std::string>& paths) {
@@ -119,6 +122,11 @@ Documents of_token_files(const std::vector<std::string>& paths, const TokenCorpu
   return data::windows(files, options.rows.seq + 1);
 }
 
+// Returns whether a row may hold several documents.
+bool are_packed(const std::vector<std::string>& paths) {
+  return !paths.empty() && !(are_token_files(paths) && !data::TokenFiles::open(paths).knows_documents());
+}
+
 Documents documents_of(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
   return are_token_files(paths) ? of_token_files(paths, options) : tokenized(paths, options);
 }
@@ -138,14 +146,17 @@ data::Loader<data::PackedTokens> packed_batches_of(const Documents& documents, c
     check_vocabulary(document, vocab);
     return document;
   };
+  const int64_t max_segments = max_segments_of(options.rows.seq);
   const auto rows = documents.shuffle(options.rows.seed)
                         .repeat()
                         .map(checked)
-                        .pack({.length = options.rows.seq + 1, .split_long = true});
-  return batches_of(rows, options.rows, mesh_rules);
+                        .pack({.length = options.rows.seq + 1,
+                               .split_long = true,
+                               .max_sequences_per_bin = max_segments - 1});
+  return batches_of(rows, options.rows, mesh_rules, max_segments);
 }
 
-// A document predicts all its tokens but the first.
+// Returns the number of targets: a document predicts all its tokens but the first.
 int64_t targets_of(const Ids& document) { return std::max<int64_t>(0, std::ssize(document) - 1); }
 
 void check_has_targets(double targets, const std::string& set) {
@@ -189,10 +200,11 @@ Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptio
                                          : fmt::format("the validation set, --eval {}", fmt::join(options.eval, " "));
   check_has_targets(static_cast<double>(held_out_targets), validation_set);
   auto validation = first_of(packed_batches_of(held_out, options, mesh_rules), held_out_tokens / batch);
-  check_has_targets(targets_in(validation), validation_set);  // the drawn documents may all be too short
+  check_has_targets(targets_in(validation), validation_set);  // all sampled documents may be too short
   return {.symbol = "token",
           .files = static_cast<int64_t>(data::list_files(paths, {}).size()),
           .size = all.size(),
+          .is_packed = are_packed(paths) || are_packed(options.eval),
           .unigram_entropy = entropies.unigram(),
           .bigram_entropy = entropies.bigram(),
           .training = packed_batches_of(training, options, mesh_rules),

@@ -1,4 +1,4 @@
-// Corpus: the text of a language model as batches, of bytes or of tokens, and the entropies of its symbols.
+// Corpus: the training text of a language model as batches of bytes or tokens, and the entropies of its symbols.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,41 @@
 namespace tessera::examples {
 
 struct CorpusOptions {
-  int64_t seq = 128;   // symbols in a row
+  int64_t seq = 128;   // bytes or tokens in a row
   int64_t batch = 32;  // rows in a global batch
-  uint64_t seed = 0;   // of the order of the rows
+  uint64_t seed = 0;   // seed of the order of the rows
 };
 
 struct Corpus {
-  std::string symbol = "byte";  // or token
+  std::string symbol = "byte";  // or "token"
   int64_t files = 0;
-  int64_t size = 0;               // bytes of text, or documents of tokens
-  double unigram_entropy = 0;     // nats per symbol: the loss of a model that sees no context,
-  double bigram_entropy = 0;      // and of one that sees the symbol before
+  int64_t size = 0;                            // bytes of text, or documents of tokens
+  bool is_packed = false;                      // whether a row may hold several documents
+  double unigram_entropy = 0;                  // nats per symbol: the loss of a model that sees no context
+  double bigram_entropy = 0;                   // the loss of a model that sees only the previous symbol
   data::Loader<data::PackedTokens> training;   // global batches; endless, each epoch in its own order
-  std::vector<data::PackedTokens> validation;  // global batches of what is never trained on, at most 16
+  std::vector<data::PackedTokens> validation;  // global batches that are never trained on, at most 16
 };
 
-// Opens files as bytes, in rows of one document each. The last hundredth of them is the validation. Errors: as
+// Returns the number of segments in a row of this length: documents of 16 tokens on average, and the padding.
+int64_t max_segments_of(int64_t seq);
+
+// Opens files as bytes, in rows of one document each. The last 1/100 of the rows are for validation. Errors: as
 // ByteSource::open, windows, train_validation_split and shard_batches.
 Corpus open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options, const MeshRules& mesh_rules);
 
 struct TokenCorpusOptions {
   CorpusOptions rows = {};
   std::optional<data::Tokenizer> tokenizer = {};  // for texts
-  std::string end_of_text = {};        // a token behind each text; empty: none
-  std::vector<std::string> eval = {};  // of the validation; empty: the last hundredth of the documents
-  int64_t vocab = 0;                   // ids of the model; a larger one is an error
+  std::string end_of_text = {};                   // a token after each text; empty: none
+  std::vector<std::string> eval = {};             // files for validation; empty: the last 1/100 of the documents
+  int64_t vocab = 0;                              // number of ids of the model; a larger id is an error
 };
 
-// The documents of texts, tokenized as they are read, or of token files (.bin, .idx, .npy), packed into rows. Of token
-// files that do not know their documents each row is one. Entropies are those of the first two million tokens. Errors:
-// as those of the sources, of Tokenizer and shard_batches; invalid_argument: too few documents, a token beyond the
-// vocabulary, a training or validation set whose documents all have fewer than two tokens.
+// Opens texts, which are tokenized as they are read, or token files (.bin, .idx, .npy), and packs them into rows. If
+// token files do not contain where documents end, each row is a document. Entropies are of the first two million
+// tokens. Errors: as the sources, Tokenizer and shard_batches; invalid_argument: too few documents; a token beyond the
+// vocabulary; a training or validation set whose documents all have fewer than two tokens.
 Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
                    const MeshRules& mesh_rules);
 

@@ -1,7 +1,7 @@
-// Sharded arrays in one program: where an array lies, three ways to compute with it, and one layer computed by each.
+// Sharded arrays in one program: where an array is stored, three ways to compute with it, and one layer in each way.
 //
-// The introduction to sharded computation of JAX's documentation in C++; its numbers are printed below its words. What
-// a compiler does there, every operation does here when it is called.
+// A C++ version of JAX's introduction to sharded computation; its numbers are printed below its text. In JAX, the
+// compiler inserts communication. Here each operation communicates when it is called.
 #include <iostream>
 
 #include <tessera/sharding/accounting.h>
@@ -16,11 +16,11 @@ using namespace tessera;
 
 void say(const char* what, const Array& x) { std::cout << what << ": " << x << '\n'; }
 
-// ---- Where an array lies
+// ---- Where an array is stored
 
 Array numbers() { return reshape(arange(32.0), {4, 8}); }
 
-// The document's devices lie on a torus, so that their numbers are not in order.
+// The devices of JAX's document form a torus, so their numbers are not in order.
 Array sharded_numbers() {
   const Mesh mesh = make_mesh({{"x", 2}, {"y", 4}}, {.devices = {0, 1, 2, 3, 6, 7, 4, 5}});
   return device_put(numbers(), NamedSharding(mesh, P{"x", "y"}));
@@ -47,7 +47,7 @@ void automatic() {
   say("sum over dim 0", sums);
 }
 
-// ---- 2. Constraints: a result where it is wanted, here on another mesh over the same devices
+// ---- 2. Constraints: set the sharding of a result, here on another mesh over the same devices
 
 void with_constraints() {
   const Mesh mesh = make_mesh({{"x", 8}}, {.devices = {0, 1, 2, 3, 6, 7, 4, 5}});
@@ -56,7 +56,7 @@ void with_constraints() {
   say("fully sharded", sums);
 }
 
-// ---- 3. shard_map: the function of one device
+// ---- 3. shard_map: a function of one device's shard
 
 void manual() {
   const Mesh mesh = make_mesh({{"x", 8}});
@@ -77,7 +77,7 @@ void manual() {
   say("their sum", shard_map(sum_of_all, mesh, P{"x"}, P{})(x));
 }
 
-// ---- One layer, three ways
+// ---- One layer in three ways
 
 Array layer(const Array& x, const Array& weights, const Array& bias) { return sigmoid(matmul(x, weights) + bias); }
 

@@ -1,4 +1,4 @@
-// Flax's guide to several devices: parameters annotated with mesh axes, and a training loop.
+// Flax's guide to multiple devices: parameters annotated with mesh axes, and a training loop.
 #include <cstdio>
 #include <iostream>
 

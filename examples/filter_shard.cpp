@@ -1,4 +1,4 @@
-// Equinox's document about filter_shard: a batch split over two devices, a model replicated on both, trained.
+// Equinox's filter_shard example: a batch sharded over two devices, a model replicated on both, and training.
 #include <cstdio>
 #include <iostream>
 

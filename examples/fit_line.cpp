@@ -1,4 +1,4 @@
-// The first example: a line fitted to points with Adam.
+// The first example: fits a line to points with Adam.
 #include <iostream>
 
 #include <tessera/nn/transformations.h>

@@ -1,4 +1,4 @@
-// Reads the values of flags completely, or refuses them.
+// Parses the values of flags; throws UsageError for values that cannot be parsed completely.
 #include "examples/flag_values.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ int64_t whole_number(const std::string& flag, const std::string& text, int64_t l
   return *value;
 }
 
-// 4GB, 512MiB, 1000000.
+// Parses 4GB, 512MiB, 1000000.
 int64_t bytes_of(const std::string& flag, const std::string& text) {
   constexpr std::pair<const char*, double> units[] = {{"KB", 1e3},           {"MB", 1e6},     {"GB", 1e9},
                                                       {"TB", 1e12},          {"KiB", 1024.0}, {"MiB", 1048576.0},
@@ -124,7 +124,7 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
 namespace {
 
 constexpr Strategy strategies[] = {
-    {"dp", "data=8", "", "data parallel: each device has the whole model, and its rows of the batch"},
+    {"dp", "data=8", "", "data parallel: each device has a replica of the model, and its rows of the batch"},
     {.name = "zero1",
      .mesh = "data=8",
      .rules = "",
@@ -142,7 +142,7 @@ constexpr Strategy strategies[] = {
     {.name = "cp",
      .mesh = "data=4,seq=2",
      .rules = "seq=seq,stream_seq=seq",
-     .meaning = "context parallel: the same, with keys and values that go round in a ring",
+     .meaning = "context parallel: the same, with keys and values passed around a ring",
      .context = "ring"},
     {.name = "pp",
      .mesh = "pipe=2,data=4",

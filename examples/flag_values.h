@@ -1,4 +1,4 @@
-// Values of flags: numbers, bytes, names, lists and strategies, read or refused.
+// Parses values of flags: numbers, bytes, names, lists and strategies.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace tessera::examples {
 
-// Error (UsageError): "[command line] --steps: message".
+// Throws UsageError "[command line] --steps: message".
 [[noreturn]] void refuse(const std::string& flag, const std::string& message);
 [[noreturn]] void refuse_name(const std::string& flag, const std::string& name, const std::vector<std::string>& known);
 
-// Each refuses a text that is something else.
+// Throw UsageError if the text has another form.
 int64_t whole_number(const std::string& flag, const std::string& text, int64_t least);
 int64_t bytes_of(const std::string& flag, const std::string& text);  // 4GB, 512MiB, 1000000
 double positive_number(const std::string& flag, const std::string& text);
@@ -25,10 +25,10 @@ ContextParallelism context_parallelism(const std::string& name);
 nn::PipelineSchedule schedule_of(const std::string& name);
 DType precision_of(const std::string& name);
 
-// "a,b" at ",": a, b.
+// Splits "a,b" at ',' into a and b.
 std::vector<std::string> split_at(const std::string& text, char separator);
 
-// The values of the flags --mesh, --rules, --shard-state-over, --context-parallelism and --micro-batches.
+// A named strategy: the values of --mesh, --rules, --shard-state-over, --context-parallelism and --micro-batches.
 struct Strategy {
   const char *name, *mesh, *rules, *meaning;
   const char *shard_state_over = "", *context = "";

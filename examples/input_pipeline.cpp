@@ -1,7 +1,7 @@
-// Input for several processes: each reads its own slice of every global batch, and any number of them goes on anywhere.
+// Input for several processes: each reads its slice of every global batch, and any number of processes can resume.
 //
-// What JAX does with Grain: jax.process_index() and process_count() say who a process is, and ShardByJaxProcess gives
-// it its slice. Here the processes are played one after another in one program.
+// In JAX with Grain, jax.process_index() and process_count() identify the process, and ShardByJaxProcess selects its
+// slice. Here one program runs the processes one after another.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,7 +17,7 @@ using data::Loader, data::LoaderState, data::ShardOptions;
 
 namespace {
 
-// The contiguous slice that ShardByJaxProcess gives to each process.
+// Prints the contiguous slice that ShardByJaxProcess gives to each process.
 void print_slices(int64_t records, int64_t processes, bool drop_remainder) {
   fmt::print("{} records over {} processes, drop_remainder={}:", records, processes, drop_remainder);
   for (int64_t i = 0; i < processes; ++i) {
@@ -30,11 +30,11 @@ void print_slices(int64_t records, int64_t processes, bool drop_remainder) {
 using Rows = std::vector<int64_t>;
 
 auto open_loader(const ShardOptions& shard) {
-  const auto records = data::range(48).shuffle(42).repeat();  // shuffle first, then shard: the loader does
+  const auto records = data::range(48).shuffle(42).repeat();  // the loader shards after the shuffle
   return Loader(records, data::as_vector, {.batch_size = 12, .shard = shard, .num_threads = 2});
 }
 
-// The next global batches as `count` processes read them, each its rows, from where `state` says; it moves on.
+// Returns the next global batches after `state`, as `count` processes read them, and advances `state`.
 std::vector<Rows> global_batches(LoaderState& state, int64_t count, size_t batches) {
   std::vector<Rows> joined(batches);
   LoaderState after;
@@ -51,7 +51,7 @@ std::vector<Rows> global_batches(LoaderState& state, int64_t count, size_t batch
   return joined;
 }
 
-// 1 process, then 2, 4 and 3, each going on where the others stopped, against one that never stops.
+// Compares 1, then 2, 4 and 3 processes, each resuming where the others stopped, with one that never stops.
 bool resumes_on_any_number_of_processes() {
   LoaderState state;
   auto alone = open_loader({0, 1});
@@ -65,7 +65,7 @@ bool resumes_on_any_number_of_processes() {
   return equal;
 }
 
-// Which rows each of eight processes with one device reads, on the meshes that the same devices make.
+// Prints which rows each of eight processes with one device reads, on different meshes of the same devices.
 void print_shards(int64_t data, int64_t model) {
   const Mesh mesh = make_mesh({{"batch", data}, {"model", model}});
   const std::vector<int> process_of = {0, 1, 2, 3, 4, 5, 6, 7};

@@ -1,4 +1,4 @@
-// Prints what is in a checkpoint without loading it: inspect DIR, or inspect DIR/STEP.
+// Prints the contents of a checkpoint without loading it: inspect DIR, or inspect DIR/STEP.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The numbers of the layer in distributed_arrays.cpp, drawn by numpy.random.default_rng(0).normal.
+// The numbers of the layer in distributed_arrays.cpp, from numpy.random.default_rng(0).normal.
 #pragma once
 
 namespace tessera::examples {

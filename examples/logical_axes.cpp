@@ -1,4 +1,4 @@
-// The document about scaling up: logical axis names, their rules, and the distributed training loop.
+// JAX's document on scaling up: logical axis names, their rules, and the distributed training loop.
 #include <cstdio>
 #include <iostream>
 

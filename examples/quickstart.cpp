@@ -1,4 +1,4 @@
-// The quickstart: a model as structs, placed by names, trained on eight virtual devices.
+// The quickstart: trains a model of plain structs, sharded by dimension names, on eight virtual devices.
 #include <iostream>
 
 #include <tessera/data/batches.h>
@@ -28,7 +28,7 @@ struct Batch {
 
 Array mse(const Mlp& model, const Batch& batch) { return mean(square(model(batch.x) - batch.y)); }
 
-// What is to be learnt: y = x, rotated by one place.
+// Examples of the function to learn: y is x rotated by one position.
 Batch make_batch(Key key) {
   Batch batch;
   const Array x = normal(key, {32, 512});
@@ -47,13 +47,13 @@ int main() {
   auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),
                                                         optim::adamw({.learning_rate = 3e-4})));
-  std::cout << nn::placement_table(nn::named("model", model, "optimizer", optimizer));
+  std::cout << nn::placement_table(model);
 
   for (const Key& key : split(Key(1), 20)) {
-    const Batch local = make_batch(key);                          // this process's rows; Batch names its dims
+    const Batch local = make_batch(key);                              // the rows of this process
     const Batch batch = data::from_process_local(local, mesh_rules);  // one global array over the mesh
     const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
-    optimizer.update(model, grads);                               // in place, fused
+    optimizer.update(model, grads);  // in place
     std::cout << "loss " << loss.item<float>() << '\n';
   }
 }

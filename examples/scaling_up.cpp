@@ -1,4 +1,4 @@
-// The document about scaling up: placements, the eight-core meshes, and one model under DDP, FSDP, TP and both.
+// JAX's document on scaling up: shardings, meshes of eight cores, and one model with DDP, FSDP, TP and both.
 #include <cstdio>
 #include <iostream>
 

@@ -1,4 +1,4 @@
-// shard_map: a function of one device's block, run on eight; what it sees, and where it communicates.
+// shard_map: runs a function of one device's block on eight devices; shows its arguments and its communication.
 #include <iostream>
 
 #include <tessera/sharding/operations.h>
@@ -7,7 +7,7 @@
 
 using namespace tessera;
 
-// numpy.random.default_rng(0).normal, in float32.
+// From numpy.random.default_rng(0).normal, in float32.
 Array inputs() {
   return array<float>({0.12573022f,  -0.13210486f, 0.64042264f, 0.104900114f, -0.5356694f, 0.36159506f, 1.304f,
                        0.94708097f,  -0.70373523f, -1.2654215f, -0.62327445f, 0.04132598f, -2.3250308f, -0.21879166f,
@@ -48,7 +48,7 @@ Array counted() {
   return array<int32_t>(values, {32});
 }
 
-// x, cut into eight blocks of four: the function sees one of them at a time, and says so.
+// Splits x into eight blocks of four. The function receives one block at a time and prints it.
 void each_device_sees_its_block(Mesh mesh) {
   const Array x = counted();
   std::cout << "all: " << x.type_string() << '\n';
@@ -60,7 +60,7 @@ void each_device_sees_its_block(Mesh mesh) {
   std::cout << "twice: " << y << '\n';
 }
 
-// A sum inside is the block's own. Added up over the devices, it is one value for all: out_specs P{}.
+// A sum inside the function covers only its block. Summed over the devices, it is one value: out_specs P{}.
 void a_sum_is_the_blocks_own(Mesh mesh) {
   const Array x = counted();
   const auto sums = shard_map([](const Array& block) { return sum(block, {}, true); }, mesh, P{"x"}, P{"x"});
@@ -71,7 +71,7 @@ void a_sum_is_the_blocks_own(Mesh mesh) {
 
 Array layer(const Array& x, const Array& w, const Array& b) { return sigmoid(matmul(x, w) + b); }
 
-// One layer, its contracted dim over the devices: on whole arrays, on sharded ones, and as one device's program.
+// One layer with its contracted dim over the devices: on whole arrays, on sharded ones, and as one device's program.
 void a_layer_three_ways(Mesh mesh) {
   const Array x = inputs(), w = weights(), b = bias();
   std::cout << "layer: " << layer(x, w, b) << '\n';
@@ -89,7 +89,7 @@ void a_layer_three_ways(Mesh mesh) {
 int main() {
   const Mesh mesh = make_mesh({{"x", 8}});
 
-  // What is elementwise needs no thought: the blocks' results are the result's blocks.
+  // Elementwise functions need no communication: each device computes its block of the result from its block of x.
   const auto elementwise = shard_map([](const Array& x) { return 2 * sin(x) + 1; }, mesh, P{"x"}, P{"x"});
   std::cout << "2 sin(x) + 1: " << elementwise(counted()) << '\n';
 

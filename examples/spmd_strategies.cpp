@@ -1,7 +1,7 @@
-// One model, four strategies of parallel training: what every device holds, what a step communicates, the same loss.
+// One model, four strategies: the bytes of each device, the communication of a step, and the same loss.
 //
-// The document "SPMD: automatic sharding" in C++. There a compiler inserts the communication into a jitted step; here
-// every operation does, and a ledger keeps account of it.
+// A C++ version of the document "SPMD: automatic sharding". There, a compiler inserts the communication into a jitted
+// step. Here each operation communicates, and a ledger records it.
 #include <cstdio>
 #include <functional>
 #include <iomanip>
@@ -18,7 +18,7 @@
 
 using namespace tessera;
 
-// ---- A mesh is a named grid of devices, a spec says which of its axes cut which dim
+// ---- A mesh is a named grid of devices; a spec assigns mesh axes to dims
 
 void show(const char* what, const Array& x) {
   std::cout << std::left << std::setw(28) << what << ' ' << std::setw(29) << x.type_string() << " each device holds "
@@ -37,7 +37,7 @@ void specs() {
   show("a query's, P(None, 'model')", device_put(query, NamedSharding(make_mesh({{"model", 8}}), P{none, "model"})));
 }
 
-// ---- Placement follows the data: where the operands lie, the result lies
+// ---- Sharding propagation: the operands' shardings determine the result's
 
 void propagation() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
@@ -109,7 +109,7 @@ void train(const Strategy& s) {
   }
 }
 
-// ---- What full sharding saves, known before anything is placed
+// ---- The memory that full sharding saves, computed before anything is placed
 
 void memory() {
   const Mesh mesh = make_mesh({{"fsdp", 8}});

@@ -1,4 +1,4 @@
-// The strategies that the library proposes for a small decoder, and for Llama 2 7B on 64 and on 512 devices.
+// The strategies that the library suggests for a small decoder, and for Llama 2 7B on 64 and on 512 devices.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -20,8 +20,8 @@ namespace {
 
 using namespace tessera;
 
-// One training step, as it would be written for devices. The mesh rules place it; `gradients` say how gradients and the
-// optimizer's state lie.
+// One training step, written as for real devices. The mesh rules place the model; `gradients` specify the sharding of
+// gradients and of the optimizer's state.
 template <class Model, class Loss>
 auto training_step(const Model& recipe, const Loss& loss_fn, const data::TokenBatch& rows) {
   return [=](const MeshRules& mesh_rules, const GradientOptions& gradients) {
@@ -53,7 +53,7 @@ void suggest_for_small_decoder() {
   suggest("A small decoder on eight devices", step, 8, {}, 256'000'000);
 }
 
-// In mixed precision, its blocks computed again in the backward pass. Eight devices have the fast link.
+// Uses mixed precision and remat. Groups of eight devices have the fast link.
 void suggest_for_llama() {
   nn::CausalLM llama = nn::CausalLM::init(Key(0), {.vocab_size = 32000,
                                                    .hidden_size = 4096,

@@ -1,4 +1,4 @@
-// Texts to files of tokens: tokenize --tokenizer tokenizer.json --out DIR FILES...
+// Converts texts to files of tokens: tokenize --tokenizer tokenizer.json --out DIR FILES...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,7 +86,7 @@ void tokenize(const TokenizeOptions& options) {
   const auto report = [&](const TokenizeProgress& progress) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     if (!progress.damaged.empty() && progress.new_tokens == 0)
-      fmt::print("{}: damaged since it was made; it and those after it are made again\n", progress.damaged);
+      fmt::print("{}: damaged since it was made; this shard and those after it are written again\n", progress.damaged);
     fmt::print("{} shards, {} documents, {} tokens, {:.0f} tokens/s\n", progress.shards, progress.documents,
                progress.tokens, static_cast<double>(progress.new_tokens) / std::max(seconds.count(), 1e-9));
     std::fflush(stdout);

@@ -1,4 +1,4 @@
-// A loader makes the tokens of documents in order; a writer takes them; a small file remembers how far both are.
+// Tokenizes documents in order with a loader, writes shards, and records the progress in a small file.
 #include "examples/tokenize_files.h"
 
 #include <fmt/format.h>
@@ -22,11 +22,11 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-// What a shard has, and where the next one begins: with which document of which input.
+// The contents of a shard, and the input and document at which the next one begins.
 struct Shard {
   int64_t documents = 0, tokens = 0, bytes = 0;
   int64_t input = 0, document = 0;
-  int64_t checksum = 0;  // of its files
+  int64_t checksum = 0;  // checksum of the shard's files
 };
 
 struct State {
@@ -52,8 +52,8 @@ uint32_t checksum_of(const fs::path& path, uint32_t before = 0) {
   return before;
 }
 
-// What the shards depend on, as one line: the texts and the tokenizer by all their bytes. (Times of change would be
-// cheaper by one reading of the texts, but copies of a text have others, and a text that was edited may have the same.)
+// Returns all inputs of the shards as one line: the texts and the tokenizer by all their bytes. (Modification times
+// would save one pass over the texts. But a copy of a text has a different time, and an edited text may keep its time.)
 std::string made_from(const TokenizeOptions& options, const data::Tokenizer& tokenizer) {
   uint64_t texts = no_hash;
   int64_t files = 0, bytes = 0;
@@ -70,7 +70,7 @@ std::string made_from(const TokenizeOptions& options, const data::Tokenizer& tok
       options.separator ? "\"" + *options.separator + "\"" : "none", options.shard_documents);
 }
 
-// ---- how far it is
+// ---- progress
 
 fs::path state_path(const TokenizeOptions& options) { return fs::path(options.out) / "tokenize.json"; }
 
@@ -104,7 +104,7 @@ void save(const TokenizeOptions& options, const State& state, const std::string&
 }
 
 int64_t number_in(const json::value& state, const char* key, const fs::path& path) {
-  constexpr int64_t most = int64_t{1} << 40;  // the numbers of a million shards can be added
+  constexpr int64_t most = int64_t{1} << 40;  // so that the numbers of a million shards can be added
   const json::value* number = state.is_object() ? state.as_object().if_contains(key) : nullptr;
   if (!number || !number->is_int64() || number->as_int64() < 0 || number->as_int64() > most)
     fail(ErrorKind::invalid_file, "tokenize",
@@ -135,7 +135,7 @@ State loaded(const fs::path& path, const std::string& made_from) {
   return read;
 }
 
-// Whether `path` is `folder` or lies in it.
+// Returns whether `path` is `folder` or is below it.
 bool is_in(const fs::path& path, const fs::path& folder) {
   const fs::path inner = fs::weakly_canonical(fs::absolute(path)), outer = fs::canonical(folder / ".");
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
@@ -169,7 +169,7 @@ State begun(const TokenizeOptions& options, const std::string& made_from) {
   return {};
 }
 
-// ---- the work
+// ---- tokenizing
 
 struct Tokens {
   std::vector<int32_t> ids;
@@ -188,7 +188,7 @@ class Job {
     end_of_text_ = tokenizer_.token_to_id(*options.end_of_text);
     if (!end_of_text_)
       fail(ErrorKind::invalid_argument, "tokenize",
-           fmt::format("\"{}\" is no token of {}.", *options.end_of_text, options.tokenizer));
+           fmt::format("\"{}\" is not a token of {}.", *options.end_of_text, options.tokenizer));
   }
 
   TokenizeProgress run() {
@@ -214,7 +214,7 @@ class Job {
     return sum;
   }
 
-  // The shards of earlier runs up to the first that is not what was written.
+  // Drops the shards of earlier runs from the first one on that differs from what was written.
   void drop_damaged() {
     for (size_t i = 0; i < state_.shards.size(); ++i) {
       const fs::path prefix = shard_path(options_, i);
@@ -227,7 +227,7 @@ class Job {
     }
   }
 
-  // The rest of an input's documents; the next one then is the next input's first.
+  // Reads the rest of an input's documents; the next document then is the next input's first.
   void read(const data::Dataset<std::string>& texts) {
     const auto make = [tokenizer = tokenizer_, end = end_of_text_](const std::string& text) {
       Tokens tokens{tokenizer.encode(text, {.add_special_tokens = false}).ids, static_cast<int64_t>(text.size())};
@@ -270,12 +270,12 @@ class Job {
   TokenizeOptions options_;
   std::function<void(const TokenizeProgress&)> report_;
   data::Tokenizer tokenizer_;
-  File lock_;  // two runs would write the same shards
+  File lock_;  // prevents a second run from writing the same shards
   std::string made_from_;
   State state_;
   std::optional<int32_t> end_of_text_;
   std::optional<data::TokenWriter> writer_;
-  Shard now_;  // so far
+  Shard now_;  // the current shard so far
   int64_t shards_made_ = 0, new_tokens_ = 0;
   std::string damaged_;
   bool is_stopped_ = false;

@@ -1,4 +1,4 @@
-// Kinds of files by their names, and lines joined to documents.
+// Detects kinds of files by name, and joins lines into documents.
 #include "examples/tokenize_texts.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The documents that tokenize reads: of JSON lines, of text with a separator, of whole files.
+// The documents that `tokenize` reads: JSON lines, sections of a text between separators, or whole files.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,20 @@
 
 namespace tessera::examples {
 
-// Files whose documents are opened together: one file, or whole text files in a row.
+// Files whose documents are opened together: one file, or consecutive whole text files.
 struct TextInput {
   enum class Kind { json_lines, separated, whole };
   Kind kind = Kind::whole;
   std::vector<std::string> paths;
 };
 
-// The files below `paths` (data/sources/file_list.h) in their order. Of .jsonl, .jsonl.gz and .jsonl.zst each line is a
-// document, its field "text"; any other file is one document, or where there is a separator what lies between lines
-// that are the separator (an empty one: between empty lines).
+// Lists the files below `paths` (data/sources/file_list.h) in their order. In .jsonl, .jsonl.gz and .jsonl.zst files,
+// each line is a document (field "text"). Any other file is one document. With a separator, its documents are the
+// sections between lines that equal the separator (an empty one: between empty lines).
 std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator);
 
-// Returns the input's documents in order, without byte order marks. Separators without a line between them delimit no
-// document.
+// Returns the input's documents in order, without byte order marks. Consecutive separators without a line between them
+// do not make an empty document.
 data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<std::string>& separator);
 
 }  // namespace tessera::examples

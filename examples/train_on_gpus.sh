@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# train_on_gpus.sh PROGRAM [FLAG...]: trains on all GPUs of this machine, by one process each; flags go to the program.
-# Under a launcher of one's own, as torchrun --no-python or mpiexec, start PROGRAM itself with TESSERA_DEVICE=cuda.
+# train_on_gpus.sh PROGRAM [FLAG...]: trains on all GPUs of this machine, with one process each.
+# The flags are passed to the program. With another launcher, such as torchrun --no-python or mpiexec, start PROGRAM
+# directly with TESSERA_DEVICE=cuda.
 if [ -n "${CUDA_VISIBLE_DEVICES-}" ]; then
   gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .)
 else

@@ -1,4 +1,4 @@
-// A table of flags, read from left to right; strategies are spelled in the words of --mesh and --rules.
+// Parses flags from left to right by a table; strategies are written as values of --mesh and --rules.
 #include "examples/train_options.h"
 
 #include <fmt/format.h>
@@ -27,38 +27,38 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "data+model"; `hint` ends the message where that is no axis.
+// Parses "data+model"; `hint` ends the message for an unknown mesh axis.
 std::vector<std::string> mesh_axes_of(const std::string& flag, const std::string& value,
                                       const std::vector<MeshAxis>& mesh, const char* hint = "") {
   std::vector<std::string> known, axes = split_at(value, '+');
   for (const MeshAxis& axis : mesh) known.push_back(axis.name);
   for (const std::string& axis : axes)
     if (!contains(known, axis))
-      refuse(flag, fmt::format("\"{}\" is no axis of the mesh. It has: {}.{}", axis, fmt::join(known, ", "), hint));
+      refuse(flag, fmt::format("\"{}\" is not an axis of the mesh. It has: {}.{}", axis, fmt::join(known, ", "), hint));
   return axes;
 }
 
 Rule rule_of(const std::string& name, const std::string& value, const std::vector<MeshAxis>& mesh) {
   if (value == "replicated") return {name, replicated};
-  // Any vocabulary fits any mesh: its size is the tokenizer's choice.
+  // The vocabulary may be padded to fit any mesh, because its size is the tokenizer's choice.
   return {name, mesh_axes_of("--rules", value, mesh, " Use these, or replicated."),
           name == "vocab" ? Uneven::pad : Uneven::error};
 }
 
-// The vector of blocks, whose rule lays them on stages: the name of no dim.
+// The vector of blocks, whose rule puts blocks on pipeline stages; no dim has this name.
 constexpr const char* layers = "layers";
 
 std::vector<std::string> logical_axes_of(const TrainOptions& options) {
   std::vector<std::string> names = names_of(with_all_names({}));
   names.push_back(layers);
   if (options.tokens.used()) return names;
-  std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // its own heads; no positions are learnt
+  std::erase(names, options.model.name == "gpt" ? "kv_heads" : "seq");  // gpt: one name for heads; else no positions
   std::erase(names, "positions");                                       // follow seq
   if (options.model.name != "mixtral") std::erase(names, "experts");
   return names;
 }
 
-// "mlp=model,embed=data+model": what it says comes first, in its order; then batch=data, then every other name whole.
+// Parses "mlp=model,embed=data+model". These rules come first; then batch=data; then all other names, replicated.
 Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const std::vector<std::string>& names) {
   Rules rules;
   for (const std::string& entry : split_at(text, ',')) {
@@ -69,7 +69,7 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
     const std::string name = entry.substr(0, equals);
     if (!contains(names, name))
       refuse("--rules",
-             fmt::format("\"{}\" is no logical axis of the model. It has: {}.", name, fmt::join(names, ", ")));
+             fmt::format("\"{}\" is not a logical axis of the model. It has: {}.", name, fmt::join(names, ", ")));
     rules.push_back(rule_of(name, entry.substr(equals + 1), mesh));
   }
   if (!contains(names_of(rules), "batch")) rules.push_back({"batch", "data"});
@@ -79,7 +79,7 @@ Rules rules_of(const std::string& text, const std::vector<MeshAxis>& mesh, const
   return with_all_names(std::move(rules));
 }
 
-// Devices that no rule gives a part of their own all do the same work.
+// Returns whether a rule names a mesh axis. Otherwise, the devices along it all repeat the same work.
 bool is_divided(const std::vector<MeshAxis>& mesh, const Rules& rules) {
   return std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) {
     const auto names_it = [&](const Rule& rule) { return contains(rule.mesh_axes, axis.name); };
@@ -92,7 +92,7 @@ bool is_cut(const std::string& name, const Rules& rules) {
                      [&](const Rule& rule) { return rule.logical == name && !rule.mesh_axes.empty(); });
 }
 
-// The product of the sizes of these axes.
+// Returns the product of the sizes of these axes.
 int64_t size_of(const std::vector<std::string>& axes, const std::vector<MeshAxis>& mesh) {
   int64_t size = 1;
   for (const MeshAxis& axis : mesh)
@@ -104,9 +104,9 @@ bool has_devices(const std::vector<MeshAxis>& mesh) {
   return std::any_of(mesh.begin(), mesh.end(), [](const MeshAxis& axis) { return axis.size > 1; });
 }
 
-// ---- placements
+// ---- strategies
 
-// Of the rules of a strategy, those for names that the model has.
+// Returns a strategy's rules for the names that the model has.
 std::string rules_for(const std::vector<std::string>& names, const std::string& rules) {
   std::vector<std::string> entries = split_at(rules, ',');
   std::erase_if(entries, [&](const std::string& entry) { return !contains(names, entry.substr(0, entry.find('='))); });
@@ -133,7 +133,7 @@ void resolve(Placement given, TrainOptions& options) {
     options.rules = rules_of(given.rules.value_or(""), options.mesh, names);
     options.placement = "as given";
     if (has_devices(options.mesh) && !is_divided(options.mesh, options.rules))
-      options.placement += "; no rule names an axis of it, so nothing is divided and all devices do the same work";
+      options.placement += "; no rule names an axis of it, so nothing is sharded and all devices do the same work";
   } else {
     const Strategy& strategy = strategy_of(given.strategy.value_or("2d"));
     if (strategy.needs_experts && !contains(names, "experts"))
@@ -181,28 +181,29 @@ Flag sets(const std::string& name, bool& field, bool value, const std::string& h
 
 std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
   return {
-      {"--data", "PATH...", "files and folders whose bytes or tokens are learnt (the headers of LibTorch)",
+      {"--data", "PATH...", "files and folders of training data, read as bytes or tokens (the headers of LibTorch)",
        [&](const std::string& path) { o.data.push_back(path); }},
-      words("--tokenizer", "PATH", o.tokens.tokenizer, "learns the tokens of a tokenizer.json in place of bytes"),
+      words("--tokenizer", "PATH", o.tokens.tokenizer, "trains on the tokens of a tokenizer.json instead of bytes"),
       words("--end-of-text", "TOKEN", o.tokens.end_of_text, "a token that ends each text"),
       {"--vocab", "N", "ids of the model's tokens (the tokenizer's); without a tokenizer the data are token files",
        [&](const std::string& text) { o.tokens.vocab = whole_number("--vocab", text, 1); }},
       {"--eval", "PATH...", "files of the validation of tokens (the last hundredth of the documents)",
        [&](const std::string& path) { o.tokens.eval.push_back(path); }},
       words("--from", "FOLDER", o.tokens.from, "continues from a Hugging Face model, with its tokenizer unless given"),
-      {"--lora", "RANK", "trains changes of this rank in place of the weights of --from",
+      {"--lora", "RANK", "trains LoRA adapters of this rank instead of the weights of --from",
        [&](const std::string& text) { o.tokens.lora = whole_number("--lora", text, 1); }},
-      {"--router-aux-loss-coef", "X", "the part of the routers' balance loss, of a Mixtral (as in --from, or none)",
+      {"--router-aux-loss-coef", "X",
+       "the weight of the routers' balance loss of a Mixtral model (as in --from, or none)",
        [&](const std::string& text) {
          o.tokens.router_aux_loss_coef = positive_number("--router-aux-loss-coef", text);
        }},
       words("--export", "FOLDER", o.tokens.export_to, "writes the trained model for transformers"),
       {"--model", "NAME",
-       "gpt (GPT-2's manner), llama (rotary positions, grouped queries, SwiGLU) or mixtral (llama of experts) (gpt)",
+       "gpt (GPT-2 style), llama (rotary positions, grouped queries, SwiGLU) or mixtral (llama of experts) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
       words("--strategy", "NAME", placement.strategy, "how the model is sharded, one of those below (2d)"),
-      integer("--devices", o.automatic.devices, 1, "of --strategy auto"),
-      {"--memory", "BYTES", "of each device, which --strategy auto keeps to, as in 4GB (any)",
+      integer("--devices", o.automatic.devices, 1, "the number of devices for --strategy auto"),
+      {"--memory", "BYTES", "memory of each device, the limit for --strategy auto, as in 4GB (any)",
        [&](const std::string& text) { o.automatic.memory = bytes_of("--memory", text); }},
       words("--hardware", "FILE", o.automatic.hardware,
             "speeds for --strategy auto; measured and kept there if it is missing (a GPU's)"),
@@ -212,31 +213,29 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       words("--rules", "RULES", placement.rules,
             "changes to these rules, as in mlp=model,embed=data or embed=data+model"),
       words("--shard-state-over", "AXES", placement.shard_state_over,
-            "also cuts the optimizer's state over these axes of the mesh, as in data or data+model"),
+            "also shards the optimizer's state over these axes of the mesh, as in data or data+model"),
       words("--context-parallelism", "HOW", placement.context,
-            "exchange, gather or ring: how attention reads a sequence that is cut (what moves least)"),
+            "exchange, gather or ring: how attention reads a sharded sequence (the least communication)"),
       sets("--remat", o.step.remat, true, "computes the activations of blocks again in the backward pass"),
       integer("--micro-batches", o.step.num_micro_batches, 1,
-              "parts of each device's rows, worked off one after another"),
+              "micro-batches of each device's rows, computed one after another"),
       {"--schedule", "NAME", "gpipe or one_f_one_b: the order of micro-batches on stages (one_f_one_b)",
        [&](const std::string& name) { o.step.schedule = schedule_of(name); }},
       {"--precision", "TYPE", "float32 or bfloat16: what the model computes in; parameters stay float32 (float32)",
        [&](const std::string& name) { o.step.precision = precision_of(name); }},
       sets("--no-reshard-after-forward", o.step.reshard_after_forward, false,
-           "keeps a gathered weight until the step ends, in place of a second gather"),
-      integer("--prefetch-groups", o.step.prefetch_groups, 0,
-              "blocks whose weights are gathered ahead, between processes"),
+           "keeps a gathered weight until the step ends, instead of a second gather"),
+      integer("--prefetch-groups", o.step.prefetch_groups, 0, "blocks whose weights are prefetched, between processes"),
       sets("--graphed-step", o.step.graphed_step, true,
-           "records what a GPU computes for loss and gradients, and repeats it without the host"),
+           "records loss and gradients as a CUDA graph, and replays it without the host"),
       words("--metrics", "FILE", o.metrics.json_lines, "writes one JSON object a line: every step, every validation"),
       words("--tensorboard", "FOLDER", o.metrics.tensorboard,
             "writes the same as an event file there, for tensorboard --logdir FOLDER"),
-      words("--svg", "FILE", o.metrics.svg, "draws the loss curve, again at every validation"),
       words("--report", "FILE", o.metrics.report,
             "writes a page of placement, communication and curves, again at every validation"),
       words("--profile", "FOLDER", o.profile.folder,
             "measures some steps: a trace for ui.perfetto.dev, and tables of where the time goes"),
-      integer("--profile-steps", o.profile.steps, 1, "so many steps"),
+      integer("--profile-steps", o.profile.steps, 1, "the number of steps to measure"),
       {"--peak-flops", "X", "operations a second of one device at its peak, as in 989e12, for the MFU",
        [&](const std::string& text) { o.profile.flops_per_second = positive_number("--peak-flops", text); }},
       words("--save", "DIR", o.save.folder, "saves checkpoints there: the newest two, and the last step's"),
@@ -260,12 +259,12 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       integer("--kv-heads", o.model.kv_heads, 1, "heads of keys and values, not of gpt (a quarter of --heads)"),
       integer("--experts", o.model.experts, 2, "experts of mixtral, of which each token uses two"),
       integer("--mlp", o.model.mlp, 1, "hidden units of an MLP (of gpt 4 --embed, else 8/3, rounded up to 32s)"),
-      {"--sample", "N", "prints so many bytes or tokens that the trained model writes",
+      {"--sample", "N", "prints so many bytes or tokens that the trained model generates",
        [&](const std::string& text) { o.sample.length = whole_number("--sample", text, 1); }},
       {"--prompt", "TEXT...", "the text that the sample continues, one sample for each (a line break)",
        [&](const std::string& text) { o.prompts.push_back(text); }},
-      words("--stop", "TEXT", o.sample.stop, "ends the sample where it has this text"),
-      {"--top-k", "N", "draws the sample from so many of the likeliest (all)",
+      words("--stop", "TEXT", o.sample.stop, "ends the sample at this text"),
+      {"--top-k", "N", "draws the sample from so many of the likeliest tokens (all)",
        [&](const std::string& text) { o.sample.sampling.top_k = whole_number("--top-k", text, 1); }},
       {"--top-p", "X", "draws the sample from the likeliest whose probabilities sum to this (1)",
        [&](const std::string& text) { o.sample.sampling.top_p = share_of(text); }},
@@ -275,13 +274,13 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       sets("--help", o.help, true, "this text")};
 }
 
-// Throws if no rule of the batch divides its rows equally.
+// Throws if no rule of the batch divides its rows evenly.
 void check_batch(const TrainOptions& options) {
   const Rule* first = nullptr;
   for (const Rule& rule : options.rules) {
     if (rule.logical != "batch") continue;
     const int64_t size = size_of(rule.mesh_axes, options.mesh);
-    if (size < 1 || options.batch % size == 0) return;  // an axis of size 0 is an Error of make_mesh
+    if (size < 1 || options.batch % size == 0) return;  // make_mesh throws for an axis of size 0
     if (!first) first = &rule;
   }
   if (first)
@@ -290,7 +289,7 @@ void check_batch(const TrainOptions& options) {
                        size_of(first->mesh_axes, options.mesh), fmt::join(first->mesh_axes, "+")));
 }
 
-// A flag that would change nothing is a mistake.
+// Throws for a flag that has no effect.
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
   if (!options.replay.empty() && given.size() > 1)
     refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
@@ -318,7 +317,7 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
   if (options.model.name != "mixtral" && contains(given, "--experts"))
     refuse("--experts", fmt::format("{} has none. Give --model mixtral too, or leave it out.", options.model.name));
   if (!options.automatic.is_on && contains(given, "--context-parallelism") && !is_cut("stream_seq", options.rules))
-    refuse("--context-parallelism", "the sequence is whole on each device. Give a rule for stream_seq too.");
+    refuse("--context-parallelism", "the sequence is replicated. Give a rule for stream_seq too.");
   if (contains(given, "--schedule") && !is_cut(layers, options.rules))
     refuse("--schedule", "the layers are on no stages. Give a rule for layers too.");
   for (const char* flag : {"--prompt", "--temperature", "--top-k", "--top-p", "--stop"})
@@ -326,20 +325,20 @@ void check_used(const std::vector<std::string>& given, const TrainOptions& optio
   if (contains(options.prompts, "")) refuse("--prompt", "\"\" given, expected a byte or more to continue.");
 }
 
-// Whether the folder has a tokenizer beside the model.
+// Returns whether the folder has a tokenizer in addition to the model.
 bool is_tokenizer(const std::filesystem::path& folder) {
   return !folder.empty() && (exists(folder / "tokenizer.json") || exists(folder / "merges.txt"));
 }
 
-// Flags of tokens, and flags whose part a folder of a model has.
+// Checks flags of tokens, and flags that conflict with a model's folder.
 void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
   const TokenOptions& tokens = options.tokens;
   for (const char* flag : {"--end-of-text", "--eval", "--lora", "--router-aux-loss-coef", "--export"})
     if (!tokens.used() && contains(given, flag))
-      refuse(flag, "bytes are learnt. Give --tokenizer, --from or --vocab too, and tokens are.");
+      refuse(flag, "the model is trained on bytes. Give --tokenizer, --from or --vocab too, to train on tokens.");
   if (tokens.used() && options.data.empty())
     refuse("--data", "no files, expected texts, or token files (.bin, .idx, .npy).");
-  if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to change. Give --from FOLDER too.");
+  if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to adapt. Give --from FOLDER too.");
   if (tokens.router_aux_loss_coef > 0 && tokens.from.empty() && options.model.name != "mixtral")
     refuse("--router-aux-loss-coef", "no routers to balance. Give --model mixtral or --from FOLDER of one too.");
   for (const char* flag : {"--model", "--layers", "--embed", "--heads", "--kv-heads", "--mlp", "--experts", "--vocab"})
@@ -349,7 +348,7 @@ void check_tokens(const std::vector<std::string>& given, const TrainOptions& opt
 
 bool is_flag(const std::string& argument) { return argument.starts_with("--"); }
 
-// Takes the values of a flag from arguments[next] on.
+// Sets the values of a flag from arguments[next] on.
 void set_values(const Flag& flag, const std::vector<std::string>& arguments, size_t& next) {
   if (flag.value.empty()) return flag.set("");
   if (next == arguments.size() || is_flag(arguments[next]))

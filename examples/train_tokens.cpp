@@ -1,4 +1,4 @@
-// Makes the model, prints samples, and refuses trainings whose results would be lost.
+// Makes the model, prints samples, and rejects runs whose results would be lost.
 #include "examples/train_tokens.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rule
     model = nn::CausalLM::init(Key(options.seed), config);
     if (tokens.used())
       model = nn::filter_shard(model, mesh_rules);
-    else  // errors name arrays by the paths that a model of bytes is trained with
+    else  // so that errors name arrays by the paths of a model of bytes
       std::visit([&](auto& decoder) { decoder = nn::filter_shard(decoder, mesh_rules); }, model.decoder);
   } else {
     model = nn::from_pretrained(tokens.from, mesh_rules);
@@ -98,7 +98,7 @@ nn::Filter trained_in(const TokenOptions& tokens) {
   return tokens.lora ? nn::Filter(nn::is_trainable) && nn::by_path("**.lora.**") : nn::Filter(nn::is_trainable);
 }
 
-// ---- what it writes
+// ---- samples
 
 namespace {
 
@@ -119,7 +119,7 @@ void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, 
     };
   if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) generate.eos_token_id = {*end};
   const auto prompts = prompts_of(options, tokenizer);
-  // Models of bytes have learnt no more positions than a row has.
+  // Models of bytes have learned only as many positions as a row has.
   const int64_t window = options.tokens.used() ? nn::max_decoder_size : options.model.seq;
   const Key first = fold_in(Key(options.seed), ~0u);  // the model's own keys begin at 0
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -130,7 +130,7 @@ void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, 
   }
 }
 
-// ---- what is refused
+// ---- checks
 
 void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
                   const TrainOptions& options) {
@@ -154,7 +154,7 @@ void check_sequence_length(const nn::DecoderConfig& config, int64_t seq) {
                     config.max_position_embeddings));
 }
 
-// What was trained would be lost if it could not be written.
+// Checks that the trained model can be written; otherwise the training would be lost.
 void check_export(const std::filesystem::path& folder) {
   if (folder.empty()) return;
   std::error_code error;

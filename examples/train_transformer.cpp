@@ -1,4 +1,4 @@
-// Trains a transformer on the bytes or tokens of any files, on any mesh, by any rules: train_transformer --help.
+// Trains a transformer on the bytes or tokens of files, with any mesh and rules: see train_transformer --help.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -43,26 +43,28 @@ using data::PackedTokens;
 
 double value_of(const Array& loss) { return gather(loss).item<double>(); }
 
-// A batch of zeros of the run's size.
+// Returns a batch of zeros of the run's size.
 PackedTokens any_rows(const TrainOptions& options) {
   PackedTokens batch;
   for (NamedArray* ids : {&batch.inputs, &batch.targets, &batch.segment_ids, &batch.positions})
     *ids = zeros({options.batch, options.model.seq}, int32);
+  const int64_t segments = options.tokens.used() ? max_segments_of(options.model.seq) : options.model.seq;
+  batch.segment_starts = zeros({options.batch, segments}, int32);
   batch.weights = zeros({options.batch, options.model.seq}, float32);
   return batch;
 }
 
-// The loss of a batch whose tokens all count the same, in float32 whatever the model computes in. A row of bytes is one
-// document, so it needs no segments. A perplexity excludes the balance loss of routers.
-auto loss_in(const TrainOptions& options, bool is_balanced = true) {
-  return [dtype = options.step.precision, is_packed = options.tokens.used(), is_balanced]<class Model>(
-             const Model& model, const PackedTokens& batch) {
+// Returns the loss function: the mean over tokens, in float32 for any dtype of the model. If each row is one document,
+// attention needs no segments. A perplexity excludes the balance loss of routers.
+auto loss_in(const TrainOptions& options, bool is_packed, bool is_balanced = true) {
+  return [dtype = options.step.precision, is_packed, is_balanced]<class Model>(const Model& model,
+                                                                               const PackedTokens& batch) {
     if constexpr (std::is_same_v<Model, nn::CausalLM>) {
       nn::CausalLM cast = dtype == float32 ? model : nn::cast(model, dtype);
       if (!is_balanced) cast.set_router_aux_loss_coef(0);
       if (!is_packed) return cast.loss(batch.inputs, batch.targets);
       return cast.loss(batch.inputs, batch.targets, batch.weights,
-                       {.segment_ids = batch.segment_ids, .positions = batch.positions});
+                       {.positions = batch.positions, .segment_starts = batch.segment_starts});
     } else {
       return next_token_loss_in<Model, PackedTokens>(dtype)(model, batch);
     }
@@ -72,7 +74,7 @@ auto loss_in(const TrainOptions& options, bool is_balanced = true) {
 WeightedSum weighted(const WeightedSum& loss) { return loss; }
 WeightedSum weighted(const Array& mean) { return {mean, ones({})}; }  // batches of bytes have one size
 
-// The mean loss over the batches. All processes call this.
+// Returns the mean loss over the batches. All processes must call it.
 template <class Model, class Loss>
 double mean_loss(const Model& model, const std::vector<PackedTokens>& batches, const Loss& loss_fn) {
   double sum = 0, weight = 0;
@@ -95,7 +97,7 @@ auto clipped_adamw(const TrainOptions& options) {
                     .mask = optim::matrices_only}));
 }
 
-// One step. A step that would be kept is checked before the update, which so leaves the model as it was.
+// Runs one step. If failed steps are kept, it is checked before the update, so that the model stays unchanged.
 template <class Model, class Gradients, class Optimizer>
 StepMetrics take_step(int64_t step, Model& model, const PackedTokens& batch, const Gradients& loss_and_grads,
                       Optimizer& optimizer, bool is_kept) {
@@ -114,7 +116,7 @@ void print_placement(const TrainOptions& options, const MeshRules& mesh_rules) {
   if (options.step.schedule)
     fmt::print("stages   {} micro-batches, {}\n", options.step.num_micro_batches, nn::name_of(*options.step.schedule));
   if (!options.step.shard_state_over.empty())
-    fmt::print("state    of the optimizer: cut over {} as well\n", fmt::join(options.step.shard_state_over, "+"));
+    fmt::print("state    of the optimizer: sharded over {} as well\n", fmt::join(options.step.shard_state_over, "+"));
 }
 
 std::string size_of(const Corpus& corpus) {
@@ -135,14 +137,6 @@ void print_resumed(int64_t done, const TrainOptions& options) {
 void print_input(const data::LoaderStats& stats) {
   fmt::print("input    {:.0f} windows/s; steps waited for it {:.2f} % of the time, {:.1f} batches were ready\n",
              stats.records_per_second(), 100 * stats.wait_fraction(), stats.mean_ready);
-}
-
-LossCurve curve_before_training(const TrainOptions& options, const MeshRules& mesh_rules, const Corpus& corpus) {
-  return {.caption = fmt::format("{}; mesh {}; rules {}", options.model.name, mesh_rules.mesh().to_string(),
-                                 to_flag(options.rules)),
-          .steps = options.steps,
-          .unigram_entropy = corpus.unigram_entropy,
-          .bigram_entropy = corpus.bigram_entropy};
 }
 
 std::string title_of(const TrainOptions& options) {
@@ -171,13 +165,13 @@ std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus)
                      corpus.bigram_entropy, corpus.unigram_entropy);
 }
 
-// The same for the same tokenizer and end of text.
+// Returns a hash of the tokenizer and the end of text.
 std::string mark_of(const TokenOptions& tokens) {
   if (tokens.tokenizer.empty()) return "";
   return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
 }
 
-// Whether more than a file of metrics asks for the operations of a step, which takes a step on an abstract mesh.
+// Whether to count a step's operations for more than a file of metrics; this runs a step on an abstract mesh.
 bool counts_operations(const TrainOptions& options) {
   return options.profile.flops_per_second > 0 || !options.profile.folder.empty();
 }
@@ -187,7 +181,7 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
   if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
 }
 
-// The training loop. `trained` selects the arrays of the model that have gradients.
+// Runs the training loop. `trained` selects the arrays of the model that have gradients.
 template <class Model, class Loss, class Transform>
 void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& corpus, Model& model, const Loss& loss_fn,
            const Loss& validation_loss, const Transform& transform, const nn::Filter& trained) {
@@ -202,20 +196,20 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& cor
   RunCheckpoints checkpoints(options.save, {corpus.size, options.model.seq, options.seed, mark_of(options.tokens)});
   const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
   const int64_t done = checkpoints.restore(state(), corpus.training);
-  set_step_options(model, options);  // a checkpoint has those of the run that saved it
+  set_step_options(model, options);  // a checkpoint has the options of the run that saved it
   if (options.save.resume) print_resumed(done, options);
   const FailedSteps failed_steps(options.keep_failed_step, options.arguments);
-  Metrics metrics(options.metrics, curve_before_training(options, mesh_rules, corpus),
+  Metrics metrics(options.metrics, {options.steps, corpus.unigram_entropy, corpus.bigram_entropy},
                   report_before_training(options, mesh_rules, corpus, table), done);
   Progress progress(options.steps, options.batch, options.model.seq);
   StepProfile profile(options.profile, done + 1, options.steps);
   const int64_t validate_every = (options.steps + 4) / 5;
-  double flops = 0;  // of one device in a step
+  double flops = 0;  // FLOPs of one device in a step
 
   for (int64_t step = done + 1; step <= options.steps; ++step) {
     progress.begin_step();
     profile.begin_step(step, flops);
-    // The second step knows what the first one gathered.
+    // The second step uses the gather order that the first one has learned.
     const auto ledger = step == std::min(done + 2, options.steps) ? std::make_unique<CommLedger>() : nullptr;
 
     const StepScope current(step);
@@ -284,9 +278,9 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules) {
   check_sample(model.config(), tokenizer, options);
   check_sequence_length(model.config(), options.model.seq);
   check_export(tokens.export_to);
-  const auto loss = loss_in(options), validation_loss = loss_in(options, false);
   const auto run = [&](auto& trained_model, const auto& transform, const nn::Filter& trained) {
-    if (!options.replay.empty()) return replay(options, mesh_rules, trained_model, loss, transform, trained);
+    if (!options.replay.empty())
+      return replay(options, mesh_rules, trained_model, loss_in(options, tokens.used()), transform, trained);
     const CorpusOptions rows{options.model.seq, options.batch, options.seed};
     Corpus corpus = tokens.used() ? open_tokens(options.data,
                                                 {.rows = rows,
@@ -296,9 +290,10 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules) {
                                                  .vocab = model.config().vocab_size},
                                                 mesh_rules)
                                   : open_bytes(options.data, rows, mesh_rules);
+    const auto loss = loss_in(options, corpus.is_packed), validation_loss = loss_in(options, corpus.is_packed, false);
     train(options, mesh_rules, corpus, trained_model, loss, validation_loss, transform, trained);
   };
-  // The paths of a model of bytes are those of its decoder.
+  // The paths of a model of bytes are the paths of its decoder.
   if (tokens.used())
     run(model, optim::masked(clipped_adamw(options), trained_in(tokens)), trained_in(tokens));
   else
@@ -309,12 +304,12 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules) {
   if (options.sample.length) print_samples(model, *tokenizer, options);
 }
 
-// The step that --strategy auto searches strategies for.
+// Returns the step for which --strategy auto searches strategies.
 nn::PipelineStep step_of(const TrainOptions& options) {
   const nn::Filter trained = trained_in(options.tokens);
   return step_for_strategies(
       options.step, [=](const MeshRules& mesh_rules) { return first_model(options, mesh_rules); }, any_rows(options),
-      loss_in(options), optim::masked(clipped_adamw(options), trained), trained);
+      loss_in(options, options.tokens.used()), optim::masked(clipped_adamw(options), trained), trained);
 }
 
 void train(TrainOptions options) {
@@ -325,7 +320,7 @@ void train(TrainOptions options) {
   train(options, mesh_rules);
 }
 
-// The kept step as its run had it, but for mesh and rules, and what is written beside it.
+// Runs a kept step as its run did, except for mesh and rules, and without its other outputs.
 void replay(const std::string& folder) {
   const KeptStep kept = read_kept_step(folder);
   TrainOptions options = parse_options(kept.arguments);
@@ -342,7 +337,7 @@ void replay(const std::string& folder) {
   train(options, mesh_rules);
 }
 
-// Of several processes, the first prints and writes for all.
+// Silences all processes but the first, which prints and writes for all.
 void leave_output_to_the_first(TrainOptions& options) {
   options.metrics = {};
   if (!std::freopen("/dev/null", "w", stdout))

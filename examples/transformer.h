@@ -1,4 +1,4 @@
-// Gpt: a decoder as plain structs, written from layers; Llama and others are in nn/models.h.
+// Gpt: a decoder as plain structs, composed of layers; Llama and others are in nn/models.h.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@
 
 namespace tessera::examples {
 
-// Fixes the placement of the residual stream (batch, seq, embed), after the embedding and after each half of a block.
+// Sets the sharding of the residual stream (batch, seq, embed) after the embedding and each half of a block.
 using Constrain = std::function<Array(const Array&)>;
 
-// By the rules of the mesh rules that the model was placed with; the sequence dim of the stream is named stream_seq.
+// Uses the mesh rules that the model was placed with; the sequence dim of the stream is named stream_seq.
 inline Array constrain_by_names(const Array& x) { return with_sharding_constraint(x, {"batch", "stream_seq", none}); }
 
-// The kernels that write to the residual stream (`output`) start smaller, by the number of its writers (Radford et al.,
-// GPT-2, 2019).
+// Kernels that write to the residual stream (`output`) start with deviation 0.02 / sqrt(number of these kernels), as in
+// GPT-2 (Radford et al., 2019).
 struct StartingWeights {
   nn::Initializer inner, output;
 
@@ -86,7 +86,7 @@ struct Gpt {
   std::vector<GptBlock> layers;
   nn::LayerNorm final_ln;
   nn::Linear head;
-  bool remat = false;  // the backward pass computes each block's activations again
+  bool remat = false;  // recomputes each block's activations in the backward pass
 
   static Gpt init(const Key& key, const GptConfig& c) {
     const Axis vocab{"vocab", c.vocab}, embed{"embed", c.embed};
@@ -107,15 +107,15 @@ struct Gpt {
   }
 };
 
-// ---- of any decoder
+// ---- for any decoder
 
-// Mean cross-entropy of the next token, in nats.
+// Computes the mean cross-entropy of the next token, in nats.
 template <class Model, class Batch>
 Array next_token_loss(const Model& model, const Batch& batch) {
   return cross_entropy(model(batch.inputs), batch.targets);
 }
 
-// The same in mixed precision: logits are computed in `dtype` from unchanged parameters, their loss in float32.
+// Computes the same in mixed precision: logits in `dtype` from unchanged parameters, their loss in float32.
 template <class Model, class Batch>
 auto next_token_loss_in(DType dtype) {
   return [dtype](const Model& model, const Batch& batch) {
@@ -123,14 +123,14 @@ auto next_token_loss_in(DType dtype) {
   };
 }
 
-// A batch of zeros, which take no memory, for code that needs only the shape.
+// Returns a batch of zeros, which take no memory, for code that needs only the shape.
 inline data::TokenBatch empty_rows(int64_t rows, int64_t seq) {
   data::TokenBatch batch;
   for (NamedArray* ids : {&batch.inputs, &batch.targets}) *ids = zeros({rows, seq}, int32);
   return batch;
 }
 
-// The sizes of the largest Llama 2 and 3, for forecasts and placement tables.
+// Returns the sizes of the largest Llama 2 and 3, for forecasts and placement tables.
 inline nn::DecoderConfig llama_70b() {
   return {.vocab_size = 128256,
           .hidden_size = 8192,

@@ -1,4 +1,4 @@
-// Checkpoints: saving, resuming on any mesh, and the weights of other libraries.
+// Checkpoints: saving, resuming on any mesh, and weights of other libraries.
 #pragma once
 
 #include "nn/checkpoint/checkpoint.h"

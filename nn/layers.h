@@ -1,19 +1,13 @@
-// Layers: the modules that most models are made of, how they start, and LoRA.
+// Layers: common modules, their initializers, and LoRA.
 #pragma once
 
 #include "nn/layers/activation.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/batch_norm.h"
 #include "nn/layers/conv.h"
-#include "nn/layers/dropout.h"
-#include "nn/layers/dtype_policy.h"
 #include "nn/layers/embedding.h"
-#include "nn/layers/head_cross_entropy.h"
-#include "nn/layers/inference_mode.h"
 #include "nn/layers/init.h"
-#include "nn/layers/key_value_cache.h"
 #include "nn/layers/linear.h"
-#include "nn/layers/lora.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"
 #include "nn/layers/moe.h"
@@ -21,6 +15,5 @@
 #include "nn/layers/pool.h"
 #include "nn/layers/recurrent.h"
 #include "nn/layers/sequential.h"
-#include "nn/layers/spectral_norm.h"
 #include "nn/layers/transformer.h"
 #include "nn/layers/weight_norm.h"

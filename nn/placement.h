@@ -1,7 +1,6 @@
-// Placement of whole models: filter_shard, fsdp, and tables, explanations and diffs of placements.
+// Placement of models: filter_shard, fsdp, and tables and explanations of placements.
 #pragma once
 
-#include "nn/placement/diff.h"
 #include "nn/placement/explain.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"

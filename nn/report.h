@@ -1,4 +1,4 @@
-// Reports: an HTML page about a run, what a step takes in memory and time, module by module, meshes and strategies.
+// Reports: an HTML page about a run, the memory and time of a step by module, and comparisons of meshes and strategies.
 #pragma once
 
 #include "nn/report/activation_summary.h"

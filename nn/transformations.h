@@ -1,4 +1,4 @@
-// Transformations: gradients of functions of models, micro-batches, remat, casts, recorded steps, shapes without values.
+// Transformations: gradients of functions of models, micro-batches, remat, casts, CUDA graphs, abstract shapes.
 #pragma once
 
 #include "nn/transformations/accumulate_gradients.h"

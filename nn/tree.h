@@ -1,4 +1,4 @@
-// Trees: what a model may be made of, and how it is walked, filtered, compared and replaced in part.
+// Trees: the types of a model's fields, and functions that walk, filter, compare and partly replace them.
 #pragma once
 
 #include "nn/tree/filter.h"

@@ -1,4 +1,4 @@
-// Formulas: the transforms that optimizers are made of, each for one array at a time, and the norm of a tree.
+// Formulas: the transforms that optimizers consist of, each for one array at a time, and the norm of a tree.
 #pragma once
 
 #include "optim/formulas/adaptive.h"

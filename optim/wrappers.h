@@ -1,4 +1,4 @@
-// Wrappers: transforms made of other transforms, such as chain, partition, accumulate and apply_if_finite.
+// Wrappers: transforms that contain other transforms, such as chain, partition, accumulate and apply_if_finite.
 #pragma once
 
 #include "optim/wrappers/chain.h"

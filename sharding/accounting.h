@@ -1,4 +1,4 @@
-// Accounting: what was communicated and why, what may be, and what a step would take on another mesh.
+// Accounting: communication ledger, guards and budgets; checks for NaN and inf; forecasts of memory and cost.
 #pragma once
 
 #include "sharding/accounting/communication_guard.h"

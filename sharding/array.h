@@ -1,4 +1,4 @@
-// Array: a global value and where it lies, parts of it, and pictures of both.
+// Arrays: `Array`, indexing and updates of elements, and drawings of shardings.
 #pragma once
 
 #include "sharding/array/array.h"

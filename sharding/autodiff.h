@@ -1,4 +1,4 @@
-// Autodiff: tapes, how gradients are reduced and kept, rematerialization.
+// Umbrella header of autodiff: tapes, options of gradients, rematerialization.
 #pragma once
 
 #include "sharding/array/gradient_options.h"

@@ -1,4 +1,4 @@
-// Diagnostics: the errors, and the line and the step of the user's program that they and the ledger name.
+// Diagnostics: `Error` and its kinds, and scopes for the line, module and step that errors and ledgers name.
 #pragma once
 
 #include "sharding/base/caller.h"

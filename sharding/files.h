@@ -1,7 +1,6 @@
-// Files: the safetensors format, read and written, and checksums of bytes.
+// Files: reading and writing safetensors, JSON and text files, and checksums.
 #pragma once
 
-#include "sharding/files/crc32c.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/safetensors.h"

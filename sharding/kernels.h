@@ -1,4 +1,4 @@
-// Allocation of CPU tensors.
+// use_caching_cpu_allocator, which speeds up training on CPUs.
 #pragma once
 
 #include "sharding/kernels/caching_cpu_allocator.h"

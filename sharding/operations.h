@@ -1,4 +1,4 @@
-// The operations of arrays: numpy's and jax.nn's names, computed on all devices, communication inserted.
+// Umbrella header of array operations, named as in numpy and jax.nn. They run on all devices of a mesh.
 #pragma once
 
 #include "sharding/operations/elementwise/elementwise.h"
@@ -11,7 +11,6 @@
 #include "sharding/operations/neural/losses.h"
 #include "sharding/operations/neural/normalization.h"
 #include "sharding/operations/neural/rotary_embedding.h"
-#include "sharding/operations/ragged/ragged_dot.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
 #include "sharding/operations/shape/joining.h"

@@ -1,4 +1,4 @@
-// The headers that Tessera's own .cpp files share, compiled once: LibTorch's tensors and autograd, and common std ones.
+// The precompiled header of Tessera's .cpp files: LibTorch's tensors and autograd, and common standard headers.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Placement: meshes, specs, shardings and the rules of logical axes, and what places arrays by them.
+// Umbrella header of placement: meshes, specs, shardings, mesh rules, and the functions that place arrays by them.
 #pragma once
 
 #include "sharding/placement/axis.h"
@@ -8,6 +8,5 @@
 #include "sharding/placement/named_sharding.h"
 #include "sharding/placement/partition_spec.h"
 #include "sharding/placement/shape.h"
-#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/redistribute.h"

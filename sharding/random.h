@@ -1,4 +1,4 @@
-// Random: keys, and numbers that are the same on every mesh (jax.random).
+// Random: keys and random arrays with the same values on every mesh (jax.random).
 #pragma once
 
 #include "sharding/random/key.h"

@@ -1,4 +1,4 @@
-// Distributed: the processes of one program, which find each other and end together.
+// Distributed: joins the processes of one program, and ends them together.
 #pragma once
 
 #include "sharding/runtime/processes.h"

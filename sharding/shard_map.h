@@ -1,4 +1,4 @@
-// shard_map: one device's program, with the collectives that it names.
+// shard_map: runs a function once per device, with explicit collectives.
 #pragma once
 
 #include "sharding/shard_map/collectives.h"

@@ -1,4 +1,4 @@
-# Compiles SOURCE, whose first line is `// expect: <message>`, and fails unless the compiler refuses it in those words.
+# Fails unless the compiler refuses SOURCE with the message in its first line, `// expect: <message>`.
 #
 #   cmake -DCOMPILER=g++ -DINCLUDE=<root> -DSYSTEM_INCLUDES=<folders> -DDEFINITIONS=<macros> -DSOURCE=<file> -P <this>
 cmake_minimum_required(VERSION 3.25)

@@ -1,4 +1,4 @@
-# A test of compile_fail.cmake: it must see what compiles, and a refusal in other words.
+# Tests compile_fail.cmake: it must detect code that compiles, and an error with another message.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 

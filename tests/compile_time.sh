@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures how long a model file takes to compile, the quickstart unless another is named, and fails above 4 seconds.
+# Measures how long a model file takes to compile, and fails above 4 seconds. The default file is the quickstart.
 #
 #   tests/compile_time.sh [FILE.cpp]
 #
-# Its command is that of the file (or, for a file of no target, of the quickstart) in build/release, or of the build
-# folder in $BUILD; with CXXFLAGS set it is `$CXX $CXXFLAGS`. Without the caches; the best of three, in seconds of the
-# processor, which on an idle machine are the seconds that one waits.
+# The compile command is that of the file, or of the quickstart if the file belongs to no target, in build/release or in
+# the build folder $BUILD. If CXXFLAGS is set, the command is `$CXX $CXXFLAGS`. Without caches; the best of three runs,
+# in seconds of CPU time, which on an idle machine equal the elapsed time.
 set -euo pipefail
 limit=4
 root=$(cd "$(dirname "$0")/.." && pwd)

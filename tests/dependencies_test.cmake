@@ -1,10 +1,10 @@
-# The promises of dependencies.cmake on made-up wheels and libraries: found, fetched once, or refused in clear words.
+# Tests dependencies.cmake with fake wheels and libraries: each is found, fetched once, or refused with a clear message.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(REMOVE_RECURSE "${SCRATCH}")
 
-# Runs `code` in a fresh CMake, after dependencies.cmake, with an empty environment as to caches and prefixes; with a
-# third argument, in that folder.
+# Runs `code` in a new CMake process after dependencies.cmake, without environment variables for caches and prefixes.
+# The optional third argument is the working folder.
 function(check message code)
   file(WRITE "${SCRATCH}/case.cmake" "cmake_minimum_required(VERSION 3.25)\n"
        "include(\"${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../dependencies.cmake\")\n"
@@ -18,7 +18,7 @@ function(check message code)
          "PATH=${SCRATCH}/bin:$ENV{PATH}" "${CMAKE_COMMAND}" -P "${SCRATCH}/case.cmake")
 endfunction()
 
-# A file tree that looks like a LibTorch of `version` (in three numbers).
+# Creates a file tree like a LibTorch of `version` (three numbers).
 function(make_torch root version)
   string(REPLACE "." ";" numbers "${version}")
   list(GET numbers 0 major)
@@ -75,9 +75,9 @@ check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\n${fetch}
             if(NOT EXISTS \"\${root}/torch/\${file}\")\nmessage(FATAL_ERROR \"not unpacked: \${file}\")\nendif()
           endforeach()
           if(EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"CUDA was unpacked\")\nendif()")
-check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it comes from the cache
+check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it is in the cache
 
-# A cache that every user can change is refused, and an empty variable names no cache.
+# A cache folder that every user can change is refused. An empty variable means no cache folder.
 file(GLOB cached "${SCRATCH}/cache/libtorch-*")
 foreach(open IN ITEMS "${SCRATCH}/cache" "${cached}/torch/lib/libtorch_cpu.so")
   execute_process(COMMAND chmod o+w "${open}" COMMAND_ERROR_IS_FATAL ANY)
@@ -88,7 +88,7 @@ check("" "set(TESSERA_DEPS_DIR \"\")\nset(ENV{XDG_CACHE_HOME} \"\")\nset(ENV{HOM
           tessera_deps_dir(folder)
           if(NOT folder STREQUAL \"${SCRATCH}/home/.cache/tessera\")\nmessage(FATAL_ERROR \"\${folder}\")\nendif()")
 
-# Modules in the folder where CMake is called are not Python's.
+# Python must not import modules from the folder in which CMake is called.
 make_torch("${SCRATCH}/strange/torch" 2.11.0)
 file(WRITE "${SCRATCH}/strange/torch/__init__.py" "")
 file(WRITE "${SCRATCH}/strange/zipfile.py" "raise SystemExit(1)\n")
@@ -96,7 +96,7 @@ check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"$
           tessera_find_torch(found)
           if(found MATCHES strange)\nmessage(FATAL_ERROR \"\${found}\")\nendif()" "${SCRATCH}/strange")
 
-# The CUDA half, with the programs of its compiler; the cache keeps both apart.
+# LibTorch's CUDA libraries, with the programs of the CUDA compiler. The cache stores both separately.
 check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")
           set(tessera_unpacked_files \"\${tessera_unpacked_cuda_files}\")
           set(TESSERA_DEPS_DIR \"${SCRATCH}/cuda_cache\")\n${fetch}
@@ -121,9 +121,9 @@ check("python3 -m pip could not download torch==2.11.0 (1): no network"
       "set(TESSERA_FETCH_DEPS ON)\nset(tessera_unpacked_files x)\n${fetch}")
 file(REMOVE "${SCRATCH}/bin/python3")
 
-# ---- What is installed -----------------------------------------------------------------------------------------------
+# ---- Installed dependencies ------------------------------------------------------------------------------------------
 
-function(check_torch expected prefix_path)  # and optionally the version that is asked for
+function(check_torch expected prefix_path)  # and optionally the requested version
   check("" "set(CMAKE_PREFIX_PATH \"${prefix_path}\")\nset(TESSERA_LIBTORCH_VERSION \"${ARGN}\")
             tessera_find_torch(found)
             if(NOT found STREQUAL \"${expected}\")\nmessage(FATAL_ERROR \"found '\${found}'\")\nendif()")
@@ -142,7 +142,7 @@ check_torch("${SCRATCH}/python/torch" "${SCRATCH}/old")
 check_torch("${SCRATCH}/python/torch" "")
 check_torch("${SCRATCH}/newer" "${SCRATCH}/newer;${SCRATCH}/new")
 
-# Asked for by version it is that one, installed or fetched, and no other.
+# A requested version is used, installed or fetched, and no other version.
 check_torch("${SCRATCH}/newer" "${SCRATCH}/new;${SCRATCH}/newer" 2.15.0)
 check_torch("${SCRATCH}/python/torch" "${SCRATCH}/new;${SCRATCH}/newer" 2.11.0)
 check_torch("" "${SCRATCH}/new" 2.15.0)
@@ -167,7 +167,7 @@ file(WRITE "${SCRATCH}/boost/boost/version.hpp" "#define BOOST_VERSION 108401 //
 check("" "tessera_boost_version(version \"${SCRATCH}/boost\")
           if(NOT version STREQUAL 1.84.1)\nmessage(FATAL_ERROR \"\${version}\")\nendif()")
 
-# The engine for GPUs is left out where the CUDA Toolkit is missing, unless it was asked for.
+# The GPU engine is left out without the CUDA Toolkit, unless it was requested.
 function(check_nccl message wanted)
   check("${message}" "set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit ON)\nset(TESSERA_CUDA ${wanted})\ntessera_import_nccl()
                       if(TARGET tessera_deps::nccl)\nmessage(FATAL_ERROR \"an NCCL from nowhere\")\nendif()")

@@ -1,16 +1,17 @@
-"""What the manual shows is so: its code is compiled, and its output is what the programs print.
+"""Compares the manual with the code: snippets are compiled, and shown output is what the programs print.
 
     docs_test.py ROOT BUILD [PAGE...]
 
-Every block of README.md, CONTRIBUTING.md and docs/*.md is one of these, or it is untested and the test fails:
+Each code block of README.md, CONTRIBUTING.md and docs/*.md must be one of these; the test fails for any other block:
 
     ```cpp, cmake, python   a part, line by line, of a source that this build compiles or a test of it runs
     ```text, json           a part of what a program prints that the page names as examples/NAME, or of tests/docs/PAGE,
                             or of another tests/docs/NAME that the page names
     ```console              commands ("$ ...") that are run here, each above what it prints
 
-In all of them a line "..." stands for lines left out. Of numbers with a fraction the last digits may differ; a training
-makes two steps if its command does not say how many, and only its tables are compared. The commands of README.md are those of the test `readme`.
+In each of them a line "..." stands for omitted lines. The last digits of numbers with a fraction may differ. A training
+makes two steps if its command does not set the number, and only its tables are compared. The test `readme` runs the
+commands of README.md.
 """
 import json
 import os
@@ -41,7 +42,7 @@ def blocks(page):
 
 
 def pieces(lines):
-    """What stands between the lines "...", without empty lines at either end."""
+    """The parts of a snippet between lines "...", without blank lines at either end."""
     parts, part = [], []
     for line in lines + ["..."]:
         if line.strip() not in ("...", "// ..."):
@@ -58,7 +59,7 @@ def pieces(lines):
 
 
 def contains(text, parts, same=lambda a, b: a == b):
-    """Whether the parts stand in the text one after another, each of its lines as they are or all indented alike."""
+    """Whether the text contains the parts in order. All lines of a part may have the same additional indentation."""
     at = 0
     for part in parts:
         for begin in range(at, len(text) - len(part) + 1):
@@ -73,7 +74,7 @@ def contains(text, parts, same=lambda a, b: a == b):
 
 
 def alike(shown, printed):
-    """The same line; of numbers with a fraction only the first three digits count, of spaces none."""
+    """Whether two lines are equal, ignoring spaces and all but three digits of numbers with a fraction."""
     number = re.compile(r"(\d+\.\d+(?:e[-+]?\d+)?)")
     if shown.split() == printed.split():
         return True
@@ -84,10 +85,10 @@ def alike(shown, printed):
 
 
 def tested_sources(root, build):
-    """Of each file that is compiled, included by such a file, or run by a test: its lines, in order and as a set."""
+    """The lines, in order and as a set, of each file that is compiled, included by such a file, or run by a test."""
     waiting = [os.path.realpath(entry["file"]) for entry in json.load(open(build / "compile_commands.json"))]
     waiting += map(str, [*root.glob("tests/consumer/**/*"), *root.glob("tests/**/*.py")])
-    texts = {}  # those in the build folder only include others: the files of a folder that are compiled together
+    texts = {}  # sources in the build folder (unity builds) only include others
     while waiting:
         path = Path(waiting.pop())
         if path in texts or not path.is_file() or not path.is_relative_to(root):
@@ -107,7 +108,7 @@ def is_compiled(parts, sources):
 
 
 class Programs:
-    """The built examples and the programs of the pages; each is run once and what it prints is kept."""
+    """The built examples and the programs of the pages. Each is run once, and its output is cached."""
 
     def __init__(self, root, build):
         self.root, self.build, self.printed = root, build, {}
@@ -137,7 +138,7 @@ class Programs:
 
 
 def untested_command(programs, root, command, shown):
-    """What is wrong with a command and the lines shown below it, or None."""
+    """An error if a command, or the lines shown below it, do not match a program; otherwise None."""
     workflow = WORKFLOW.match(command)
     if workflow:
         presets = json.load(open(root / "CMakePresets.json"))["workflowPresets"]
@@ -159,7 +160,8 @@ def untested_command(programs, root, command, shown):
 
 
 def known_elsewhere(root, command):
-    """Commands that a test written in CMake runs, in its own folders: install, and the build of a project."""
+    """Whether a test written in CMake runs the command in its own folders: installation, and the build of a
+    project."""
     words = command.split("#")[0].split()
     return words[:2] in (["cmake", "--install"], ["cmake", "--build"], ["cmake", "-B"])
 
@@ -175,7 +177,7 @@ def commands_of(lines):
 
 
 def check_page(page, root, sources, programs):
-    """(number of snippets, what is untested) of one page."""
+    """Returns (number of snippets, untested parts) of one page."""
     wrong, text = [], page.read_text()
     shown = blocks(page)
     for language, lines, number in shown:

@@ -1,4 +1,4 @@
-# Linking the library changes nothing: cmake -DPLAIN=<host_state without it> -DLINKED=<host_state with it> -P <this>.
+# Linking the library must change nothing: cmake -DPLAIN=<host_state without> -DLINKED=<host_state with it> -P <this>.
 cmake_minimum_required(VERSION 3.25)
 foreach(program IN ITEMS PLAIN LINKED)
   execute_process(COMMAND "${${program}}" OUTPUT_VARIABLE ${program}_state RESULT_VARIABLE status)

@@ -37,7 +37,7 @@ function(check_folder_order folder file included)
     set(forbidden_in_data "^(optim|examples|tests)/")
   endif()
   if(included MATCHES "${forbidden_in_${folder}}"
-     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(base|events|files)/[a-z_0-9]+|sharding/kernels/background_threads)[.]h$")
+     AND NOT "${folder}:${included}" MATCHES "^data:(nn/tree/[a-z_]+|sharding/(base|events|files)/[a-z_0-9]+)[.]h$")
     broken("${file}"
            "includes ${included}, against the order of folders (sharding <- nn <- optim; data may include nn/tree/, sharding/base/, sharding/events/ and sharding/files/)")
   endif()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Plants faults one at a time, and demands that the tests catch each: a check of the tests, not a test.
+"""Checks the tests: plants faults one at a time, each of which a test must catch.
 
     tests/mutations.py [--list | --check | --programs FROM TO] [--only N] [--build build/release]
 
-Without an option all faults are planted: each costs a build of its target. The file is put back after each, on Ctrl-C
-too. --list shows the faults, --check asks that each text stands in its file exactly once, and plants nothing.
+Without an option all faults are planted; each one costs a build of its target. The file is restored after each fault,
+also on Ctrl-C. --list shows the faults. --check only checks that each text is in its file exactly once.
 
 --programs plants only the faults in propagation and gradients, and runs the random programs with these seeds instead of
 each fault's test. The programs must pass without a fault, and detect at least three quarters of the faults.
@@ -20,13 +20,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLANNER, ROUTE = "sharding/propagation/planner.cpp", "sharding/redistribution/route.cpp"
 ENGINE, LOSSES = "sharding/redistribution/engine_local.cpp", "sharding/operations/neural/losses.cpp"
 BACK, PARTS = "sharding/autodiff/backpropagation.cpp", "nn/transformations/accumulate_gradients.cpp"
-ADAPTIVE, SCALING, FUSED = "optim/formulas/adaptive.cpp", "optim/formulas/scaling.cpp", "optim/wrappers/fused.cpp"
+ADAPTIVE, SCALING, FUSED = "optim/formulas/adaptive.cpp", "optim/formulas/scaling.cpp", "optim/wrappers/chain.cpp"
 BATCHES, LOADER = "data/loader/batch_plan.cpp", "data/loader/loader_core.cpp"
 MATMUL, CROSS_ENTROPY = "validator_test Operations/*matmul*", "validator_test Operations/*cross_entropy*"
 PAIRS, MICRO_BATCHES = "sharding_test Redistribute.*", "nn_test AccumulateGradients.*"
 IN_PLACE, CURVES = "optim_test Optimizer.FusedEqualsPure", "reference_runner tests/reference/optimizers_more.json"
 
-# By area: the file, a text that stands in it once, what it becomes, and the test that must fail: a program with its
+# By area: the file, a text that it contains once, its replacement, and the test that must fail: a program with its
 # filter, or reference_runner with its file.
 FAULTS = {
     "propagation": [
@@ -43,7 +43,7 @@ FAULTS = {
         (ROUTE, "for (int i = reversed.size() - 1; i >= 0; --i)", "for (int i = 0; i < reversed.size(); ++i)", PAIRS),
         (ROUTE, "AxisSet{1} << axis, d, e, slots_);", "AxisSet{1} << axis, e, d, slots_);", PAIRS),
         (ENGINE, "parts.push_back(block(t, e.to_dim, i, n));", "parts.push_back(block(t, e.to_dim, 0, n));", PAIRS),
-        (ENGINE, "return contiguous_block(total, e.dim, i, n);", "return contiguous_block(total, e.dim, 0, n);",
+        (ENGINE, "return block(total, e.dim, i, n).contiguous();", "return block(total, e.dim, 0, n).contiguous();",
          PAIRS),
     ],
     "gradients": [
@@ -53,8 +53,8 @@ FAULTS = {
          '"reduced",    Collective::all_gather,     Collective::slice},', PAIRS),
         (BACK, "for (int k = 0; k < type->mesh->slots(summed); ++k) {", "for (int k = 0; k < 1; ++k) {", MATMUL),
         (BACK, "  add_late_gradients();", "", "sharding_test Remat*"),
-        ("sharding/operations/linalg/matrix_product.cpp", "sum.add(g[s], transposed(w[w_of[s]]));",
-         "sum.add(g[s], transposed(w[0]));", MATMUL),
+        ("sharding/operations/linalg/matrix_product.cpp", "sum.add(g[s], w[w_of[s]].t());",
+         "sum.add(g[s], w[0].t());", MATMUL),
         (LOSSES, "block.at.here.neg().unsqueeze(-1)", "block.at.here.unsqueeze(-1)", CROSS_ENTROPY),
         (PARTS, "sum / static_cast<double>(n)", "sum", MICRO_BATCHES),
         (PARTS, "i, i + 1, 1), joined);", "0, 1, 1), joined);", MICRO_BATCHES),
@@ -89,7 +89,7 @@ FAULTS = {
          "data_test Split.*"),
         ("data/datasets/combine.cpp", "index / period() * shares_[turn.part]}", "index / period()}", "data_test Mix.*"),
         (LOADER, "plan_.after(start, batch)", "plan_.after(start, batch + 1)", "data_test Loader.*"),
-        ("data/streams/record_reader.cpp", "(at + from.input) % size;", "at % size;", "data_test StreamLoader.*"),
+        ("data/streams/stream.cpp", "(at + from.input) % size;", "at % size;", "data_test StreamLoader.*"),
         ("data/datasets/random.cpp", "philox({++block_, 0, 0, index_}, key_)", "philox({block_++, 0, 0, index_}, key_)",
          "data_test Philox.*"),
         ("data/streams/pack.h", "push_back(static_cast<int32_t>(i));", "push_back(static_cast<int32_t>(i + 1));",
@@ -104,7 +104,7 @@ def run(command):
 
 
 def outcome(test, build):
-    """What a test finds: "caught" if it fails, or something else."""
+    """The outcome of a test: "caught" if it fails, otherwise a description."""
     target, *asked = test.split()
     try:
         made = run(["cmake", "--build", build, "--target", target])
@@ -118,7 +118,7 @@ def outcome(test, build):
 
 
 def plant(name, text, replacement, test, build):
-    """What the test finds with the fault."""
+    """The outcome of the test with the fault."""
     path = ROOT / name
     whole = path.read_text()
     try:

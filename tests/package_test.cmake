@@ -1,11 +1,11 @@
-# A project that uses Tessera, built and run from clean folders, by each way in which it can have Tessera.
+# Builds and runs a project that uses Tessera, in clean folders, for one of the ways to get Tessera.
 #
 #   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<its name>
 #         -DUSE=install|archive|deb|subdirectory|shared|conan [-DLAUNCHER=<compiler launcher>] [-DCONAN=<conan>]
 #         -P <this>
 #
-# install: as it is installed. archive, deb: what is unpacked of an archive or a Debian package. subdirectory: with
-# Tessera's source. shared: as its shared libraries are installed. conan: as a Conan package.
+# install: the installed package. archive, deb: the unpacked archive or Debian package. subdirectory: Tessera's source.
+# shared: installed shared libraries. conan: a Conan package.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -31,7 +31,7 @@ file(REMOVE_RECURSE "${SCRATCH}")
 string(REPLACE ";" "\\;" LAUNCHER "${LAUNCHER}")
 set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
               "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
-# Without optimization: where Tessera is built, what is shown is that it builds, not how fast it runs.
+# Built without optimization: these tests show that Tessera can be built, not how fast it is.
 set(quickly -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0)
 set(pack "${CMAKE_CPACK_COMMAND}" --config "${BUILD}/CPackConfig.cmake" -B "${SCRATCH}")
 
@@ -72,7 +72,7 @@ elseif(USE STREQUAL "shared")
       -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_EXAMPLES=OFF -DTESSERA_BUILD_BENCHMARKS=OFF)
   run("${CMAKE_COMMAND}" --build "${SCRATCH}/tessera")
   run("${CMAKE_COMMAND}" --install "${SCRATCH}/tessera" --prefix "${prefix}")
-  file(REMOVE_RECURSE "${SCRATCH}/tessera")  # what is installed does without it
+  file(REMOVE_RECURSE "${SCRATCH}/tessera")  # an installation does not need it
   foreach(folder IN ITEMS sharding nn optim data)
     file(READ_SYMLINK "${prefix}/lib/libtessera_${folder}.so" soname)
     if(NOT soname MATCHES "[.]so[.][0-9]+[.][0-9]+$")
@@ -80,8 +80,8 @@ elseif(USE STREQUAL "shared")
     endif()
     expect("${prefix}/lib/${soname}")
   endforeach()
-  set(linker -DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed)  # the default of some systems
-elseif(USE STREQUAL "conan")  # which builds and runs the project, too
+  set(linker -DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed)  # the default on some systems
+elseif(USE STREQUAL "conan")  # also builds and runs the project
   set(ENV{CONAN_HOME} "${SCRATCH}/conan")
   set(ENV{CXX} "${COMPILER}")
   set(unoptimized "{'value': '-O0', 'cache': True, 'type': 'STRING', 'docstring': ''}")

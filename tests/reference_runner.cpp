@@ -1,4 +1,4 @@
-// Runs reference files and folders (JAX's, tokenizers, Hugging Face's decoders): reference_runner [--plain] PATH...
+// Runs reference files and folders (of JAX, tokenizers and Hugging Face decoders): reference_runner [--plain] PATH...
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,7 +20,7 @@ void Report::near(double got, double expected, double tolerance, const std::stri
 
 namespace {
 
-// A kind of file, known by how its name begins, or else by what only files of its kind contain.
+// A kind of file, recognized by the prefix of its name, or else by a text that only this kind contains.
 struct Kind {
   const char* prefix;
   const char* content;

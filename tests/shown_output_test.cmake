@@ -1,4 +1,4 @@
-# A program prints exactly what a page shows: cmake -DPROGRAM=<program> -DPAGE=<file> -P <this>.
+# Checks that a program prints exactly the output shown on a page: cmake -DPROGRAM=<program> -DPAGE=<file> -P <this>.
 cmake_minimum_required(VERSION 3.25)
 
 execute_process(COMMAND "${PROGRAM}" RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE errors)

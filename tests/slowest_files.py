@@ -1,10 +1,10 @@
-"""The ten slowest files of a build: listed in slowest_files.txt, and no other may take thrice as long as they do.
+"""Compares the ten slowest files of a build with slowest_files.txt: no other may take three times as long as these.
 
-    slowest_files.py BUILD [LIST]    prints the ten of BUILD's last build from nothing, and compares them with the list
-    slowest_files.py BUILD --write   makes the list again from them
+    slowest_files.py BUILD [LIST]    prints the ten of BUILD's last build from scratch, and compares them with the list
+    slowest_files.py BUILD --write   writes the list again
 
-Times are compared within one build alone, so neither the machine nor other work on it matters. Where no build compiled
-what is listed, or ccache did it, the test is skipped (exit status 77).
+Times are compared within one build, so neither the machine nor other work on it matters. The test is skipped (exit
+status 77) if no build compiled the listed files, or if ccache had them.
 """
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ LIST = Path(__file__).with_suffix(".txt")
 
 
 def builds(log):
-    """Of each run of ninja, the seconds of its objects: a run's lines stand in the order in which they were ready."""
+    """The seconds per object of each ninja run. Within a run, the log's lines are in the order of completion."""
     runs, last = [{}], 0
     for line in log.read_text().splitlines()[1:]:
         start, end, _, output, _ = line.split("\t")
@@ -41,7 +41,7 @@ def main():
         LIST.write_text("\n".join([head, *(f"{seconds[name]:3.0f}  {name}" for name in slowest)]) + "\n")
         return 0
     here = {name: seconds[name] for name in listed if name in seconds}
-    if len(here) < len(listed) / 2:  # not all: without CUDA's toolkit some are not built
+    if len(here) < len(listed) / 2:  # some are not built without the CUDA Toolkit
         print(f"SKIPPED: no one build compiled what is listed, {len(here)} of {len(listed)} files at most")
         return 77
     if sum(here.values()) < sum(listed[name] for name in here) / 4:

@@ -1,9 +1,9 @@
-# What the tests written in CMake share: run a script, and look at how it ended and what it said.
+# Shared by tests written in CMake: runs a script, and checks how it ended and what it printed.
 
-# Runs `cmake <arguments>` and demands that it fails saying `message`, or with message "" that it succeeds.
+# Runs `cmake <arguments>`, which must fail with an output that contains `message`, or succeed if `message` is "".
 function(expect message)
   execute_process(COMMAND "${CMAKE_COMMAND}" ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
-  string(REGEX REPLACE "[ \n]+" " " said "${said}")  # errors are wrapped at the terminal's width
+  string(REGEX REPLACE "[ \n]+" " " said "${said}")  # CMake wraps errors at the terminal's width
   string(FIND "${said}" "${message}" position)
   if(message STREQUAL "" AND failed)
     message(SEND_ERROR "expected success of: ${ARGN}\ngot: ${said}")

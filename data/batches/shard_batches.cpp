@@ -1,5 +1,7 @@
-// Batches placed in the loader's threads, and compared where they are handed out, since all processes take part there.
+// Places batches in the loader's threads, and compares them in next(), which all processes call together.
 #include "data/batches/shard_batches.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
@@ -13,26 +15,28 @@ namespace {
 
 using MakeGlobal = std::function<void(const nn::Leaves& batch)>;
 
-// A global batch and what of it this process has read.
+// A global batch and the rows of it that this process has read.
 struct CheckedBatch {
   AnyItem batch;
   std::vector<ReadRows> rows;
 };
 
-// Where each process reads its shard, those of one dataset in one order make a batch.
+// Checks that all processes read shards of the same dataset, or the same unsharded input.
 void check_dataset(const LoaderCore& core, const Mesh& mesh) {
   const int64_t shards = core.shard().count;
   check_same_input("shard_batches",
                    shards == 1 ? "an input that is not sharded"
-                               : "one of " + std::to_string(shards) + " shards of " + core.state().dataset,
+                               : fmt::format("one of {} shards of {}", shards, core.state().dataset),
                    mesh);
 }
 
-// Each process of a sharded stream has the positions of its own parts only.
+// Joins the states of all processes of the mesh, because each process of a divided stream has the positions of its own
+// parts only.
 LoaderState joined_over(const Mesh& mesh, const LoaderState& mine) {
   if (!mine.stream) return mine;
-  const std::vector<StreamMark>& parts = mine.stream->parts;
-  if (std::none_of(parts.begin(), parts.end(), [](const StreamMark& part) { return part.is_elsewhere(); })) return mine;
+  const std::vector<StreamPosition>& parts = mine.stream->parts;
+  if (std::none_of(parts.begin(), parts.end(), [](const StreamPosition& part) { return part.is_elsewhere(); }))
+    return mine;
   std::vector<LoaderState> all;
   for (const std::string& text : gathered_texts("state", mine.to_json(), mesh))
     all.push_back(LoaderState::from_json(text));
@@ -40,13 +44,12 @@ LoaderState joined_over(const Mesh& mesh, const LoaderState& mine) {
 }
 
 AnyItem checked(const AnyItem& item, int64_t place, const Mesh& mesh) {
-  const std::string at = std::to_string(place);
   if (!item) {
-    check_rows("next", "the end of an epoch before record " + at, {}, mesh);
+    check_rows("next", fmt::format("the end of an epoch before record {}", place), {}, mesh);
     return nullptr;
   }
   const auto& next = *std::static_pointer_cast<CheckedBatch>(item);
-  check_rows("next", "the batch at record " + at, next.rows, mesh);
+  check_rows("next", fmt::format("the batch at record {}", place), next.rows, mesh);
   return next.batch;
 }
 
@@ -55,14 +58,14 @@ void place_batches(LoaderCore& core, const BatchType& type, const Mesh& mesh, co
   const bool is_shared = mesh.process_count() > 1 && mesh.process_index() >= 0;
   const bool checks = is_shared && options.check_replicas;
   if (checks) check_dataset(core, mesh);
-  core.finish_with([type, make_global = std::move(make_global), checks](const AnyItem& local) -> AnyItem {
+  core.on_produce([type, make_global = std::move(make_global), checks](const AnyItem& local) -> AnyItem {
     AnyItem global = type.copy(local);
     make_global(type.leaves(global));
     if (!checks) return global;
     std::vector<ReadRows> rows = read_rows(type.leaves(local), type.leaves(global));
     return std::make_shared<CheckedBatch>(CheckedBatch{std::move(global), std::move(rows)});
   });
-  if (checks) core.hand_out_with([mesh](const AnyItem& item, int64_t at) { return checked(item, at, mesh); });
+  if (checks) core.on_consume([mesh](const AnyItem& item, int64_t at) { return checked(item, at, mesh); });
   if (is_shared) core.join_states_with([mesh](const LoaderState& state) { return joined_over(mesh, state); });
 }
 

@@ -10,15 +10,16 @@ namespace tessera::data {
 
 // Options of shard_batches.
 struct ShardBatchesOptions {
-  // With several processes, those that hold the same rows compare checksums of every batch that they read
-  // (check_replicas in data/batches/to_global.h), and all compare the batch's place in the data and its shapes. The
-  // checksums are computed in the loader's threads; the comparison costs next() two messages between all processes.
+  // Compares what the processes read. Processes that hold the same rows compare checksums of every batch
+  // (check_replicas in data/batches/to_global.h). All processes compare the batch's position in the data and its
+  // shapes. The loader's threads compute the checksums. The comparison costs two messages among all processes for each
+  // next().
   bool check_replicas = true;
 };
 
 namespace detail {
 
-// What the loader has to know of the type of a batch.
+// Type-erased functions of a batch type.
 struct BatchType {
   AnyItem (*copy)(const AnyItem& batch);
   nn::Leaves (*leaves)(const AnyItem& batch);
@@ -35,23 +36,24 @@ void place_batches(LoaderCore& core, const BatchType& type, const NamedSharding&
 
 }  // namespace detail
 
-// The same loader with global batches, which its threads place on the mesh: the copies to the devices are done before
-// the training asks for the batch. State, order and statistics are the loader's; but the state of a divided stream
-// (data/streams/any_stream.h) has the places of all its parts, which the processes exchange: then all call state()
-// together, and each gets the one state that all restore.
+// Returns a loader whose batches are global arrays on the mesh. The loader's threads place them, so a batch is on the
+// devices before the training loop asks for it. State, order and statistics stay those of `loader`.
 //
 //   Loader loader(tokens, token_batch, {.shard = ShardByProcess(mesh_rules)});
 //   for (const TokenBatch& batch : shard_batches(std::move(loader), mesh_rules)) { ... }
 //
-// All processes call next() together. Its errors, beside the loader's own: those of from_process_local; those of
-// check_replicas, after which all loaders stand before the batch that differs.
+// All processes must call next() together. For a divided stream (data/streams/stream.h) all must also call state()
+// together: they exchange the positions of their parts, and each gets the joined state, which all processes restore.
+// Errors of next(), in addition to the loader's own
+//   those of from_process_local
+//   those of check_replicas; no loader has then advanced past the batch that differs
 template <class Batch>
 Loader<Batch> shard_batches(Loader<Batch> loader, const MeshRules& mesh_rules,
                             const ShardBatchesOptions& options = {}) {
   detail::place_batches(core_of(loader), detail::batch_type<Batch>, mesh_rules, options);
   return loader;
 }
-// The same for batches that are one Array, whose first dim counts the rows.
+// Does the same for batches that are one Array, whose dimension 0 counts the rows.
 inline Loader<Array> shard_batches(Loader<Array> loader, const NamedSharding& sharding,
                                    const ShardBatchesOptions& options = {}) {
   detail::place_batches(core_of(loader), detail::batch_type<Array>, sharding, options);

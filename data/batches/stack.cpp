@@ -1,10 +1,9 @@
-// New arrays by way of LibTorch, and the errors of rows that do not fit together.
+// Allocates arrays through LibTorch, and throws the errors of rows with different shapes.
 #include "data/batches/stack.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <string>
 
 #include "data/datasets/collate.h"
 #include "sharding/base/fail.h"
@@ -31,7 +30,7 @@ void check_records(size_t count) {
 void check_length(size_t length, size_t expected, std::string_view name) {
   if (length == expected) return;
   fail(ErrorKind::shape_mismatch, "stack",
-       "{}: rows of {} and {} values in one batch; cut or pad the records to one length", name, expected, length);
+       "{}: rows of {} and {} values in one batch; truncate or pad the records to one length", name, expected, length);
 }
 
 Array stack_arrays(const std::vector<Array>& arrays, std::string_view name) {

@@ -17,22 +17,11 @@ namespace tessera::data {
 
 namespace detail {
 
-// The C++ type in which an array stores a number: its own; int32 for uint16 and int64 for uint32, which token files
-// have and arrays do not.
+// The C++ type in which an array stores a number: int32 for uint16 and int64 for uint32, because token files have these
+// types and arrays do not; otherwise the type itself.
 template <class V>
-struct Kept {
-  using type = V;
-};
-template <>
-struct Kept<uint16_t> {
-  using type = int32_t;
-};
-template <>
-struct Kept<uint32_t> {
-  using type = int64_t;
-};
-template <class V>
-using kept = typename Kept<V>::type;
+using stored =
+    std::conditional_t<std::same_as<V, uint16_t>, int32_t, std::conditional_t<std::same_as<V, uint32_t>, int64_t, V>>;
 
 template <class T>
 inline constexpr bool is_row = false;
@@ -46,7 +35,7 @@ inline constexpr bool is_array = std::same_as<T, Array> || std::same_as<T, Named
 template <class T>
 inline constexpr bool is_column = std::is_arithmetic_v<T> || is_row<T> || is_array<T>;
 
-// An array whose memory, at `data`, the caller has yet to write, all of it.
+// An array with uninitialized memory at `data`; the caller must write all of it.
 struct Unwritten {
   Array array;
   void* data;
@@ -57,19 +46,19 @@ Array stack_arrays(const std::vector<Array>& arrays, std::string_view name);
 void check_records(size_t count);
 void check_length(size_t length, size_t expected, std::string_view name);
 
-// One column of a batch: value(record) of every record, one row each.
+// Returns one column of a batch: value(record) of every record, one row each.
 template <class T, class Get>
 Array column(const std::vector<T>& records, std::string_view name, Get value) {
   using V = std::decay_t<decltype(value(records.front()))>;
   check_records(records.size());
   const auto count = static_cast<int64_t>(records.size());
   if constexpr (std::is_arithmetic_v<V>) {
-    const Unwritten out = unwritten(dtype_for<kept<V>>(), {count});
-    auto* to = static_cast<kept<V>*>(out.data);
-    for (const T& record : records) *to++ = static_cast<kept<V>>(value(record));
+    const Unwritten out = unwritten(dtype_for<stored<V>>(), {count});
+    auto* to = static_cast<stored<V>*>(out.data);
+    for (const T& record : records) *to++ = static_cast<stored<V>>(value(record));
     return out.array;
   } else if constexpr (is_row<V>) {
-    using Number = kept<typename V::value_type>;
+    using Number = stored<typename V::value_type>;
     const size_t length = value(records.front()).size();
     const Unwritten out = unwritten(dtype_for<Number>(), {count, static_cast<int64_t>(length)});
     auto* to = static_cast<Number*>(out.data);
@@ -140,14 +129,16 @@ Array stack_field(const std::vector<Record>& records) {
 
 }  // namespace detail
 
-// The batch of B records, by their type; its arrays are not placed:
+// Stacks B records into a batch, by the type of the records. The arrays are not placed on a mesh.
 //   numbers                          an Array of shape (B)
 //   vector or std::array of n        (B, n)
 //   Array of shape (...)             (B, ...)
 //   pair, tuple                      a tuple of these
-//   struct of Arrays, NamedArrays    the same struct, each array with the dim B in front; a NamedArray has the names of
-//                                    the batch: NamedArray image{"batch", "height", "width"} holds (h, w) in a record
-// Errors (shape_mismatch, naming the field): rows of different lengths or shapes, no records.
+//   struct of Arrays, NamedArrays    the same struct; each array gets a new dimension 0 of size B. A NamedArray must
+//   name
+//                                    the batch's dimensions: NamedArray image{"batch", "height", "width"}, even though
+//                                    it has shape (h, w) in a record
+// Errors (shape_mismatch), which name the field: rows of different lengths or shapes; no records.
 struct Stack {
   template <class T>
   auto operator()(const std::vector<T>& records) const {
@@ -168,12 +159,12 @@ struct Stack {
 };
 inline constexpr Stack stack;
 
-// The batch as a struct of another type, whose fields are arrays that name their dims. Each field stacks the field of
-// the same name of the records, which are structs of any type:
+// Stacks records into a struct of another type, whose fields are arrays with named dimensions. Each field stacks the
+// field of the same name of the records, which are structs of any type:
 //   struct Example { std::vector<float> pixels;  int32_t digit; };
 //   struct Batch { NamedArray pixels{"batch", "pixel"};  NamedArray digit{"batch"}; };
 //   Loader loader(examples, stack_as<Batch>, {.batch_size = 32});
-// A field of the batch that the record lacks does not compile. Errors as stack.
+// A field of the batch that the record lacks is a compile error. Errors: as stack.
 template <class Batch>
 struct StackAs {
   template <class Record>

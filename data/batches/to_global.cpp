@@ -1,8 +1,7 @@
-// Rows by process, from the blocks of its devices; and what processes read, compared.
+// Derives each process's rows from the blocks of its devices, and compares the rows that processes read.
 #include "data/batches/to_global.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +9,7 @@
 #include <map>
 
 #include "sharding/base/fail.h"
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/type.h"
 #include "sharding/runtime/process_group.h"
@@ -21,13 +20,9 @@ namespace {
 
 using Range = std::pair<int64_t, int64_t>;
 
-[[noreturn]] void bad_share(const std::string& message) { fail(ErrorKind::invalid_argument, "shard_of", message); }
+constexpr auto invalid = ErrorKind::invalid_argument;
 
-std::string text_of(const Range& rows, int64_t of) {
-  return "rows [" + std::to_string(rows.first) + ", " + std::to_string(rows.second) + ") of " + std::to_string(of);
-}
-
-// The rows of each process, where every device holds a run of them.
+// Returns the rows of each process, whose devices each hold a run of rows.
 std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, const std::vector<int>& process_of) {
   std::map<int, std::vector<Range>> held;
   for (size_t place = 0; place < blocks.size(); ++place)
@@ -37,10 +32,9 @@ std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, c
     std::sort(ranges.begin(), ranges.end());
     Range all = ranges.front();
     for (const Range& next : ranges) {
-      if (next.first > all.second) {
-        bad_share("the rows of process " + std::to_string(process) +
-                  " are not contiguous; order the mesh's devices by process");
-      }
+      if (next.first > all.second)
+        fail(invalid, "shard_of", "the rows of process {} are not contiguous; order the mesh's devices by process",
+             process);
       all.second = std::max(all.second, next.second);
     }
     rows[process] = all;
@@ -51,14 +45,13 @@ std::map<int, Range> rows_of_processes(const std::vector<IndexRanges>& blocks, c
 }  // namespace
 
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, const std::vector<int>& process_of) {
-  const int64_t rows = mesh.size();  // every product of axes divides it
+  const int64_t rows = mesh.size();  // every product of mesh axes divides it
   if (static_cast<int64_t>(process_of.size()) != rows)
-    bad_share(std::to_string(process_of.size()) + " processes named for a mesh of " + std::to_string(rows) +
-              " devices");
+    fail(invalid, "shard_of", "{} processes named for a mesh of {} devices", process_of.size(), rows);
   const Shape shape(std::max<size_t>(1, spec.entries().size()), rows);
   const auto held = rows_of_processes(NamedSharding(mesh, spec).devices_indices_map(shape), process_of);
   const auto mine = held.find(process);
-  if (mine == held.end()) bad_share("process " + std::to_string(process) + " has no device of the mesh");
+  if (mine == held.end()) fail(invalid, "shard_of", "process {} has no device of the mesh", process);
   std::vector<Range> distinct;
   for (const auto& [other, range] : held) distinct.push_back(range);
   std::sort(distinct.begin(), distinct.end());
@@ -66,8 +59,10 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, 
   const int64_t each = rows / static_cast<int64_t>(distinct.size());
   for (size_t i = 0; i < distinct.size(); ++i) {
     if (distinct[i] == Range{static_cast<int64_t>(i) * each, static_cast<int64_t>(i + 1) * each}) continue;
-    bad_share(text_of(distinct[i], rows) + " of some process are no " + std::to_string(distinct.size()) +
-              "th part: processes overlap or differ in their number of rows; order the mesh's devices by process");
+    fail(invalid, "shard_of",
+         "rows [{}, {}) of {} of some process are not one of {} equal parts: processes overlap or differ in their "
+         "number of rows; order the mesh's devices by process",
+         distinct[i].first, distinct[i].second, rows, distinct.size());
   }
   const auto index = std::find(distinct.begin(), distinct.end(), mine->second) - distinct.begin();
   return {static_cast<int64_t>(index), static_cast<int64_t>(distinct.size())};
@@ -84,14 +79,14 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec) {
 
 namespace {
 
-// How the rows alone lie.
+// Returns the sharding of dimension 0 alone.
 NamedSharding row_sharding(const NamedSharding& sharding) {
   PartitionSpec rows;
   if (!sharding.spec().entries().empty()) rows = PartitionSpec{sharding.spec().entries()[0]};
   return {sharding.mesh(), rows};
 }
 
-// The number of all rows, where this process has those of `local`.
+// Returns the total number of rows if `local` has this process's rows.
 int64_t all_rows(const Array& local, const NamedSharding& sharding) {
   return shape_from_process_local(row_sharding(sharding), {local.shape()[0]})[0];
 }
@@ -100,7 +95,8 @@ Range rows_here(int64_t rows, const NamedSharding& sharding) {
   return process_local_part(row_sharding(sharding), {rows})[0];
 }
 
-// Of dims other than the rows a process gives all, and its devices may hold any part.
+// Returns the global array with `all` rows. `local` has this process's rows and is complete along the other dimensions,
+// because the process's devices may store any block of these.
 Array from_rows(const Array& local, const NamedSharding& sharding, int64_t all) {
   Shape shape = local.shape();
   shape[0] = all;
@@ -114,8 +110,9 @@ Array from_rows(const Array& local, const NamedSharding& sharding, int64_t all) 
   });
 }
 
-// Whether the rules cut the rows depends on their number, which depends on how they are cut: a guess that is too large,
-// by all processes, shrinks until both agree.
+// Places the array by the rules. Whether they shard the rows depends on the total number of rows, which depends on how
+// the rows are sharded. So all processes start with a number that is too large, and lower it until it fits its
+// sharding.
 Array placed_by_rules(const nn::Leaf& leaf, const MeshRules& mesh_rules) {
   const Array& local = *leaf.value;
   const auto resolve = [&](const Shape& shape) {
@@ -181,7 +178,7 @@ std::vector<detail::ReadRows> detail::read_rows(const nn::Leaves& local, const n
 
 namespace {
 
-// (n, ...) of each of these processes -> (processes, n, ...).
+// All-gathers a tensor (n, ...) of each of `processes` into (processes, n, ...).
 at::Tensor from_all(const char* verb, const at::Tensor& mine, const std::vector<int>& processes) {
   std::vector<int64_t> sizes = mine.sizes().vec();
   sizes.insert(sizes.begin(), static_cast<int64_t>(processes.size()));
@@ -190,7 +187,7 @@ at::Tensor from_all(const char* verb, const at::Tensor& mine, const std::vector<
   return table;
 }
 
-// [process, array, {begin, checksum}] of these processes.
+// Returns [process, array, {begin, checksum}] of `processes`.
 at::Tensor gathered(const char* verb, const std::vector<detail::ReadRows>& rows, const std::vector<int>& processes) {
   const at::Tensor mine = at::empty({static_cast<int64_t>(rows.size()), 2}, at::kLong);
   auto* to = mine.mutable_data_ptr<int64_t>();
@@ -228,7 +225,7 @@ void detail::check_rows(const char* verb, const std::string& batch, const std::v
   const at::Tensor table = gathered(verb, rows, processes);
   const auto at = table.accessor<int64_t, 3>();
   for (int64_t i = 0; i < at.size(1); ++i) {
-    std::map<int64_t, int64_t> first;  // entry of the process that has the rows from there on
+    std::map<int64_t, int64_t> first;  // begin of the rows -> entry of the first process that has them
     for (int64_t entry = 0; entry < at.size(0); ++entry) {
       const int64_t other = first.try_emplace(at[entry][i][0], entry).first->second;
       if (at[entry][i][1] == at[other][i][1]) continue;

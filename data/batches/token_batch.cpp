@@ -1,9 +1,8 @@
-// Widens windows to int32 and cuts them into inputs and targets.
+// Widens windows to int32 and splits them into inputs and targets.
 #include "data/batches/token_batch.h"
 
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "data/batches/stack.h"
 #include "sharding/base/fail.h"

@@ -1,4 +1,4 @@
-// Collate functions, which turn records into a batch: as_vector, unbatched, and pad_last_batch.
+// Collate functions, which turn records into a batch: as_vector, unbatched, pad_last_batch.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 
 namespace tessera::data {
 
-// Any function of a std::vector<T> of records is a collate function; records too few for a batch are then dropped. The
-// standard ones are `stack` (data/batches/stack.h: tensors), `as_vector` (the vector as it is) and `unbatched` (the
-// record as it is, for batch_size 1 where records are batches already).
+// Returns the records as a std::vector, unchanged. Any function of a std::vector<T> of records is a collate function.
+// The loader then drops the records at the end of an epoch that do not fill a batch. Other standard collate functions:
+// `stack` (data/batches/stack.h) makes arrays; `unbatched` returns the only record, for batch_size 1 where records are
+// batches already.
 struct AsVector {
   template <class T>
   std::vector<T> operator()(std::vector<T> records) const {
@@ -31,7 +32,7 @@ struct Unbatched {  // Error (invalid_argument): more than one record
 };
 inline constexpr Unbatched unbatched;
 
-// A batch whose last rows may be filling: copies of its last record, for which the mask is false.
+// A batch whose last rows may be padding: copies of its last record, with a mask of false.
 template <class Batch>
 struct Masked {
   Batch batch;
@@ -42,7 +43,7 @@ namespace detail {
 
 Array mask_of(int64_t rows, int64_t valid);
 
-// Collate functions as batches call them, with (records, how many of them are not filling).
+// Adapters of a collate function to the call that batches make: (records, number of real records).
 template <class F>
 struct Dropping {
   static constexpr bool pads = false;
@@ -68,15 +69,8 @@ struct Masking {
 };
 
 template <class F>
-inline constexpr bool is_collator = false;
-template <class F>
-inline constexpr bool is_collator<Dropping<F>> = true;
-template <class F>
-inline constexpr bool is_collator<Masking<F>> = true;
-
-template <class F>
 auto collator(F f) {
-  if constexpr (is_collator<F>)
+  if constexpr (requires { F::pads; })
     return f;
   else
     return Dropping<F>{std::move(f)};
@@ -89,8 +83,9 @@ using batch_of = std::decay_t<std::invoke_result_t<const Collator<F>&, std::vect
 
 }  // namespace detail
 
-// For evaluation: every record comes once, and the last batch of an epoch is filled up. pad_last_batch(stack) gives
-// Masked<Batch>; an average over the rows whose mask is true is the average over the records.
+// Returns a collate function that pads the last batch of an epoch, so that evaluation uses every record once. The batch
+// of pad_last_batch(stack) is Masked<Batch>. The average over the rows whose mask is true is the average over the
+// records.
 template <class F>
 auto pad_last_batch(F collate) {
   return detail::Masking<F>{std::move(collate)};

@@ -1,4 +1,4 @@
-// Proportions as a pattern of turns.
+// Computes from the weights of a mix the periodic order in which its parts take turns.
 #include "data/datasets/combine.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ void check_weights(const std::vector<double>& weights, size_t datasets) {
       fail(ErrorKind::invalid_argument, "mix", "weights {}, expected more than 0", list_of(weights));
 }
 
-// The next turn is the part's that is furthest behind its share, the first of equals.
+// Gives each turn to the part that is furthest behind its share; of equal parts, to the first.
 Proportions::Proportions(const std::vector<double>& weights) : shares_(shares_of(weights)) {
   const int64_t turns = std::accumulate(shares_.begin(), shares_.end(), int64_t{0});
   std::vector<int64_t> taken(shares_.size());
@@ -73,7 +73,7 @@ Place Proportions::place(int64_t index) const {
 int64_t Proportions::end_of(size_t part, int64_t size) const {
   if (size == endless) return endless;
   const int64_t periods = size / shares_[part], rest = size % shares_[part];
-  int64_t turn = 0;  // of the last period
+  int64_t turn = 0;  // turn of the last period at which the part ends
   while (turns_[static_cast<size_t>(turn)].part != part || turns_[static_cast<size_t>(turn)].index < rest) ++turn;
   return periods > (endless - 1 - turn) / period() ? endless : periods * period() + turn;
 }
@@ -106,15 +106,14 @@ int64_t concatenated_size(const std::vector<int64_t>& sizes) {
 int64_t zipped_size(const std::vector<int64_t>& sizes) {
   for (const int64_t size : sizes) {
     if (size == sizes.front()) continue;
-    const auto words = [](int64_t n) { return n == endless ? "endless" : std::to_string(n); };
     fail(ErrorKind::invalid_argument, "zip", "datasets of {} and {} records, expected as many; use slice()",
-         words(sizes.front()), words(size));
+         count_of(sizes.front()), count_of(size));
   }
   return sizes.front();
 }
 
-std::string joined(const char* word, const std::vector<std::string>& parts) {
-  return fmt::format("{}({})", word, fmt::join(parts, "; "));
+std::string joined(const char* link, const std::vector<std::string>& parts) {
+  return fmt::format("{}({})", link, fmt::join(parts, "; "));
 }
 
 }  // namespace tessera::data::detail

@@ -1,4 +1,4 @@
-// Several datasets as one: concat, zip, and mix by weights.
+// Combines datasets into one: concat, zip, and mix by weights.
 #pragma once
 
 #include <array>
@@ -20,31 +20,32 @@ struct Place {
   int64_t index = 0;
 };
 
-// By index of a mix: which of its datasets ("part") gives the record, and the record's index there.
+// Maps an index of a mix to the dataset that gives the record (`part`) and to the record's index there.
 class Proportions {
  public:
   explicit Proportions(const std::vector<double>& weights);
   Place place(int64_t index) const;
-  // The records of the mix before the first part has none left.
+  // Returns the number of records of the mix before a part runs out.
   int64_t size(const std::vector<int64_t>& sizes) const;
-  // How many turns it takes until each has had so many; endless if one has no end.
+  // Returns the number of turns after which part i has returned rounds[i] records, for all i; endless if one of these
+  // numbers is.
   int64_t round(const std::vector<int64_t>& rounds) const;
   std::string describe() const;
 
  private:
-  // The first turn that finds nothing left of a part of that size.
+  // Returns the first turn at which a part of this size has no record left.
   int64_t end_of(size_t part, int64_t size) const;
   int64_t period() const { return static_cast<int64_t>(turns_.size()); }
-  std::vector<int64_t> shares_;  // how many records of a period each part gives
-  std::vector<Place> turns_;     // the place of each record of a period
+  std::vector<int64_t> shares_;  // records of each part in a period
+  std::vector<Place> turns_;     // part and index of each record of a period
 };
 
 void check_weights(const std::vector<double>& weights, size_t datasets);
 int64_t concatenated_size(const std::vector<int64_t>& sizes);
 int64_t zipped_size(const std::vector<int64_t>& sizes);
-std::string joined(const char* word, const std::vector<std::string>& parts);
+std::string joined(const char* link, const std::vector<std::string>& parts);
 
-// Links that hold several chains.
+// Base of nodes with several parents.
 template <class... N>
 struct Several {
   std::tuple<N...> parts;
@@ -61,7 +62,7 @@ struct Several {
   std::vector<int64_t> rounds() const {
     return std::apply([](const N&... n) { return std::vector<int64_t>{n.round()...}; }, parts);
   }
-  std::vector<std::string> words() const {
+  std::vector<std::string> descriptions() const {
     return std::apply([](const N&... n) { return std::vector<std::string>{n.describe()...}; }, parts);
   }
   template <class T, size_t i = 0>
@@ -75,10 +76,10 @@ struct Several {
 template <class T, class... N>
 struct ConcatNode : Several<N...> {
   using value_type = T;
-  std::array<int64_t, sizeof...(N) + 1> begins;  // of each part, and the end
+  std::array<int64_t, sizeof...(N) + 1> begins;  // first index of each part, then the total
   int64_t size() const { return begins.back(); }
   int64_t round() const { return begins.back(); }
-  std::string describe() const { return joined("concat", this->words()); }
+  std::string describe() const { return joined("concat", this->descriptions()); }
   T get(int64_t epoch, int64_t index) const {
     size_t part = 0;
     while (index >= begins[part + 1]) ++part;
@@ -91,7 +92,7 @@ struct ZipNode : Several<N...> {
   using value_type = std::tuple<record<N>...>;
   int64_t size() const { return std::get<0>(this->parts).size(); }
   int64_t round() const { return std::get<0>(this->parts).round(); }
-  std::string describe() const { return joined("zip", this->words()); }
+  std::string describe() const { return joined("zip", this->descriptions()); }
   value_type get(int64_t epoch, int64_t index) const {
     return std::apply([&](const N&... n) { return value_type(n.get(epoch, index)...); }, this->parts);
   }
@@ -105,16 +106,17 @@ struct MixNode : Several<N...> {
   int64_t size() const { return records; }
   int64_t round() const { return one_round; }
   std::string describe() const {
-    std::vector<std::string> words = this->words();
-    words.insert(words.begin(), proportions->describe());
-    return joined("mix", words);
+    std::vector<std::string> parts = this->descriptions();
+    parts.insert(parts.begin(), proportions->describe());
+    return joined("mix", parts);
   }
   T get(int64_t epoch, int64_t index) const { return this->template from<T>(epoch, proportions->place(index)); }
 };
 
 }  // namespace detail
 
-// The records of one dataset after those of the other, in every epoch. All datasets have one record type.
+// Concatenates datasets of one record type: an epoch has all records of the first dataset, then of the second, and
+// so on.
 // Error (invalid_argument): an endless dataset.
 template <class T, class... N>
 auto concat(const Dataset<T, N>&... datasets) {
@@ -126,7 +128,7 @@ auto concat(const Dataset<T, N>&... datasets) {
   return Dataset<T, Node>(std::move(node));
 }
 
-// Records side by side: std::tuple<A, B, ...>. Error (invalid_argument) unless all datasets have the same size.
+// Combines records of the same index into std::tuple<A, B, ...>. Error (invalid_argument) unless all sizes are equal.
 template <class... T, class... N>
 auto zip(const Dataset<T, N>&... datasets) {
   using Node = detail::ZipNode<N...>;
@@ -135,12 +137,12 @@ auto zip(const Dataset<T, N>&... datasets) {
   return Dataset<typename Node::value_type, Node>(std::move(node));
 }
 
-// Records of several datasets in the proportion of their weights, spread evenly: mix({0.7, 0.3}, a, b) takes them in
-// the order a b a a a b a a b a. The pattern is fixed, not random: every record is still a function of its index, and
-// every process makes the same choice. An epoch ends where a dataset has no record left for its next turn; mix endless
-// datasets (repeat()) to use all records of each. Weights are taken as fractions of their sum: exactly if these have a
-// common denominator up to 10,000, else rounded to 1/10,000.
-// Error (invalid_argument) unless there are as many weights as datasets, all greater than 0 after that rounding.
+// Mixes datasets in proportion to their weights, spread evenly: mix({0.7, 0.3}, a, b) takes records in the order a b a
+// a a b a a b a. The pattern is fixed, not random: every record is still a function of its index, and every process
+// makes the same choice. An epoch ends where a dataset has no record left for its next turn; mix endless datasets
+// (repeat()) to use all records of each. Weights are normalized to fractions of their sum. The fractions are exact if
+// they have a common denominator up to 10,000; otherwise they are rounded to 1/10,000.
+// Error (invalid_argument): not as many weights as datasets, or a weight that is not greater than 0 after rounding.
 template <class T, class... N>
 auto mix(const std::vector<double>& weights, const Dataset<T, N>&... datasets) {
   detail::check_weights(weights, sizeof...(N));

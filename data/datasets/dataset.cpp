@@ -1,4 +1,4 @@
-// The sizes of derived datasets, and the errors of those that cannot be.
+// Sizes, descriptions and argument checks of derived datasets.
 #include "data/datasets/dataset.h"
 
 #include <algorithm>
@@ -9,39 +9,28 @@
 
 namespace tessera::data {
 
-namespace {
-
-std::string count_of(int64_t size) { return size == endless ? "endless" : std::to_string(size); }
-
-}  // namespace
-
 namespace detail {
 
-// ---- words ----------------------------------------------------------------------------------------------------------
+// ---- descriptions ---------------------------------------------------------------------------------------------------
 
-Words::Words(std::string text) : text_(std::move(text)) {}
-Words::Words(const Words&) = default;
-Words::Words(Words&&) noexcept = default;
-Words& Words::operator=(const Words&) = default;
-Words& Words::operator=(Words&&) noexcept = default;
-Words::~Words() = default;
+std::string count_of(int64_t size) { return size == endless ? "endless" : fmt::format("{}", size); }
 
-std::string after(const std::string& before, const std::string& words) { return before + " | " + words; }
+std::string after(const std::string& before, const std::string& description) { return before + " | " + description; }
 
-std::string words_of(const char* link, int64_t number) {
-  return std::string(link) + "(" + (number == endless ? std::string() : std::to_string(number)) + ")";
+std::string description_of(const char* link, int64_t number) {
+  return number == endless ? fmt::format("{}()", link) : fmt::format("{}({})", link, number);
 }
 
-std::string words_of_slice(int64_t begin, int64_t end, int64_t step) {
-  return "slice(" + std::to_string(begin) + ", " + (end == endless ? "end" : std::to_string(end)) +
-         (step == 1 ? "" : ", " + std::to_string(step)) + ")";
+std::string description_of_slice(int64_t begin, int64_t end, int64_t step) {
+  const std::string last = end == endless ? "end" : fmt::format("{}", end);
+  return step == 1 ? fmt::format("slice({}, {})", begin, last) : fmt::format("slice({}, {}, {})", begin, last, step);
 }
 
-std::string words_of_window_shuffle(int64_t window, uint64_t seed) {
-  return "window_shuffle(" + std::to_string(window) + ", " + std::to_string(seed) + ")";
+std::string description_of_window_shuffle(int64_t window, uint64_t seed) {
+  return fmt::format("window_shuffle({}, {})", window, seed);
 }
 
-std::string words_of_random_map(uint64_t seed) { return "random_map(" + std::to_string(seed) + ")"; }
+std::string description_of_random_map(uint64_t seed) { return fmt::format("random_map({})", seed); }
 
 // ---- checks ---------------------------------------------------------------------------------------------------------
 

@@ -16,17 +16,17 @@
 #include "data/datasets/random.h"
 #include "data/datasets/shard_options.h"
 #include "data/datasets/shuffle.h"
-#include "sharding/base/moved_from.h"
+#include "sharding/base/error.h"
 
 namespace tessera::data {
 
 // The size of a dataset that never ends.
 inline constexpr int64_t endless = std::numeric_limits<int64_t>::max();
 
-// A node has, all const:
+// Requirements of a node; all members are const.
 //   value_type, size()        the records of one epoch
 //   get(epoch, index)         a record, or a reference to a record that lives as long as the node
-//   reorders()                whether epochs differ in which record an index has
+//   reorders()                whether epochs differ in the record of an index
 //   draws()                   whether epochs differ in random numbers of random_map
 //   round()                   records in one pass over the data, also after repeat(); without repeat() it is size()
 //   describe()                the chain as text, "range(10) | shuffle(feistel_v1 3)": the fingerprint in saved states
@@ -43,7 +43,10 @@ concept DatasetNode = requires(const N& node, int64_t i) {
 
 namespace detail {
 
-// Each throws Error (invalid_argument), naming the numbers, if they do not fit together.
+// Returns the size as text; "endless" if it is endless.
+std::string count_of(int64_t size);
+
+// Throw Error (invalid_argument), with the numbers in the message, if the numbers do not fit together.
 void check_index(int64_t epoch, int64_t index, int64_t size);
 void check_shuffle(int64_t size);
 void check_window_shuffle(int64_t window);
@@ -53,7 +56,7 @@ void check_not_empty(std::string_view verb, int64_t size);
 void check_cache(int64_t size, bool varies);
 [[noreturn]] void fail_cache(int64_t size);
 
-// begin + number * each; Error (invalid_argument) if that overflows, as it can in an endless dataset.
+// Returns begin + number * each. Error (invalid_argument) if that overflows, as it can in an endless dataset.
 [[noreturn]] void fail_beyond(int64_t number, int64_t each);
 inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
   int64_t place = 0;
@@ -65,26 +68,13 @@ inline int64_t place_of(int64_t begin, int64_t number, int64_t each) {
 int64_t shard_size(int64_t size, const ShardOptions& shard);
 int64_t batched_size(int64_t size, int64_t batch_size, bool pad);
 
-// The texts of chains, "range(10) | shuffle(feistel_v1 3)", and of links. Not inline, since every chain compiles them.
-std::string after(const std::string& before, const std::string& words);
-std::string words_of(const char* link, int64_t number);  // batch(32); endless: repeat()
-std::string words_of_slice(int64_t begin, int64_t end, int64_t step);
-std::string words_of_window_shuffle(int64_t window, uint64_t seed);
-std::string words_of_random_map(uint64_t seed);
-
-class Words {
- public:
-  Words(std::string text);
-  Words(const Words&);
-  Words(Words&&) noexcept;
-  Words& operator=(const Words&);
-  Words& operator=(Words&&) noexcept;
-  ~Words();
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
+// Return the descriptions of chains, "range(10) | shuffle(feistel_v1 3)", and of links. They are not inline, so that
+// chains do not compile them again.
+std::string after(const std::string& before, const std::string& description);
+std::string description_of(const char* link, int64_t number);  // "batch(32)"; "repeat()" if `number` is endless
+std::string description_of_slice(int64_t begin, int64_t end, int64_t step);
+std::string description_of_window_shuffle(int64_t window, uint64_t seed);
+std::string description_of_random_map(uint64_t seed);
 
 template <class N>
 using record = typename N::value_type;
@@ -95,13 +85,13 @@ struct FunctionNode {
   int64_t records;
   F f;
   bool reshuffles;
-  Words words;
+  std::string description;
 
   int64_t size() const { return records; }
   int64_t round() const { return records; }
   bool reorders() const { return reshuffles; }
   bool draws() const { return false; }
-  std::string describe() const { return words.text(); }
+  std::string describe() const { return description; }
   decltype(auto) get(int64_t epoch, int64_t index) const { return f(epoch, index); }
 };
 
@@ -113,7 +103,7 @@ struct RangeNode {
   int64_t round() const { return records; }
   bool reorders() const { return false; }
   bool draws() const { return false; }
-  std::string describe() const { return words_of("range", records); }
+  std::string describe() const { return description_of("range", records); }
   int64_t get(int64_t, int64_t index) const { return index; }
 };
 
@@ -126,26 +116,26 @@ struct VectorNode {
   int64_t round() const { return size(); }
   bool reorders() const { return false; }
   bool draws() const { return false; }
-  std::string describe() const { return words_of("vector", size()); }
+  std::string describe() const { return description_of("vector", size()); }
   const T& get(int64_t, int64_t index) const { return all()[static_cast<size_t>(index)]; }
 
   const std::vector<T>& all() const { return tessera::detail::held(records, "from_vector", "dataset"); }
 };
 
-// What most nodes take over from their parent.
+// Base of nodes with one parent: forwards to it the functions that most nodes do not change.
 template <class N>
 struct ChildNode {
   N parent;
   int64_t size() const { return parent.size(); }
   int64_t round() const { return parent.round(); }
-  // round() of a node of this size whose parent has `each` records for one of it.
+  // Returns round() of a node with `size` records, each made from `each` records of the parent.
   int64_t round_by(int64_t each, int64_t size) const {
     const int64_t all = parent.round();
     return all == parent.size() ? size : std::max<int64_t>(1, all / each);
   }
   bool reorders() const { return parent.reorders(); }
   bool draws() const { return parent.draws(); }
-  std::string after(const std::string& words) const { return detail::after(parent.describe(), words); }
+  std::string after(const std::string& description) const { return detail::after(parent.describe(), description); }
 };
 
 template <class N, class F>
@@ -170,7 +160,7 @@ struct RandomMapNode : ChildNode<N> {
   uint64_t seed;
   F f;
   bool draws() const { return true; }
-  std::string describe() const { return this->after(words_of_random_map(seed)); }
+  std::string describe() const { return this->after(description_of_random_map(seed)); }
   value_type get(int64_t epoch, int64_t index) const {
     Philox random(seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
     return std::invoke(f, this->parent.get(epoch, index), random);
@@ -194,7 +184,7 @@ struct WindowShuffleNode : ChildNode<N> {
   int64_t window;
   uint64_t seed;
   bool reorders() const { return true; }
-  std::string describe() const { return this->after(words_of_window_shuffle(window, seed)); }
+  std::string describe() const { return this->after(description_of_window_shuffle(window, seed)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     const int64_t number = index / window, begin = number * window;
     const int64_t count = std::min(window, this->parent.size() - begin);
@@ -208,14 +198,14 @@ struct RepeatNode : ChildNode<N> {
   using value_type = record<N>;
   int64_t times;  // or endless
   int64_t size() const { return times == endless ? endless : this->parent.size() * times; }
-  std::string describe() const { return this->after(words_of("repeat", times)); }
+  std::string describe() const { return this->after(description_of("repeat", times)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     const int64_t each = this->parent.size();
     return this->parent.get(place_of(index / each, epoch, times == endless ? 0 : times), index % each);
   }
 };
 
-// Takes the records of the parent's epoch 0 in every epoch where the parent reorders: two slices of one shuffled
+// Takes the records of the parent's epoch 0 in every epoch if the parent reorders, so that two slices of one shuffled
 // dataset stay disjoint.
 template <class N>
 struct SliceNode : ChildNode<N> {
@@ -226,7 +216,7 @@ struct SliceNode : ChildNode<N> {
   int64_t round() const {
     return this->parent.size() == endless ? std::max<int64_t>(1, this->parent.round() / step) : size();
   }
-  std::string describe() const { return this->after(words_of_slice(begin, end, step)); }
+  std::string describe() const { return this->after(description_of_slice(begin, end, step)); }
   decltype(auto) get(int64_t epoch, int64_t index) const {
     return this->parent.get(this->parent.reorders() ? 0 : epoch, place_of(begin, index, step));
   }
@@ -252,7 +242,7 @@ struct BatchNode : ChildNode<N> {
   Collate collate;
   int64_t size() const { return batched_size(this->parent.size(), batch_size, Collate::pads); }
   int64_t round() const { return this->round_by(batch_size, size()); }
-  std::string describe() const { return this->after(words_of("batch", batch_size)); }
+  std::string describe() const { return this->after(description_of("batch", batch_size)); }
   value_type get(int64_t epoch, int64_t index) const {
     const int64_t end = place_of(0, index + 1, batch_size), begin = end - batch_size, last = this->parent.size() - 1;
     Records records;
@@ -262,8 +252,8 @@ struct BatchNode : ChildNode<N> {
   }
 };
 
-// Records that were computed once, kept for all copies of the chain. Two threads that ask for one record at the same
-// time may both compute it; the first result is kept.
+// Caches records for all copies of the chain. If two threads compute one record at the same time, the first result is
+// kept.
 template <class T>
 class RecordCache {
  public:
@@ -301,7 +291,7 @@ struct CacheNode : ChildNode<N> {
   }
 };
 
-// Any chain of records of type T behind one virtual call.
+// Holds any chain of records of type T behind one virtual call.
 template <class T>
 struct AnyNode {
   using value_type = T;
@@ -320,7 +310,7 @@ struct AnyNode {
 
   std::shared_ptr<const Virtual> held;
   int64_t records, one_round;
-  bool has_other_order, has_other_draws;  // in each epoch
+  bool has_other_order, has_other_draws;  // differs between epochs
 
   template <class N>
   static AnyNode of(N node) {

@@ -1,9 +1,8 @@
-// Ten rounds of multiplications.
+// Philox4x64-10 and the distributions on top of it.
 #include "data/datasets/random.h"
 
 #include <cmath>
 #include <numbers>
-#include <string>
 
 #include "sharding/base/fail.h"
 
@@ -41,7 +40,7 @@ double Philox::uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53
 int64_t Philox::integer(int64_t below) {
   if (below < 1) fail(ErrorKind::invalid_argument, "integer", "{}, expected at least 1", below);
   const auto n = static_cast<uint64_t>(below);
-  const uint64_t least = (0 - n) % n;  // 2^64 mod n: below it some values would come once more than others
+  const uint64_t least = (0 - n) % n;  // 2^64 mod n: values below it are rejected to avoid bias
   Wide product = Wide{(*this)()} * n;
   while (static_cast<uint64_t>(product) < least) product = Wide{(*this)()} * n;
   return static_cast<int64_t>(product >> 64);

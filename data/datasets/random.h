@@ -1,4 +1,4 @@
-// Philox: counter-based random numbers, so that a record's randomness depends on its place alone.
+// Philox: counter-based random numbers that depend only on the seed and on a record's epoch and index.
 #pragma once
 
 #include <array>
@@ -6,8 +6,9 @@
 
 namespace tessera::data {
 
-// A stream of random numbers for one record: a function of (seed, epoch, index) only. It is a
-// UniformRandomBitGenerator, but the standard's distributions differ between libraries; the functions here do not.
+// A stream of random numbers for one record, a function of (seed, epoch, index) only. It is a
+// UniformRandomBitGenerator. Prefer the functions here to the standard's distributions, whose results differ between
+// standard libraries.
 //
 // Method: Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011; numpy.random.Philox), with
 // the key (seed, epoch) and the counter (block, 0, 0, index), counted from 1 as numpy does.
@@ -22,8 +23,8 @@ class Philox {
 
   uint64_t operator()();
   double uniform();                 // in [0, 1), 53 bits
-  int64_t integer(int64_t below);   // in [0, below), without bias; Error (invalid_argument) if below < 1
-  double normal();                  // mean 0, deviation 1 (Box and Muller)
+  int64_t integer(int64_t below);   // in [0, below), unbiased; Error (invalid_argument) if below < 1
+  double normal();                  // mean 0, standard deviation 1 (Box and Muller)
   bool chance(double probability);  // true with this probability
 
  private:

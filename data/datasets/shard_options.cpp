@@ -1,4 +1,4 @@
-// The arithmetic of splits.
+// Computes the ranges of even_split and strided_split.
 #include "data/datasets/shard_options.h"
 
 #include <algorithm>
@@ -16,9 +16,7 @@ void check(int64_t size, const ShardOptions& shard) {
 
 }  // namespace
 
-std::string to_string(const ShardOptions& shard) {
-  return "shard " + std::to_string(shard.index) + " of " + std::to_string(shard.count);
-}
+std::string to_string(const ShardOptions& shard) { return fmt::format("shard {} of {}", shard.index, shard.count); }
 
 RecordSpan even_split(int64_t size, const ShardOptions& shard) {
   check(size, shard);

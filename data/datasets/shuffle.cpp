@@ -1,9 +1,8 @@
-// The keys of permutations, and the sizes that they refuse.
+// The keys of permutations, and the sizes that they do not support.
 #include "data/datasets/shuffle.h"
 
 #include <bit>
 #include <random>
-#include <vector>
 
 #include "sharding/base/fail.h"
 
@@ -21,7 +20,7 @@ uint64_t check_size(int64_t size) {
   return static_cast<uint64_t>(size);
 }
 
-// ceil(log2(size - 1)), what Grain takes for the bits of an index, rounded up to an even number of at least 16.
+// Returns Grain's number of bits of an index, ceil(log2(size - 1)), rounded up to an even number of at least 16.
 int grain_bits(uint64_t size) {
   const uint64_t largest = size - 1;
   const int bits = largest <= 1 ? 0 : std::bit_width(largest - 1);
@@ -67,7 +66,7 @@ uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
   return detail::murmur_finalizer(detail::murmur_finalizer(seed + kGolden) + static_cast<uint64_t>(epoch));
 }
 
-std::string feistel_v1::describe() const { return "shuffle(feistel_v1 " + std::to_string(seed) + ")"; }
-std::string grain_v1::describe() const { return "shuffle(grain_v1 " + std::to_string(seed) + ")"; }
+std::string feistel_v1::describe() const { return fmt::format("shuffle(feistel_v1 {})", seed); }
+std::string grain_v1::describe() const { return fmt::format("shuffle(grain_v1 {})", seed); }
 
 }  // namespace tessera::data

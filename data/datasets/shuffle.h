@@ -1,4 +1,4 @@
-// Shuffling by arithmetic: a keyed permutation of [0, n) that is computed index by index, with no buffer.
+// Keyed permutations of [0, n) that are computed index by index, without a buffer.
 #pragma once
 
 #include <array>
@@ -8,7 +8,8 @@
 
 namespace tessera::data {
 
-// The seed for an epoch of a dataset shuffled with `seed`: a hash, so that consecutive seeds share no epoch's order.
+// Returns the seed for an epoch of a dataset that is shuffled with `seed`. It is a hash, so that consecutive seeds do
+// not share orders.
 uint64_t epoch_seed(uint64_t seed, int64_t epoch);
 
 namespace detail {
@@ -21,21 +22,21 @@ inline uint64_t murmur_finalizer(uint64_t x) {
 
 }  // namespace detail
 
-// A pseudo-random bijection of [0, size) chosen by `seed`; 64 bytes whatever the size.
+// A pseudo-random bijection of [0, size) chosen by `seed`. It takes 64 bytes for any size.
 //
 // Method (feistel_v1): a balanced Feistel network of 6 rounds over the smallest domain of an even number of bits that
-// holds every index, its round function MurmurHash3's 64-bit finalizer of the half and a round key; an image outside
-// [0, size) is sent through the network again until it falls inside (cycle walking), at most four times on average.
-// So it is a bijection for every size from 1 to 2^62. The values are part of the library's promise: a saved loader
-// state replays the same order in every later version.
+// holds every index. The round function is MurmurHash3's 64-bit finalizer of the half and a round key. An image outside
+// [0, size) is sent through the network again until it is inside (cycle walking), which takes at most four passes on
+// average. This gives a bijection for every size from 1 to 2^62. The values are stable across versions of the library:
+// a saved loader state replays the same order in every later version.
 class Permutation {
  public:
-  // Error (invalid_argument) if size < 1 or size > 2^62.
+  // Makes the keys of the permutation. Error (invalid_argument): size < 1 or size > 2^62.
   Permutation(int64_t size, uint64_t seed);
 
   int64_t size() const { return static_cast<int64_t>(size_); }
 
-  // The image of index, which must lie in [0, size).
+  // Returns the image of `index`, which must be in [0, size).
   int64_t operator()(int64_t index) const {
     uint64_t x = static_cast<uint64_t>(index);
     do x = once(x);
@@ -62,19 +63,21 @@ class Permutation {
   std::array<uint64_t, kRounds> keys_;
 };
 
-// Grain's index_shuffle(index, max_index = size - 1, seed, rounds = 4), index for index: for programs that continue a
-// run made with Grain. It is not the default, since its order is visibly not random (lag-1 differences: chi-square
-// 289,000 with 49 degrees of freedom at a million records, where feistel_v1 has about 49), and small sizes are slow
-// (70 us per index at ten records).
+// Computes Grain's index_shuffle(index, max_index = size - 1, seed, rounds = 4), index for index, for programs that
+// continue a run made with Grain. It is not the default, because its order is visibly not random: the chi-square of
+// lag-1 differences is 289,000 with 49 degrees of freedom at a million records; feistel_v1 has about 49. Small sizes
+// are also slow (70 us per index at ten records).
 //
 // Method: four rounds of the Simon cipher's function over 2W bits, W = max(16, even ceil(log2(size - 1))) / 2, keys
 // from std::seed_seq{seed}, cycle walking. Source: index_shuffle.cc of github.com/google/grain (Apache-2.0), which is
 // tf.random_index_shuffle too.
 class GrainPermutation {
  public:
-  // Errors (invalid_argument): size < 1 or > 2^62, and the sizes 2^k + 1, k even from 16 on (65537, 262145, ...), where
-  // Grain's function is no permutation: its block is one bit too short, so the last record never comes and another
-  // comes twice.
+  // Makes the keys of the permutation.
+  // Errors (invalid_argument)
+  //   size < 1 or > 2^62
+  //   the sizes 2^k + 1, k even from 16 on (65537, 262145, ...). For these, Grain's function is not a permutation: its
+  //     block is one bit too short, so the last record never comes and another comes twice.
   GrainPermutation(int64_t size, uint32_t seed);
 
   int64_t size() const { return static_cast<int64_t>(size_); }
@@ -86,14 +89,16 @@ class GrainPermutation {
   std::array<uint32_t, 4> keys_;
 };
 
-// An order that Dataset::shuffle takes: the permutation of each epoch. shuffle(5) stands for shuffle(feistel_v1{5}).
+// The default order of Dataset::shuffle: shuffle(5) is shuffle(feistel_v1{5}). An order gives the permutation of each
+// epoch.
 struct feistel_v1 {
   uint64_t seed = 0;
   Permutation order(int64_t size, int64_t epoch) const { return {size, epoch_seed(seed, epoch)}; }
   std::string describe() const;
 };
 
-// As MapDataset.shuffle(seed = s) in Grain: epoch e has the seed (s + e) mod 2^32, so seeds s and s + 1 share orders.
+// The order of Grain's MapDataset.shuffle(seed = s). Epoch e has seed (s + e) mod 2^32, so seeds s and s + 1 share
+// orders.
 struct grain_v1 {
   uint32_t seed = 0;
   GrainPermutation order(int64_t size, int64_t epoch) const { return {size, seed + static_cast<uint32_t>(epoch)}; }

@@ -1,8 +1,7 @@
-// Positions, epochs and shards: the arithmetic behind every batch.
+// Computes positions, epochs and the records of each shard.
 #include "data/loader/batch_plan.h"
 
 #include <algorithm>
-#include <string>
 
 #include "data/datasets/dataset.h"
 #include "sharding/base/fail.h"

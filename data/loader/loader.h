@@ -1,11 +1,10 @@
-// Loader: the batches of a dataset, made ahead of use in threads and handed out in one fixed order.
+// Loader: the batches of a dataset, made ahead of use in threads and returned in one fixed order.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,19 +14,17 @@
 
 #include "data/datasets/collate.h"
 #include "data/datasets/dataset.h"
-#include "data/loader/divided_batches.h"
 #include "data/loader/loader_core.h"
 #include "data/loader/loader_state.h"
 #include "data/loader/stream_batches.h"
-#include "data/streams/any_stream.h"
-#include "data/streams/next_iterator.h"
-#include "sharding/base/moved_from.h"
+#include "data/streams/stream.h"
+#include "sharding/base/error.h"
 
 namespace tessera::data {
 
 namespace detail {
 
-// The records of a range as a batch; an error names the record.
+// Returns the records of a range as a batch; an error names the record.
 template <class Node, class Collate>
 AnyItem make_batch(const Node& node, const Collate& collate, const RecordRange& range) {
   using T = typename Node::value_type;
@@ -63,19 +60,21 @@ std::optional<Batch> moved_out(const AnyItem& item) {
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
 //   for (const TokenBatch& batch : loader) { ... }
 //
-// A batch is any type: what the collate function returns for a std::vector<T> of records (data/datasets/collate.h).
-// Global batch b of an epoch holds records [b * batch_size, (b + 1) * batch_size); a shard makes the index-th of count
-// equal blocks of these rows, so the shards' batches one below the other are the global batch, row for row, for any
-// number of shards. Records at the end of an epoch that do not fill a batch are dropped, or filled up with
-// pad_last_batch(collate); after repeat() there are none. So every process makes the same number of steps.
+// A batch can have any type: the collate function makes it of a std::vector<T> of records (data/datasets/collate.h).
+// Global batch b of an epoch holds records [b * batch_size, (b + 1) * batch_size). A shard makes block `index` of
+// `count` equal blocks of these rows. The shards' batches, concatenated, are the global batch for any number of shards.
+// Records at the end of an epoch that do not fill a batch are dropped, or padded with pad_last_batch(collate); after
+// repeat() there are none. So every process makes the same number of steps.
 //
-// The order of the batches does not depend on prefetch or num_threads. The dataset and the collate function are called
-// from the worker threads. Use a loader from one thread at a time. It can be moved; a moved-from loader gives Errors.
-// After fork() the child's loader goes on with threads of its own.
+// The order of the batches does not depend on prefetch or num_threads. The worker threads call the dataset and the
+// collate function. Use a loader from one thread at a time. A loader can be moved; a moved-from loader throws. After
+// fork() the child's loader starts its own threads.
 //
-// Errors of the constructor (invalid_argument): batch_size outside [1, 2^40], not divisible by shard.count, or larger
-// than the dataset; shard.index outside [0, shard.count); prefetch < 0; num_threads < 1; a timeout without prefetch.
-// The destructor waits for records that are being made: a source that may block forever needs a time limit of its own.
+// Errors of the constructor (invalid_argument)
+//   batch_size outside [1, 2^40], not divisible by shard.count, or larger than the dataset
+//   shard.index outside [0, shard.count)
+//   prefetch < 0; num_threads < 1; a timeout without prefetch
+// The destructor waits for records that are being made: a source that may block forever needs its own time limit.
 template <class Batch>
 class Loader {
  public:
@@ -83,83 +82,87 @@ class Loader {
   Loader(Dataset<T, Node> dataset, Collate collate, const LoaderOptions& options = {})
       : core_(indexed(dataset.node(), detail::collator(std::move(collate)), options, dataset.describe())) {}
 
-  // All processes read the whole stream (data/streams/stream.h), and each keeps its rows.
-  template <class T, class Node, class Stage, class Collate>
-  Loader(Stream<T, Node, Stage> stream, Collate collate, const LoaderOptions& options = {})
-      : Loader(AnyStream<T>(stream), std::move(collate), options) {}
+  // Reads a stream (data/streams/stream.h): all processes read all records of the stream, and each keeps its rows.
   template <class T, class Collate>
-  Loader(AnyStream<T> stream, Collate collate, const LoaderOptions& options = {})
-      : core_(streamed(stream, detail::collator(std::move(collate)), options)) {}
+  Loader(Stream<T> stream, Collate collate, const LoaderOptions& options = {})
+      : core_(streamed<detail::StreamBatches<T, detail::Collator<Collate>>>(
+            stream.plan(), detail::collator(std::move(collate)), options)) {}
 
-  // Each process reads the parts of its rows. Errors (invalid_argument): a batch size that is no multiple of the parts,
-  // a number of shards that does not divide them.
+  // Reads a divided stream: each process reads the parts of its rows.
+  // Errors (invalid_argument): a batch size that is not a multiple of the number of parts; a number of parts that is
+  // not a multiple of the number of shards.
   template <class T, class Collate>
   Loader(DividedStream<T> stream, Collate collate, const LoaderOptions& options = {})
-      : core_(divided_core(stream, detail::collator(std::move(collate)), options)) {}
+      : core_(streamed<detail::DividedBatches<T, detail::Collator<Collate>>>(
+            stream.plan(), detail::collator(std::move(collate)), options)) {}
 
-  // The next batch; std::nullopt at the end of an epoch of a finite dataset, after which the next epoch begins.
+  // Returns the next batch, or std::nullopt at the end of an epoch of a finite dataset, after which the next epoch
+  // begins.
   //
-  // Whatever the dataset throws arrives here, when the batch's turn comes, as an Error that names the record,
-  //   [next] record 17 of epoch 0: <its words>
-  // with the kind of the Error that was thrown, or `other`. The loader then still stands before this batch: the next
-  // call tries again, and restore() can pass over the batch. Further errors: a batch that is not ready after
-  // LoaderOptions::timeout (other; the next call goes on waiting); an epoch of a stream without a whole batch, and a
-  // stream to which two passes over its data add nothing (invalid_argument); a thread cannot be started (other).
+  // If the dataset throws, next() throws at that batch's turn. The Error names the record:
+  //   [next] record 17 of epoch 0: <its message>
+  // It has the kind of the Error that was thrown, or `other`. The loader's position does not change: the next call
+  // tries the batch again, and restore() can skip it.
+  // Further errors
+  //   other: a batch that is not ready after LoaderOptions::timeout (the next call continues to wait); a thread cannot
+  //     be started
+  //   invalid_argument: an epoch of a stream without a complete batch; a stream that returns no record in two passes
+  //     over its data (after other transforms: in ten million records)
   std::optional<Batch> next() { return detail::moved_out<Batch>(core().next()); }
 
-  // begin() makes the next batch, so a range-for runs from wherever the loader stands to the end of the epoch (forever
-  // if the dataset is endless), and a second one over the epoch after it.
+  // Makes the next batch. A range-for runs from the loader's position to the end of the epoch (forever if the dataset
+  // is endless); a second one runs over the next epoch.
   using Iterator = detail::NextIterator<Batch>;
   Iterator begin() {
     return Iterator([this] { return next(); });
   }
   std::default_sentinel_t end() const { return {}; }
 
-  int64_t batches_per_epoch() const { return core().batches_per_epoch(); }  // or `endless`; of a stream `unknown`
+  int64_t batches_per_epoch() const { return core().batches_per_epoch(); }  // or `endless`; `unknown` for a stream
 
-  // The epoch of the next batch, from 0; an endless dataset is one epoch (progress() counts its passes).
+  // Returns the epoch of the next batch, from 0. An endless dataset is one epoch (progress() counts its passes).
   int64_t epoch() const { return core().epoch(); }
   LoaderProgress progress() const { return core().progress(); }
 
-  // Statistics so far: records per second, how long the trainer waited, how many batches were ready.
+  // Returns the statistics so far: records per second, how long the trainer waited, how many batches were ready.
   const LoaderStats& stats() const { return core().stats(); }
   void reset_stats() { core().reset_stats(); }
 
-  // The place of the next batch. Take it between batches, in the body of the loop as well: batches made ahead but not
-  // handed out do not count.
+  // Returns the position of the next batch. Call it between batches, also inside the loop over batches: batches that
+  // were made ahead but not returned do not count.
   LoaderState state() const { return core().state(); }
 
-  // Goes on from `state`: the batches that follow are those that would have followed there, on any number of shards.
-  // Errors (invalid_argument), which leave the loader where it was: global_next_index outside [0, 2^62]; a state of
-  // another dataset, saying what differs; a place in a stream that this one does not have.
+  // Resumes from `state`: the next batches are those that would have followed there, on any number of shards.
+  // Errors (invalid_argument), which do not change the loader's position: global_next_index outside [0, 2^62]; a state
+  // of another dataset (the message names the difference); a position that this loader's stream does not have.
   void restore(const LoaderState& state) { core().restore(state); }
 
-  // The same loader with batches f(batch). f runs where batches are made, in the worker threads; after
-  // map_on_consumer(), where they are handed out.
+  // Returns the same loader with batches f(batch). The worker threads call f. After map_on_consumer(), the thread that
+  // calls next() does.
   template <class F>
   auto map(F f) && -> Loader<std::decay_t<std::invoke_result_t<const F&, Batch>>> {
     using Result = std::decay_t<std::invoke_result_t<const F&, Batch>>;
-    core().finish_with([f = std::move(f)](AnyItem batch) -> AnyItem {
+    core().on_produce([f = std::move(f)](AnyItem batch) -> AnyItem {
       return std::make_shared<Result>(std::invoke(f, std::move(*std::static_pointer_cast<Batch>(batch))));
     });
     return Loader<Result>(std::move(core_));
   }
 
-  // The same loader with batches f(batch, place). f runs in the thread that calls next(): for what processes do
-  // together. `batch` is a std::optional<Batch>, std::nullopt at the end of an epoch, and f returns a std::optional;
-  // `place` is the state's global_next_index before the batch. If f throws, the loader stays before the batch.
+  // Returns the same loader with batches f(batch, place). f runs in the thread that calls next(): use it for collective
+  // calls. `batch` is a std::optional<Batch>, std::nullopt at the end of an epoch, and f returns a std::optional.
+  // `place` is the state's global_next_index before the batch. If f throws, the loader's position does not change.
   template <class F>
   auto map_on_consumer(
       F f) && -> Loader<typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type> {
     using Result = typename std::invoke_result_t<const F&, std::optional<Batch>, int64_t>::value_type;
-    core().hand_out_with([f = std::move(f)](AnyItem batch, int64_t place) -> AnyItem {
+    core().on_consume([f = std::move(f)](AnyItem batch, int64_t place) -> AnyItem {
       auto result = std::invoke(f, detail::moved_out<Batch>(batch), place);
       return result ? std::make_shared<Result>(*std::move(result)) : nullptr;
     });
     return Loader<Result>(std::move(core_));
   }
 
-  // For data/batches/shard_batches.h, which changes the batches of a loader whatever their type is.
+  // Returns the core, so that data/batches/shard_batches.h can change the batches of a loader of any batch type.
   friend detail::LoaderCore& core_of(Loader& loader) { return loader.core(); }
 
  private:
@@ -185,31 +188,17 @@ class Loader {
         });
   }
 
-  template <class T, class Collate>
-  static Core streamed(const AnyStream<T>& stream, Collate collate, const LoaderOptions& options) {
-    const auto plan = stream.plan();
-    detail::StreamCore::Places places;
-    places.open = [plan, collate = std::move(collate)](const StreamMark& from, const LoaderOptions& o) {
-      return std::make_unique<detail::StreamBatches<T, Collate>>(*plan, collate, from, o);
+  template <class Batches, class Plan, class Collate>
+  static Core streamed(const Plan& plan, Collate collate, const LoaderOptions& options) {
+    Batches::check(*plan, options);
+    detail::StreamCore::StreamFactory factory;
+    factory.open = [plan, collate = std::move(collate)](const StreamPosition& from, const LoaderOptions& o) {
+      return std::make_unique<Batches>(*plan, collate, from, o);
     };
-    places.missing = [plan](const StreamMark& mark) { return plan->missing(mark); };
-    places.passes = [plan](const StreamMark& mark) { return plan->passes(mark); };
+    factory.missing = [plan](const StreamPosition& position) { return plan->missing(position); };
+    factory.passes = [plan](const StreamPosition& position) { return plan->passes(position); };
     return std::make_unique<detail::StreamCore>(options, detail::DatasetFacts{0, 1, plan->describe()},
-                                                std::move(places));
-  }
-
-  template <class T, class Collate>
-  static Core divided_core(const DividedStream<T>& stream, Collate collate, const LoaderOptions& options) {
-    const detail::Parts<T> parts = stream.plans();
-    detail::check_parts(static_cast<int64_t>(parts.size()), options);
-    detail::StreamCore::Places places;
-    places.open = [parts, collate = std::move(collate)](const StreamMark& from, const LoaderOptions& o) {
-      return std::make_unique<detail::DividedBatches<T, Collate>>(parts, collate, from, o);
-    };
-    places.missing = [parts](const StreamMark& mark) { return detail::missing_in_parts(mark, parts); };
-    places.passes = [parts](const StreamMark& mark) { return detail::passes_of_parts(mark, parts); };
-    return std::make_unique<detail::StreamCore>(options, detail::DatasetFacts{0, 1, stream.describe()},
-                                                std::move(places));
+                                                std::move(factory));
   }
 
   Core core_;
@@ -217,10 +206,8 @@ class Loader {
 
 template <class T, class Node, class Collate>
 Loader(Dataset<T, Node>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
-template <class T, class Node, class Stage, class Collate>
-Loader(Stream<T, Node, Stage>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
 template <class T, class Collate>
-Loader(AnyStream<T>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
+Loader(Stream<T>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
 template <class T, class Collate>
 Loader(DividedStream<T>, Collate, const LoaderOptions& = {}) -> Loader<detail::batch_of<Collate, T>>;
 

@@ -1,15 +1,12 @@
-// The loader's place in the stream, its threads, and errors that name their record.
+// LoaderCore: a loader's position, its threads, and errors that name their record.
 #include "data/loader/loader_core.h"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "data/datasets/dataset.h"
-#include "data/loader/divided_batches.h"
-#include "data/streams/record_reader.h"
+#include "data/loader/stream_batches.h"
 #include "sharding/base/fail.h"
 #include "sharding/events/observer.h"
 
@@ -21,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The prefetcher's next item. After an error that was not only one of time, `owner` is reset.
+// Returns the prefetcher's next item. Resets `owner` after any error other than a timeout.
 template <class Owner>
 AnyItem in_time_or_reset(Prefetcher& prefetcher, std::chrono::milliseconds timeout, Owner& owner) {
   std::optional<AnyItem> item;
@@ -33,8 +30,8 @@ AnyItem in_time_or_reset(Prefetcher& prefetcher, std::chrono::milliseconds timeo
   }
   if (item) return std::move(*item);
   fail(ErrorKind::other, "next",
-       "no batch within {} ms (LoaderOptions::timeout); it is still being made, and another call waits on. Look at the "
-       "dataset.",
+       "no batch within {} ms (LoaderOptions::timeout); it is still being made, and another call continues to wait. "
+       "Check the dataset.",
        timeout.count());
 }
 
@@ -56,11 +53,10 @@ LoaderOptions checked(const LoaderOptions& options) {
 
 void fail_at_batch(const RecordRange& records) {
   const int64_t last = records.begin + records.count - 1;
-  fail_next("the batch of records " + std::to_string(records.begin) + " to " + std::to_string(last) + " of epoch " +
-            std::to_string(records.epoch));
+  fail_next(fmt::format("the batch of records {} to {} of epoch {}", records.begin, last, records.epoch));
 }
 
-void fail_at_stream_batch(const StreamMark& before) {
+void fail_at_stream_batch(const StreamPosition& before) {
   fail_next("the batch that ends before record " + std::to_string(before.input) + " of epoch " +
             std::to_string(before.epoch));
 }
@@ -68,7 +64,7 @@ void fail_at_stream_batch(const StreamMark& before) {
 void fail_no_batch(int64_t records, int64_t batch_size, int64_t epoch) {
   fail(ErrorKind::invalid_argument, "next",
        "epoch {} of the stream has {} records, fewer than one batch of {}; use a smaller batch, repeat() before the "
-       "stream's first word, or pad_last_batch()",
+       "first operation of the stream, or pad_last_batch()",
        epoch, records, batch_size);
 }
 
@@ -84,7 +80,7 @@ AnyItem LoaderCore::next() {
   const LoaderState before = place();
   Made made = end_due_ ? Made() : make_next();
   stats_.seconds_waited += seconds_since(asked);
-  if (hand_out_) hand_out(made.batch, before);
+  if (on_consume_) consume(made.batch, before);
   stats_.seconds = seconds_since(began_);
   if (!made.batch) return nullptr;
   ++stats_.num_batches;
@@ -93,12 +89,12 @@ AnyItem LoaderCore::next() {
   return std::move(made.batch);
 }
 
-void LoaderCore::hand_out(AnyItem& batch, const LoaderState& before) {
+void LoaderCore::consume(AnyItem& batch, const LoaderState& before) {
   const bool is_end = !batch;
   const int64_t place = end_due_.value_or(before.global_next_index);
   end_due_.reset();
   try {
-    batch = hand_out_(std::move(batch), place);
+    batch = on_consume_(std::move(batch), place);
   } catch (...) {
     if (is_end) {
       end_due_ = place;
@@ -133,25 +129,24 @@ LoaderProgress LoaderCore::progress() const {
   return {static_cast<int64_t>(whole), done - whole};
 }
 
-void LoaderCore::finish_with(Finish finish) {
-  if (hand_out_) {
-    return hand_out_with(
-        [finish = std::move(finish)](AnyItem x, int64_t) { return x ? finish(std::move(x)) : nullptr; });
+void LoaderCore::on_produce(OnProduce f) {
+  if (on_consume_) {
+    return on_consume([f = std::move(f)](AnyItem x, int64_t) { return x ? f(std::move(x)) : nullptr; });
   }
   stop();
-  if (finish_)
-    finish_ = [first = finish_, then = std::move(finish)](AnyItem x) { return then(first(std::move(x))); };
+  if (on_produce_)
+    on_produce_ = [first = on_produce_, then = std::move(f)](AnyItem x) { return then(first(std::move(x))); };
   else
-    finish_ = std::move(finish);
+    on_produce_ = std::move(f);
 }
 
-void LoaderCore::hand_out_with(HandOut hand_out) {
-  if (hand_out_)
-    hand_out_ = [first = hand_out_, then = std::move(hand_out)](AnyItem x, int64_t place) {
+void LoaderCore::on_consume(OnConsume f) {
+  if (on_consume_)
+    on_consume_ = [first = on_consume_, then = std::move(f)](AnyItem x, int64_t place) {
       return then(first(std::move(x), place), place);
     };
   else
-    hand_out_ = std::move(hand_out);
+    on_consume_ = std::move(f);
 }
 
 // ---- by index -------------------------------------------------------------------------------------------------------
@@ -226,30 +221,31 @@ struct StreamCore::Running {
   std::atomic<bool> stopped = false;
   std::unique_ptr<BatchReader> reader;
   const int64_t forks_before = forks();
-  std::unique_ptr<Prefetcher> prefetcher;  // last: it ends before what its thread uses
+  std::unique_ptr<Prefetcher> prefetcher;  // declared last: destroyed before the objects that its thread uses
 
   ~Running() { stopped = true; }
   bool is_of_this_process() const { return forks_before == forks(); }
 };
 
-StreamCore::StreamCore(const LoaderOptions& options, DatasetFacts facts, Places places)
-    : LoaderCore(options, std::move(facts)), places_(std::move(places)) {}
+StreamCore::StreamCore(const LoaderOptions& options, DatasetFacts facts, StreamFactory factory)
+    : LoaderCore(options, std::move(facts)), factory_(std::move(factory)) {}
 
-// What another process was in the middle of when it forked cannot be taken apart: it is left as it is.
+// Stops the reader. After a fork, the child leaks it, because the threads and locks of the parent cannot be destroyed
+// in the child.
 void StreamCore::stop() {
   if (running_ && !running_->is_of_this_process()) static_cast<void>(new std::shared_ptr<Running>(running_));
   running_.reset();
 }
 
-std::shared_ptr<StreamCore::Running> StreamCore::opened_at(const StreamMark& mark) const {
+std::shared_ptr<StreamCore::Running> StreamCore::opened_at(const StreamPosition& position) const {
   auto running = std::make_shared<Running>();
-  running->reader = places_.open(mark, options_);
+  running->reader = factory_.open(position, options_);
   return running;
 }
 
 LoaderCore::Made StreamCore::make_next() {
   if (running_ && !running_->is_of_this_process()) stop();
-  if (!running_) running_ = opened_at(mark_);
+  if (!running_) running_ = opened_at(position_);
   const auto make = [this, running = running_.get()](int64_t) -> AnyItem {
     auto item = running->reader->next(running->stopped);
     try {
@@ -271,29 +267,29 @@ LoaderCore::Made StreamCore::make_next() {
     next = in_time_or_reset(*running_->prefetcher, options_.timeout, running_);
   }
   const auto& item = *std::static_pointer_cast<BatchReader::Item>(next);
-  mark_ = item.after;
+  position_ = item.after;
   handed_out_ += item.records;
   made.batch = item.batch;
   return made;
 }
 
 void StreamCore::check(const LoaderState& state) const {
-  const std::string missing = places_.missing(state.stream.value_or(StreamMark{}));
+  const std::string missing = factory_.missing(state.stream.value_or(StreamPosition{}));
   if (!missing.empty()) fail(ErrorKind::invalid_argument, "restore", missing);
 }
 
 void StreamCore::go_to(const LoaderState& state) {
-  StreamMark mark = state.stream.value_or(StreamMark{});
+  StreamPosition position = state.stream.value_or(StreamPosition{});
   if (!state.stream && state.global_next_index > 0) {
-    running_ = opened_at(mark);
+    running_ = opened_at(position);
     try {
-      mark = running_->reader->pass_over(state.global_next_index);
+      position = running_->reader->skip(state.global_next_index);
     } catch (...) {
       running_.reset();
       throw;
     }
   }
-  mark_ = mark;
+  position_ = position;
   handed_out_ = state.global_next_index;
 }
 

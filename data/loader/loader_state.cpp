@@ -1,4 +1,4 @@
-// States as JSON, and what changed between two chains.
+// Converts states to JSON and back, joins them, and compares dataset descriptions.
 #include "data/loader/loader_state.h"
 
 #include <algorithm>
@@ -18,38 +18,39 @@ using tessera::detail::JsonPart;
 
 namespace {
 
-// Its members are of these.
+// Throws if the part has a member that is not in `known`.
 void check_members(const JsonPart& part, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : part.members())
     if (std::find(known.begin(), known.end(), key) == known.end())
-      part.refuse("\"" + key + "\" is no part of a loader state of this version.");
+      part.refuse("\"" + key + "\" is not a field of a loader state of this version.");
 }
 
-StreamMark mark_of(const JsonPart& part) {
-  if (part.is_null()) return StreamMark::elsewhere();
+StreamPosition position_of(const JsonPart& part) {
+  if (part.is_null()) return StreamPosition::elsewhere();
   check_members(part, {"epoch", "input", "offset", "since", "parts"});
-  StreamMark mark{part.at("epoch").count(), part.at("input").count(), part.at("offset").count(),
-                  part.at("since").count()};
+  StreamPosition position{part.at("epoch").count(), part.at("input").count(), part.at("offset").count(),
+                          part.at("since").count()};
   if (part.value.as_object().contains("parts"))
-    for (const JsonPart& one : part.at("parts").items()) mark.parts.push_back(mark_of(one));
-  return mark;
+    for (const JsonPart& one : part.at("parts").items()) position.parts.push_back(position_of(one));
+  return position;
 }
 
-std::string json_of(const StreamMark& mark) {
-  if (mark.is_elsewhere()) return "null";
-  std::string text = "{\"epoch\": " + std::to_string(mark.epoch) + ", \"input\": " + std::to_string(mark.input) +
-                     ", \"offset\": " + std::to_string(mark.offset) + ", \"since\": " + std::to_string(mark.since);
-  for (const StreamMark& part : mark.parts)
-    text += (&part == &mark.parts.front() ? ", \"parts\": [" : ", ") + json_of(part);
-  return text + (mark.parts.empty() ? "}" : "]}");
+std::string json_of(const StreamPosition& position) {
+  if (position.is_elsewhere()) return "null";
+  std::string text =
+      "{\"epoch\": " + std::to_string(position.epoch) + ", \"input\": " + std::to_string(position.input) +
+      ", \"offset\": " + std::to_string(position.offset) + ", \"since\": " + std::to_string(position.since);
+  for (const StreamPosition& part : position.parts)
+    text += (&part == &position.parts.front() ? ", \"parts\": [" : ", ") + json_of(part);
+  return text + (position.parts.empty() ? "}" : "]}");
 }
 
 std::vector<std::string> nodes_of(const std::string& description) {
-  std::vector<std::string> words;
+  std::vector<std::string> nodes;
   for (size_t begin = 0;;) {
     const size_t end = description.find(" | ", begin);
-    words.push_back(description.substr(begin, end - begin));
-    if (end == std::string::npos) return words;
+    nodes.push_back(description.substr(begin, end - begin));
+    if (end == std::string::npos) return nodes;
     begin = end + 3;
   }
 }
@@ -57,7 +58,7 @@ std::vector<std::string> nodes_of(const std::string& description) {
 }  // namespace
 
 std::string LoaderState::to_json() const {
-  std::string text = "{\"global_next_index\": " + std::to_string(global_next_index);
+  std::string text = fmt::format(R"({{"global_next_index": {})", global_next_index);
   if (stream) text += ", \"stream\": " + json_of(*stream);
   if (!dataset.empty()) text += ", \"dataset\": " + json::serialize(json::string(dataset));
   return text + "}";
@@ -69,7 +70,7 @@ LoaderState LoaderState::from_json(std::string_view text) {
                        R"( Expected {"global_next_index": 96}, or what to_json gave.)"};
   check_members(whole, {"global_next_index", "stream", "dataset"});
   LoaderState state{whole.at("global_next_index").count()};
-  if (value.as_object().contains("stream")) state.stream = mark_of(whole.at("stream"));
+  if (value.as_object().contains("stream")) state.stream = position_of(whole.at("stream"));
   if (value.as_object().contains("dataset")) state.dataset = whole.at("dataset").text();
   return state;
 }
@@ -82,7 +83,7 @@ LoaderState joined_state(const std::vector<LoaderState>& states) {
         state.stream.has_value() != joined.stream.has_value() ||
         (state.stream && state.stream->parts.size() != joined.stream->parts.size()))
       fail(ErrorKind::invalid_argument, "joined_state",
-           "states of different places or datasets: {} and {}; take them after the same batch", state.to_json(),
+           "states of different positions or datasets: {} and {}; take them after the same batch", state.to_json(),
            joined.to_json());
     for (size_t i = 0; state.stream && i < state.stream->parts.size(); ++i)
       if (joined.stream->parts[i].is_elsewhere()) joined.stream->parts[i] = state.stream->parts[i];

@@ -40,10 +40,10 @@ Histogram count_bytes(const ByteSource& source) {
   return lanes[0];
 }
 
-// Row a: how often each byte follows byte a.
+// Returns 257 histograms; histogram a counts the bytes that follow byte a.
 std::vector<Histogram> count_pairs(const ByteSource& source) {
   std::vector<Histogram> pairs(257);
-  size_t previous = 256;  // of the first byte
+  size_t previous = 256;  // predecessor of the first byte
   source.scan(0, source.size(), [&](std::span<const uint8_t> piece) {
     for (const uint8_t byte : piece) {
       ++pairs[previous][byte];

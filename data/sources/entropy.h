@@ -1,4 +1,4 @@
-// Entropies of a byte source: the losses that a model which knows only frequencies would reach.
+// Unigram and bigram entropies of a byte or token source.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@
 
 namespace tessera::data {
 
-// H(X) = -sum_a p(a) ln p(a) over the byte frequencies, in nats per byte: the loss of the best model that ignores all
-// context. Between 0 and ln 256 = 5.545. Reads the whole source once.
+// Computes H(X) = -sum_a p(a) ln p(a) over the byte frequencies, in nats per byte: the loss of the best model that
+// ignores all context. It is between 0 and ln 256 = 5.545. Reads the whole source once.
 double unigram_entropy(const ByteSource& source);
 
-// H(X_t | X_{t-1}) = -sum_{a,b} p(a, b) ln p(b | a) over all pairs of adjacent bytes (across files too), in nats
-// per byte: the loss of the best model that sees one byte of context, so a language model that does not get below it
-// has not learned more than pairs. At most the unigram entropy (the first byte, which has no context, aside). 0 for a
-// source of one byte.
+// Computes H(X_t | X_{t-1}) = -sum_{a,b} p(a, b) ln p(b | a) over all pairs of adjacent bytes (across files too), in
+// nats per byte. This is the loss of the best model that sees one byte of context: a language model with a higher loss
+// has learned at most pairs. The entropy is at most the unigram entropy, apart from the first byte, which has no
+// context. It is 0 for a source of one byte.
 double bigram_entropy(const ByteSource& source);
 
-// The same over documents of tokens, in nats per token; the first token of a document has no context.
+// Computes the same entropies over documents of tokens, in nats per token. The first token of a document has no
+// context.
 class TokenEntropies {
  public:
   void add(std::span<const int32_t> document);
@@ -28,8 +29,8 @@ class TokenEntropies {
 
  private:
   int64_t tokens_ = 0, pairs_ = 0;
-  std::unordered_map<int32_t, int64_t> counts_, befores_;  // of each token; of each token that has one after it
-  std::unordered_map<int64_t, int64_t> followers_;         // of each pair
+  std::unordered_map<int32_t, int64_t> counts_, befores_;  // counts of all tokens; of tokens with a successor
+  std::unordered_map<int64_t, int64_t> followers_;         // count of each pair
 };
 
 }  // namespace tessera::data

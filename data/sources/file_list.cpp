@@ -1,4 +1,4 @@
-// Walks folders with stat and directory iterators; every oddity on the way is an Error that names it.
+// Walks folders with stat and directory iterators; each unusual entry is an Error that names it.
 #include "data/sources/file_list.h"
 
 #include <fmt/format.h>
@@ -30,9 +30,8 @@ struct stat status_of(const std::string& path) {
   if (::stat(path.c_str(), &status) == 0) return status;
   const std::string reason = std::strerror(errno);
   struct stat link;
-  if (::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
-    bad_path(path, "a broken symbolic link (" + reason + "); repair or remove it");
-  }
+  if (::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode))
+    bad_path(path, fmt::format("a broken symbolic link ({}); repair or remove it", reason));
   bad_path(path, reason + "; expected a file or a folder that can be read, check the spelling and the working folder");
 }
 
@@ -80,7 +79,7 @@ class Lister {
     if (std::find(above_.begin(), above_.end(), id) != above_.end()) {
       bad_path(path, "a symbolic link to a folder that holds it, which has no end; remove the link");
     }
-    if (!visited_.insert(id).second) return;  // two links a level would double the walk at each level
+    if (!visited_.insert(id).second) return;  // otherwise two links per level would double the walk at each level
     above_.push_back(id);
     for (const auto& child : children(path)) add_child(child);
     above_.pop_back();
@@ -106,8 +105,8 @@ class Lister {
   }
 
   std::vector<std::string> extensions_;
-  std::vector<FolderId> above_;  // of the one that is listed
-  std::set<FolderId> visited_;   // below the path that is given
+  std::vector<FolderId> above_;  // the current folder and the folders above it
+  std::set<FolderId> visited_;   // below the given path
   std::vector<FileEntry> files_;
 };
 

@@ -1,4 +1,4 @@
-// Compares size and time of change with what they were.
+// Compares a file's size and change time with their values when it was opened.
 #include "data/sources/file_watch.h"
 
 #include <time.h>
@@ -30,15 +30,15 @@ void FileWatch::look() const {
   if (::stat(absolute_.c_str(), &now) != 0 || now.st_ino != opened_.st_ino || now.st_dev != opened_.st_dev) return;
   std::string how;
   if (now.st_size != opened_.st_size)
-    how = "it had " + std::to_string(opened_.st_size) + " bytes when it was opened, and now has " +
-          std::to_string(now.st_size);
+    how = fmt::format("it had {} bytes when it was opened, and now has {}", opened_.st_size, now.st_size);
   else if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
     how = "it was written to after it was opened";
   else
     return;
   looked_.store(-1, std::memory_order_relaxed);
   fail(ErrorKind::invalid_file, "read",
-       "{}: the file changed underneath, {}; leave files alone while they are read, and open again", path_, how);
+       "{}: the file changed while it was open: {}; do not change files while they are read, and open them again",
+       path_, how);
 }
 
 }  // namespace tessera::data::detail

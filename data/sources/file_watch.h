@@ -1,4 +1,4 @@
-// FileWatch: notices that a mapped file was written to, cut short or made longer since it was opened.
+// FileWatch: detects that a memory-mapped file was written, truncated or extended since it was opened.
 #pragma once
 
 #include <sys/stat.h>
@@ -9,25 +9,25 @@
 
 namespace tessera::data::detail {
 
-// Watches the file that is at a path when the watch is made. A file that is later removed, or replaced by another of
-// the same name, counts as unchanged: the map goes on with the old file. Any number of threads may check at once.
+// Watches the file that is at `path` when the watch is made. A file that is later removed, or replaced by another of
+// the same name, counts as unchanged, because the map keeps the old file. Any number of threads may check concurrently.
 class FileWatch {
  public:
-  // Error (invalid_file) if there is no file.
+  // Starts to watch the file. Error (invalid_file): no such file.
   explicit FileWatch(const std::string& path);
 
   int64_t size() const { return opened_.st_size; }
 
-  // Error (invalid_file), at every call from then on, if the file has another size or time of change than when it was
-  // opened. Cheap enough to call before every read: it looks at the file once per tick of the kernel's clock (1 to
-  // 4 ms), so a change between two looks is noticed only at the second.
+  // Throws Error (invalid_file), at every call from then on, if the file's size or change time differs from when it was
+  // opened. It is cheap enough to call before every read: it calls stat once per tick of the kernel's clock (1 to 4
+  // ms). A change between two such calls is noticed at the second one.
   void check() const;
 
  private:
   void look() const;
 
-  std::string path_;      // as it was given, for messages
-  std::string absolute_;  // valid when the process changes its working directory
+  std::string path_;      // as given, for messages
+  std::string absolute_;  // stays valid when the process changes its working directory
   struct stat opened_ = {};
   mutable std::atomic<int64_t> looked_ = -1;
 };

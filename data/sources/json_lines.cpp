@@ -1,4 +1,4 @@
-// Lines read as JSON, and numbers within bounds.
+// Parses lines as JSON, and checks the range of numbers.
 #include "data/sources/json_lines.h"
 
 #include <fmt/format.h>

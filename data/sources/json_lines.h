@@ -1,4 +1,4 @@
-// json_lines: the records of JSONL files, as JSON values or as structs of your own.
+// json_lines: the records of JSONL files, as JSON values or as your own structs.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -26,7 +26,7 @@ using tessera::detail::JsonPart;
 template <class T>
 void read_json(const JsonPart& json, T& out);
 
-// Error (invalid_file): it is larger, or no number.
+// Throws Error (invalid_file) if it is larger than `max` or not a number.
 double number_up_to(double max, const JsonPart& json);
 
 template <class T>
@@ -51,7 +51,7 @@ void read_json(const JsonPart& json, T& out) {
   } else if constexpr (nn::detail::is_optional<T>) {
     if (!json.is_null()) read_json(json, out.emplace());
   } else if constexpr (nn::detail::is_specialization<T, std::vector>) {
-    for (const JsonPart& part : json.items()) {  // grown item by item: a wrong first one takes no memory
+    for (const JsonPart& part : json.items()) {  // grows by item: an invalid first item takes no memory
       typename T::value_type item{};
       read_json(part, item);
       out.push_back(std::move(item));
@@ -88,19 +88,22 @@ struct JsonRecords {
 
 }  // namespace detail
 
-// One record a line (https://jsonlines.org), read when it is asked for:
+// Returns the records of JSONL files, one per line (https://jsonlines.org), each read when it is requested:
 //
 //   struct Example { std::string text;  std::vector<int32_t> labels;  std::optional<double> weight; };
 //   auto examples = json_lines<Example>({"train.jsonl"});
 //
 // A struct's fields are the object's members of the same name: bool, numbers, strings, vectors, structs, and optionals.
-// Only optionals may be missing or null; members that the struct does not name are ignored. Without a type the records
-// are boost::json::value (include <boost/json.hpp> to work with them). Empty lines at the end of a file are ignored.
-// The literals NaN, Infinity and -Infinity are accepted, but not as the number of a struct's field.
+// Only optionals may be missing or null; other members of the object are ignored. Without a type the records are
+// boost::json::value (include <boost/json.hpp> to work with them). Empty lines at the end of a file are ignored. The
+// literals NaN, Infinity and -Infinity are accepted, but not as the number of a struct's field.
 //
-// Errors (invalid_file) name the file, the line and the field: an empty line before the last record, malformed JSON
-// (RFC 8259; also a key twice), a missing field, a wrong type, a number out of range, bytes that are not UTF-8; others
-// as LineSource::open.
+// Errors (invalid_file), which name the file, the line and the field
+//   an empty line before the last record
+//   malformed JSON (RFC 8259), including a duplicate key
+//   a missing field, a wrong type, a number out of range
+//   bytes that are not UTF-8
+// Other errors: as LineSource::open.
 template <class Record>
 auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
   return from_source(detail::JsonRecords<Record>{LineSource::open(paths, options).without_empty_ends()});

@@ -1,4 +1,4 @@
-// The header of a .npy file: a Python dict of three entries, padded with spaces.
+// Reads the header of a .npy file: a Python dict of three entries, padded with spaces.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t max_header_bytes = 1 << 20;
 
-// Reads {'descr': '<u2', 'fortran_order': False, 'shape': (3,), } from its beginning on.
+// Parses {'descr': '<u2', 'fortran_order': False, 'shape': (3,), }.
 class DictReader {
  public:
   explicit DictReader(std::string_view text) : text_(text) {}
 
-  // Each value as it is spelled, strings without their quotes; std::nullopt for what is no such dict.
+  // Returns each value as text, strings without their quotes; std::nullopt if the text is not such a dict.
   std::optional<std::map<std::string, std::string, std::less<>>> read() {
     std::map<std::string, std::string, std::less<>> entries;
     if (!takes('{')) return std::nullopt;
@@ -69,7 +69,7 @@ class DictReader {
   std::string_view text_;
 };
 
-// "3," as 3; std::nullopt for any other number of dims.
+// Returns 3 for "3,"; std::nullopt for any other number of dimensions.
 std::optional<int64_t> only_dim(std::string_view shape) {
   int64_t size = 0;
   const char* end = shape.data() + shape.size();
@@ -104,21 +104,21 @@ TokenLayout npy_layout(const ByteSource& bytes, const SourceFile& file) {
   const int64_t begin = is_short ? 10 : 12;
   if (length > std::min(file.size - begin, max_header_bytes))
     fail_tokens(file.path,
-                fmt::format("a header of {} bytes in a file of {}; it is cut short or damaged", length, file.size));
+                fmt::format("a header of {} bytes in a file of {}; it is truncated or damaged", length, file.size));
   std::string text(static_cast<size_t>(length), '\0');
   bytes.read(file.begin + begin, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
 
   const auto entries = DictReader(text).read();
   if (!entries || entries->size() != 3 || !entries->contains("descr") || !entries->contains("fortran_order") ||
       !entries->contains("shape"))
-    fail_tokens(file.path, "its header is no dict of descr, fortran_order and shape; it is damaged");
+    fail_tokens(file.path, "its header is not a dict of descr, fortran_order and shape; it is damaged");
   const TokenType type = type_of(entries->at("descr"), file.path);
   const auto count = only_dim(entries->at("shape"));
   if (!count) fail_tokens(file.path, "shape (" + entries->at("shape") + "), expected one dim, as (1000,)");
   const int64_t rest = file.size - begin - length;
   if (*count > rest || *count * type.bytes != rest)
     fail_tokens(file.path,
-                fmt::format("its header declares {} elements of {} bytes, and {} bytes follow; it is cut short "
+                fmt::format("its header declares {} elements of {} bytes, and {} bytes follow; it is truncated "
                             "or damaged",
                             *count, type.bytes, rest));
   return {.format = TokenFormat::npy, .type = type, .begin = begin + length, .count = *count};

@@ -1,4 +1,4 @@
-// Rows of mapped tensors, of a file that is watched.
+// Reads rows of mapped tensors from a file that is watched for changes.
 #include "data/sources/safetensors_source.h"
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 
 #include "data/sources/file_watch.h"
 #include "data/sources/source.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 #include "sharding/files/safetensors.h"
 
 namespace tessera::data::detail {
@@ -31,7 +31,7 @@ struct SafetensorsRows::Contents {
   SafetensorsFile file;
   std::vector<std::string> names;
   int64_t rows = 0;
-  std::string bytes;  // how many, and a checksum
+  std::string bytes;  // number of bytes, and a checksum
 };
 
 SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std::string>& names) {
@@ -39,7 +39,7 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
   if (names.empty()) bad_rows(path, "the record has no arrays, expected a struct of arrays with the tensors' names");
   for (const std::string& name : names) {
     if (!contents->file.contains(name)) {
-      constexpr size_t max_names = 20;  // more names hide the error
+      constexpr size_t max_names = 20;  // a longer list hides the error
       std::vector<std::string> known = contents->file.names();
       const bool has_more = known.size() > max_names;
       known.resize(std::min(known.size(), max_names));
@@ -47,14 +47,13 @@ SafetensorsRows::SafetensorsRows(const std::string& path, const std::vector<std:
                fmt::format("no tensor \"{}\"; it has {}{}", name, fmt::join(known, ", "), has_more ? ", ..." : ""));
     }
     const Shape& shape = contents->file.info(name).shape;
-    if (shape.empty()) bad_rows(path, "\"" + name + "\" is a scalar, expected rows along its first dim");
-    if (&name != &names.front() && shape.front() != contents->rows) {
-      bad_rows(path, "\"" + name + "\" has " + std::to_string(shape.front()) + " rows and \"" + names.front() + "\" " +
-                         std::to_string(contents->rows) + ", expected as many");
-    }
+    if (shape.empty()) bad_rows(path, fmt::format("\"{}\" is a scalar, expected rows along its first dim", name));
+    if (&name != &names.front() && shape.front() != contents->rows)
+      bad_rows(path, fmt::format("\"{}\" has {} rows and \"{}\" {}, expected as many", name, shape.front(),
+                                 names.front(), contents->rows));
     contents->rows = shape.front();
   }
-  if (contents->rows == 0) bad_rows(path, "\"" + names.front() + "\" has no rows, expected at least one");
+  if (contents->rows == 0) bad_rows(path, fmt::format("\"{}\" has no rows, expected at least one", names.front()));
   contents->bytes = ByteSource::open({path}).describe();
   contents_ = std::move(contents);
 }
@@ -75,10 +74,10 @@ Array SafetensorsRows::row(size_t tensor, int64_t index) const {
 
 std::string SafetensorsRows::describe() const {
   const Contents& contents = tessera::detail::held(contents_, "safetensors_rows", "source");
-  std::string text = contents.bytes + " | safetensors(" + std::to_string(contents.rows) + " rows of";
+  std::string text = fmt::format("{} | safetensors({} rows of", contents.bytes, contents.rows);
   for (const std::string& name : contents.names) {
     const TensorInfo& info = contents.file.info(name);
-    text += " " + name + " " + std::string(name_of(info.dtype)) + tessera::to_string(info.shape);
+    text += fmt::format(" {} {}{}", name, name_of(info.dtype), tessera::to_string(info.shape));
   }
   return text + ")";
 }

@@ -13,10 +13,10 @@ namespace tessera::data {
 
 namespace detail {
 
-// The rows of the tensors of these names in one file.
+// The rows of the named tensors of one file.
 class SafetensorsRows {
  public:
-  // Errors as safetensors_rows.
+  // Opens the file and finds the tensors. Errors: as safetensors_rows.
   SafetensorsRows(const std::string& path, const std::vector<std::string>& names);
 
   int64_t size() const;
@@ -51,17 +51,19 @@ struct SafetensorsRecords {
 
 }  // namespace detail
 
-// Record i holds row i of each tensor: a struct whose arrays have the tensors' names ("image.pixels" is the field
-// pixels of the field image), each without its first dim:
+// Returns row i of each tensor as record i: a struct whose arrays have the tensors' names ("image.pixels" is the field
+// pixels of the field image), each without its first dimension:
 //
 //   struct Example { NamedArray image{"batch", "pixel"};  NamedArray label{"batch"}; };
 //   Loader loader(safetensors_rows<Example>("train.safetensors").shuffle(0), stack, {.batch_size = 32});
 //
 // The file is memory-mapped; tensors that the struct does not name are ignored. For several files, use concat.
-// Errors (invalid_file), naming file and tensor: as SafetensorsFile::open, a tensor that is missing, a scalar, tensors
-// that differ in their number of rows, no rows, and a file that was written to or cut short before a read: it is looked
-// at every few milliseconds. Rows that are cut off after a look, or that a failing disk does not give, end the process
-// when they are read (SIGBUS), as in every program that maps files: write a new file and rename it to the old one's
+// Errors (invalid_file), which name file and tensor
+//   those of SafetensorsFile::open
+//   a missing tensor; a scalar; tensors with different numbers of rows; no rows
+//   a file that was written to or truncated before a read (its size and change time are checked every few milliseconds)
+// Rows that are truncated after a check, or that a failing disk does not return, end the process (SIGBUS) when they are
+// read. This holds for every program that maps files. To avoid it, write a new file and rename it to the old one's
 // name, or read a copy.
 template <class Record>
 auto safetensors_rows(const std::string& path) {

@@ -1,4 +1,4 @@
-// Small files are read into one buffer, large ones mapped; adjacent parts of the buffer are one piece.
+// ByteSource: reads small files into one buffer and maps large ones; number and stride of windows over a source.
 #include "data/sources/source.h"
 
 #include <fmt/format.h>
@@ -15,22 +15,24 @@
 #include "data/sources/decompress.h"
 #include "data/sources/file_list.h"
 #include "data/sources/file_watch.h"
+#include "data/sources/windows.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 #include "sharding/files/file.h"
 
 namespace tessera::data {
 
 namespace {
 
-[[noreturn]] void invalid_file(const std::string& path, const std::string& what) {
-  fail(ErrorKind::invalid_file, "open", "{}: {}", path, what);
+template <class... Args>
+[[noreturn]] void invalid_file(const std::string& path, fmt::format_string<Args...> what, Args&&... args) {
+  fail(ErrorKind::invalid_file, "open", "{}: {}", path, fmt::format(what, std::forward<Args>(args)...));
 }
 
-// The file, of the size that it was listed with.
+// Opens a file and checks that it has its listed size.
 File opened(const FileEntry& listed) {
   File file = File::try_open(listed.path, "open");
-  if (!file.is_open()) invalid_file(listed.path, std::string(std::strerror(errno)) + "; the file must be readable");
+  if (!file.is_open()) invalid_file(listed.path, "{}; the file must be readable", std::strerror(errno));
   if (file.size() != listed.size) invalid_file(listed.path, "the file changed while it was opened");
   return file;
 }
@@ -48,14 +50,15 @@ void detail::check_range(const char* what, int64_t offset, size_t count, int64_t
 }
 
 struct ByteSource::Impl {
-  // A file as memory, that notices when the file changes.
+  // A mapped file that is watched for changes.
   struct Map {
     explicit Map(const FileEntry& listed) : watch(listed.path) {
       const File file = opened(listed);
       bytes = file.map(static_cast<size_t>(listed.size));
       if (!bytes)
-        invalid_file(listed.path, std::string("cannot be mapped: ") + std::strerror(errno) +
-                                      "; with very many files raise ByteSourceOptions::map_from or vm.max_map_count");
+        invalid_file(listed.path,
+                     "cannot be mapped: {}; with very many files raise ByteSourceOptions::map_from or vm.max_map_count",
+                     std::strerror(errno));
       if (watch.size() != listed.size) invalid_file(listed.path, "the file changed while it was opened");
     }
 
@@ -67,7 +70,7 @@ struct ByteSource::Impl {
     int64_t begin;
     int64_t size;
     const uint8_t* data;
-    const Map* map;  // or none: a part of the buffer
+    const Map* map;  // nullptr for a part of the buffer
   };
 
   std::unique_ptr<uint8_t[]> buffer;
@@ -88,7 +91,7 @@ struct ByteSource::Impl {
     size += file.size;
   }
 
-  // What a compressed file holds, as one file.
+  // Appends the decompressed bytes of a file as one file.
   void append_decompressed(const FileEntry& listed, int64_t max_bytes) {
     std::vector<uint8_t> compressed(static_cast<size_t>(listed.size));
     opened(listed).read_at(std::as_writable_bytes(std::span(compressed)), 0);
@@ -105,7 +108,7 @@ struct ByteSource::Impl {
   template <class Visit>
   void for_each_piece(int64_t offset, size_t count, Visit visit) const {
     detail::check_range("bytes", offset, count, size);
-    constexpr int64_t max_scan_bytes = 1 << 20;  // between two looks at its file
+    constexpr int64_t max_scan_bytes = 1 << 20;  // between two checks of its file
     const auto is_before = [](int64_t o, const Piece& p) { return o < p.begin; };
     while (count > 0) {
       const Piece& piece = *std::prev(std::upper_bound(pieces.begin(), pieces.end(), offset, is_before));
@@ -149,9 +152,7 @@ ByteSource ByteSource::open(const std::vector<std::string>& paths, const ByteSou
       impl->append(file, static_cast<const uint8_t*>(map.bytes.get()), &map);
     }
   }
-  if (impl->size == 0) {
-    invalid_file(paths.front(), "no bytes in " + std::to_string(files.size()) + " file(s), expected at least one byte");
-  }
+  if (impl->size == 0) invalid_file(paths.front(), "no bytes in {} file(s), expected at least one byte", files.size());
   return ByteSource(std::move(impl));
 }
 
@@ -211,7 +212,25 @@ std::string ByteSource::where(int64_t offset) const {
   const auto& files = this->files();
   const auto file =
       std::upper_bound(files.begin(), files.end(), offset, [](int64_t o, auto& f) { return o < f.begin; }) - 1;
-  return file->path + ", byte " + std::to_string(offset - file->begin);
+  return fmt::format("{}, byte {}", file->path, offset - file->begin);
+}
+
+// ---- windows --------------------------------------------------------------------------------------------------------
+
+int64_t detail::window_stride(int64_t length, int64_t stride) {
+  return stride == 0 ? std::max<int64_t>(1, length - 1) : stride;
+}
+
+int64_t detail::window_count(int64_t source_size, int64_t length, int64_t stride) {
+  if (length < 1 || stride < 0)
+    fail(ErrorKind::invalid_argument, "windows",
+         "length {} and stride {}, expected a length of at least 1 and a stride of at least 1 (or 0 for length - 1)",
+         length, stride);
+  if (source_size < length)
+    fail(ErrorKind::invalid_argument, "windows",
+         "a source of {} values is shorter than one window of {}; use more data or shorter windows", source_size,
+         length);
+  return (source_size - length) / window_stride(length, stride) + 1;
 }
 
 }  // namespace tessera::data

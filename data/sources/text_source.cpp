@@ -1,4 +1,4 @@
-// Finds lines, reads files, and looks at their bytes.
+// LineSource and DocumentSource: finds lines, reads files, and validates UTF-8.
 #include "data/sources/text_source.h"
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 #include "data/sources/decompress.h"
 #include "data/sources/token_source.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 
 namespace tessera::data {
 
@@ -38,7 +38,7 @@ void check_text(std::string_view text, const std::string& where) {
 
 std::string decompressed_text(const std::string& compressed, const std::string& path, int64_t max_bytes) {
   const std::span bytes(reinterpret_cast<const uint8_t*>(compressed.data()), compressed.size());
-  constexpr int64_t of_any = 256 << 10;  // of each document: thousands of tiny files must not hold many gigabytes
+  constexpr int64_t of_any = 256 << 10;  // for each document: thousands of tiny files must not expand to many gigabytes
   const int64_t limit = detail::max_decompressed(max_bytes, static_cast<int64_t>(compressed.size()), of_any);
   auto pieces = detail::decompressed(bytes, path, limit);
   size_t size = 0;
@@ -58,7 +58,8 @@ bool has_byte_order_mark(const ByteSource& bytes, const SourceFile& file) {
   return mark[0] == 0xef && mark[1] == 0xbb && mark[2] == 0xbf;
 }
 
-// The index of the lines of compressed files, 8 bytes each, may take half as much memory as their text.
+// Throws if the line index of compressed files, 8 bytes per line, takes more than half as much memory as their text may
+// take.
 void check_lines(const ByteSource& bytes, int64_t max_decompressed_bytes) {
   constexpr int64_t bytes_per_line = 16;
   int64_t compressed = 0, lines = 0;
@@ -108,7 +109,7 @@ void detail::check_tokens(const ByteSource& bytes, int64_t item_size) {
   for (const SourceFile& file : bytes.files()) {
     if (file.size % item_size == 0) continue;
     fail(ErrorKind::invalid_file, "open",
-         "{}: {} bytes are no whole number of tokens of {} bytes; is it cut short, or of another element type?",
+         "{}: {} bytes are not a whole number of tokens of {} bytes; is it truncated, or of another element type?",
          file.path, file.size, item_size);
   }
 }
@@ -141,7 +142,7 @@ LineSource LineSource::with(Index index) const {
 }
 
 bool LineSource::is_empty(const Line& line) const {
-  uint8_t only = '\r';  // of "\r\n"
+  uint8_t only = '\r';  // the '\r' of "\r\n"
   if (line.end - line.begin == 1) bytes_.read(line.begin, {&only, 1});
   return line.end - line.begin <= 1 && only == '\r';
 }
@@ -195,7 +196,8 @@ const LineSource::FileLines& LineSource::file_of(int64_t line) const {
                                      [](int64_t number, const FileLines& lines) { return number < lines.first; }));
 }
 
-// A line ends one byte before the next line begins; the last line of a file ends at FileLines::end.
+// Returns the begin and the end of a line, which is one byte before the next line begins, or FileLines::end for the
+// last line of a file.
 LineSource::Line LineSource::line(int64_t index) const {
   const auto& begins = this->index().begins;
   const auto i = static_cast<size_t>(index);
@@ -216,7 +218,7 @@ std::string LineSource::operator[](int64_t index) const {
 std::string LineSource::where(int64_t index) const {
   check_index(index, size(), "line");
   const FileLines& lines = file_of(index);
-  return bytes_.files()[lines.file].path + ", line " + std::to_string(index - lines.first + 1);
+  return fmt::format("{}, line {}", bytes_.files()[lines.file].path, index - lines.first + 1);
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------
@@ -239,14 +241,13 @@ Document DocumentSource::operator[](int64_t index) const {
   check_index(index, size(), "file");
   const FileEntry& file = files[static_cast<size_t>(index)];
   std::ifstream in(file.path, std::ios::binary);
-  if (!in) bad_text(file.path, std::string(std::strerror(errno)) + "; the file must be readable");
+  if (!in) bad_text(file.path, fmt::format("{}; the file must be readable", std::strerror(errno)));
   Document document{file.path, std::string(static_cast<size_t>(file.size), '\0')};
   in.read(document.text.data(), static_cast<std::streamsize>(file.size));
   if (in.gcount() != file.size || in.peek() != std::ifstream::traits_type::eof()) {
     std::error_code unknown;
-    bad_text(file.path, "the file changed underneath, it had " + std::to_string(file.size) +
-                            " bytes when it was listed, and now has " +
-                            std::to_string(std::filesystem::file_size(file.path, unknown)));
+    bad_text(file.path, fmt::format("the file changed after it was listed: it had {} bytes, and now has {}", file.size,
+                                    std::filesystem::file_size(file.path, unknown)));
   }
   if (detail::is_compressed(file.path))
     document.text = decompressed_text(document.text, file.path, max_decompressed_bytes_);

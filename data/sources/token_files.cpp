@@ -1,4 +1,4 @@
-// Bytes of files widened to int32, and held against the vocabulary; documents as bounds between them.
+// Widens the bytes of files to int32, checks ids against the vocabulary, and finds the bounds of documents.
 #include "data/sources/token_files.h"
 
 #include <fmt/format.h>
@@ -6,16 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
-#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
 
 #include "data/sources/file_list.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 #include "sharding/files/file.h"
 
 namespace tessera::data {
@@ -33,7 +31,7 @@ std::string with_extension(std::string path, const char* extension) {
 
 bool is_index(const std::string& path) { return path.size() > 4 && path.ends_with(".idx"); }
 
-// The paths of the files of tokens: an index stands for what lies beside it, once.
+// Returns the paths of the token files. An index is replaced by the .bin next to it, once.
 std::vector<std::string> resolved(std::vector<std::string> paths, const TokenFilesOptions& options) {
   for (std::string& path : paths)
     if (!is_there(path) && is_there(path + ".idx")) path += ".bin";
@@ -48,7 +46,7 @@ std::vector<std::string> resolved(std::vector<std::string> paths, const TokenFil
   return files;
 }
 
-// Widens little-endian numbers; false if one of them is not below `limit`.
+// Widens little-endian numbers; returns false if one of them is not below `limit`.
 template <class T>
 bool widen(const uint8_t* bytes, std::span<int32_t> out, int64_t limit) {
   using Wide = std::conditional_t<std::is_unsigned_v<T>, T, uint64_t>;
@@ -63,19 +61,15 @@ bool widen(const uint8_t* bytes, std::span<int32_t> out, int64_t limit) {
 }
 
 bool widen_as(const TokenType& type, const uint8_t* bytes, std::span<int32_t> out, int64_t limit) {
-  switch (type.bytes) {
-    case 1:
-      return type.is_signed ? widen<int8_t>(bytes, out, limit) : widen<uint8_t>(bytes, out, limit);
-    case 2:
-      return type.is_signed ? widen<int16_t>(bytes, out, limit) : widen<uint16_t>(bytes, out, limit);
-    case 4:
-      return type.is_signed ? widen<int32_t>(bytes, out, limit) : widen<uint32_t>(bytes, out, limit);
-    default:
-      return type.is_signed ? widen<int64_t>(bytes, out, limit) : widen<uint64_t>(bytes, out, limit);
-  }
+  const auto as = [&]<class T>(T) {
+    return type.is_signed ? widen<T>(bytes, out, limit) : widen<std::make_unsigned_t<T>>(bytes, out, limit);
+  };
+  if (type.bytes == 1) return as(int8_t());
+  if (type.bytes == 2) return as(int16_t());
+  return type.bytes == 4 ? as(int32_t()) : as(int64_t());
 }
 
-// A number as its file has it.
+// Returns a number's text as in its file.
 std::string spelled(const TokenType& type, const uint8_t* bytes) {
   uint64_t value = 0;
   std::memcpy(&value, bytes, static_cast<size_t>(type.bytes));
@@ -96,7 +90,7 @@ struct TokenFiles::Impl {
   TokenFormat format = TokenFormat::automatic;
   int64_t limit = max_ids;
   std::vector<Part> parts = {};         // one for each file
-  std::vector<int64_t> documents = {};  // after which token each ends
+  std::vector<int64_t> documents = {};  // end of each document, in tokens
   bool knows_documents = true;
 
   int64_t size() const { return parts.back().end; }

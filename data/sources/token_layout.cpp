@@ -1,4 +1,4 @@
-// Reads llm.c's header and Megatron's index, and holds their numbers against the sizes of the files.
+// Reads llm.c's header and Megatron's index, and compares their numbers with the sizes of the files.
 #include "data/sources/token_layout.h"
 
 #include <fmt/format.h>
@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 #include "data/sources/text_source.h"
@@ -18,7 +17,7 @@ namespace {
 constexpr std::string_view index_magic("MMIDIDX\0\0", 9), npy_magic = "\x93NUMPY";
 constexpr int64_t llm_c_header = 256 * 4;
 
-// `count` numbers of a file, as they lie there; all must be there.
+// Returns `count` numbers of a file, which is little-endian. All must be in the file.
 template <class T>
 std::vector<T> numbers(const ByteSource& bytes, const SourceFile& file, int64_t at, int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));
@@ -63,12 +62,12 @@ constexpr Kind other_kinds[] = {{"PK\x03\x04", "a zip archive, as numpy's .npz a
                                 {"ARROW1", "an Arrow file"},
                                 {"GGUF", "a GGUF file"}};
 
-// A pickle begins with PROTO 2 to 5 and ends with STOP.
+// Detects a pickle, which begins with PROTO 2 to 5 and ends with STOP.
 bool is_pickle(const ByteSource& bytes, const SourceFile& file) {
   if (file.size < 4) return false;
   const auto first = numbers<uint8_t>(bytes, file, 0, 3);
   if (first[0] != 0x80 || numbers<char>(bytes, file, file.size - 1, 1)[0] != '.') return false;
-  if (first[1] == 4 || first[1] == 5) return first[2] == 0x95;  // a frame
+  if (first[1] == 4 || first[1] == 5) return first[2] == 0x95;  // FRAME
   return (first[1] == 2 || first[1] == 3) && std::strchr("}](cXK", first[2]) && first[2];
 }
 
@@ -77,18 +76,19 @@ bool is_safetensors(const ByteSource& bytes, const SourceFile& file) {
   return numbers<uint64_t>(bytes, file, 0, 1)[0] <= static_cast<uint64_t>(file.size - 8);
 }
 
-// Text has no control characters. Token files do: the high bytes of ids below 2304, which are the most frequent.
+// Detects text, which has no control characters. Token files have them: the high bytes of ids below 2304, which are the
+// most frequent ids.
 bool is_text(const ByteSource& bytes, const SourceFile& file) {
   if (file.size < 64) return false;
   const auto first = numbers<uint8_t>(bytes, file, 0, std::min<int64_t>(file.size, 4096));
   const auto is_printed = [](uint8_t c) { return c >= ' ' || (c >= '\t' && c <= '\r'); };
   if (!std::all_of(first.begin(), first.end(), is_printed)) return false;
   const int64_t invalid = first_invalid_utf8(std::string(first.begin(), first.end()));
-  return invalid < 0 || invalid + 3 >= static_cast<int64_t>(first.size());  // the last character may be cut off
+  return invalid < 0 || invalid + 3 >= static_cast<int64_t>(first.size());  // the last character may be incomplete
 }
 
-// Detects numbers of 4 or 8 bytes: every second uint16 is below 16 (the ids are below 2^20), and at least a quarter of
-// the others are larger than all of these. Tokens of uint16 have the same distribution at both places.
+// Detects numbers of 4 or 8 bytes: every second uint16 is below 16 (ids are below 2^20), and at least a quarter of the
+// others are larger than all of these. In uint16 tokens, both positions have the same distribution.
 bool is_wide(const ByteSource& bytes, const SourceFile& file) {
   const int64_t pairs = std::min<int64_t>(file.size / 4, 2048);
   if (file.size % 4 != 0 || pairs < 64) return false;  // a few tokens can match the pattern by chance
@@ -100,7 +100,7 @@ bool is_wide(const ByteSource& bytes, const SourceFile& file) {
   return largest < 16 && 4 * larger >= pairs;
 }
 
-// Throws if the file is of another kind, which its bytes show.
+// Throws if the bytes of the file show a different format.
 void check_headerless(const ByteSource& bytes, const SourceFile& file) {
   const auto refuse = [&](const char* kind) {
     fail_tokens(file.path, fmt::format("this is {}, expected uint16 tokens. Save token ids as uint16 or, with "
@@ -117,9 +117,10 @@ void check_headerless(const ByteSource& bytes, const SourceFile& file) {
 
 TokenLayout headerless_layout(const SourceFile& file) {
   if (file.size % 2 != 0)
-    fail_tokens(file.path, fmt::format("{} bytes are no whole number of uint16 tokens; is it cut short, or "
-                                       "something else than tokens?",
-                                       file.size));
+    fail_tokens(
+        file.path,
+        fmt::format("{} bytes are not a whole number of uint16 tokens; is it truncated, or not a file of tokens?",
+                    file.size));
   return {.format = TokenFormat::headerless, .type = {2, false}, .count = file.size / 2};
 }
 
@@ -128,14 +129,14 @@ TokenLayout llm_c_layout(const ByteSource& bytes, const SourceFile& file) {
   if (!kind) fail_tokens(file.path, "does not begin with llm.c's number 20240520 or 20240801; name its own format");
   if (file.size < llm_c_header)
     fail_tokens(file.path,
-                fmt::format("{} bytes, expected llm.c's header of {}; it is cut short", file.size, llm_c_header));
+                fmt::format("{} bytes, expected llm.c's header of {}; it is truncated", file.size, llm_c_header));
   const auto header = numbers<int32_t>(bytes, file, 0, 3);
   if (header[1] != kind->version)
     fail_tokens(file.path, fmt::format("version {} of llm.c's {}, expected {}", header[1], kind->magic, kind->version));
   const int64_t rest = file.size - llm_c_header;
   if (header[2] < 0 || header[2] * int64_t{kind->type.bytes} != rest)
     fail_tokens(file.path,
-                fmt::format("its header declares {} tokens of {} bytes, and {} bytes follow; it is cut short or "
+                fmt::format("its header declares {} tokens of {} bytes, and {} bytes follow; it is truncated or "
                             "damaged",
                             header[2], kind->type.bytes, rest));
   return {.format = TokenFormat::llm_c, .type = kind->type, .begin = llm_c_header, .count = header[2]};
@@ -144,29 +145,18 @@ TokenLayout llm_c_layout(const ByteSource& bytes, const SourceFile& file) {
 // ---- Megatron -------------------------------------------------------------------------------------------------------
 
 TokenType megatron_type(uint8_t code, const std::string& path) {
-  switch (code) {
-    case 1:
-      return {1, false};
-    case 2:
-      return {1, true};
-    case 3:
-      return {2, true};
-    case 4:
-      return {4, true};
-    case 5:
-      return {8, true};
-    case 8:
-      return {2, false};
-    default:
-      fail_tokens(path, fmt::format("element type {}, expected a whole number's: 1 to 5 or 8", code));
-  }
+  constexpr std::array<TokenType, 9> types = {
+      {{}, {1, false}, {1, true}, {2, true}, {4, true}, {8, true}, {}, {}, {2, false}}};
+  if ((code < 1 || code > 5) && code != 8)
+    fail_tokens(path, fmt::format("element type {}, expected the code of an integer type: 1 to 5 or 8", code));
+  return types[code];
 }
 
 struct Counts {
-  int64_t sequences, boundaries;  // a boundary more than documents
+  int64_t sequences, boundaries;  // one boundary more than documents
 };
 
-// Both counts, which fill the index together with its header; the modes of multimodal sequences may follow.
+// Returns both counts, which must account for the size of the index; modes of multimodal sequences may follow.
 Counts counts_of(const ByteSource& bytes, const SourceFile& file, int64_t header) {
   const auto counts = numbers<uint64_t>(bytes, file, header - 16, 2);
   const auto rest = static_cast<uint64_t>(file.size - header);
@@ -174,12 +164,12 @@ Counts counts_of(const ByteSource& bytes, const SourceFile& file, int64_t header
   const uint64_t needed = fits ? counts[0] * 12 + counts[1] * 8 : 0;
   if (!fits || (rest != needed && rest != needed + counts[0]))
     fail_tokens(file.path, fmt::format("its header declares {} sequences and {} boundaries of documents, and {} bytes "
-                                       "follow; it is cut short or damaged",
+                                       "follow; it is truncated or damaged",
                                        counts[0], counts[1], rest));
   return {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
 }
 
-// After which token each sequence ends, and before all 0.
+// Returns the end of each sequence in tokens, preceded by a 0.
 std::vector<int64_t> ends_of_sequences(const std::vector<int32_t>& sizes, const std::vector<int64_t>& pointers,
                                        int bytes, int64_t bytes_of_tokens, const std::string& path) {
   std::vector<int64_t> ends{0};
@@ -190,7 +180,7 @@ std::vector<int64_t> ends_of_sequences(const std::vector<int32_t>& sizes, const 
       fail_tokens(path, fmt::format("sequence {} begins at byte {}, and those before it end at byte {}", i, pointers[i],
                                     ends.back() * bytes));
     if (sizes[i] > bytes_of_tokens / bytes - ends.back())
-      fail_tokens(path, fmt::format("sequence {} ends behind the {} bytes of tokens; one of the two files is cut short "
+      fail_tokens(path, fmt::format("sequence {} ends after the {} bytes of tokens; one of the two files is truncated "
                                     "or of another run",
                                     i, bytes_of_tokens));
     ends.push_back(ends.back() + sizes[i]);
@@ -225,7 +215,7 @@ TokenLayout megatron_layout(const SourceFile& tokens, const std::string& index) 
   layout.count = ends.back();
   if (tokens.size != layout.count * layout.type.bytes)
     fail_tokens(tokens.path,
-                fmt::format("{} bytes, and {} declares {} tokens of {} bytes; one of them is cut short or of "
+                fmt::format("{} bytes, and {} declares {} tokens of {} bytes; one of them is truncated or of "
                             "another run",
                             tokens.size, index, layout.count, layout.type.bytes));
   return layout;
@@ -254,16 +244,9 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
 
 TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file,
                               const std::string& index) {
-  switch (format) {
-    case TokenFormat::llm_c:
-      return llm_c_layout(bytes, file);
-    case TokenFormat::megatron:
-      return megatron_layout(file, index);
-    case TokenFormat::npy:
-      return npy_layout(bytes, file);
-    default:
-      return headerless_layout(file);
-  }
+  if (format == TokenFormat::llm_c) return llm_c_layout(bytes, file);
+  if (format == TokenFormat::megatron) return megatron_layout(file, index);
+  return format == TokenFormat::npy ? npy_layout(bytes, file) : headerless_layout(file);
 }
 
 }  // namespace tessera::data::detail

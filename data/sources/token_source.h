@@ -17,7 +17,7 @@ namespace detail {
 void check_tokens(const ByteSource& bytes, int64_t item_size);
 }
 
-// The bytes of files read as little-endian numbers, as numpy's tofile writes them: token ids of a tokenizer.
+// Reads files of little-endian numbers, as numpy's tofile writes them: token ids of a tokenizer.
 //
 //   auto tokens = windows(TokenSource<uint16_t>::open({"train.bin"}), 1025).shuffle(seed).repeat();
 //   Loader loader(tokens, token_batch, {.batch_size = 32});
@@ -28,7 +28,8 @@ requires(std::same_as<Token, uint8_t> || std::same_as<Token, uint16_t> ||
   using value_type = Token;
   static_assert(std::endian::native == std::endian::little, "tessera: token files are little-endian.");
 
-  // Errors: as ByteSource::open; a file whose size is not a multiple of the token's (invalid_file).
+  // Opens files and folders. Errors: as ByteSource::open; a file size that is not a multiple of the token's
+  // (invalid_file).
   static TokenSource open(const std::vector<std::string>& paths, const ByteSourceOptions& options = {}) {
     return TokenSource(ByteSource::open(paths, options));
   }
@@ -36,7 +37,7 @@ requires(std::same_as<Token, uint8_t> || std::same_as<Token, uint16_t> ||
 
   int64_t size() const { return bytes_.size() / static_cast<int64_t>(sizeof(Token)); }
 
-  // Copies tokens [offset, offset + out.size()) to out. Errors as ByteSource::read.
+  // Copies tokens [offset, offset + out.size()) to `out`. Errors: as ByteSource::read.
   void read(int64_t offset, std::span<Token> out) const {
     detail::check_range("tokens", offset, out.size(), size());
     bytes_.read(offset * static_cast<int64_t>(sizeof(Token)),

@@ -1,9 +1,6 @@
-// Tokens through a buffer, the index at the end, both renamed when they are whole.
+// Writes tokens through a buffer, then the index, and renames both files when they are complete.
 #include "data/sources/token_writer.h"
 
-#include <fmt/format.h>
-
-#include <cstring>
 #include <numeric>
 #include <string>
 
@@ -78,7 +75,7 @@ void TokenWriter::finish() {
   write_buffer();
   file_.sync();
   write_index();
-  for (const char* end : {".idx", ".bin"})  // tokens without their index would be read as others
+  for (const char* end : {".idx", ".bin"})  // without its index, a .bin would be read as another format
     move_into_place(with_end(prefix_, (std::string(end) + ".partial").c_str()), with_end(prefix_, end), verb);
 }
 

@@ -1,25 +1,25 @@
-// TokenWriter: documents of tokens as Megatron's pair of files, which TokenFiles and Megatron read.
+// TokenWriter: writes documents of tokens as Megatron's pair of files, which TokenFiles and Megatron read.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "sharding/files/file.h"
 
 namespace tessera::data {
 
-// Writes prefix.bin, the tokens as uint16 where the vocabulary has at most 65,536 ids, else as int32, and prefix.idx,
-// which says where each document ends (data/sources/token_layout.h). They appear when finish() has written both to the
-// disk, the .bin last; until then they are prefix.bin.partial and prefix.idx.partial, which a later writer overwrites.
-// Keeps 20 bytes a document in memory until then. Errors (invalid_file): a file that cannot be written, by its path.
+// Writes prefix.bin and prefix.idx. The .bin has the tokens as uint16 if the vocabulary has at most 65,536 ids,
+// otherwise as int32. The .idx has the ends of documents (data/sources/token_layout.h). Both appear when finish() has
+// written them to the disk, the .bin last. Until then they are prefix.bin.partial and prefix.idx.partial, which a later
+// writer overwrites, and the writer keeps 20 bytes per document in memory. Error (invalid_file): a file cannot be
+// written; the message has its path.
 class TokenWriter {
  public:
   TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size);
 
-  // Error (invalid_argument): an id outside [0, vocab_size), 2^31 tokens and more.
+  // Appends a document. Error (invalid_argument): an id outside [0, vocab_size); 2^31 tokens or more.
   void add(std::span<const int32_t> document);
   void finish();
 

@@ -1,4 +1,4 @@
-// windows: pieces of equal length of a long sequence of bytes or tokens.
+// windows: splits a long sequence of bytes or tokens into windows of equal length.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@
 
 namespace tessera::data {
 
-// What windows() needs of a source: a sequence of values that threads may read at any offset.
+// The requirements of windows() on a source: a sequence of values that threads may read at any offset.
 template <class S>
 concept SequenceSource = requires(const S& source, int64_t offset, std::span<typename S::value_type> out) {
   { source.size() } -> std::convertible_to<int64_t>;
@@ -36,12 +36,12 @@ struct WindowsNode {
   bool reorders() const { return false; }
   bool draws() const { return false; }
   std::string describe() const {
-    std::string words = std::to_string(source.size()) + " values";
+    std::string text = std::to_string(source.size()) + " values";
     if constexpr (requires {
                     { source.describe() } -> std::same_as<std::string>;
                   })
-      words = source.describe();
-    return words + " | windows(" + std::to_string(length) + ", " + std::to_string(stride) + ")";
+      text = source.describe();
+    return text + " | windows(" + std::to_string(length) + ", " + std::to_string(stride) + ")";
   }
   value_type get(int64_t, int64_t index) const {
     value_type window(static_cast<size_t>(length));
@@ -52,10 +52,10 @@ struct WindowsNode {
 
 }  // namespace detail
 
-// The windows of `length` values of a source, one every `stride` values; the values after the last whole window are
-// dropped. stride = 0 stands for length - 1 (1 if length is 1): for a language model, whose windows are one value
-// longer than its sequence, so that every value but the first is predicted once.
-// Errors (invalid_argument): length < 1, stride < 0, a source shorter than one window, naming both sizes.
+// Returns the windows of `length` values of a source, one every `stride` values. The values after the last complete
+// window are dropped. stride = 0 means length - 1 (1 if length is 1). A language model's windows are one value longer
+// than its sequences, so that every value but the first is predicted once.
+// Errors (invalid_argument): length < 1; stride < 0; a source shorter than one window (the message has both sizes).
 template <SequenceSource S>
 auto windows(S source, int64_t length, int64_t stride = 0) {
   const int64_t count = detail::window_count(source.size(), length, stride);

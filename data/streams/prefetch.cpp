@@ -1,4 +1,4 @@
-// A queue of slots under one mutex: workers claim tickets in order, the consumer takes them in order.
+// A queue of slots under one mutex: workers claim tickets in order, and the consumer takes them in order.
 #include "data/streams/prefetch.h"
 
 #include <pthread.h>
@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "sharding/base/fail.h"
-#include "sharding/kernels/background_threads.h"
+#include "sharding/base/threads.h"
 
 namespace tessera::data {
 namespace {
 
 std::string kept(const char* words) noexcept try { return words; } catch (const std::bad_alloc&) {
-  return "no memory left";  // so short that it needs none
+  return "no memory left";  // short enough to need no allocation
 }
 
 }  // namespace
@@ -58,12 +58,12 @@ int64_t forks() {
 struct Prefetcher::State {
   std::function<AnyItem(int64_t)> make;
   size_t depth = 1;
-  std::deque<std::optional<Outcome>> slots;  // of the tickets from handed_out on that were claimed
+  std::deque<std::optional<Outcome>> slots;  // outcomes of the claimed tickets, from handed_out on
   std::mutex mutex;
   std::condition_variable slot_free, item_ready;
   int64_t handed_out = 0;
   bool stopping = false;
-  std::optional<Failure> lost;  // why a worker ended before it was told to: its item never comes
+  std::optional<Failure> lost;  // why a worker ended early: its item never comes
   std::vector<std::thread> workers;
 
   std::optional<int64_t> claim() {

@@ -1,333 +1,221 @@
-// Stream: records in order, whose number is known only when they are made: filters, flat maps, packing.
+// Stream: records in order whose number is unknown in advance, for example after a filter, packing, or a mix.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "data/datasets/dataset.h"
-#include "data/streams/next_iterator.h"
 #include "data/streams/pack.h"
-#include "data/streams/stream_mark.h"
+#include "data/streams/stream_plan.h"
+#include "data/streams/stream_transforms.h"
+#include "sharding/base/error.h"
 
 namespace tessera::data {
 
-template <class T>
-class AnyStream;
-
-namespace detail {
-
-// Links that turn each input record into a vector of items: none, one or more.
-template <class N>
-struct Singles : ChildNode<N> {
-  using item = record<N>;
-  using value_type = std::vector<item>;
-  std::string describe() const { return this->parent.describe(); }
-  value_type get(int64_t epoch, int64_t index) const {
-    value_type items;
-    items.push_back(this->parent.get(epoch, index));
-    return items;
-  }
-};
-
-template <class N, class F>
-struct FanMap : ChildNode<N> {
-  using item = std::decay_t<std::invoke_result_t<const F&, typename N::item>>;
-  using value_type = std::vector<item>;
-  F f;
-  std::string describe() const { return this->after("map"); }
-  value_type get(int64_t epoch, int64_t index) const {
-    value_type items;
-    for (auto&& item : this->parent.get(epoch, index)) items.push_back(std::invoke(f, std::move(item)));
-    return items;
-  }
-};
-
-template <class N, class F>
-struct FanFilter : ChildNode<N> {
-  using item = typename N::item;
-  using value_type = std::vector<item>;
-  F keep;
-  std::string describe() const { return this->after("filter"); }
-  value_type get(int64_t epoch, int64_t index) const {
-    value_type items = this->parent.get(epoch, index);
-    std::erase_if(items, [&](const item& x) { return !std::invoke(keep, x); });
-    return items;
-  }
-};
-
-template <class N, class F>
-struct FanFlatMap : ChildNode<N> {
-  using Several = std::decay_t<std::invoke_result_t<const F&, typename N::item>>;
-  using item = typename Several::value_type;
-  using value_type = std::vector<item>;
-  F f;
-  std::string describe() const { return this->after("flat_map"); }
-  value_type get(int64_t epoch, int64_t index) const {
-    value_type items;
-    for (auto&& item : this->parent.get(epoch, index))
-      for (auto&& part : Several(std::invoke(f, std::move(item)))) items.push_back(std::move(part));
-    return items;
-  }
-};
-
-// A stage takes items one after another and gives records. try_push(item) is false, and does not take the item, while
-// records wait for pop(); finish() makes records of the items left at the end of an epoch; empty(): it holds nothing.
-template <class T>
-struct Flat {
-  using input = T;
-  using value_type = T;
-  std::optional<T> held = std::nullopt;
-
-  bool try_push(T& item) {
-    if (held) return false;
-    held = std::move(item);
-    return true;
-  }
-  std::optional<T> pop() { return std::exchange(held, std::nullopt); }
-  void finish() {}
-  bool empty() const { return !held; }
-  std::string describe() const { return ""; }
-};
-
-template <class T>
-struct Group {
-  using input = T;
-  using value_type = std::vector<T>;
-  int64_t count = 1;
-  std::vector<T> held = {};
-
-  bool full() const { return static_cast<int64_t>(held.size()) == count; }
-  bool try_push(T& item) {
-    if (full()) return false;
-    held.push_back(std::move(item));
-    return true;
-  }
-  std::optional<value_type> pop() {
-    if (!full()) return std::nullopt;
-    return std::exchange(held, {});
-  }
-  void finish() {
-    if (!full()) held.clear();
-  }
-  bool empty() const { return held.empty(); }
-  std::string describe() const { return " | rebatch(" + std::to_string(count) + ")"; }
-};
-
-template <class Stage, class F>
-struct Mapped {
-  using input = typename Stage::input;
-  using value_type = std::decay_t<std::invoke_result_t<const F&, typename Stage::value_type>>;
-  Stage stage;
-  F f;
-
-  bool try_push(input& item) { return stage.try_push(item); }
-  std::optional<value_type> pop() {
-    auto item = stage.pop();
-    return item ? std::optional<value_type>(std::invoke(f, std::move(*item))) : std::nullopt;
-  }
-  void finish() { stage.finish(); }
-  bool empty() const { return stage.empty(); }
-  std::string describe() const { return stage.describe() + " | map"; }
-};
-
-// After how many input records in a row that give no record reading on is an Error.
-int64_t max_barren(int64_t size, int64_t round);
-[[noreturn]] void fail_barren(int64_t records, int64_t epoch);
-[[noreturn]] void fail_stopped();
-[[noreturn]] void fail_misplaced(const StreamMark& mark);
-
-// Reads a stream from any mark on: calls fetch(epoch, index) in order and passes the items through the stage.
-template <class Node, class Stage>
-class StreamReader {
- public:
-  using Fan = typename Node::value_type;
-  using Fetch = std::function<Fan(int64_t epoch, int64_t index)>;
-
-  StreamReader(const Stage& stage, int64_t size, int64_t round, Fetch fetch)
-      : fresh_(stage), stage_(stage), size_(size), max_barren_(max_barren(size, round)), fetch_(std::move(fetch)) {}
-
-  // Where the next record lies.
-  StreamMark mark() const { return mark_; }
-
-  void seek(const StreamMark& mark) {
-    stage_ = fresh_;
-    mark_ = cursor_ = {mark.epoch, mark.input, mark.offset, 0};
-    fan_.reset();
-    finished_ = in_stage_ = false;
-    for (int64_t i = 1; i <= mark.since; ++i)
-      if (!next() || mark_.since != i) fail_misplaced(mark);
-  }
-
-  // Whether next() is in the stage, making a record from items that were read (and not reading).
-  bool is_in_stage() const { return in_stage_; }
-
-  // The next record; std::nullopt at the end of an epoch, after which the next epoch begins. `stop`, if given, becomes
-  // true when nobody waits for the record any more; then next() throws.
-  std::optional<typename Stage::value_type> next(const std::atomic<bool>* stop = nullptr) {
-    for (int64_t barren = 0;;) {
-      in_stage_ = true;
-      auto item = stage_.pop();
-      in_stage_ = false;
-      if (item) {
-        if (stage_.empty())
-          mark_ = cursor_;
-        else
-          ++mark_.since;
-        return item;
-      }
-      if (stop && stop->load(std::memory_order_relaxed)) fail_stopped();
-      if (cursor_.input == size_) {
-        if (!finished_) {
-          finished_ = true;
-          stage_.finish();
-          continue;
-        }
-        begin_epoch(cursor_.epoch + 1);
-        return std::nullopt;
-      }
-      if (!fan_) {
-        if (++barren > max_barren_) fail_barren(barren - 1, cursor_.epoch);
-        fan_ = fetch_(cursor_.epoch, cursor_.input);
-        if (!fan_->empty()) barren = 0;
-        if (cursor_.offset > 0 && cursor_.offset >= static_cast<int64_t>(fan_->size())) fail_misplaced(cursor_);
-      }
-      push();
-    }
-  }
-
- private:
-  void push() {
-    if (cursor_.offset < static_cast<int64_t>(fan_->size()) &&
-        stage_.try_push((*fan_)[static_cast<size_t>(cursor_.offset)]))
-      ++cursor_.offset;
-    if (cursor_.offset < static_cast<int64_t>(fan_->size())) return;
-    fan_.reset();
-    cursor_ = {cursor_.epoch, cursor_.input + 1, 0, 0};
-    if (stage_.empty()) mark_ = cursor_;
-  }
-
-  void begin_epoch(int64_t epoch) {
-    stage_ = fresh_;
-    finished_ = false;
-    mark_ = cursor_ = {epoch, 0, 0, 0};
-  }
-
-  Stage fresh_, stage_;
-  int64_t size_, max_barren_;
-  Fetch fetch_;
-  StreamMark mark_, cursor_;  // where the next record begins; the next item to push
-  std::optional<Fan> fan_;    // of input record cursor_.input
-  bool finished_ = false, in_stage_ = false;
-};
-
-}  // namespace detail
-
-// Records (copyable) one after another: what filter(), flat_map(), rebatch() and pack() make of a Dataset. How many an
-// epoch has is known only when they are made, so a Stream has no size and no access by index: call shuffle, shard,
-// slice and repeat before these. Immutable, lazily evaluated, and a function of the dataset's order alone; a Loader
-// runs the maps and filters in its threads.
+// Records T (copyable) in order, which filter(), flat_map(), rebatch() and pack() make of a Dataset. The length of an
+// epoch is known only when its records are made, so a Stream has no size and no access by index: call shard, slice and
+// repeat before these. A Stream is immutable, lazily evaluated, and a function of the dataset's order alone. It can
+// resume at any record, and is the same for any number of threads and processes.
 //
-// In a Loader every process reads the whole stream and keeps its own rows of each global batch, so every global batch
-// is the same under any number of processes and threads, from any saved state. The price is that maps and filters run
-// on every record in every process: put costly work that no filter needs into the Loader's collate function.
-template <class T, class Node, class Stage = detail::Flat<T>>
+//   auto rows = mix({0.7, 0.3}, books.pack({.length = 2048}), code.pack({.length = 2048})).shuffle(10'000, seed);
+//   Loader loader(rows, stack_as<PackedBatch>, {.batch_size = 32});
+//
+// A Loader runs maps, filters and flat maps in its threads if they directly follow the dataset. After another transform
+// they run in order, in the thread that reads the records.
+//
+// In a Loader every process reads all records of the stream and keeps its own rows of each global batch. So every
+// global batch is the same for any number of processes and threads, from any saved state. The cost: maps and filters
+// run on every record in every process. Put expensive work that no filter needs into the Loader's collate function, or
+// split the stream (`divided`).
+template <class T>
 class Stream {
  public:
   using value_type = T;
-  using Reader = detail::StreamReader<Node, Stage>;
+  using Plan = detail::StreamPlanPtr<T>;
 
-  Stream(Node node, Stage stage) : node_(std::move(node)), stage_(std::move(stage)) {}
+  explicit Stream(Plan plan) : plan_(std::move(plan)) {}
 
   template <class F>
   auto map(F f) const {
-    if constexpr (is_flat)
-      return flat(detail::FanMap<Node, F>{{node_}, std::move(f)});
-    else
-      return staged(detail::Mapped<Stage, F>{stage_, std::move(f)});
+    using Result = std::decay_t<std::invoke_result_t<const F&, T>>;
+    return record_wise<Result, true>("map", [f = std::move(f)](T record, std::vector<Result>& outputs) {
+      outputs.push_back(std::invoke(f, std::move(record)));
+    });
   }
 
-  // The records for which keep(record) is true.
+  // Keeps the records for which keep(record) is true.
   template <class F>
-  auto filter(F keep) const {
-    check_flat("filter");
-    return flat(detail::FanFilter<Node, F>{{node_}, std::move(keep)});
+  Stream filter(F keep) const {
+    return record_wise<T, true>("filter", [keep = std::move(keep)](T record, std::vector<T>& outputs) {
+      if (std::invoke(keep, std::as_const(record))) outputs.push_back(std::move(record));
+    });
   }
 
-  // All elements of each container f(record), which may be empty.
+  // Returns all elements of each container f(record), which may be empty.
   template <class F>
   auto flat_map(F f) const {
-    check_flat("flat_map");
-    return flat(detail::FanFlatMap<Node, F>{{node_}, std::move(f)});
+    using Several = std::decay_t<std::invoke_result_t<const F&, T>>;
+    using Result = typename Several::value_type;
+    return record_wise<Result, false>("flat_map", [f = std::move(f)](T record, std::vector<Result>& outputs) {
+      for (auto&& output : Several(std::invoke(f, std::move(record)))) outputs.push_back(std::move(output));
+    });
   }
 
-  // std::vectors of `count` records; records at the end of an epoch that do not fill one are dropped.
-  auto rebatch(int64_t count) const {
-    check_flat("rebatch");
+  // Groups records into std::vectors of `count`. Records at the end of an epoch that do not fill one are dropped.
+  Stream<std::vector<T>> rebatch(int64_t count) const {
     detail::check_rebatch(count);
-    return staged(detail::Group<T>{count});
+    return staged(detail::RebatchStage<T>{count});
   }
 
-  // Documents (std::vector of tokens) side by side in rows of one length: data/streams/pack.h.
+  // Packs documents (std::vector of tokens) into rows of one length (data/streams/pack.h).
   auto pack(const PackOptions& options) const {
-    check_flat("pack");
-    using Token = typename T::value_type;
-    auto pieces = [options](T document) { return detail::pieces_of(std::move(document), options); };
-    auto node = detail::FanFlatMap<Node, decltype(pieces)>{{node_}, pieces};
-    return Stream<PackedRow<Token>, decltype(node), FirstFit<Token>>(node, FirstFit<Token>(options));
+    const auto pieces = [options](T document) { return detail::pieces_of(std::move(document), options); };
+    return flat_map(pieces).staged(FirstFit<typename T::value_type>(options));
   }
 
-  // In windows in random order; the first records of each epoch alone. These and mix(weights, streams...) stand after
-  // any word, pack() too: AnyStream's (data/streams/any_stream.h, which data/loader/loader.h includes).
-  AnyStream<T> shuffle(int64_t window, uint64_t seed) const;
-  AnyStream<T> limit(int64_t count) const;
+  // Shuffles each `window` consecutive records. The order depends only on the seed, the epoch and the number of the
+  // window. Keeps one window in memory. A loader that resumes inside a window reads it again from its beginning.
+  // Error (invalid_argument): window < 1 or > 2^32.
+  Stream shuffle(int64_t window, uint64_t seed) const {
+    detail::check_stream_shuffle(window);
+    return staged(detail::ShuffleStage<T>{window, seed});
+  }
 
-  // One epoch from its beginning: for (const T& record : stream).
+  // Takes the first records of each epoch, at most `count`. An endless stream is split into epochs of `count` records.
+  // Error (invalid_argument): count < 1.
+  Stream limit(int64_t count) const {
+    detail::check_limit(count);
+    return transformed(detail::Limit<T>{{}, count});
+  }
+
+  // Iterates over one epoch from its beginning: for (const T& record : stream).
   using Iterator = detail::NextIterator<T>;
   Iterator begin() const {
-    const auto get = [node = node_](int64_t epoch, int64_t index) { return node.get(epoch, index); };
-    return Iterator(
-        [reader = std::make_shared<Reader>(stage_, node_.size(), node_.round(), get)] { return reader->next(); });
+    return Iterator([reader = std::shared_ptr(plan()->open({}, 1))] { return reader->next(nullptr); });
   }
   std::default_sentinel_t end() const { return {}; }
 
-  std::string describe() const { return node_.describe() + stage_.describe(); }
-  const Node& node() const { return node_; }
-  const Stage& stage() const { return stage_; }
+  bool is_endless() const { return plan()->is_endless(); }
+  std::string describe() const { return plan()->describe(); }
+  const Plan& plan() const {
+    if (!plan_) tessera::detail::fail_moved("Stream", "stream");
+    return plan_;
+  }
 
  private:
-  static constexpr bool is_flat = std::same_as<Stage, detail::Flat<T>>;
-
-  static constexpr void check_flat(const char*) {
-    static_assert(is_flat,
-                  "tessera: after pack() and rebatch() a stream takes map(), shuffle() and limit() only; put this word "
-                  "before them.");
+  template <class Transform>
+  Stream<typename Transform::output> transformed(Transform transform) const {
+    return Stream<typename Transform::output>(
+        std::make_shared<detail::TransformPlan<Transform>>(std::move(transform), detail::StreamPlans<T>{plan()}));
   }
-  template <class N>
-  static auto flat(N node) {
-    return Stream<typename N::item, N>(std::move(node), {});
-  }
-  template <class S>
-  auto staged(S stage) const {
-    return Stream<typename S::value_type, Node, S>(node_, std::move(stage));
+  template <class Stage>
+  Stream<typename Stage::output> staged(Stage stage) const {
+    return transformed(detail::Staged<Stage>{{}, std::move(stage)});
   }
 
-  Node node_;
-  Stage stage_;
+  // Applies add(record, outputs), which appends the outputs of a record. It becomes part of the source's function if
+  // the stream is only a source with such functions, so that the loader's threads run it.
+  template <class Out, bool is_single, class Add>
+  Stream<Out> record_wise(const char* name, Add add) const {
+    const auto* source = dynamic_cast<const detail::SourcePlan<T>*>(plan().get());
+    if (!source) return staged(detail::RecordStage<T, Out, is_single, Add>{name, std::move(add)});
+    detail::StreamSource dataset = source->source;
+    dataset.describe = [before = dataset.describe, name] { return detail::after(before(), name); };
+    auto make = [before = source->make, add = std::move(add)](int64_t epoch, int64_t index) {
+      std::vector<Out> outputs;
+      for (auto&& record : before(epoch, index)) add(T(std::move(record)), outputs);
+      return outputs;
+    };
+    return Stream<Out>(std::make_shared<detail::SourcePlan<Out>>(std::move(dataset), std::move(make)));
+  }
+
+  Plan plan_;
 };
 
-// The members of Dataset that make a stream; dataset.h declares them.
+// Mixes streams in proportion to their weights, in the fixed pattern of turns of mix(weights, datasets...) in
+// data/datasets/combine.h. An epoch ends when a stream has no record for its next turn. Then every stream that is not
+// endless begins its next epoch, and endless ones continue. Error (invalid_argument): not as many weights as streams,
+// or a weight that is not greater than 0.
+template <class T>
+Stream<T> mix(const std::vector<double>& weights, const std::vector<Stream<T>>& streams) {
+  detail::check_weights(weights, streams.size());
+  detail::StreamPlans<T> plans;
+  for (const Stream<T>& stream : streams) plans.push_back(stream.plan());
+  const detail::Mix<T> transform{{}, std::make_shared<const detail::Proportions>(weights)};
+  return Stream<T>(std::make_shared<detail::TransformPlan<detail::Mix<T>>>(transform, std::move(plans)));
+}
+template <class T, std::same_as<Stream<T>>... More>
+Stream<T> mix(const std::vector<double>& weights, const Stream<T>& first, const More&... more) {
+  return mix(weights, std::vector<Stream<T>>{first, more...});
+}
+
+// A stream in parts, which different processes read: see divided().
+template <class T>
+class DividedStream {
+ public:
+  using value_type = T;
+  using Plan = std::shared_ptr<const detail::DividedPlan<T>>;
+
+  explicit DividedStream(Plan plan) : plan_(std::move(plan)) {
+    for (const auto& part : plan_->parts) detail::check_part(part->is_endless());
+  }
+
+  std::string describe() const { return plan_->describe(); }
+  const Plan& plan() const { return plan_; }
+
+ private:
+  Plan plan_;
+};
+
+// Splits a stream that is too expensive for every process to read completely, for example one that tokenizes and packs.
+// `make` is called with the records i, i + parts, i + 2 parts, ... of the dataset for each i in [0, parts), and returns
+// a stream of them.
+//
+//   auto rows = divided(64, documents.shuffle(seed).repeat(), [&](const auto& part) {
+//     return part.map(tokenize).pack({.length = 2048}).shuffle(1'000, seed);
+//   });
+//   Loader loader(rows, stack_as<PackedBatch>, {.batch_size = 128, .shard = ShardByProcess(mesh_rules)});
+//
+// In a Loader row r of a global batch comes from part r * parts / batch_size. So each of n processes reads only the
+// parts of its rows: 1/n of the records. `parts` is fixed and the number of processes is not: every global batch is the
+// same for any number that divides `parts`. The batch size must be a multiple of `parts`. Each loader thread makes the
+// rows of a different part.
+//
+// Each process has the positions of its own parts only. With shard_batches (data/batches/shard_batches.h), state()
+// returns the joined state of all processes. Without it, save the state of each process, and restore the joined_state()
+// of all these states (data/loader/loader_state.h).
+// Errors (invalid_argument)
+//   parts < 1
+//   a dataset or stream that is not endless: an epoch would end at different batches on different processes (call
+//     repeat() first)
+template <class T, class Node, class Make>
+auto divided(int64_t parts, const Dataset<T, Node>& dataset, const Make& make) {
+  detail::check_divided(parts, dataset.is_endless());
+  using Record = typename decltype(make(dataset.shard({0, parts})))::value_type;
+  detail::DividedPlan<Record> plan;
+  for (int64_t i = 0; i < parts; ++i) plan.parts.push_back(make(dataset.shard({i, parts})).plan());
+  return DividedStream<Record>(std::make_shared<const detail::DividedPlan<Record>>(std::move(plan)));
+}
+
+// Implements the methods of Dataset that return a stream (declared in dataset.h).
 template <class T, class Node>
-auto as_stream(const Dataset<T, Node>& dataset) {
+Stream<T> as_stream(const Dataset<T, Node>& dataset) {
   detail::check_not_empty("stream", dataset.size());
-  return Stream<T, detail::Singles<Node>>(detail::Singles<Node>{{dataset.node()}}, {});
+  const auto node = std::make_shared<const Node>(dataset.node());
+  auto make = [node](int64_t epoch, int64_t index) {
+    std::vector<T> records;
+    records.push_back(node->get(epoch, index));
+    return records;
+  };
+  detail::StreamSource source{node->size(), node->round(), [node] { return node->describe(); }};
+  return Stream<T>(std::make_shared<detail::SourcePlan<T>>(std::move(source), std::move(make)));
 }
 template <class T, class Node>
 template <class F>

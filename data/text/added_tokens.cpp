@@ -1,4 +1,4 @@
-// Finds added tokens in a text by a sorted list in which each token refers to its longest prefix.
+// Finds added tokens with a sorted list in which each token refers to its longest prefix.
 #include "data/text/added_tokens.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ void AddedTokens::add(std::string spelled, const AddedToken& token) {
   if (!spelled.empty()) spelled_.push_back({std::move(spelled), &token});
 }
 
-// The first token that was added is kept of several with one spelling.
+// Sorts the tokens by spelling. If several tokens have one spelling, the token added first is kept.
 void AddedTokens::sort() {
   std::stable_sort(spelled_.begin(), spelled_.end(),
                    [](const Spelled& a, const Spelled& b) { return a.text < b.text; });
@@ -52,8 +52,8 @@ size_t after_white_space(std::string_view text, size_t end) {
 
 }  // namespace
 
-// Returns the longest token that is a prefix of the text. It is the last token that sorts before the text, or a prefix
-// of that token.
+// Returns the longest token that is a prefix of the text. It is either the last token that sorts before the text or a
+// prefix of that token.
 const AddedTokens::Spelled* AddedTokens::at(std::string_view text) const {
   const auto [begin, end] = by_first_[static_cast<unsigned char>(text[0])];
   if (begin == end) return nullptr;

@@ -1,4 +1,4 @@
-// AddedTokens: the tokens that are found in a text before anything is merged, as "<|endoftext|>".
+// AddedTokens: finds tokens such as "<|endoftext|>" in a text before any merges.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@ namespace tessera::data::detail {
 struct AddedToken {
   int32_t id;
   std::string content;
-  bool single_word;                // only where no letter or digit is beside it
-  bool strips_left, strips_right;  // with the white space there
-  bool normalized;                 // looked for in the normalized text, as the normalizer spells it
+  bool single_word;                // only matches if no letter or digit is next to it
+  bool strips_left, strips_right;  // also takes the white space at that side
+  bool normalized;                 // searched in the normalized text, in its normalized form
   bool special;
 
   bool operator==(const AddedToken&) const = default;
 };
 
-// Those that are looked for in one text: the given one, or the normalized one.
+// The added tokens that are searched in one text: the given text or the normalized one.
 class AddedTokens {
  public:
   // A token found at [begin, end) of a text.
@@ -30,24 +30,24 @@ class AddedTokens {
     size_t begin, end;
   };
 
-  // `token` outlives this.
+  // Adds a token, which must outlive this object.
   void add(std::string spelled, const AddedToken& token);
-  // All are added.
+  // Call it once, after the last add().
   void sort();
-  // From left to right; of several that begin at one place the longest.
+  // Returns the tokens from left to right; at each position, the longest token that begins there.
   std::vector<Found> find(std::string_view text) const;
 
  private:
   struct Spelled {
     std::string text;
     const AddedToken* token;
-    // The longest other token that is a prefix of this one; -1 without one.
+    // Index of the longest other token that is a prefix of this one; -1 if there is none.
     int32_t beginning = -1;
   };
   const Spelled* at(std::string_view text) const;
 
-  std::vector<Spelled> spelled_;  // in the order of their bytes
-  // The range in spelled_ of the tokens that begin with a byte.
+  std::vector<Spelled> spelled_;  // sorted by bytes
+  // For each byte, the range in spelled_ of the tokens that begin with it.
   std::array<std::pair<int32_t, int32_t>, 256> by_first_ = {};
 };
 

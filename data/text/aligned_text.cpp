@@ -1,4 +1,5 @@
-// Text and the places that its bytes come from.
+// AlignedText: text with the origin of each byte; GPT-2's characters for bytes.
+#include "data/sources/text_source.h"
 #include "data/text/unicode_text.h"
 
 namespace tessera::data::detail {
@@ -50,6 +51,70 @@ char32_t character_at(std::string_view text, size_t place) {
   for (size_t i = 1; i < n && place + i < text.size(); ++i)
     c = c << 6 | (static_cast<unsigned char>(text[place + i]) & 0x3F);
   return c;
+}
+
+// ---- byte-level characters
+
+namespace {
+
+std::string utf8_of(char32_t c) {
+  if (c < 0x80) return {static_cast<char>(c)};
+  return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};  // c < 0x800 for all characters
+}
+
+// Returns GPT-2's table: printable characters of Latin-1 stay, and other bytes become characters from U+0100 on.
+const std::array<char32_t, 256>& characters_of_bytes() {
+  static const std::array<char32_t, 256> table = [] {
+    std::array<char32_t, 256> made{};
+    char32_t next = 256;
+    for (char32_t byte = 0; byte < 256; ++byte) {
+      const bool is_printable =
+          (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+      made[byte] = is_printable ? byte : next++;
+    }
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace
+
+const std::array<std::string, 256>& spelled_bytes() {
+  static const std::array<std::string, 256> spelled = [] {
+    std::array<std::string, 256> made;
+    for (size_t byte = 0; byte < 256; ++byte) made[byte] = utf8_of(characters_of_bytes()[byte]);
+    return made;
+  }();
+  return spelled;
+}
+
+AlignedText bytes_as_characters(const AlignedText& text) {
+  const std::array<std::string, 256>& spelled = spelled_bytes();
+  AlignedText made;
+  made.reserve(2 * text.text().size());  // avoids growing byte by byte for every word
+  for (size_t i = 0; i < text.text().size(); ++i)
+    made.append(spelled[static_cast<unsigned char>(text.text()[i])], text.origin(i, i + 1));
+  return made;
+}
+
+int byte_of_character(char32_t c) {
+  static const std::array<int, 512> table = [] {
+    std::array<int, 512> made;
+    made.fill(-1);
+    for (size_t byte = 0; byte < 256; ++byte) made[characters_of_bytes()[byte]] = static_cast<int>(byte);
+    return made;
+  }();
+  return c < table.size() ? table[c] : -1;
+}
+
+std::string valid_utf8(std::string_view bytes) {
+  std::string valid;
+  for (size_t i = 0; i < bytes.size();) {
+    const auto [length, is_whole] = utf8_sequence(bytes, i);
+    valid += is_whole ? bytes.substr(i, length) : std::string_view("\uFFFD");
+    i += length;
+  }
+  return valid;
 }
 
 }  // namespace tessera::data::detail

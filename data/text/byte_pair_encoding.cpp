@@ -1,4 +1,4 @@
-// Merges pairs of adjacent tokens, the lowest rank first, the leftmost of equal ranks.
+// Merges pairs of adjacent tokens: the lowest rank first; of equal ranks, the leftmost.
 #include "data/text/byte_pair_encoding.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,8 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
   }
 }
 
-// A token is made of characters, bytes ("<0x0A>") and the unknown token, so its text ends and begins with one of these.
+// Adds the pairs of characters, bytes ("<0x0A>") or unknown tokens that a merge can join: the end of `left` and the
+// beginning of `right`.
 void BytePairEncoding::add_crossing(const std::string& left, const std::string& right) {
   constexpr size_t byte_token = 6;
   size_t last = left.size() - 1;
@@ -99,7 +100,7 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
       unknown->bytes += static_cast<int32_t>(n);
     } else {
       fail(ErrorKind::invalid_argument, "Tokenizer.encode",
-           "\"{}\" is not in the vocabulary, which has no token for what is unknown.", character);
+           "\"{}\" is not in the vocabulary, which has no unknown token.", character);
     }
   }
   end_unknown();
@@ -114,9 +115,10 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::encode(std::string_view w
   return tokens;
 }
 
-// Without a pre-tokenizer a word is a whole text. It is merged in sections between which no merge can join tokens.
+// Merges the tokens of a word. Without a pre-tokenizer a word is a complete text, so a long word is split into sections
+// at places that no merge crosses. This keeps the queue of merge_all short.
 void BytePairEncoding::merge(std::vector<Token>& tokens) const {
-  constexpr size_t least_of_section = 256;  // most words are shorter, and are not searched for places to cut
+  constexpr size_t least_of_section = 256;  // most words are shorter and are not split
   size_t kept = 0;
   for (size_t begin = 0, end; begin < tokens.size(); begin = end) {
     end = std::min(begin + least_of_section, tokens.size());

@@ -1,4 +1,4 @@
-// BytePairEncoding: the model of a BPE tokenizer, from characters to tokens by ranked merges.
+// BytePairEncoding: the model of a BPE tokenizer, which merges characters to tokens by rank.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace tessera::data::detail {
 
-// (Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units", 2016; byte fallback as in
-// SentencePiece, Kudo and Richardson, 2018.)
+// Options of a byte pair encoding (Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword
+// units", 2016; byte fallback as in SentencePiece, Kudo and Richardson, 2018).
 struct BytePairOptions {
   std::optional<std::string> unknown = {};  // the token of a character that the vocabulary lacks
-  bool fuse_unknown = false;                // one token for unknown characters in a row
+  bool fuse_unknown = false;                // consecutive unknown characters become one token
   bool byte_fallback = false;               // an unknown character becomes the tokens <0x..> of its bytes
-  bool ignore_merges = false;               // a word that is a token is that token, whatever the merges say
+  bool ignore_merges = false;               // a word that is a token becomes that token without merges
 };
 
 class BytePairEncoding {
  public:
   struct Token {
     int32_t id;
-    int32_t bytes;  // of the word
+    int32_t bytes;  // bytes of the word
   };
 
   BytePairEncoding() = default;
-  // `merges` in the order of their ranks. Error (invalid_file), which names `where`: a merge or the unknown token that
-  // is not in the vocabulary.
+  // Makes the model; `merges` are in the order of their ranks. Error (invalid_file), which names `where`: a merge or
+  // the unknown token is not in the vocabulary.
   BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
                    const std::vector<std::pair<std::string, std::string>>& merges, const BytePairOptions& options,
                    const std::string& where);
@@ -50,8 +50,8 @@ class BytePairEncoding {
   void merge_all(std::span<Token> tokens) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::unordered_map<uint64_t, Merge> merges_;  // by the ids of both sides
-  // Pairs of tokens of characters or bytes between which some merge can join two tokens.
+  std::unordered_map<uint64_t, Merge> merges_;  // key: the ids of the left and the right token
+  // Pairs of adjacent tokens of characters or bytes that can be joined by some merge.
   std::unordered_set<uint64_t> crossed_;
   BytePairOptions options_;
 };

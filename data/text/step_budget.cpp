@@ -1,7 +1,6 @@
-// Limits in proportion to the text, with a constant for short ones.
+// StepBudget: limits in proportion to the text, plus a constant for short texts.
 #include "data/text/step_budget.h"
 
-#include <fmt/format.h>
 #include <time.h>
 
 #include <algorithm>
@@ -11,15 +10,15 @@
 namespace tessera::data::detail {
 namespace {
 
-// Replacing spaces by U+2581 adds 2 bytes a byte, NFKC at most 3 (U+FDFA alone: 10), and a byte-level alphabet doubles
-// the result: 7 for the longest honest text.
+// Replacing spaces by U+2581 adds 2 bytes per byte, NFKC at most 3 (10 for U+FDFA alone), and a byte-level alphabet
+// doubles the result. So ordinary texts grow by at most 7 bytes per byte.
 constexpr size_t growth_per_byte = 8, growth_of_any = 1 << 20;
-constexpr size_t longest_text = (size_t{1} << 31) - 1;  // places are int32
+constexpr size_t longest_text = (size_t{1} << 31) - 1;  // offsets are int32
 
-// ICU makes about 30,000 ticks a second. GPT-2's expression takes one for 6,000 bytes.
+// ICU makes about 30,000 ticks per second. GPT-2's expression takes one tick for 6,000 bytes.
 constexpr int64_t ticks_of_any = 1000, bytes_per_tick = 500;
-// Encoding takes 100 to 500 ns a byte, and ten times that under sanitizers. Expressions that scan far ahead from each
-// place take much time with few ticks.
+// Encoding takes 100 to 500 ns per byte, and ten times that with sanitizers. Expressions that scan far ahead from each
+// position take much time with few ticks.
 constexpr int64_t nanoseconds_of_any = 1'000'000'000, nanoseconds_per_byte = 4000;
 
 int64_t cpu_time() {

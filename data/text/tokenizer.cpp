@@ -1,4 +1,4 @@
-// A file's parts put together: added tokens, normalizer, pre-tokenizer, model, template, decoder.
+// Tokenizer: combines added tokens, normalizer, pre-tokenizer, model, template and decoder.
 #include "data/text/tokenizer.h"
 
 #include <fmt/format.h>
@@ -7,17 +7,17 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "data/sources/text_source.h"
 #include "data/text/added_tokens.h"
-#include "data/text/byte_characters.h"
 #include "data/text/byte_pair_encoding.h"
 #include "data/text/tokenizer_steps.h"
-#include "data/text/word_cache.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 
@@ -28,8 +28,55 @@ using namespace detail;
 namespace {
 
 constexpr int64_t max_file_bytes = int64_t{1} << 30;
+constexpr size_t longest_cached_word = 64;
 
 }  // namespace
+
+namespace detail {
+
+// Caches the tokens of recent words, so that each word is merged once. Any number of threads may encode concurrently:
+// each borrows its own cache. The number of caches is the maximum number of threads that encoded concurrently. A cache
+// holds up to 2 x 16,384 words of up to 64 bytes; longer words are encoded each time.
+class WordCache {
+  using Tokens = std::vector<BytePairEncoding::Token>;
+  using BoundedCache = tessera::detail::BoundedCache<std::unordered_map<std::string, Tokens>, 16'384>;
+
+ public:
+  class Loan {
+   public:
+    explicit Loan(WordCache& from) : from_(from) {
+      const std::lock_guard lock(from_.mutex_);
+      if (from_.free_.empty()) return;
+      cache_ = std::move(from_.free_.back());
+      from_.free_.pop_back();
+    }
+    ~Loan() {
+      if (!cache_) return;
+      const std::lock_guard lock(from_.mutex_);
+      from_.free_.push_back(std::move(cache_));
+    }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+
+    // Returns model.encode(word), valid until the next call. A cache belongs to one model.
+    const Tokens& encode(const BytePairEncoding& model, const std::string& word) {
+      if (word.size() > longest_cached_word) return long_word_ = model.encode(word);
+      if (!cache_) cache_ = std::make_unique<BoundedCache>();
+      return cache_->get(word, [&] { return model.encode(word); }).second;
+    }
+
+   private:
+    WordCache& from_;
+    std::unique_ptr<BoundedCache> cache_;
+    Tokens long_word_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<BoundedCache>> free_;
+};
+
+}  // namespace detail
 
 struct Tokenizer::Parts {
   std::vector<AddedToken> added;
@@ -41,7 +88,7 @@ struct Tokenizer::Parts {
   Decoder decoder;
   std::unordered_map<int32_t, const AddedToken*> added_by_id;
   std::unordered_map<std::string_view, int32_t> added_by_content;
-  std::vector<std::string> tokens;  // by id; of the model and of added ones
+  std::vector<std::string> tokens;  // by id; of the model and added tokens
   mutable WordCache word_cache;
 
   explicit Parts(const JsonPart& file);
@@ -94,7 +141,8 @@ BytePairEncoding model_of(const JsonPart& json) {
   return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place());
 }
 
-// A text is compared with added tokens at each of its bytes; those of models have at most a few hundred bytes.
+// A text is compared with added tokens at each of its bytes; the added tokens of models have at most a few hundred
+// bytes.
 constexpr size_t max_added_bytes = 4096;
 
 std::string content_of_added(const JsonPart& json) {
@@ -130,8 +178,8 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       post(template_of(file.at_or_null("post_processor"))),
       decoder(decoder_of(file.at_or_null("decoder"))) {
   for (const char* key : {"truncation", "padding"})
-    if (file.has(key)) file.at(key).refuse("is not supported, expected null. Cut and pad batches instead.");
-  // Allows ids without a token, because models pad their vocabularies, but bounds the memory that a large id can take.
+    if (file.has(key)) file.at(key).refuse("is not supported, expected null. Truncate and pad batches instead.");
+  // Ids without a token are allowed, because models pad their vocabularies; the limit bounds the memory for a large id.
   const size_t id_limit = 16 * (model.vocabulary().size() + added.size()) + 65'536;
   const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
     if (static_cast<size_t>(id) >= id_limit)
@@ -171,8 +219,8 @@ Tokenizer::Parts::Parts(const JsonPart& file)
         file.at("post_processor").refuse(fmt::format("the id {} is not in the vocabulary of {}.", id, tokens.size()));
 }
 
-// Whether no earlier entry has this id; a repeated entry changes nothing. `tokenizers` ignores ids that contradict each
-// other and numbers such tokens itself, so the ids of the training data are unknown.
+// Returns true if no earlier entry has this id; a repeated entry changes nothing. Contradictory ids are an error:
+// `tokenizers` ignores them and numbers such tokens itself, so the ids of the training data are unknown.
 bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) const {
   const JsonPart place = file.at("added_tokens");
   const auto refuse_two_ids = [&](int64_t other) {
@@ -191,7 +239,7 @@ bool Tokenizer::Parts::is_new(const JsonPart& file, const AddedToken& token) con
   if (earlier->second->content != token.content)
     refuse_one_id(place, earlier->second->content, token.content, token.id);
   place.refuse(
-      fmt::format("\"{}\" is there twice with different options, expected one entry.", shortened(token.content)));
+      fmt::format("\"{}\" occurs twice with different options, expected one entry.", shortened(token.content)));
 }
 
 const std::string& Tokenizer::Parts::token(int32_t id, const char* verb) const {
@@ -241,8 +289,9 @@ constexpr const char* give_json =
     "Give its tokenizer.json, which AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers "
     "writes.";
 
-// vocab.json and merges.txt do not contain how text is split or which tokens are special. Both are known for GPT-2
-// only, whose tokens are the bytes, the results of the merges and "<|endoftext|>".
+// Throws unless the two files are GPT-2's. vocab.json and merges.txt do not contain how text is split or which tokens
+// are special. Both are known only for GPT-2, whose tokens are the bytes, the results of the merges and
+// "<|endoftext|>".
 void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, const BytePairEncoding& encoding) {
   const auto refuse = [&](const std::string& what) {
     fail(ErrorKind::invalid_file, "Tokenizer", "{}: vocab.json and merges.txt are read as GPT-2's, but {}. {}",
@@ -320,7 +369,7 @@ void check_length(size_t bytes, const char* verb) {
     fail(ErrorKind::invalid_argument, verb, "{} bytes of text, expected fewer than 2^31. Split it.", bytes);
 }
 
-// How many characters of a text begin before a byte. Fastest if each byte is a little behind the last one.
+// Counts the characters of a text that begin before a byte. Fastest if the byte is a little after the previous one.
 class CharacterCounts {
  public:
   explicit CharacterCounts(std::string_view text) : text_(text) {
@@ -340,7 +389,7 @@ class CharacterCounts {
   }
 
  private:
-  static constexpr size_t block = 64;  // counted in a few vector operations
+  static constexpr size_t block = 64;  // bytes that a few vector operations count
 
   static bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
   int32_t in(size_t begin, size_t end) const {
@@ -352,10 +401,10 @@ class CharacterCounts {
   std::string_view text_;
   std::vector<int32_t> before_blocks_;
   size_t at_ = 0;
-  int32_t count_ = 0;  // before at_
+  int32_t count_ = 0;  // characters before at_
 };
 
-// White space at the ends of a byte-level token does not count.
+// Removes the white space at the ends of a byte-level token from its range.
 std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::string_view token, bool keeps_first) {
   std::vector<bool> is_space;
   for (size_t i = 0; i < token.size(); i += character_bytes(token[i])) {
@@ -389,7 +438,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
     for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
   };
   bool is_first = true;
-  // A token, the bytes of the text that it stands for, and what it is made of, in bytes as characters.
+  // Adds a token; `bytes` is its range of the text, and `spelled` its content with bytes spelled as characters.
   const auto add = [&](int32_t id, ByteRange bytes, std::string_view spelled) {
     std::pair<int64_t, int64_t> range{characters.before(bytes.begin), characters.before(bytes.end)};
     if (parts.post.trims_offsets) range = trimmed(range, spelled, is_first && parts.post.adds_prefix_space);

@@ -1,4 +1,4 @@
-// Tokenizer: text to tokens and back, as Hugging Face's `tokenizers` does it, from the files that models come with.
+// Tokenizer: text to tokens and back, as Hugging Face's `tokenizers`, from the files that models come with.
 #pragma once
 
 #include <cstdint>
@@ -13,57 +13,63 @@
 
 namespace tessera::data {
 
-// The tokens of a text, and of each the characters [first, second) of the text that it stands for; those that a
-// template adds stand for none.
+// The tokens of a text, and for each the characters [first, second) of the text that it covers. Tokens that a template
+// adds cover no characters.
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<std::pair<int64_t, int64_t>> offsets;
 };
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // those of the file's template, as a token for the beginning of a text
+  bool add_special_tokens = true;  // adds those of the file's template, such as a begin-of-text token
 };
 struct DecodeOptions {
   bool skip_special_tokens = true;
 };
 
-// Byte pair encodings over bytes (GPT-2, Llama 3, Qwen) or over characters with byte fallback (SentencePiece's in Llama
-// 2, Mistral, Gemma), with the normalizers, splits and decoders that these use. Needs ICU: programs are linked with
-// tessera::tokenizer.
+// Encodes and decodes text with byte pair encodings, including the normalizers, splits and decoders of these models.
+// The encodings are over bytes (GPT-2, Llama 3, Qwen), or over characters with byte fallback (SentencePiece's in Llama
+// 2, Mistral, Gemma). Needs ICU: link programs with tessera::tokenizer.
 //   const auto tokenizer = data::Tokenizer::open("Llama-3.2-1B");
 //   const std::vector<int32_t> ids = tokenizer.encode("Once upon a time").ids;
 //   std::cout << tokenizer.decode(ids);
-// May be used by several threads; copies are handles.
+// Several threads may use one tokenizer; copies are handles.
 class Tokenizer {
  public:
-  // A tokenizer.json, or a folder that has one, or else GPT-2's vocab.json and merges.txt. Errors (invalid_file): what
-  // is missing, malformed, or of a kind that is not known, by its place in the file; two tokens with one id, or one
-  // token with two; an id of the template that is not in the vocabulary; more than 64 steps of a kind or 16,384 bytes
-  // of regular expressions in them, 4096 bytes in an added token or in what a step looks for, 1024 tokens in the
-  // template; a vocab.json and merges.txt of a family other than GPT-2.
+  // Opens a tokenizer.json, or a folder that contains one or else GPT-2's vocab.json and merges.txt.
+  // Errors (invalid_file), which name the place in the file
+  //   something missing, malformed, or of an unsupported type
+  //   two tokens with one id, or one token with two ids
+  //   a template id that is not in the vocabulary
+  //   more than 64 steps of a kind, or 16,384 bytes of regular expressions in them
+  //   more than 4096 bytes in an added token or in a string that a step searches; more than 1024 tokens in the template
+  //   a vocab.json and merges.txt of a family other than GPT-2
   static Tokenizer open(const std::filesystem::path& path);
 
-  // The 256 byte values as tokens: token i is the byte i. Texts need not be UTF-8, and `decode` returns the bytes as
-  // they are. Needs no ICU.
+  // Returns a tokenizer of the 256 byte values: token i is the byte i. Texts need not be UTF-8, and `decode` returns
+  // the bytes unchanged. Needs no ICU.
   static Tokenizer bytes();
 
-  // Of the text of a tokenizer.json; `name` stands in for its path in messages.
+  // Parses the text of a tokenizer.json; `name` replaces its path in messages.
   static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
 
-  // Takes about 20 bytes of memory for each byte of the text, and 20 for each token.
-  // Errors (invalid_argument): text that is not UTF-8 or has 2^31 bytes or more, a character for which the vocabulary
-  // has no token. invalid_file, which names the step of the file: it makes the text longer by more than 8 bytes for
-  // each byte and 1 MiB, or a regular expression takes too long (about 5 s of CPU time for a megabyte).
+  // Tokenizes a text. Takes about 20 bytes of memory for each byte of the text, and 20 for each token.
+  // Errors
+  //   invalid_argument: text that is not UTF-8 or has 2^31 bytes or more; a character that the vocabulary cannot encode
+  //   invalid_file, which names the step of the file: it adds more than 8 bytes per byte of the text plus 1 MiB, or its
+  //     regular expression takes too long (about 5 s of CPU time for a megabyte)
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // Bytes that are not UTF-8 become U+FFFD. Errors: an id that the vocabulary does not have (invalid_argument); a step
-  // of the file that takes too much, as in encode.
+  // Returns the text of tokens. Bytes that are not UTF-8 become U+FFFD.
+  // Errors
+  //   invalid_argument: an id that the vocabulary does not have
+  //   invalid_file: a step of the file exceeds the limits of encode
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  // One more than the largest id.
+  // Returns the largest id plus one.
   int64_t vocab_size() const;
   std::optional<int32_t> token_to_id(std::string_view token) const;
-  // As the file spells it; an added token that is sought in normalized text, normalized. Error (invalid_argument):
-  // there is none with this id.
+  // Returns a token as the file spells it. Added tokens that match normalized text are normalized. Error
+  // (invalid_argument): no token has this id.
   const std::string& id_to_token(int32_t id) const;
 
  private:

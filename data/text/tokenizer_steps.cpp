@@ -1,4 +1,4 @@
-// What `tokenizers` calls Normalizer, PreTokenizer, Decoder and PostProcessor, type by type.
+// The types of Normalizer, PreTokenizer, Decoder and PostProcessor of `tokenizers`.
 #include "data/text/tokenizer_steps.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "data/sources/text_source.h"
-#include "data/text/byte_characters.h"
 
 namespace tessera::data::detail {
 
@@ -21,8 +20,8 @@ namespace {
       fmt::format("the type \"{}\" is not supported, expected one of {}.", shortened(type), fmt::join(known, ", ")));
 }
 
-// The time for a text is proportional to the number of steps, and each set of a regular expression takes 7 kB; files of
-// models have at most a dozen steps and a thousand bytes of expressions.
+// The time for a text is proportional to the number of steps, and each set of a regular expression takes 7 kB. Model
+// files have at most a dozen steps and a thousand bytes of expressions.
 constexpr size_t max_steps = 64, max_expression_bytes = 16'384;
 
 struct StepCounts {
@@ -57,9 +56,9 @@ using Visit = std::function<void(size_t, size_t)>;
 // Calls visit(begin, end) for the matches in a text, in order.
 using Pattern = std::function<void(std::string_view, StepBudget&, const Visit&)>;
 
-// The matches of a text in another.
+// Returns a pattern that matches the string `what`.
 Pattern literal(const JsonPart& json, const std::string& what) {
-  constexpr size_t max_literal_bytes = 4096;  // the search compares all of it at each place where its first byte is
+  constexpr size_t max_literal_bytes = 4096;  // the search compares all of it wherever its first byte occurs
   if (what.empty() || what.size() > max_literal_bytes)
     json.refuse(fmt::format("a string of {} bytes given, expected 1 to {}.", what.size(), max_literal_bytes));
   return [what](std::string_view text, StepBudget&, const Visit& visit) {
@@ -79,7 +78,7 @@ Pattern pattern_of(const JsonPart& json) {
   return literal(json.at("String"), json.at("String").text());
 }
 
-// Each character of a kind.
+// Returns a pattern that matches each character of a kind.
 Pattern pattern_of(bool (*is_kind)(char32_t)) {
   return [=](std::string_view text, StepBudget&, const Visit& visit) {
     for (size_t i = 0, n; i < text.size(); i += n) {
@@ -107,7 +106,7 @@ AlignedText replaced(const AlignedText& text, const Pattern& pattern, const std:
   return made;
 }
 
-// What is put before has the place of the first character.
+// Prepends `content` to the text. Its origin is the first character of the text.
 AlignedText prepended(const AlignedText& text, const std::string& content, StepBudget& budget,
                       const std::string& place) {
   if (text.empty()) return text;
@@ -121,8 +120,8 @@ AlignedText prepended(const AlignedText& text, const std::string& content, StepB
 
 // ---- splits
 
-// A text is a sequence of matches and what is between them. `joins` is whether a section is part of the piece of the
-// section before it.
+// How a text is split, given its matches and the sections between them. `joins` returns whether a section belongs to
+// the piece of the section before it.
 struct Behavior {
   bool (*joins)(bool is_match_before, bool is_match);
   bool removes_matches = false;
@@ -146,8 +145,8 @@ Behavior behavior_of(const JsonPart& json) {
 
 void split(const AlignedText& text, const Pattern& pattern, bool invert, const Behavior& behavior, StepBudget& budget,
            const EmitText& emit) {
-  size_t begin = 0, end = 0;  // of the piece so far
-  bool is_match = false;      // its last section
+  size_t begin = 0, end = 0;  // range of the current piece
+  bool is_match = false;      // whether its last section is a match
   const auto end_piece = [&] {
     if (begin < end && !(behavior.removes_matches && is_match)) emit(text.part(begin, end));
     begin = end;
@@ -186,7 +185,7 @@ PreTokenizer byte_level(const JsonPart& json) {
   };
 }
 
-// As in `tokenizers`, the mark is one character.
+// Returns the replacement mark, which is one character as in `tokenizers`.
 std::string mark_of(const JsonPart& json) {
   const std::string mark = json.text("replacement", "\u2581");
   if (mark.empty() || character_bytes(mark[0]) != mark.size())
@@ -320,7 +319,7 @@ TokenTexts byte_level_decoded(const TokenTexts& tokens, StepBudget&) {
       is_spelled = byte >= 0;
       mine += static_cast<char>(byte);
     }
-    bytes += is_spelled ? mine : token;  // a special token is what it is
+    bytes += is_spelled ? mine : token;  // special tokens are not spelled as characters
   }
   return {valid_utf8(bytes)};
 }
@@ -357,7 +356,7 @@ std::string stripped(std::string_view token, const std::string& content, int64_t
 Decoder strip(const JsonPart& json) {
   const std::string content = json.at("content").text();
   if (content.empty()) json.at("content").refuse("an empty string given, expected what to remove.");
-  constexpr int64_t max_stripped = 1 << 20;  // files of models have 1
+  constexpr int64_t max_stripped = 1 << 20;  // model files strip 1
   const int64_t start = json.at("start").integer(0, max_stripped), stop = json.at("stop").integer(0, max_stripped);
   return [=](TokenTexts tokens, StepBudget&) {
     for (std::string& token : tokens) token = stripped(token, content, start, stop);
@@ -402,7 +401,7 @@ Decoder decoder_of(const JsonPart& json) {
 
 namespace {
 
-constexpr size_t max_template_ids = 1024;  // files of models have at most a few
+constexpr size_t max_template_ids = 1024;  // model files have at most a few
 
 Template read_template(const JsonPart& json) {
   Template made;

@@ -1,4 +1,4 @@
-// The steps of a tokenizer around its model: normalizers, pre-tokenizers, decoders and templates, read from their JSON.
+// Steps of a tokenizer around its model: normalizers, pre-tokenizers, decoders and templates, read from JSON.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@ namespace tessera::data::detail {
 
 using tessera::detail::JsonPart;
 
-// A step of a file is refused by its place there if it takes more than the budget.
+// A step that exceeds the budget throws an Error that names its place in the file.
 using Normalizer = std::function<AlignedText(AlignedText, StepBudget&)>;
 using EmitText = std::function<void(AlignedText)>;
-// Emits the pieces of a text in order. Only one piece of each step is in memory at a time.
+// Emits the pieces of a text in order. At each step only one piece is in memory at a time.
 using PreTokenizer = std::function<void(AlignedText, StepBudget&, const EmitText&)>;
 using TokenTexts = std::vector<std::string>;
 using Decoder = std::function<TokenTexts(TokenTexts, StepBudget&)>;
 
-// Each of null JSON is the step that changes nothing. Errors (invalid_file): a type that is not known, more than 64
-// steps, more than 16,384 bytes of regular expressions.
+// Return the step that the JSON describes; null JSON gives a step that changes nothing. Errors (invalid_file): an
+// unsupported type; more than 64 steps; more than 16,384 bytes of regular expressions.
 Normalizer normalizer_of(const JsonPart& json);
 PreTokenizer pre_tokenizer_of(const JsonPart& json);
 Decoder decoder_of(const JsonPart& json);
 
-// Of a post-processor: what comes before and after a text, and whether white space at the ends of tokens is left out of
-// their offsets.
+// A post-processor: the ids before and after a text, and whether the offsets of tokens exclude white space at their
+// ends.
 struct Template {
   std::vector<int32_t> before, after;
   bool trims_offsets = false, adds_prefix_space = false;
 };
-// Error (invalid_file): more than 1024 ids, or one that is not an id.
+// Reads a post-processor. Error (invalid_file): more than 1024 ids; an invalid id.
 Template template_of(const JsonPart& json);
 
 }  // namespace tessera::data::detail

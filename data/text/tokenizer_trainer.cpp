@@ -1,9 +1,8 @@
-// Words as ids, pairs in a queue by count, merges until the vocabulary is full.
+// Trains a vocabulary: words as ids, pairs in a queue by count, merges until the vocabulary is full.
 #include "data/text/tokenizer_trainer.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <queue>
 #include <set>
@@ -11,7 +10,6 @@
 
 #include "data/datasets/shuffle.h"
 #include "data/sources/text_source.h"
-#include "data/text/byte_characters.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::data {
@@ -66,11 +64,11 @@ class Vocabulary {
   std::vector<std::string> tokens_;
 };
 
-// The special tokens and then each byte's character, in the order of their code points.
+// Returns the special tokens, followed by each byte's character in the order of code points.
 Vocabulary first_vocabulary(const std::vector<std::string>& special_tokens) {
   Vocabulary vocabulary;
   for (const std::string& token : special_tokens) vocabulary.add(token);
-  std::set<std::string> characters;  // UTF-8 sorts as code points do
+  std::set<std::string> characters;  // UTF-8 sorts in the order of code points
   for (int byte = 0; byte < byte_count; ++byte) {
     const char text = static_cast<char>(byte);
     characters.insert(bytes_as_characters(AlignedText({&text, 1}, 0)).text());
@@ -92,8 +90,8 @@ struct Word {
   int64_t count;
 };
 
-// Counts of pairs, which a merge changes only in the words that have it; a candidate whose count has changed since it
-// was queued goes back with its new one.
+// Keeps the counts of pairs; a merge changes only the words that contain its pair. A candidate whose count has changed
+// since it was queued is queued again with its new count.
 class Merger {
  public:
   Merger(Vocabulary vocabulary, std::vector<Word> words)
@@ -125,11 +123,11 @@ class Merger {
   struct Candidate {
     Pair pair;
     int64_t count;
-    std::vector<size_t> words;  // where it may stand
+    std::vector<size_t> words;  // words that may contain the pair
     bool operator<(const Candidate& o) const { return count != o.count ? count < o.count : pair > o.pair; }
   };
 
-  // `change` of a pair's count, in a word where it is new if the change is positive. Words come in their order.
+  // Adds `change` to the pair's count. If it is positive, the pair is new in `word`. Call in ascending word order.
   void count(const Pair& pair, int64_t change, size_t word) {
     counts_[pair] += change;
     if (change < 0) return;

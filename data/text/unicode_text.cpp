@@ -1,7 +1,6 @@
-// ICU's regular expressions and normal forms over UTF-8. The one file that knows ICU.
+// ICU's regular expressions and normal forms over UTF-8. The only file that includes ICU.
 #include "data/text/unicode_text.h"
 
-#include <fmt/format.h>
 #include <unicode/bytestream.h>
 #include <unicode/edits.h>
 #include <unicode/normalizer2.h>
@@ -31,24 +30,18 @@ bool is_word_character(char32_t c) {
 namespace {
 
 const icu::Normalizer2* instance(NormalForm form, UErrorCode& error) {
-  switch (form) {
-    case NormalForm::c:
-      return icu::Normalizer2::getNFCInstance(error);
-    case NormalForm::d:
-      return icu::Normalizer2::getNFDInstance(error);
-    case NormalForm::kc:
-      return icu::Normalizer2::getNFKCInstance(error);
-    default:
-      return icu::Normalizer2::getNFKDInstance(error);
-  }
+  using icu::Normalizer2;
+  if (form == NormalForm::c) return Normalizer2::getNFCInstance(error);
+  if (form == NormalForm::d) return Normalizer2::getNFDInstance(error);
+  return form == NormalForm::kc ? Normalizer2::getNFKCInstance(error) : Normalizer2::getNFKDInstance(error);
 }
 
-// By the tables of Unicode 9, which `tokenizers` has (its crate unicode-normalization-alignments): what is younger is
-// left as it is, whatever ICU knows of it.
+// Uses Unicode 9, as `tokenizers` does (its crate unicode-normalization-alignments): younger characters are unchanged,
+// even if ICU has data for them.
 const icu::Normalizer2& normalizer(NormalForm form) {
   static const auto made = [] {
     UErrorCode error = U_ZERO_ERROR;
-    static const icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), error);  // destroyed after what refers to it
+    static const icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), error);  // outlives the normalizers
     std::map<NormalForm, icu::FilteredNormalizer2> forms;
     for (const NormalForm one : {NormalForm::c, NormalForm::d, NormalForm::kc, NormalForm::kd})
       if (const icu::Normalizer2* found = instance(one, error); U_SUCCESS(error)) forms.try_emplace(one, *found, known);
@@ -64,15 +57,15 @@ std::vector<size_t> character_places(std::string_view text) {
   return places;
 }
 
-// A character on its way to a normal form: whether it came in place of one of the text (0), beside one that has its
-// place already (1), or in place of one and -change more.
+// A character during normalization. `change`: 0 if it replaces one character of the text; 1 if it was inserted next to
+// one that has its origin already; negative if it replaces one and -change more.
 struct Made {
   UChar32 character;
   uint8_t combining_class;
   int change;
 };
 
-// Each character's decomposition, marks in their canonical order (Unicode Standard Annex 15).
+// Decomposes each character and puts marks into their canonical order (Unicode Standard Annex 15).
 std::vector<Made> decomposed(std::string_view text, const icu::Normalizer2& composing) {
   std::vector<Made> made;
   const icu::UnicodeString all =
@@ -93,7 +86,7 @@ std::vector<Made> decomposed(std::string_view text, const icu::Normalizer2& comp
   return made;
 }
 
-// Marks joined to the starter before them that nothing of their class or a higher one stands between.
+// Joins each mark to the starter before it, unless a mark of the same or a higher class is between them.
 std::vector<Made> composed(const std::vector<Made>& parts, const icu::Normalizer2& composing) {
   std::vector<Made> made;
   std::optional<size_t> starter;
@@ -118,7 +111,7 @@ std::vector<Made> made_of(std::string_view was, NormalForm form) {
   return form == NormalForm::c || form == NormalForm::kc ? composed(made, composing) : made;
 }
 
-// For each character of the normal form of `was`, the place of the one that it stands for, as in `tokenizers`.
+// Returns for each character of the normal form of `was` the position of the character it comes from, as `tokenizers`.
 std::vector<size_t> sources_of(std::string_view was, const std::vector<Made>& made) {
   const std::vector<size_t> from = character_places(was);
   std::vector<size_t> sources;
@@ -131,7 +124,7 @@ std::vector<size_t> sources_of(std::string_view was, const std::vector<Made>& ma
   return sources;
 }
 
-// ICU sorts marks by insertion, in quadratic time. People write fewer than 256 marks on one letter; at 256, each mark
+// ICU sorts marks by insertion, in quadratic time. Real text has fewer than 256 marks on one letter; at 256, each mark
 // costs 64 steps.
 constexpr int max_marks_for_icu = 256;
 
@@ -209,7 +202,7 @@ struct Regex::Compiled {
 
 namespace {
 
-// What Oniguruma, the engine of tokenizers, means by some of its words that ICU reads otherwise or not at all.
+// A word to which Oniguruma, the engine of tokenizers, gives a meaning that ICU does not.
 struct Meaning {
   std::string_view word, icus;
 };
@@ -223,7 +216,7 @@ constexpr std::array<Meaning, 8> meanings{
      {"[:punct:]", "[\\p{P}\\p{S}]"},
      {"[:^punct:]", "[^\\p{P}\\p{S}]"}}};
 
-// A character, or an escaped one with its braces, as \p{L} and \x{41}.
+// Returns the size of a character or an escape with its braces, such as \p{L} and \x{41}.
 size_t size_of_character(std::string_view pattern) {
   if (pattern[0] != '\\' || pattern.size() == 1) return 1;
   const bool has_braces =
@@ -231,7 +224,7 @@ size_t size_of_character(std::string_view pattern) {
   return has_braces ? std::min(pattern.find('}'), pattern.size() - 1) + 1 : 2;
 }
 
-// The options of a group that `pattern` begins with, as "(?im" of "(?im:"; empty where it begins with none.
+// Returns the options of a group at the beginning of `pattern`, such as "(?im" of "(?im:"; empty if there is none.
 std::string_view options_of(std::string_view pattern) {
   if (!pattern.starts_with("(?")) return {};
   const size_t end = std::min(pattern.find_first_not_of("imx-", 2), pattern.size());
@@ -239,14 +232,14 @@ std::string_view options_of(std::string_view pattern) {
   return pattern.substr(0, is ? end : 0);
 }
 
-// A repeated repeat that `pattern` begins with, as "{1,3}+"; empty where it begins with none.
+// Returns a repeated repeat at the beginning of `pattern`, such as "{1,3}+"; empty if there is none.
 std::string_view repeats_of(std::string_view pattern) {
   if (!pattern.starts_with("{")) return {};
   const size_t end = std::min(pattern.find_first_not_of("0123456789,", 1), pattern.size());
   return pattern.substr(0, pattern.substr(end).starts_with("}+") ? end + 2 : 0);
 }
 
-// ICU takes its + for "possessive".
+// Returns one repeat instead of a repeated repeat, in which ICU would read the last + as "possessive".
 std::string_view repeated(std::string_view repeats, const std::string& where) {
   if (repeats.starts_with("{0,")) return "*";
   if (repeats.starts_with("{1,") || repeats.starts_with("{1}")) return "+";
@@ -265,7 +258,7 @@ std::string in_icus_dialect(std::string_view pattern, const std::string& where) 
     if (meaning != meanings.end()) {
       size = meaning->word.size();
       result += meaning->icus;
-    } else if (!options.empty() && open_sets == 0) {  // m: `.` is a line feed too
+    } else if (!options.empty() && open_sets == 0) {  // in Oniguruma, m means that `.` also matches a line feed
       size = options.size();
       std::replace_copy(options.begin(), options.end(), std::back_inserter(result), 'm', 's');
     } else if (!repeats.empty() && open_sets == 0) {
@@ -286,13 +279,13 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
   UErrorCode error = U_ZERO_ERROR;
   UParseError place{};
   auto compiled = std::make_unique<Compiled>();
-  constexpr uint32_t flags = UREGEX_UNIX_LINES | UREGEX_MULTILINE;  // Oniguruma's `.`, `^` and `$`
+  constexpr uint32_t flags = UREGEX_UNIX_LINES | UREGEX_MULTILINE;  // `.`, `^` and `$` as in Oniguruma
   compiled->pattern.reset(
       icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern, where)), flags, place, error));
   if (U_FAILURE(error))
     fail(ErrorKind::invalid_file, "Tokenizer", "{}: the regular expression {} cannot be read: {}.", where,
          shortened(pattern), u_errorName(error));
-  // Each step back copies a frame with the places of all groups; expressions of models have at most a few groups.
+  // Each step back copies a frame with the positions of all groups; expressions of models have at most a few groups.
   constexpr int32_t max_groups = 64;
   const std::unique_ptr<icu::RegexMatcher> matcher(compiled->pattern->matcher(error));
   if (U_FAILURE(error) || matcher->groupCount() > max_groups)

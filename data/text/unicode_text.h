@@ -1,6 +1,7 @@
-// Text that knows where its bytes come from, and the Unicode of tokenizers: regular expressions, normal forms.
+// Text that records the origin of each byte; byte-level characters, regular expressions and normal forms.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,21 +14,22 @@
 
 namespace tessera::data::detail {
 
-// Bytes [begin, end) of the text that was given, which is shorter than 2^31 bytes.
+// Bytes [begin, end) of the original text, which is shorter than 2^31 bytes.
 struct ByteRange {
   int32_t begin, end;
 };
 
-// UTF-8 text made from a part of a given text, with the place there of what each byte was made from.
+// UTF-8 text made from a part of the original text. Each byte records the range of the original that it comes from.
 class AlignedText {
  public:
   AlignedText() = default;
-  // Bytes [begin, begin + text.size()) of the given text; each byte has its whole character's place.
+  // Takes bytes [begin, begin + text.size()) of the original text; the origin of each byte is the complete character
+  // that has it.
   AlignedText(std::string_view text, int32_t begin);
 
   const std::string& text() const { return text_; }
   bool empty() const { return text_.empty(); }
-  // Where bytes [begin, end) come from; begin < end.
+  // Returns the range of the original that bytes [begin, end) come from; begin < end.
   ByteRange origin(size_t begin, size_t end) const { return {origin_[begin].begin, origin_[end - 1].end}; }
 
   void reserve(size_t bytes) { text_.reserve(bytes), origin_.reserve(bytes); }
@@ -40,15 +42,15 @@ class AlignedText {
   std::vector<ByteRange> origin_;  // one for each byte
 };
 
-// Error (invalid_file): the library was built without ICU.
+// Throws Error (invalid_file) if the library was built without ICU.
 void require_unicode();
 
-// The beginning of a text, for an error that quotes it.
+// Returns the beginning of a text, for an error that quotes it.
 std::string shortened(std::string_view text);
 
-// The number of bytes of the character that begins with this byte, of valid UTF-8.
+// Returns the number of bytes of the character that begins with this byte, in valid UTF-8.
 size_t character_bytes(char first);
-// The code point at this place.
+// Returns the code point at byte `place`.
 char32_t character_at(std::string_view text, size_t place);
 bool is_white_space(char32_t c);
 bool is_number(char32_t c);
@@ -57,17 +59,25 @@ bool is_word_character(char32_t c);  // a letter, mark, number or connector
 enum class NormalForm : uint8_t { c, d, kc, kd };
 AlignedText normalized(const AlignedText& text, NormalForm form);
 
-// A regular expression of the dialect of tokenizer.json (Oniguruma's); `where` names it in the Error (invalid_file) for
-// one that cannot be read. May be used by several threads.
+// Returns the UTF-8 of each byte's character. Byte-level tokens spell bytes as characters, by GPT-2's table.
+const std::array<std::string, 256>& spelled_bytes();
+// Returns the text with each byte replaced by its character.
+AlignedText bytes_as_characters(const AlignedText& text);
+// Returns the byte of a character of byte-level tokens; -1: no such byte.
+int byte_of_character(char32_t c);
+// Returns UTF-8 in which each invalid sequence of bytes is replaced by U+FFFD, as Rust's from_utf8_lossy.
+std::string valid_utf8(std::string_view bytes);
+
+// A regular expression in the dialect of tokenizer.json (Oniguruma's). Error (invalid_file), which contains `where`: an
+// invalid expression. Several threads may use one Regex.
 class Regex {
  public:
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
-  // Calls visit(begin, end) for the matches in `text`, in order; an empty one directly behind another match is none.
-  // Error (invalid_file), which names the expression: it takes more than what is left of the budget, or than ICU's
-  // stack.
+  // Calls visit(begin, end) for the matches in `text`, in order. An empty match directly after another match is
+  // skipped. Error (invalid_file), which names the expression: it exceeds the rest of the budget, or ICU's stack.
   void for_each_match(std::string_view text, StepBudget& budget,
                       const std::function<void(size_t, size_t)>& visit) const;
 

@@ -1,4 +1,4 @@
-// In place of ICU's, in a build without it: a tokenizer cannot be opened.
+// Replaces unicode_text.cpp in a build without ICU: a tokenizer cannot be opened.
 #include "data/text/unicode_text.h"
 #include "sharding/base/fail.h"
 

@@ -1,4 +1,4 @@
-// Writes the few protobuf fields of a scalar, and the frame of a TFRecord.
+// Writes the few protobuf fields of a scalar event, and TFRecord frames.
 #include "examples/train/event_file.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace tessera::train {
 namespace {
 
-// ---- protobuf: a field is (number << 3 | wire type), then its value
+// ---- protobuf: a field is (number << 3 | wire type), followed by its value
 
 std::string little_endian(uint64_t value, int bytes) {
   std::string text;

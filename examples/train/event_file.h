@@ -1,4 +1,4 @@
-// OutputFile: a file that others read while it grows; EventFile: scalars over steps, as TensorBoard reads them.
+// OutputFile: a file that others read while it grows. EventFile: scalars over steps in TensorBoard's format.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tessera::train {
 
-// A file that starts empty, or with its present content. Readers see appended bytes at once. Throws Error
-// (invalid_file) if the file cannot be written.
+// A file that starts empty, or with its present content. Readers see appended bytes at once. Error (invalid_file): the
+// file cannot be written.
 class OutputFile {
  public:
   enum class Start { empty, as_it_is };
@@ -24,8 +24,8 @@ class OutputFile {
   std::ofstream file_;
 };
 
-// Written to <folder>/events.out.tfevents.<seconds since 1970>.<host>.<process id>; `tensorboard --logdir <folder>`
-// shows it, even while it grows. A further run in the same folder makes a further file, and TensorBoard draws both as
+// Writes <folder>/events.out.tfevents.<seconds since 1970>.<host>.<process id>. `tensorboard --logdir <folder>`
+// shows it, also while it grows. Another run in the same folder makes another file, and TensorBoard draws both as
 // one run.
 //
 // Sources: the framing is TensorFlow's lib/io/record_writer.h, the messages its util/event.proto and
@@ -34,10 +34,10 @@ class EventFile {
  public:
   using Scalars = std::vector<std::pair<std::string_view, double>>;  // tag, value; kept as float
 
-  // Makes the folder, too. Error (invalid_file): as OutputFile, or the folder cannot be made.
+  // Also makes the folder. Error (invalid_file): as OutputFile, or the folder cannot be made.
   explicit EventFile(const std::string& folder);
 
-  // One event, stamped with the time of the call.
+  // Writes one event with the time of the call.
   void write(int64_t step, const Scalars& scalars);
 
  private:

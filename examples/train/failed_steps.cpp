@@ -1,4 +1,4 @@
-// A kept step is a checkpoint of the state, the batch among it, with the command line and the error beside it.
+// Keeps a failed step as a checkpoint of state and batch, with the command line and the error message.
 #include "examples/train/failed_steps.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace tessera::train {
 namespace {
 
-// Flags that a kept step may have under their earlier names.
+// Flags that a kept step may have under former names.
 const std::map<std::string_view, const char*> renamed_flags = {{"--captured", "--graphed-step"},
                                                                {"--keep-gathers", "--no-reshard-after-forward"},
                                                                {"--prefetch", "--prefetch-groups"},
@@ -41,7 +41,7 @@ FailedSteps::FailedSteps(std::string folder, std::vector<std::string> arguments)
   for (std::filesystem::path above = folder_; !above.empty(); above = above.parent_path()) {
     if (std::filesystem::exists(above) && !std::filesystem::is_directory(above))
       fail(ErrorKind::invalid_file, "keep_failed_step",
-           fmt::format("{}: {} is no folder. Give another.", folder_, above.string()));
+           fmt::format("{}: {} is not a folder. Give another.", folder_, above.string()));
     if (above == above.parent_path()) break;
   }
   if (const auto steps = nn::checkpoint_steps(folder_); !steps.empty())
@@ -76,8 +76,7 @@ KeptStep read_kept_step(const std::string& folder) {
   const nn::SavedState saved = nn::read_state(path);
   if (!saved.extra.contains("arguments") || !saved.extra.contains("error"))
     fail(ErrorKind::invalid_file, "replay",
-         fmt::format("{}: it is a checkpoint, but of no step that failed. Give a folder of --keep-failed-step.",
-                     folder));
+         fmt::format("{}: it is a checkpoint, but not of a failed step. Give a folder of --keep-failed-step.", folder));
   KeptStep kept{.number = nn::read_manifest(path).step,
                 .error = boost::json::parse(saved.extra.at("error")).as_string().c_str()};
   const boost::json::value arguments = boost::json::parse(saved.extra.at("arguments"));

@@ -1,4 +1,4 @@
-// Sends every row to the files that are open.
+// Sends every row of metrics to the files that are open.
 #include "examples/train/metrics.h"
 
 #include <fmt/format.h>
@@ -31,14 +31,15 @@ nn::Curve over_steps(const std::vector<StepMetrics>& steps, double StepMetrics::
   return curve;
 }
 
-std::vector<nn::ReportChart> charts_of(const std::vector<StepMetrics>& steps, const LossCurve& curve) {
-  const auto end = static_cast<double>(curve.steps);
+std::vector<nn::ReportChart> charts_of(const RunFacts& run, const std::vector<StepMetrics>& steps,
+                                       const nn::Curve& validation) {
+  const auto end = static_cast<double>(run.steps);
   return {{.title = "Loss",
            .x = "step",
            .y = "nats per byte",
            .series = {{"training loss", over_steps(steps, &StepMetrics::loss), Look::noisy},
-                      {"validation loss", curve_of(curve.validation), Look::dots, true}},
-           .levels = {{"bigram entropy", curve.bigram_entropy}, {"unigram entropy", curve.unigram_entropy}},
+                      {"validation loss", validation, Look::dots, true}},
+           .levels = {{"bigram entropy", run.bigram_entropy}, {"unigram entropy", run.unigram_entropy}},
            .x_end = end},
           {.title = "Throughput",
            .x = "step",
@@ -62,27 +63,27 @@ std::vector<nn::ReportChart> charts_of(const std::vector<StepMetrics>& steps, co
 
 }  // namespace
 
-Metrics::Metrics(const MetricsFiles& files, const LossCurve& curve, nn::Report report, int64_t steps_done)
-    : svg_(files.svg), page_(files.report), curve_(curve), report_(std::move(report)) {
+Metrics::Metrics(const MetricsFiles& files, const RunFacts& run, nn::Report report, int64_t steps_done)
+    : page_(files.report), run_(run), report_(std::move(report)) {
   if (!files.json_lines.empty()) {
     const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
     if (goes_on) write_text(files.json_lines, rows_to_keep(files.json_lines, steps_done), "metrics");
     json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);
   }
   if (!files.tensorboard.empty()) events_.emplace(files.tensorboard);
-  draw();
+  write_page();
 }
 
-// The lines of the steps that were done, whole ones only: a run may end in the middle of one.
+// Returns the lines of completed steps. Incomplete lines are dropped: a run may end in the middle of one.
 std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
   std::string rows, line;
   const auto keep = [&](const boost::json::object& row) {
     const int64_t step = row.at("step").as_int64();
     if (step > steps_done) return false;
     if (row.contains("validation_loss"))
-      curve_.validation.push_back({step, row.at("validation_loss").to_number<double>()});
+      validation_.push_back({static_cast<double>(step), row.at("validation_loss").to_number<double>()});
     else
-      remember(step_of(row));
+      steps_.push_back(step_of(row));
     rows += line + '\n';
     return true;
   };
@@ -91,7 +92,7 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
   while (std::getline(in, line) && !in.eof()) {
     try {
       if (!keep(parse_json(line, "metrics", file).as_object())) break;
-    } catch (const boost::system::system_error&) {  // of another type, or missing
+    } catch (const boost::system::system_error&) {  // a field is missing or has the wrong type
       fail(ErrorKind::invalid_file, "metrics",
            file + ": \"" + line.substr(0, 60) + "\" is not a row of metrics. Name another file.");
     }
@@ -119,12 +120,7 @@ void Metrics::write(const StepMetrics& row) {
         "\n",
         row.step, row.loss, row.grad_norm, row.learning_rate, row.tokens_per_second, more));
   if (events_) events_->write(row.step, scalars);
-  remember(row);
-}
-
-void Metrics::remember(const StepMetrics& row) {
   steps_.push_back(row);
-  curve_.training.push_back({row.step, row.loss});
 }
 
 void Metrics::write(const ValidationMetrics& row) {
@@ -132,16 +128,15 @@ void Metrics::write(const ValidationMetrics& row) {
     json_lines_->append(
         fmt::format(R"({{"step":{},"validation_loss":{:.7g},"unigram_entropy":{:.7g},"bigram_entropy":{:.7g}}})"
                     "\n",
-                    row.step, row.loss, curve_.unigram_entropy, curve_.bigram_entropy));
+                    row.step, row.loss, run_.unigram_entropy, run_.bigram_entropy));
   if (events_) events_->write(row.step, {{"validation/loss", row.loss}});
-  curve_.validation.push_back({row.step, row.loss});
-  draw();
+  validation_.push_back({static_cast<double>(row.step), row.loss});
+  write_page();
 }
 
-void Metrics::draw() {
-  if (!svg_.empty()) write_text(svg_, curve_.svg(), "metrics");
+void Metrics::write_page() {
   if (page_.empty()) return;
-  report_.charts = charts_of(steps_, curve_);
+  report_.charts = charts_of(run_, steps_, validation_);
   write_text(page_, report_.to_html(), "metrics");
 }
 

@@ -1,4 +1,4 @@
-// Draws the bar, or prints twenty lines over the whole run.
+// Draws the progress bar on a terminal; otherwise prints twenty lines over the whole run.
 #include "examples/train/progress.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ void Progress::begin_step() { began_ = Clock::now(); }
 
 double Progress::end_step(int64_t step, double loss, const data::LoaderProgress& input) {
   const double seconds = std::chrono::duration<double>(Clock::now() - began_).count();
-  mean_seconds_ = ++steps_timed_ <= 2 ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;  // the first plans, allocates
+  mean_seconds_ = ++steps_timed_ <= 2 ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;  // step 1 plans and allocates
   if (is_due(step)) draw(line(step, loss, input), step);
   return static_cast<double>(records_per_step_ * tokens_per_record_) / seconds;
 }

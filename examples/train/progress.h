@@ -1,4 +1,4 @@
-// Progress: one line that redraws itself on a terminal, and a line now and then everywhere else.
+// Progress: a line that redraws itself on a terminal; otherwise occasional lines.
 #pragma once
 
 #include <chrono>
@@ -24,11 +24,11 @@ class Progress {
   void begin_step();
   double end_step(int64_t step, double loss, const data::LoaderProgress& input);
 
-  // From now on lines say which share of its `peak`, in operations a second, a device reaches whose step has so many;
-  // 0: not known.
+  // Adds utilization to the lines: a step takes `flops` operations per device, whose peak is `peak` operations per
+  // second; 0 means unknown.
   void show_utilization(double flops, double peak) { flops_ = flops, peak_ = peak; }
 
-  // Prints a line that stays, above the bar.
+  // Prints a permanent line above the bar.
   void print(const std::string& line);
 
  private:
@@ -43,7 +43,7 @@ class Progress {
   Clock::time_point began_ = {}, drawn_ = {};
   int64_t steps_timed_ = 0;
   double flops_ = 0, peak_ = 0;
-  double mean_seconds_ = 0;  // of a step; recent ones count most
+  double mean_seconds_ = 0;  // per step; recent steps have the largest weight
 };
 
 }  // namespace tessera::train

@@ -18,7 +18,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // Returns whether this process or another process of the program received the signal. All processes call this
+  // Returns whether this process or another process of the program received the signal. All processes must call it
   // together.
   bool came_to_any();
 
@@ -29,28 +29,28 @@ class StopSignal {
 
 struct SaveFlags {
   std::string folder;      // empty: nothing is saved
-  int64_t every = -1;      // steps; -1: a tenth of all
+  int64_t every = -1;      // in steps; -1: a tenth of all
   bool resume = false;     // from the newest checkpoint in the folder
-  bool on_signal = false;  // SIGTERM saves, and ends the training
+  bool on_signal = false;  // SIGTERM saves and ends the training
 };
 
-// What must be the same when a run resumes, since the position of the loader means nothing in other data.
+// Must be equal when a run resumes, because a loader's position is meaningless in other data.
 struct RunIdentity {
   int64_t corpus_size = 0, seq = 0;
   uint64_t seed = 0;
-  std::string tokens = {};  // a mark of the tokenizer and its options; empty for bytes
+  std::string tokens = {};  // a hash of the tokenizer and its options; empty for bytes
 
   std::string to_json() const;
 };
 
 class RunCheckpoints {
  public:
-  // Errors: as Checkpointer's; the folder has checkpoints, and the run is not to resume (invalid_file).
+  // Errors: as Checkpointer; invalid_file: the folder has checkpoints, and the run does not resume.
   RunCheckpoints(const SaveFlags& flags, const RunIdentity& run);
 
-  // Restores model, optimizer and loader from the newest checkpoint, on whatever mesh they are, and returns how many
-  // steps were done. If there is no checkpoint or the run does not resume, changes nothing and returns 0. Errors: as
-  // nn::restore's; a checkpoint of another run (invalid_file).
+  // Restores model, optimizer and loader from the newest checkpoint, with their present meshes and shardings. Returns
+  // the number of steps done. If there is no checkpoint or the run does not resume, changes nothing and returns 0.
+  // Errors: as nn::restore; a checkpoint of another run (invalid_file).
   template <class Batch>
   int64_t restore(const nn::NamedState& state, data::Loader<Batch>& loader) const {
     const auto [step, place] = restore(state);
@@ -58,13 +58,13 @@ class RunCheckpoints {
     return step;
   }
 
-  // Called after each step: saves in the background if a checkpoint is due, or `now`.
+  // Call it after each step: saves in the background if a checkpoint is due, or if `now`.
   void save(int64_t step, bool now, const nn::NamedState& state, const data::LoaderState& loader);
 
-  // Whether SIGTERM came to any process of the program since the flags asked for it; all processes call this together.
+  // Returns whether any process received SIGTERM, if the flags request a check. All processes must call it together.
   bool is_stopped();
 
-  // Waits until everything is saved.
+  // Waits until all checkpoints are saved.
   void wait();
 
  private:

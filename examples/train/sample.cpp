@@ -1,4 +1,4 @@
-// Generates text window by window, and separates characters from stray bytes.
+// Generates text window by window, and escapes stray bytes.
 #include "examples/train/sample.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace {
 
 unsigned byte_at(std::string_view bytes, size_t i) { return static_cast<unsigned char>(bytes[i]); }
 
-// How many bytes the printable character at the front takes; 0 if there is none.
+// Returns the number of bytes of the printable character at the front; 0 if there is none.
 size_t character_length(std::string_view bytes) {
   const unsigned first = byte_at(bytes, 0);
   if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n' || first == '\t';
@@ -23,7 +23,7 @@ size_t character_length(std::string_view bytes) {
     if (byte_at(bytes, i) >> 6 != 2) return 0;
     code = code << 6 | (byte_at(bytes, i) & 0x3f);
   }
-  constexpr uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000};  // of two bytes: behind the control characters
+  constexpr uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000};  // for two bytes: after the control characters
   const bool surrogate = code >= 0xd800 && code < 0xe000;
   return code >= least[length] && code <= 0x10ffff && !surrogate ? length : 0;
 }

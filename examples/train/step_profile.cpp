@@ -1,4 +1,4 @@
-// A profile that opens before the first step that is measured, and is written after the last.
+// Opens a profile before the first measured step, and writes it after the last.
 #include "examples/train/step_profile.h"
 
 #include <algorithm>

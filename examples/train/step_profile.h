@@ -1,4 +1,4 @@
-// StepProfile: some steps of a training as they are measured, and the files of it.
+// StepProfile: measures some steps of a training run and writes the profile's files.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace tessera::train {
 
-// What --profile asks for.
+// The settings of --profile.
 struct ProfileFlags {
-  std::string folder;           // gets trace.json, profile.txt and profile.json; empty: nothing is measured
-  int64_t steps = 5;            // that are measured
-  double flops_per_second = 0;  // of one device at its peak; 0: not known
+  std::string folder;           // gets trace.json, profile.txt and profile.json; empty: no profile
+  int64_t steps = 5;            // number of measured steps
+  double flops_per_second = 0;  // peak of one device; 0: unknown
 };
 
-// Measures some of the steps from `first` to `last`: from the fourth on, since the first ones plan and learn, or the
-// last ones where there are not enough.
+// Measures some of the steps from `first` to `last`. It starts at the fourth, because the first ones plan and learn; if
+// there are too few, it measures the last ones.
 class StepProfile {
  public:
   StepProfile(const ProfileFlags& flags, int64_t first, int64_t last);
 
-  // Enclose each step. `flops`: of one device in a step. end_step returns the profile of all processes after the last
-  // step that is measured, for which all processes call it; the first writes the files. Error (invalid_file): as
-  // write_text, or the folder cannot be made.
+  // Enclose each step. `flops` is the number of operations of one device in a step. After the last measured step,
+  // end_step returns the profile of all processes, so all of them must call it; the first one writes the files. Error
+  // (invalid_file): as write_text, or the folder cannot be made.
   void begin_step(int64_t step, double flops);
   std::optional<nn::ProfileReport> end_step(int64_t step);
 

@@ -1,4 +1,4 @@
-// The thread that writes, and whose errors nobody misses.
+// Checkpointer: the background thread that saves, and the errors that the caller receives from it.
 #include "nn/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "nn/checkpoint/save.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 #include "sharding/base/table.h"
 #include "sharding/base/text.h"
 #include "sharding/files/file.h"
@@ -40,7 +40,7 @@ void check_options(const CheckpointOptions& options) {
          keep.latest, keep.every, keep.best);
   if (keep.best > 0 && keep.metric.empty())
     fail(ErrorKind::invalid_argument, "save",
-         "keep: the best {} are to stay, by no metric. Name one in RetentionPolicy::metric.", keep.best);
+         "keep: the best {} are to be kept, but no metric is given. Name one in RetentionPolicy::metric.", keep.best);
   if (options.max_file_bytes < 1)
     fail(ErrorKind::invalid_argument, "save", "max_file_bytes: {} given, expected a number from 1 on.",
          options.max_file_bytes);
@@ -57,14 +57,14 @@ void make_folders(const fs::path& folder) {
          folder.string(), error.message());
 }
 
-// The thread that saves, and later calls, mean the folder that the caller meant, whatever the current one is then.
+// Fixes the folder now, because the saving thread and later calls may run after a change of the current directory.
 fs::path made_absolute(const fs::path& folder) {
   std::error_code error;
   const fs::path whole = fs::absolute(folder, error);
   return error ? folder : whole;
 }
 
-// What this process sees of a folder that all are to see.
+// Describes the checkpoints in the folder, for comparison with the text of other processes.
 std::string seen_in(const fs::path& folder) {
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   return steps.empty() ? "no checkpoint there"
@@ -81,13 +81,13 @@ struct Checkpointer::Impl {
     if (votes) votes->check_same(seen, "Give all processes one folder, on a filesystem that they share.");
   }
 
-  // The saving thread may vote while this one computes.
+  // Uses Votes, because the saving thread may vote while this thread computes.
   void vote_by_program() {
     if (process_count() > 1) votes = std::make_shared<Votes>("save", folder.string());
     options.processes = voting_by(votes);
   }
 
-  // Returns what this process sees there, where there are others to compare it with.
+  // Locks and cleans the folder. Returns what this process finds in it, for comparison with other processes.
   std::string take_folder() {
     std::string seen;
     together(options.processes, folder, "save", [&] {
@@ -106,7 +106,7 @@ struct Checkpointer::Impl {
 
   fs::path folder;
   CheckpointOptions options;
-  std::shared_ptr<Votes> votes;  // of the program's processes, where they save
+  std::shared_ptr<Votes> votes;  // among the program's processes, if all of them save
   File lock;
   std::future<void> pending;
 };
@@ -151,8 +151,8 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
   if (impl_->votes) impl_->votes->check_same(identity, "Save the same trees at the same steps everywhere.");
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] { save->take(state, who_has); });
   save->write_down_to(impl_->options.max_pending_bytes);
-  // Where no thread can be had, wait() does the work, and where there is no memory for that, this: the other processes
-  // count on it. Not moved: libstdc++ takes it once for the thread, and again where it gets none.
+  // If no thread can be started, wait() does the work. If memory for that is lacking too, this call does it, because
+  // the other processes rely on it. `finish` is passed by copy: libstdc++ needs it again if it cannot start the thread.
   const auto finish = [save = std::move(save)] { save->finish(); };
   try {
     impl_->pending = std::async(std::launch::async | std::launch::deferred, finish);

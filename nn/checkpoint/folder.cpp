@@ -1,4 +1,4 @@
-// Commits, marks and retention, with the filesystem's own guarantees: a rename is all or nothing.
+// Commits checkpoints by an atomic rename, lists complete ones, and applies the retention policy.
 #include "nn/checkpoint/folder.h"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ bool is_leftover(const std::string& name) {
   return false;
 }
 
-// The mark counts in no folder that is on its way: there it may be on the disk before the rest.
+// Returns true if the folder is a complete checkpoint. Ignores the mark in a temporary folder, where it can reach the
+// disk before the other files.
 bool is_complete(const fs::path& checkpoint) {
   std::error_code ignored;
   const fs::path named = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
@@ -46,7 +47,7 @@ std::string marked_text(const fs::path& checkpoint, const char* name) {
   return std::string_view(name) == "manifest.json" ? manifest : state;
 }
 
-// Nothing where they cannot be read.
+// Returns the metrics of a checkpoint; nullopt if they cannot be read.
 std::optional<std::map<std::string, double>> metrics_of(const fs::path& checkpoint) {
   try {
     return read_state(checkpoint).metrics;
@@ -62,7 +63,7 @@ std::vector<int64_t> steps_to_delete(const std::vector<StepMetric>& saved, const
   std::set<int64_t> kept = {saved.back().step};
   const size_t latest = std::min(saved.size(), static_cast<size_t>(std::max<int64_t>(0, keep.latest)));
   for (size_t i = saved.size() - latest; i < saved.size(); ++i) kept.insert(saved[i].step);
-  std::vector<std::pair<double, int64_t>> ranking;  // the newer of two equals first
+  std::vector<std::pair<double, int64_t>> ranking;  // if values are equal, the newer step first
   for (const auto& [step, value] : saved) {
     if (keep.every > 0 && step % keep.every == 0) kept.insert(step);
     if (value) ranking.emplace_back(keep.higher_is_better ? -*value : *value, -step);
@@ -140,7 +141,7 @@ void NewCheckpoint::commit(const Manifest& manifest, const SavedState& state, st
   for (const fs::path& folder : folders) sync_folder(folder, "save");
   try {
     move_into_place(temporary_, final_, "save");
-  } catch (...) {  // also after the rename: a checkpoint that an Error reports as lost must not be there
+  } catch (...) {  // also after the rename: a checkpoint reported as lost must not exist
     ::rename(final_.c_str(), temporary_.c_str());
     throw;
   }

@@ -1,4 +1,4 @@
-// The maps of weights: one table for each layer and library.
+// Maps of weights: one table per layer and library, and the conversions of layouts.
 #include <fmt/format.h>
 
 #include "nn/checkpoint/foreign_weights.h"
@@ -14,18 +14,19 @@ using Parts = std::vector<Array>;
 // ---- conversions
 
 Array as_is(const Parts& t, const Shape&) { return t[0]; }
-// (out, in) -> (in, out)
+// Transposes (out, in) -> (in, out).
 Array transposed(const Parts& t, const Shape&) { return transpose(t[0]); }
-// The same elements in the expected shape: (heads, head_dim, embed) -> (heads, embed), (features, 1, 1) -> (features).
+// Reshapes to the expected shape: (heads, head_dim, embed) -> (heads, embed), (features, 1, 1) -> (features).
 Array reshaped(const Parts& t, const Shape& expected) { return reshape(t[0], expected); }
-// (gates hidden, in) -> (in, gates, hidden)
+// Transposes and reshapes (gates hidden, in) -> (in, gates, hidden).
 Array gates_last(const Parts& t, const Shape& expected) { return reshape(transpose(t[0]), expected); }
-// One tensor for each gate, (in, hidden) or (hidden), side by side.
+// Stacks one tensor per gate, (in, hidden) or (hidden), along a new dimension.
 Array gates_stacked(const Parts& t, const Shape& expected) { return stack(t, static_cast<int>(expected.size()) - 2); }
-// Two biases that are added anyway.
+// Adds two biases that the layer would add anyway.
 Array added(const Parts& t, const Shape& expected) { return reshape(t[0] + t[1], expected); }
 
-// PyTorch's two biases of a GRU: all of the input's, and of the recurrent one the gates r and z, whose n is in bias_n.
+// Combines PyTorch's two biases of a GRU: the input's for all gates, and the recurrent one for gates r and z. The
+// recurrent bias of gate n is bias_n.
 Array gru_bias(const Parts& t, const Shape& expected) {
   const int64_t hidden = expected[1];
   const Array n_apart = slice_in_dim(t[1], 0, 2 * hidden, 0);
@@ -35,14 +36,14 @@ Array last_third(const Parts& t, const Shape& expected) {
   return slice_in_dim(t[0], 2 * expected[0], 3 * expected[0], 0);
 }
 
-// (out, in, spatial dims...) -> (spatial dims..., in, out)
+// Moves the features to the end: (out, in, spatial...) -> (spatial..., in, out).
 Array features_last(const Parts& t, const Shape&) {
   Dims order = tessera::detail::consecutive_dims(t[0].ndim() - 2, 2);
   order.insert(order.end(), {1, 0});
   return transpose(t[0], order);
 }
 
-// PyTorch's (in, out / groups, spatial dims...), which it flips -> (spatial dims..., in / groups, out)
+// Converts PyTorch's (in, out / groups, spatial...), whose kernel is flipped, to (spatial..., in / groups, out).
 Array of_transposed_conv(const Parts& t, const Shape& expected) {
   const int spatial = t[0].ndim() - 2;
   const int64_t in = expected[spatial], out = expected[spatial + 1], groups = t[0].shape(0) / in;
@@ -54,8 +55,8 @@ Array of_transposed_conv(const Parts& t, const Shape& expected) {
   return reshape(transpose(flip(reshape(t[0], wide), flipped), order), expected);
 }
 
-// Of PyTorch's in_proj_weight (3 embed, embed) or in_proj_bias (3 embed) the third of q, k or v; one that stands apart
-// as it is. Weights are transposed.
+// Takes the third of q, k or v from PyTorch's in_proj_weight (3 embed, embed) or in_proj_bias (3 embed), or a separate
+// tensor unchanged. Weights are transposed.
 auto third(int64_t number) {
   return [number](const Parts& t, const Shape& expected) {
     const int64_t out = expected.back();
@@ -68,7 +69,7 @@ auto third(int64_t number) {
   fail(ErrorKind::invalid_argument, "load_weights", "{} is in {} only. Give a custom WeightMap.", layer, where);
 }
 
-// The rows of a part, below its paths.
+// Adds the rows of a part below its paths.
 void add(WeightMap& map, const std::string& ours, const std::string& theirs, WeightMap part) {
   for (WeightRow& row : part) {
     row.ours = ours + "." + row.ours;
@@ -77,9 +78,18 @@ void add(WeightMap& map, const std::string& ours, const std::string& theirs, Wei
   }
 }
 
-// Of all layers that multiply by a scale and add a bias.
+// Returns the rows of all layers that multiply by a scale and add a bias.
 WeightMap scale_and_bias(Library library) {
   return {{"scale", {library == Library::flax ? "scale" : "weight"}, as_is}, {"bias", {"bias"}, as_is}};
+}
+
+// Returns rows for the kernel and bias of the layer inside WeightNorm or SpectralNorm; `original` is PyTorch's name of
+// the kernel.
+WeightMap normalized_linear(const char* layer, const char* original, Library library) {
+  if (library == Library::flax) not_in(layer, "Equinox and PyTorch");
+  const bool torch = library == Library::pytorch;
+  return {{"layer.kernel", {torch ? std::string("parametrizations.weight.") + original : "layer.weight"}, transposed},
+          {"layer.bias", {torch ? "bias" : "layer.bias"}, as_is}};
 }
 
 }  // namespace
@@ -182,27 +192,17 @@ WeightMap weight_map(const DeepMlp& mlp, Library library) {
 }
 
 WeightMap weight_map(const WeightNorm<Linear>&, Library library) {
-  if (library == Library::flax) not_in("WeightNorm", "Equinox and PyTorch");
-  if (library == Library::equinox)
-    return {{"layer.kernel", {"layer.weight"}, transposed},
-            {"layer.bias", {"layer.bias"}, as_is},
-            {"length", {"g"}, reshaped}};
-  return {{"layer.kernel", {"parametrizations.weight.original1"}, transposed},
-          {"layer.bias", {"bias"}, as_is},
-          {"length", {"parametrizations.weight.original0"}, reshaped}};
+  WeightMap map = normalized_linear("WeightNorm", "original1", library);
+  map.push_back({"length", {library == Library::equinox ? "g" : "parametrizations.weight.original0"}, reshaped});
+  return map;
 }
 
 WeightMap weight_map(const SpectralNorm<Linear>&, Library library) {
-  if (library == Library::flax) not_in("SpectralNorm", "Equinox and PyTorch");
-  if (library == Library::equinox)
-    return {{"layer.kernel", {"layer.weight"}, transposed},
-            {"layer.bias", {"layer.bias"}, as_is},
-            {"power.in", {"v"}, as_is},
-            {"power.out", {"u"}, as_is}};
-  return {{"layer.kernel", {"parametrizations.weight.original"}, transposed},
-          {"layer.bias", {"bias"}, as_is},
-          {"power.in", {"parametrizations.weight.0._v"}, as_is},
-          {"power.out", {"parametrizations.weight.0._u"}, as_is}};
+  WeightMap map = normalized_linear("SpectralNorm", "original", library);
+  const bool torch = library == Library::pytorch;
+  map.push_back({"power.in", {torch ? "parametrizations.weight.0._v" : "v"}, as_is});
+  map.push_back({"power.out", {torch ? "parametrizations.weight.0._u" : "u"}, as_is});
+  return map;
 }
 
 }  // namespace tessera::nn

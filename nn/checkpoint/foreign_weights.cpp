@@ -1,4 +1,4 @@
-// Reading by a map of weights, strictly.
+// Reads the weights of other libraries by a WeightMap, and reports everything that does not fit.
 #include "nn/checkpoint/foreign_weights.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ class Reader {
   Reader(const SafetensorsFile& file, const std::string& prefix)
       : file_(file), prefix_(prefix.empty() ? "" : prefix + ".") {}
 
-  // The tensor of the first of these names, "a|b", that the file has; absent if it has none.
+  // Reads the tensor of the first of these names, "a|b", that the file has; absent if it has none.
   Array read(const std::string& names) {
     for (const std::string_view one : tessera::detail::split_text(names, "|"))
       if (const std::string name = prefix_ + std::string(one); file_.contains(name))
@@ -27,7 +27,7 @@ class Reader {
     missing.push_back(prefix_ + names);
     return {};
   }
-  // What is below the prefix and nobody has read.
+  // Returns the tensors below the prefix that were not read.
   std::vector<std::string> left() const {
     std::vector<std::string> names;
     for (const std::string& name : file_.names())
@@ -42,7 +42,7 @@ class Reader {
   std::set<std::string> used_;
 };
 
-// The new value of a leaf, or absent and a line in `wrong`.
+// Returns the new value of a leaf, or an absent array after adding a line to `wrong`.
 Array converted(Reader& reader, const Leaf& leaf, const WeightRow& row, std::vector<std::string>& wrong) {
   std::vector<Array> tensors;
   for (const std::string& name : row.theirs) tensors.push_back(reader.read(name));

@@ -1,4 +1,4 @@
-// Reading and writing by the tables of names: transpositions, columns, experts and padding between theirs and ours.
+// Reads and writes weights by the tables of names: transposes, splits columns, stacks experts, and pads the vocabulary.
 #include "nn/checkpoint/hugging_face.h"
 
 #include <ATen/core/grad_mode.h>
@@ -36,7 +36,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Computed, not learnt: kept in older files.
+// Tensors in older files that are computed, not trained.
 bool is_computed(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
@@ -61,7 +61,7 @@ void check_is_safetensors(const fs::path& folder) {
            folder.string(), name);
 }
 
-// The tensors of one file or many, each by the name in the map.
+// Tensors of one or several files, each by the name in the map.
 class Weights {
  public:
   explicit Weights(const fs::path& path) : path_(path) {
@@ -137,7 +137,7 @@ class Weights {
   std::set<std::string> used_;
 };
 
-// model.layers.0.experts.*.w1.weight -> model.layers.0.experts.3.w1.weight
+// Inserts the number of an expert: model.layers.0.experts.*.w1.weight -> model.layers.0.experts.3.w1.weight
 std::string of_expert(const std::string& name, int64_t expert) {
   const size_t at = name.find('*');
   return fmt::format("{}{}{}", name.substr(0, at), expert, name.substr(at + 1));
@@ -145,7 +145,7 @@ std::string of_expert(const std::string& name, int64_t expert) {
 
 bool is_per_expert(const HuggingFaceName& from) { return from.name.find('*') != std::string::npos; }
 
-// The tensors that a parameter is made of.
+// Returns the names of the tensors of a parameter.
 std::vector<std::string> tensors_of(const HuggingFaceName& from, const Leaf& leaf, const Weights& weights) {
   if (!is_per_expert(from))
     return {!from.otherwise.empty() && !weights.contains(from.name) ? from.otherwise : from.name};
@@ -154,7 +154,7 @@ std::vector<std::string> tensors_of(const HuggingFaceName& from, const Leaf& lea
   return names;
 }
 
-// The dim of ours that is the vocabulary; -1: none.
+// Returns the vocabulary's dimension of our array; -1 if it has none.
 int vocab_dim(const Leaf& leaf) {
   for (size_t d = 0; leaf.axes && d < leaf.axes->size(); ++d)
     if (const AxisName& axis = (*leaf.axes)[d]; !axis.is_none() && axis.name() == "vocab") return static_cast<int>(d);
@@ -169,7 +169,7 @@ at::Tensor ours(const HuggingFaceName& from, at::Tensor theirs) {
   return from.transposed ? theirs.t() : theirs;
 }
 
-// Zeros behind the vocabulary, as many as ours has rows more.
+// Appends zeros along the vocabulary up to the size of our array.
 at::Tensor padded(const at::Tensor& values, const Leaf& leaf, int64_t vocab) {
   const int dim = vocab ? vocab_dim(leaf) : -1;
   if (dim < 0 || values.dim() <= dim || values.size(dim) != vocab || leaf.value->shape(dim) <= vocab) return values;
@@ -216,8 +216,8 @@ bool has_head(const std::vector<HuggingFaceName>& names) {
   return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.name == head_name; });
 }
 
-// Whether the config.json next to the weights makes the head the embedding; nullopt without one. A missing key has the
-// default of transformers for the family.
+// Returns true if the config.json next to the weights ties the head to the embedding; nullopt without one. A missing
+// key has transformers' default for the family.
 std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout layout) {
   const fs::path file = path / "config.json";
   if (!is_folder(path) || !is_there(file)) return std::nullopt;
@@ -277,7 +277,7 @@ void load_pretrained(const fs::path& path, HuggingFaceLayout layout, const Leave
 
 namespace {
 
-// A part of one tensor there: an array of ours, or one expert's part of it.
+// The source of a block of a Hugging Face tensor: one of our arrays, or one expert of such an array.
 struct Source {
   const Leaf* leaf;
   const HuggingFaceName* from;
@@ -290,7 +290,7 @@ struct Source {
     if (expert >= 0) all.erase(all.begin());
     return all;
   }
-  // On processes of one mesh a collective.
+  // Returns the unsharded values. This is a collective if the array is on a mesh of several processes.
   at::Tensor values() const {
     const Array part = expert < 0 ? *leaf->value : index_in_dim(*leaf->value, expert, 0, false);
     at::Tensor whole = to_tensor(is_of_several(*leaf) ? gather(part) : part);
@@ -310,7 +310,8 @@ void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from
     sources[of_expert(from.name, i)].push_back({&leaf, &from, i, vocab});
 }
 
-// Kernels are matrices, and what is cut into parts there needs all of them here.
+// Throws unless all sources are matrices (vectors only if they are not transposed). Also throws if the model lacks a
+// part of a tensor that consists of several parts.
 void check_sources(const std::string& name, const std::vector<Source>& sources) {
   for (const Source& source : sources)
     if (const Shape shape = source.shape(); shape.size() < (source.from->transposed ? 2 : 1) || shape.size() > 2)
@@ -340,7 +341,7 @@ at::Tensor theirs(const std::vector<Source>& sources) {
   return (parts.size() == 1 ? parts[0] : at::cat(parts, -1)).contiguous();
 }
 
-// What is written, and where.
+// Tensors to write, and their files.
 struct Files {
   Files(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t max_file_bytes, int64_t vocab) {
     for (size_t i = 0; i < model.size(); ++i) add_sources(sources, model[i], names[i], vocab);
@@ -352,7 +353,7 @@ struct Files {
       plans.emplace_back(fs::path(file).filename().string(), std::move(plan));
   }
 
-  // What all processes that save must have alike, on one line.
+  // Returns a text that must be equal on all processes that save.
   std::string identity() const {
     std::string all;
     for (const auto& [file, plan] : plans) all += file + plan.header();
@@ -364,7 +365,7 @@ struct Files {
   std::vector<std::pair<std::string, SafetensorsPlan>> plans;
 };
 
-// Weights of another model there would be read in place of these, or beside them.
+// Throws if the folder has weights of another model: they would be read instead of these, or in addition to them.
 void check_folder(const fs::path& folder, const Files& files) {
   if (!is_folder(folder)) return;
   for (const std::string& name : names_in(folder, "save_pretrained")) {
@@ -375,7 +376,7 @@ void check_folder(const fs::path& folder, const Files& files) {
   }
 }
 
-// `values` is called once for each tensor, file after file in their order.
+// Calls `values` once per tensor, in the order of the files and of the tensors in each file.
 void write_files(const fs::path& folder, const Files& files,
                  const std::function<at::Tensor(const TensorEntry& entry)>& values) {
   SafetensorsIndex index;
@@ -393,8 +394,8 @@ void write_files(const fs::path& folder, const Files& files,
   write_text(folder / "model.safetensors.index.json", index.to_json(), "save_pretrained");
 }
 
-// Every process takes part in reading every tensor, in one order, and process 0 writes them. Where it cannot, it reads
-// on, since the others do.
+// Gathers the tensors with all processes, in one order; process 0 writes them. After an error, process 0 continues to
+// gather, because the other processes do.
 void write_together(const fs::path& folder, const Files& files) {
   std::vector<const TensorEntry*> unread;
   for (auto plan = files.plans.rbegin(); plan != files.plans.rend(); ++plan)

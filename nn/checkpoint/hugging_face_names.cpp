@@ -1,4 +1,4 @@
-// The tables of names between decoders here and at Hugging Face.
+// Tables of names: our decoders' parameters and Hugging Face's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tessera::nn {
 
 namespace {
 
-// # stands for a layer's number, * for an expert's.
+// # is a layer's number, * an expert's number.
 using Rows = std::vector<HuggingFaceName>;
 
 const Rows gpt2_names{{"embed.tokens", "transformer.wte.weight"},
@@ -92,7 +92,7 @@ const Names& names_of(HuggingFaceLayout layout) {
   return all[static_cast<size_t>(layout)];
 }
 
-// layers.12.ln1.scale -> layers.#.ln1.scale, and the 12.
+// Splits layers.12.ln1.scale into layers.#.ln1.scale and 12.
 std::pair<std::string, std::string> without_number(const std::string& path) {
   constexpr std::string_view before = "layers.";
   if (!path.starts_with(before)) return {path, ""};

@@ -1,4 +1,4 @@
-// The JSON of a checkpoint, written in one way and read strictly.
+// Writes the JSON of a checkpoint in one form, and reads it strictly.
 #include "nn/checkpoint/manifest.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 #include "sharding/base/fail.h"
 #include "sharding/base/text.h"
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 
@@ -25,7 +25,7 @@ using tessera::detail::JsonPart;
 
 constexpr std::string_view kFormat = "tessera checkpoint";
 constexpr int64_t kVersion = 1;
-constexpr int kMostLevels = 30;  // of a value in state.json: a reader takes 32, and the value lies two levels deep
+constexpr int kMostLevels = 30;  // for a value in state.json: a reader accepts 32, and the value is two levels deep
 
 bool is_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
@@ -37,7 +37,7 @@ bool is_file_of_checkpoint(std::string_view file) {
   return false;
 }
 
-// The whole of a text, which begins at `root`.
+// Returns the JSON of a complete text; errors call its top level `root`.
 JsonPart read(const json::value& value, std::string_view text, const char* root) {
   return {value, fmt::format("{}: {}", text, root), "restore", " Was the file changed?"};
 }
@@ -87,7 +87,7 @@ json::object to_object(const SavedTensor& tensor) {
           {"crc32c", std::move(sums)}};
 }
 
-// {"first": line, ...} with a line for each entry, so that people can read it.
+// Writes {"first": line, ...} with one line per entry, which keeps the file readable.
 std::string lines_of(const json::object& object) {
   std::string text = "{";
   for (const auto& [key, value] : object)
@@ -140,8 +140,8 @@ std::string Manifest::to_json() const {
 Manifest Manifest::from_json(std::string_view text, std::string_view name) {
   const json::value value = parse_json(text, "restore", name);
   const JsonPart whole = read(value, name, "manifest");
-  const auto check = [&](const char* key, const json::value& expected, const std::string& words) {
-    if (whole.at(key).value != expected) whole.at(key).refuse_type(words);
+  const auto check = [&](const char* key, const json::value& expected, const std::string& description) {
+    if (whole.at(key).value != expected) whole.at(key).refuse_type(description);
   };
   check("format", json::value(kFormat), fmt::format("\"{}\"", kFormat));
   check("version", kVersion, fmt::format("{}, the one this program reads", kVersion));

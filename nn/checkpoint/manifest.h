@@ -1,4 +1,4 @@
-// The JSON files of a checkpoint, its manifest, its state and Hugging Face's index, and its commit mark.
+// JSON files of a checkpoint: its manifest, its state, Hugging Face's index, and its commit mark.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace tessera::nn {
 
-// The bytes of a tensor that one checksum covers; the last checksum covers the rest.
+// Bytes of a tensor that one checksum covers; the last checksum covers the rest.
 inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
-// One tensor of a checkpoint, independent of how it was placed.
+// One tensor of a checkpoint, independent of its sharding.
 struct SavedTensor {
   std::string name;  // its path: model.layers.2.mlp.up.kernel
   DType dtype = DType::float32;
-  Shape shape;                                   // () for a scalar, which is (1) in the file, since PyTorch reads no ()
-  std::optional<std::vector<std::string>> axes;  // names of its dims, "" for none; nullopt for a bare array
+  Shape shape;  // () for a scalar, which is (1) in the file because PyTorch cannot read ()
+  std::optional<std::vector<std::string>> axes;  // names of its dimensions, "" for none; nullopt for a bare array
   std::string file;                              // params/model-00001-of-00002.safetensors
   std::vector<uint32_t> checksums = {};          // CRC-32C of every kChunkBytes
 
-  TensorEntry entry() const;  // as it is in the file
+  TensorEntry entry() const;  // the tensor as stored in the file
   int64_t bytes() const { return entry().bytes(); }
 };
 
@@ -36,8 +36,10 @@ struct Manifest {
   std::vector<SavedTensor> tensors;  // in the order of the tree
 
   std::string to_json() const;
-  // Error (invalid_file) "[restore] name: ..." for everything that to_json does not write, also for a file outside the
-  // checkpoint, sizes past 2^63 - 1, and more or fewer checksums than chunks.
+  // Parses the text; `name` names it in errors.
+  // Errors (invalid_file) "[restore] name: ..."
+  //   a text that to_json cannot have written
+  //   a file outside the checkpoint; sizes above 2^63 - 1; a different number of checksums than chunks
   static Manifest from_json(std::string_view text, std::string_view name);
 };
 
@@ -47,29 +49,32 @@ struct SavedState {
   std::map<std::string, std::string> extra;    // name -> JSON
   std::map<std::string, double> metrics;
 
-  // Errors "[save] ...": a value that is not JSON, or nested too deeply to be read back (invalid_file); a name that is
-  // not UTF-8 (invalid_argument).
+  // Returns the JSON text.
+  // Errors "[save] ..."
+  //   invalid_file: a value that is not JSON, or nested too deeply to be read back
+  //   invalid_argument: a name that is not UTF-8
   std::string to_json() const;
   static SavedState from_json(std::string_view text, std::string_view name);  // Error (invalid_file)
 };
 
-// {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}: model.safetensors.index.json of Hugging Face.
+// Hugging Face's model.safetensors.index.json: {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}.
 struct SafetensorsIndex {
   int64_t total_bytes = 0;
   std::map<std::string, std::string> files;  // tensor -> file next to the index
 
-  // The index of the tensors in one folder of a checkpoint (params); without files if there are none.
+  // Returns the index of the tensors in one folder of a checkpoint (params); it has no files if there are no tensors.
   static SafetensorsIndex of(const Manifest& manifest, std::string_view folder);
   std::string to_json() const;
-  // Error (invalid_file), also for a file that is not next to the index. total_size is not read.
+  // Throws Error (invalid_file) for an invalid text, and for a file that is not next to the index. Does not read
+  // total_size.
   static SafetensorsIndex from_json(std::string_view text, std::string_view name);
 };
 
-// Error (invalid_argument) "[save] what "name": ..." for a name that is not UTF-8, which JSON and safetensors cannot
-// hold.
+// Throws Error (invalid_argument) "[save] what "name": ..." for a name that is not UTF-8: JSON and safetensors cannot
+// store it.
 void check_name(std::string_view what, std::string_view name);
 
-// commit_success.txt, written last: the checksums of manifest.json and state.json.
+// Returns the text of commit_success.txt, which is written last: the checksums of manifest.json and state.json.
 std::string commit_mark(std::string_view manifest, std::string_view state);
 
 }  // namespace tessera::nn

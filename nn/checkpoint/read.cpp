@@ -1,4 +1,4 @@
-// Blocks made like a tree's, and filled with the bytes of a checkpoint's files.
+// Allocates blocks like a tree's, and fills them with the bytes of a checkpoint's files.
 #include "nn/checkpoint/read.h"
 
 #include <ATen/ops/empty.h>
@@ -11,7 +11,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/padding.h"
 #include "sharding/base/fail.h"
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 
 namespace tessera::nn {
 
@@ -38,7 +38,7 @@ void add_facts(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules, Arr
   const ArrayImpl& old = *leaf.value->impl();
   if (!leaf.value->is_recipe() || !mesh_rules) {
     copy_facts(old, made);
-    if (made.type != old.type && made.details) made.details->placed = nullptr;  // it says that the sum is pending
+    if (made.type != old.type && made.details) made.details->placed = nullptr;  // it describes a partial sum
     made.weight = old.weight;
     return;
   }

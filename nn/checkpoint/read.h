@@ -1,4 +1,4 @@
-// Reading the arrays of a checkpoint: the memory that is made for each, and the file that fills it.
+// Reads the arrays of a checkpoint: allocates memory for each, and fills it from its file.
 #pragma once
 
 #include <cstddef>
@@ -19,32 +19,32 @@
 
 namespace tessera::nn {
 
-// One array of the tree, the array that will replace it, and where its bytes are.
+// An array to restore: the array of the tree, its replacement, and the position of its bytes in the file.
 struct RestoreTarget {
   const Leaf* leaf;
   const SavedTensor* saved;
-  std::optional<MeshRules> mesh_rules = {};  // that places it, if it is a recipe
+  std::optional<MeshRules> mesh_rules = {};  // mesh rules that place it if it is a lazy initializer
   tessera::detail::ArrayPtr made = {};
-  std::vector<ByteRuns> runs = {};      // of its distinct blocks
-  std::vector<at::Tensor> blocks = {};  // and their memory; on the host if they are on another device, or have padding
-  std::vector<size_t> slots = {};       // and their numbers among the tensors of `made`
-  std::vector<std::pair<size_t, size_t>> copies = {};  // slot to, slot from: of replicas with memory of their own
-  int64_t offset = 0;                                  // in the file
+  std::vector<ByteRuns> runs = {};      // runs of its distinct blocks
+  std::vector<at::Tensor> blocks = {};  // memory of the blocks; on the host if they are on another device or padded
+  std::vector<size_t> slots = {};       // numbers of the blocks among the tensors of `made`
+  std::vector<std::pair<size_t, size_t>> copies = {};  // (to, from): replicas that have their own memory
+  int64_t offset = 0;                                  // position of its first byte in the file
 };
 
-// Makes target.made: an array like the leaf, placed like it or, if the leaf is a recipe, by the mesh rules. Its memory
-// is not filled yet; there is none where other processes have its devices. In the place of a pending sum lies a sum.
-// Error (invalid_argument): the leaf differs between replicas.
+// Allocates target.made: an array with the leaf's shape, type and sharding. The mesh rules give the sharding of a lazy
+// initializer. The memory is not filled yet; there is none if the array's devices belong to other processes. A partial
+// sum becomes a reduced array. Error (invalid_argument): the leaf differs between replicas.
 void allocate(RestoreTarget& target);
 
-// An open file of tensors, and its header.
+// An open file of tensors and its header.
 class TensorFile {
  public:
   explicit TensorFile(const std::filesystem::path& path);
 
   const File& file() const { return file_; }
-  // Returns the position of the tensor's first byte.
-  // Error (invalid_file): the file's header and the manifest disagree about the tensor.
+  // Returns the position of the tensor's first byte. Error (invalid_file): the header of the file contradicts the
+  // manifest.
   int64_t offset(const SavedTensor& saved) const;
 
  private:
@@ -52,17 +52,18 @@ class TensorFile {
   SafetensorsFile header_;
 };
 
-// Reads tensors chunk by chunk, but only the chunks that overlap a block of this process.
+// Reads tensors chunk by chunk, skipping chunks that overlap no block of this process.
 class ChunkReader {
  public:
   explicit ChunkReader(bool verify) : verify_(verify) {}
-  // Errors (invalid_file): the file cannot be read; with `verify`, a checksum differs from the saved one.
+  // Fills the blocks of the target with their bytes of the file. Errors (invalid_file): the file cannot be read; with
+  // `verify`, a checksum differs from the saved one.
   void fill(RestoreTarget& target, const File& file);
 
  private:
-  // The bytes that a chunk and one block share.
+  // Bytes that a chunk and one block share.
   struct Overlap {
-    int64_t offset;  // in the tensor
+    int64_t offset;  // position of the first byte in the tensor
     std::span<std::byte> bytes;
   };
 

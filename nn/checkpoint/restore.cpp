@@ -1,17 +1,16 @@
-// Comparing a tree with a checkpoint, and filling its blocks with their bytes.
+// Compares a tree with a checkpoint, and fills its blocks with the checkpoint's bytes.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/read.h"
 #include "nn/checkpoint/save.h"
-#include "nn/placement/stages.h"
+#include "nn/placement/paths.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 
 namespace tessera::nn {
 
@@ -38,7 +37,7 @@ class Differences {
     add(text, "other shapes or types:", other_);
     text += "\n  Restore into the tree that was saved";
     if (!missing_.empty()) text += ", or keep_missing to leave what the checkpoint lacks as it is";
-    if (!unused_.empty()) text += ", or ignore_unused to pass over what the tree lacks";
+    if (!unused_.empty()) text += ", or ignore_unused to skip what the tree lacks";
     fail(ErrorKind::invalid_file, "restore", text + ", or rename paths.");
   }
 
@@ -58,7 +57,7 @@ bool has_no_data(const RestoreTarget& target) {
   return mesh && mesh->has_no_hardware();
 }
 
-// ---- the whole
+// ---- one restore
 
 class Restore {
  public:
@@ -73,13 +72,13 @@ class Restore {
     differences_.refuse_any(checkpoint_);
   }
 
-  // Which checkpoint this is: step 100, of checksum 1b2c3d4e
+  // Identifies the checkpoint: step 100, of checksum 1b2c3d4e
   std::string identity() const {
     const std::string mark = commit_mark(manifest_.to_json(), saved_.to_json());
     return fmt::format("step {}, of checksum {:08x}", manifest_.step, crc32c(std::as_bytes(std::span(mark))));
   }
 
-  // All that may fail. Of the tree only numbers are changed, and these only if all can be.
+  // Runs everything that may fail. Changes only numbers of the tree, and only if all of them can be set.
   void prepare() {
     read_arrays();
     set_numbers();
@@ -102,7 +101,7 @@ class Restore {
     else
       differences_.missing(name);
   }
-  void pass_over(const std::string& name) {
+  void skip(const std::string& name) {
     if (options_.ignore_unused)
       restored_.unused.push_back(name);
     else
@@ -132,7 +131,7 @@ class Restore {
       targets_.push_back({&leaf, &saved, leaf_rules.empty() ? std::nullopt : std::optional(leaf_rules[i])});
     }
     for (const auto& [name, saved] : there)
-      if (!used.contains(name)) pass_over(name);
+      if (!used.contains(name)) skip(name);
   }
 
   void match_numbers(const Scalars& numbers) {
@@ -147,12 +146,12 @@ class Restore {
       used.insert(found->first);
     }
     for (const auto& [name, value] : saved_.numbers)
-      if (!used.contains(name)) pass_over(name);
+      if (!used.contains(name)) skip(name);
   }
 
   void read_arrays() {
     const at::AutoGradMode off(false);
-    std::map<std::string, TensorFile> files;  // all are open before any is read
+    std::map<std::string, TensorFile> files;  // opens all files before reading any
     std::erase_if(targets_, has_no_data);
     for (const RestoreTarget& target : targets_)
       if (!files.contains(target.saved->file))

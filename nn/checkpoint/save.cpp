@@ -1,4 +1,4 @@
-// Snapshots of arrays, written chunk by chunk with their checksums.
+// Takes snapshots of arrays, and writes them chunk by chunk with checksums.
 #include "nn/checkpoint/save.h"
 
 #include <ATen/core/grad_mode.h>
@@ -15,7 +15,7 @@
 #include "sharding/array/ownership.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/table.h"
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 #include "sharding/placement/type.h"
 #include "sharding/redistribution/convert.h"
 
@@ -39,22 +39,23 @@ void check_has_values(const Leaf& leaf) {
     refuse(leaf.path, fmt::format("{} is on an abstract mesh, which holds no values.", leaf.value->type_string()));
 }
 
-// The array; of a pending sum the sum, which the array itself does not keep.
+// Returns the array; for a partial sum, a reduced copy, because the array itself stays partial.
 ArrayPtr values_of(const Leaf& leaf) {
   ArrayImpl& a = materialized(*leaf.value, "save");
   if (!a.type->unreduced) return leaf.value->impl();
-  static const Text reason = tessera::detail::lasting_text("a checkpoint holds sums, not their terms");
+  static const Text reason = tessera::detail::lasting_text("a checkpoint stores values, not partial sums");
   const ArrayPtr copy = with_tensors(a, a.local).impl();
   return convert(*copy, copy, at_rest(a.type), {.operation = "save", .where = {}, .reason = reason, .path = {}});
 }
 
-// Who has what of an array, device by device in mesh order; of an array that lies on no mesh, process by process.
+// Blocks of an array and their owners: by device in mesh order, or by process for an array without a mesh.
 struct Held {
   std::vector<IndexRanges> blocks;
   std::vector<int> owners;
 };
 
-// Where a mesh is of one process alone, each of `holders` has its own like it, so they share the devices out.
+// Returns the blocks and their owners. If a mesh has a single process, each of `holders` has an equal mesh, so the
+// devices are divided among `holders`.
 Held held_of(const ArrayImpl& a, const std::vector<int>& holders) {
   const MeshImpl* mesh = a.type->mesh;
   const auto places = static_cast<int64_t>(mesh ? mesh->devices.size() : holders.size());
@@ -75,7 +76,7 @@ bool contains(const IndexRanges& outer, const IndexRanges& inner) {
   return true;
 }
 
-// Those who save are those who have the values.
+// Throws unless the processes that have the values are those that save.
 void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& processes) {
   const MeshImpl* whole = whole_of(mesh);
   if (!whole || (whole->processes == 1 && !whole->elsewhere) || whole->members().back() < processes.num_processes)
@@ -86,7 +87,7 @@ void check_owners(const Leaf& leaf, const MeshImpl* mesh, const Processes& proce
                                 whole->elsewhere ? "" : ", or save gather(x)"));
 }
 
-// A part of the array, out of the memory of a device that holds it.
+// Returns a part of the array from the memory of a device that has it.
 at::Tensor values_in(const ArrayImpl& a, const std::vector<IndexRanges>& blocks, IndexRanges part) {
   const MeshImpl* mesh = a.type->mesh;
   const auto is_here = [&](size_t p) { return !mesh || mesh->process_of(static_cast<int>(p)) == mesh->process; };
@@ -117,13 +118,13 @@ bool is_below(const std::string& path, const std::string& tree) {
   return path.starts_with(tree) && (path.size() == tree.size() || path[tree.size()] == '.');
 }
 
-// Without it the best would be deleted for a name that is spelled otherwise.
+// Throws if the metric is missing. Otherwise a misspelled name would cause the best checkpoint to be deleted.
 void check_metric(const RetentionPolicy& keep, const std::map<std::string, double>& metrics) {
   if (keep.best == 0 || metrics.empty() || metrics.contains(keep.metric)) return;
   std::string given;
   for (const auto& [name, value] : metrics) given += fmt::format("{}\"{}\"", given.empty() ? "" : ", ", name);
   fail(ErrorKind::invalid_argument, "save",
-       "keep: the best {} are to stay by \"{}\", and the metrics of this step are {}. Give it among them, or none.",
+       "keep: the best {} are to be kept by \"{}\", and the metrics of this step are {}. Give it among them, or none.",
        keep.best, keep.metric, given);
 }
 
@@ -135,17 +136,17 @@ SavedState saved_state(const NamedState& state, const SaveExtra& extra) {
   for (const Scalar& number : state.scalars)
     if (!saved.numbers.emplace(number.path, number.to_json()).second)
       refuse(number.path, "two numbers have this path. Give each tree its own name.");
-  saved.to_json();  // an extra that is no JSON is an error now
+  saved.to_json();  // throws now if an extra is not JSON
   return saved;
 }
 
-// What some of the blocks hold of one chunk.
+// Bytes of one chunk that a block has.
 struct Overlap {
   int64_t offset;  // in the tensor
   std::span<const std::byte> bytes;
 };
 
-// Writes one tensor's chunks where they belong, and gives what this process knows of their checksums.
+// Writes the chunks of one tensor, and returns this process's part of their checksums.
 class ChunkWriter {
  public:
   ChunkWriter(const File& file, int64_t offset) : file_(file), offset_(offset) {}
@@ -234,7 +235,7 @@ std::string Save::identity() const {
                      crc32c(std::as_bytes(std::span(placements_))));
 }
 
-// Plans the files of the tensors whose `file` is this folder so far, and lists the work on them.
+// Plans files for the tensors whose `file` is still this folder, and lists the work on them.
 void Save::add_files(const std::string& folder, int64_t max_file_bytes) {
   std::map<std::string, size_t> numbers;
   std::vector<TensorEntry> entries;
@@ -313,7 +314,7 @@ void Save::write_tensor(const Work& work) {
   }
 }
 
-// The disk begins while the rest is still to be written.
+// Starts writing to the disk while the rest is still to be copied to the file.
 void Save::flush_up_to(size_t file, int64_t offset) {
   int64_t& flushed = flushed_[file];
   if (offset - flushed < kFlushBytes) return;
@@ -336,7 +337,7 @@ std::filesystem::path Save::checksums_of(int process) const {
   return checkpoint_.path() / fmt::format("checksums-{}", process);
 }
 
-// Every process leaves what it knows of the checksums in a file; the first puts them together.
+// Writes this process's part of the checksums to a file. The first process combines the files.
 void Save::leave_checksums() const {
   const File file = File::create(checksums_of(processes_.process_index), "save");
   int64_t offset = 0;
@@ -382,8 +383,8 @@ void Save::finish() {
     try {
       apply_retention(checkpoint_.path().parent_path(), keep_, manifest_.step);
     } catch (const Error& error) {
-      throw Error(error.kind(),
-                  fmt::format("{} (Step {} is complete, older ones were to go.)", error.what(), manifest_.step));
+      throw Error(error.kind(), fmt::format("{} (Step {} is complete, older ones should have been deleted.)",
+                                            error.what(), manifest_.step));
     }
   });
 }

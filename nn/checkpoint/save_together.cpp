@@ -1,6 +1,5 @@
-// What the processes that save or restore agree on: each stage, and who has the values.
+// Agreement of the processes that save or restore: on the success of each stage, and on who has the values.
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "nn/checkpoint/save.h"
@@ -23,7 +22,7 @@ void together(const Processes& processes, const std::filesystem::path& path, con
   bool all = !error;
   try {
     if (processes.all_ok) all = processes.all_ok(!error);
-  } catch (...) {  // a process is lost; what went wrong here comes first
+  } catch (...) {  // a process is lost; an error of this process takes precedence
     if (!error) throw;
   }
   if (error) std::rethrow_exception(error);
@@ -52,7 +51,7 @@ void together(const Leaves& model, const std::filesystem::path& path, const char
 }
 
 WhoHas who_has_values(const NamedState& state, Votes& votes) {
-  std::string mine;  // a letter for each array; all processes vote, whatever their own trees are
+  std::string mine;  // one letter per array; all processes vote, whatever their own trees contain
   for (const Leaf& leaf : state.arrays) {
     const MeshImpl* whole = leaf.value->is_absent() ? nullptr : whole_of(leaf.value->impl()->type->mesh);
     mine += whole && whole->processes == 1 && whole->elsewhere ? '-' : 'x';

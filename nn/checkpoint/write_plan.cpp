@@ -1,4 +1,4 @@
-// The arithmetic of files, shares and byte runs.
+// Computes the files of a checkpoint, the part that each process writes, and the byte runs of blocks.
 #include "nn/checkpoint/write_plan.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::vector<PlannedFile> plan_files(const std::string& folder, const std::vector
 
 namespace {
 
-// The part number `part` of `parts` of a block; nothing where it is too small to be shared and `part` is not the first.
+// Returns part number `part` of `parts` of a block. If the block is too small to be split, part 0 gets all of it.
 IndexRanges share_of(IndexRanges block, int64_t part, int64_t parts) {
   for (auto& [start, stop] : block) {
     const int64_t extent = stop - start;
@@ -56,7 +56,7 @@ std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks,
     const auto found = processes.find(process);
     if (found == processes.end() || is_empty(block)) continue;
     const auto part = std::distance(processes.begin(), found);
-    if (block.empty() && part > 0) continue;  // a scalar is the first holder's
+    if (block.empty() && part > 0) continue;  // a scalar is written by its first holder
     const IndexRanges share = share_of(block, part, static_cast<int64_t>(processes.size()));
     if (block.empty() || !share.empty()) mine.push_back(share);
   }
@@ -65,7 +65,7 @@ std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks,
 
 ByteRuns::ByteRuns(const Shape& shape, const IndexRanges& block, int64_t item_bytes) : run_bytes_(item_bytes) {
   int64_t stride = item_bytes;
-  bool consecutive = true;  // all dims so far are whole
+  bool consecutive = true;  // all dimensions so far are complete
   for (size_t d = shape.size(); d-- > 0;) {
     const int64_t extent = block[d].second - block[d].first;
     first_ += block[d].first * stride;

@@ -1,4 +1,4 @@
-// Who writes what: which file holds each tensor, which part of it each process writes, and where that part's bytes lie.
+// Plan of a save: each tensor's file and offset, and the blocks that each process writes.
 #pragma once
 
 #include <algorithm>
@@ -16,27 +16,28 @@ struct PlannedFile {
   SafetensorsPlan layout;
 };
 
-// Puts the tensors, in their order, into files of at most `max_bytes` (a single tensor may be larger), each tensor
-// whole in one file: <folder>/model-0000k-of-0000n.safetensors. The plan depends on nothing else, not on a mesh either.
+// Assigns tensors, in order, to files of at most `max_bytes`: <folder>/model-0000k-of-0000n.safetensors. Each tensor is
+// complete in one file, so a single tensor may exceed the limit. The plan depends on nothing else, for example not on a
+// mesh.
 std::vector<PlannedFile> plan_files(const std::string& folder, const std::vector<TensorEntry>& tensors,
                                     int64_t max_bytes);
 
-// The parts of an array that a process writes. Every distinct block is shared equally among the processes whose devices
-// hold it, cut along the first dim that is long enough, so that all together write every element once. `blocks` is what
-// each device holds, in mesh order, and `owners` the process of each device.
+// Returns the parts of an array that a process writes. The processes whose devices have a block write equal parts of
+// it, so that every element is written once. A block is split along its first dimension that is long enough. `blocks`
+// is the block of each device, in mesh order, and `owners` the process of each device.
 std::vector<IndexRanges> blocks_to_write(const std::vector<IndexRanges>& blocks, const std::vector<int>& owners,
                                          int process);
 
-// Where a block of a row-major array lies in the whole: runs of consecutive bytes, in increasing order. Each run
-// follows the one before it in the block's own row-major memory.
+// Runs of consecutive bytes of a block in a row-major array, in increasing order. In the block's own row-major memory,
+// each run follows the previous one.
 class ByteRuns {
  public:
   ByteRuns(const Shape& shape, const IndexRanges& block, int64_t item_bytes);
 
   int64_t bytes() const { return count_ * run_bytes_; }
 
-  // Calls f(offset in the whole, offset in the block, bytes) for what is in [begin, end) of the whole. Ranges must
-  // follow each other: what is before `begin` is skipped for good.
+  // Calls f(offset in the array, offset in the block, bytes) for the bytes in [begin, end) of the array. Call with
+  // increasing ranges: bytes before `begin` are skipped permanently.
   template <class F>
   void visit(int64_t begin, int64_t end, F f) {
     for (; next_ < count_; ++next_) {
@@ -54,7 +55,7 @@ class ByteRuns {
   };
   int64_t begin_of(int64_t run) const;
 
-  std::vector<OuterDim> outer_;  // the dims that runs are counted along, minor-most first
+  std::vector<OuterDim> outer_;  // dimensions over which runs are counted, minor-most first
   int64_t first_ = 0, run_bytes_ = 0, count_ = 1, next_ = 0;
 };
 

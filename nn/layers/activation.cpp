@@ -1,15 +1,14 @@
-// The functions behind the names, and PReLU.
+// Implements Activation, PReLU and Dropout.
 #include "nn/layers/activation.h"
 
 #include <cmath>
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
-#include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
+#include "sharding/random/random.h"
 
 namespace tessera::nn {
 
@@ -61,11 +60,19 @@ PReLU PReLU::init(const Axis& features, const PReLUOptions& options) {
 }
 
 Array PReLU::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_features("PReLU", x.array(), slope);
   const Array in = dtypes.in(x.array());
   return dtypes.out(where(in >= 0, in, dtypes.in(slope)*in));
+}
+
+Array Dropout::operator()(Operand x, const std::optional<Key>& key) const {
+  const CallerScope caller(x.where());
+  if (!is_active()) return x.array();
+  if (!key)
+    fail(ErrorKind::invalid_argument, "Dropout",
+         "no key given, expected one: dropout(x, key). For evaluation set inference = true.");
+  return dropout(*key, x, rate);
 }
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// Attention: split into heads, attend, merge.
+// Implements MultiheadAttention: splits into heads, attends, merges the heads.
 #include "nn/layers/attention.h"
 
 #include <fmt/ranges.h>
@@ -6,9 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
@@ -40,7 +38,7 @@ int64_t checked_num_kv_heads(const Axis& kv_features, int64_t num_heads, int64_t
   return n;
 }
 
-// What every call would refuse is an error of init.
+// Throws for options with which every call would throw.
 void check_options(const AttentionOptions& options, int64_t head_dim) {
   if (options.rope) (*options.rope)(zeros({1, 1, head_dim}));
   tessera::detail::check_window_and_softcap("MultiheadAttention", options.window, options.softcap);
@@ -54,11 +52,11 @@ void check_stream(const Array& x) {
 void check_context(const MultiheadAttention& layer, const AttentionInputs& with) {
   if (layer.causal || layer.rope)
     fail(ErrorKind::invalid_argument, "MultiheadAttention",
-         "a context given to a layer that is causal or rotates positions, which a context has not. Make it with "
-         "{.causal = false} and no rope.");
-  if (!with.segment_ids.is_absent())
+         "a context given to a layer that is causal or rotates positions, which does not apply to a context. Make it "
+         "with {.causal = false} and no rope.");
+  if (!with.segment_ids.is_absent() || !with.segment_starts.is_absent())
     fail(ErrorKind::invalid_argument, "MultiheadAttention",
-         "segment ids together with a context, which has none. Give a mask (batch, 1, seq, keys).");
+         "segments together with a context, which has none. Give a mask (batch, 1, seq, keys).");
 }
 
 void check_positions(const MultiheadAttention& layer, const Array& positions) {
@@ -67,7 +65,7 @@ void check_positions(const MultiheadAttention& layer, const Array& positions) {
          "positions given to a layer that does not read them. Make it with {.rope = nn::RotaryEmbedding{}}.");
 }
 
-// k and v read a context of another size than x, and there is none.
+// Throws if k and v read a context of a different size than x, and no context was given.
 void check_self(const MultiheadAttention& layer, const Array& x) {
   const Array &q = layer.q.kernel, &k = layer.k.kernel;
   if (q.is_absent() || k.is_absent() || q.shape(0) == k.shape(0) || x.shape(-1) != q.shape(0)) return;
@@ -83,7 +81,7 @@ struct Heads {
   int64_t number;
 };
 
-Array in_heads(const Array& y, const Heads& heads) {
+Array split_heads(const Array& y, const Heads& heads) {
   check_divisor("MultiheadAttention", heads.field, heads.number, y.shape(2));
   return reshape(y, {y.shape(0), y.shape(1), heads.number, y.shape(2) / heads.number});
 }
@@ -91,15 +89,16 @@ Heads heads_of(const MultiheadAttention& layer) { return {"num_heads", layer.num
 Heads kv_heads_of(const MultiheadAttention& layer) { return {"num_kv_heads", layer.num_kv_heads}; }
 
 Array queries_of(const MultiheadAttention& layer, const Array& x) {
-  const Array heads = in_heads(layer.q(x), heads_of(layer));
+  const Array heads = split_heads(layer.q(x), heads_of(layer));
   return layer.q_norm ? (*layer.q_norm)(heads) : heads;
 }
 Array keys_of(const MultiheadAttention& layer, const Array& x) {
-  const Array heads = in_heads(layer.k(x), kv_heads_of(layer));
+  const Array heads = split_heads(layer.k(x), kv_heads_of(layer));
   return layer.k_norm ? (*layer.k_norm)(heads) : heads;
 }
 
-// queries and keys are (batch, positions, heads, head_dim).
+// Throws unless queries and keys (batch, positions, heads, head_dim) have the same head_dim and the kv heads divide the
+// heads.
 void check_groups(const Array& queries, const Array& keys) {
   if (queries.shape(3) == keys.shape(3) && queries.shape(2) % keys.shape(2) == 0) return;
   fail(ErrorKind::invalid_argument, "MultiheadAttention",
@@ -122,7 +121,8 @@ void check_decodes(const MultiheadAttention& layer) {
          "true}.");
 }
 
-// What a cache holds is (batch, length, kv_heads, head_dim), but for its length as of the positions that come.
+// Throws unless the cache is (batch, length, kv_heads, head_dim) with the batch, heads and head_dim of the new
+// positions.
 void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAttention& layer) {
   const auto fits = [&](const Array& held, const Linear& made_by) {
     const int64_t features = made_by.kernel.value.shape(-1);
@@ -143,9 +143,9 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
        name(cache.keys), name(cache.values), x.shape(0), layer.num_kv_heads, features / layer.num_kv_heads);
 }
 
-Array parallel_for(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
+Array merge_heads(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
-// The mask of keys that are visible by their position: see tessera::DotProductAttentionOptions.
+// Returns the mask of keys that are visible by their position (see tessera::DotProductAttentionOptions).
 Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
   const auto from = [&](int64_t k) { return tri(seq, {.columns = keys, .k = k, .dtype = boolean}); };
   Array seen = from(layer.causal ? 0 : layer.window - 1);
@@ -158,8 +158,8 @@ void check_batch(const Array& q, const Array& k) {
          q.shape(0), k.shape(0));
 }
 
-// tessera::dot_product_attention with a step between softmax and values: dropout of the weights. The logits are of
-// float32 at least, as in its kernels.
+// Computes tessera::dot_product_attention with dropout of the weights between softmax and values. The logits are
+// float32 or wider, as in its kernels.
 Array attend_with_dropout(const MultiheadAttention& layer, const Array& q, const Array& k, const Array& v,
                           const AttentionInputs& with) {
   tessera::detail::check_mask_and_bias("MultiheadAttention", with.mask, with.bias);
@@ -174,8 +174,10 @@ Array attend_with_dropout(const MultiheadAttention& layer, const Array& q, const
   const auto hide_others = [&](const Array& seen) { logits = where(seen, logits, unseen); };
   if (layer.causal || layer.window) hide_others(sight(layer, q.shape(1), k.shape(1)));
   if (!with.mask.is_absent()) hide_others(with.mask);
-  if (const Array& ids = with.segment_ids; !ids.is_absent())
-    hide_others(expand_dims(equal(expand_dims(ids, {2}), expand_dims(ids, {1})), {1}));
+  tessera::detail::check_segments(q, k, with.segment_ids, with.segment_starts, 0);
+  const Array ids = with.segment_starts.is_absent() ? with.segment_ids
+                                                    : tessera::detail::segment_ids_of(with.segment_starts, q.shape(1));
+  if (!ids.is_absent()) hide_others(expand_dims(equal(expand_dims(ids, {2}), expand_dims(ids, {1})), {1}));
   return einsum("bhqk,bkhd->bqhd", {astype(layer.dropout(softmax(logits), with.key), v.dtype()), values});
 }
 
@@ -224,8 +226,7 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
 }
 
 Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with) const {
-  const CallerScope caller(input.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, input);
   const Array& x = input.array();
   check_stream(x);
   const bool self = with.context.is_absent();
@@ -240,25 +241,25 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
     return with.positions.is_absent() ? (*rope)(y) : (*rope)(y, with.positions);
   };
   const Array queries = rotated(queries_of(*this, x)), keys = rotated(keys_of(*this, read));
-  const Array values = in_heads(v(read), kv_heads_of(*this));
+  const Array values = split_heads(v(read), kv_heads_of(*this));
   check_groups(queries, keys), check_batch(queries, keys);
   const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
   check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
-  if (dropout.is_active()) return o(parallel_for(attend_with_dropout(*this, queries, keys, values, with)));
-  return o(parallel_for(dot_product_attention(queries, keys, values,
-                                              {.bias = with.bias,
-                                               .mask = with.mask,
-                                               .causal = causal,
-                                               .window = window,
-                                               .segment_ids = with.segment_ids,
-                                               .scale = scale,
-                                               .softcap = softcap,
-                                               .context = context_parallelism})));
+  if (dropout.is_active()) return o(merge_heads(attend_with_dropout(*this, queries, keys, values, with)));
+  return o(merge_heads(dot_product_attention(queries, keys, values,
+                                             {.bias = with.bias,
+                                              .mask = with.mask,
+                                              .causal = causal,
+                                              .window = window,
+                                              .segment_ids = with.segment_ids,
+                                              .segment_starts = with.segment_starts,
+                                              .scale = scale,
+                                              .softcap = softcap,
+                                              .context = context_parallelism})));
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {
-  const CallerScope caller(input.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, input);
   const Array& x = input.array();
   check_stream(x);
   check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);
@@ -268,14 +269,14 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const Deco
     return with.positions.is_absent() ? (*rope)(y, start) : (*rope)(y, with.positions);
   };
   KeyValueCache longer = cache;
-  longer.append(rotated(keys_of(*this, x)), in_heads(v(x), kv_heads_of(*this)));
+  longer.append(rotated(keys_of(*this, x)), split_heads(v(x), kv_heads_of(*this)));
   const Array queries = rotated(queries_of(*this, x));
   check_groups(queries, longer.keys);
   check_broadcasts("mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
   const Array mixed = dot_product_attention(
       queries, longer.keys, longer.values,
       {.mask = with.mask, .causal = causal, .offset = start, .window = window, .scale = scale, .softcap = softcap});
-  const Array out = o(parallel_for(mixed));
+  const Array out = o(merge_heads(mixed));
   cache = longer;
   return out;
 }

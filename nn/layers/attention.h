@@ -1,10 +1,11 @@
-// MultiheadAttention: multi-head attention with four linear layers of its own, whole texts at once or token by token.
+// MultiheadAttention, RotaryEmbedding and KeyValueCache: attention over sequences, or by token with a cache.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 
-#include "nn/layers/dropout.h"
-#include "nn/layers/key_value_cache.h"
+#include "nn/layers/activation.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "sharding/operations/neural/attention.h"
@@ -12,9 +13,24 @@
 
 namespace tessera::nn {
 
-// Rotary positions as a layer, for x (..., seq, heads, head_dim) whose first position is `offset`, or whose tokens have
-// positions of their own, integers (..., seq). Fields, pairing of coordinates (halves, as in Llama and Equinox) and
-// errors: tessera::rotary_embedding.
+namespace detail {
+struct CacheBuffers;
+}
+
+// Holds the keys and values of all positions so far, to which the next position attends. They are views of buffers with
+// free positions at the end, so that most tokens are appended without a copy. Full buffers double their length. Copies
+// of a cache are independent: two copies that continue one sequence do not see each other's tokens.
+struct KeyValueCache {
+  Array keys, values;  // (batch, length, kv_heads, head_dim); absent at first
+  std::shared_ptr<detail::CacheBuffers> buffers = {};
+
+  int64_t length() const { return keys.is_absent() ? 0 : keys.shape(1); }
+  void append(const Array& new_keys, const Array& new_values);
+};
+
+// Applies rotary positions to x (..., seq, heads, head_dim). The first position is `offset`, or each token has its own
+// position, given as integers (..., seq). See tessera::rotary_embedding for the fields, the errors and the pairing of
+// coordinates (halves, as in Llama and Equinox).
 struct RotaryEmbedding {
   double base = 10000;
   int64_t dims = 0;
@@ -25,51 +41,54 @@ struct RotaryEmbedding {
 };
 
 struct AttentionOptions {
-  bool bias = true;                      // of q, k and v
-  std::optional<bool> output_bias = {};  // of o; by default as `bias`
+  bool bias = true;                      // q, k and v have a bias
+  std::optional<bool> output_bias = {};  // o has a bias; defaults to `bias`
   bool causal = true;
-  std::optional<Axis> kv_features = std::nullopt;  // what k and v give: their heads x head_dim; by default as q
+  std::optional<Axis> kv_features = std::nullopt;  // size of k and v: kv heads x head_dim; defaults to q's
   std::optional<RotaryEmbedding> rope = std::nullopt;
   std::optional<double> qk_norm =
-      std::nullopt;    // eps of an RMSNorm of each head of q and k, before rope; by default none
-  int64_t window = 0;  // as tessera::DotProductAttentionOptions, and scale and softcap
+      std::nullopt;    // eps of an RMSNorm of each head of q and k, before rope; default: no norm
+  int64_t window = 0;  // window, scale and softcap as in tessera::DotProductAttentionOptions
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
-  ContextParallelism context_parallelism = ContextParallelism::automatic;  // where devices hold parts of the sequence
-  std::optional<Axis> context = std::nullopt;      // what k and v read; by default the same as q
-  double dropout = 0;                              // of the attention weights
-  Initializer init = init::lecun_normal();         // of q, k and v
-  Initializer output_init = init::lecun_normal();  // of o
+  ContextParallelism context_parallelism = ContextParallelism::automatic;  // used if the sequence is sharded
+  std::optional<Axis> context = std::nullopt;      // dimension that k and v read; defaults to q's
+  double dropout = 0;                              // rate of dropout of the attention weights
+  Initializer init = init::lecun_normal();         // initializes q, k and v
+  Initializer output_init = init::lecun_normal();  // initializes o
   DTypePolicy dtypes = {};
 };
 
-// Optional inputs of an attention call beside x.
+// Optional inputs of an attention call in addition to x.
 struct AttentionInputs {
-  Array context = {};                     // (batch, keys, context): what is attended to; by default x itself
+  Array context = {};                     // (batch, keys, context): attended to instead of x
   Array mask = {};                        // booleans; false hides a key
   Array bias = {};                        // added to the logits
   Array segment_ids = {};                 // integers (batch, seq): a position attends to its own segment
-  Array positions = {};                   // integers (batch, seq) or (seq): of rotary positions; by default 0, 1, 2...
-  std::optional<Key> key = std::nullopt;  // of dropout
+  Array positions = {};                   // integers (batch, seq) or (seq): rotary positions; default: 0, 1, 2...
+  std::optional<Key> key = std::nullopt;  // key of dropout
+  Array segment_starts = {};              // in place of segment_ids: as in tessera::DotProductAttentionOptions
 };
 
-// Optional inputs of `decode` beside x, for rows of different lengths.
+// Optional inputs of `decode` in addition to x, for rows of different lengths.
 struct DecodeInputs {
   Array mask = {};       // booleans that broadcast to (batch, heads, seq, keys); false hides a key
-  Array positions = {};  // integers (batch, seq): of rotary positions; by default those behind the cache's
+  Array positions = {};  // integers (batch, seq): rotary positions; default: the positions after the cache's
 };
 
-// (batch, seq, embed) -> (batch, seq, embed). Vaswani et al., "Attention is all you need" (2017).
-// All heads share one dim, "heads" = number of heads x head_dim. If it is sharded over a mesh axis that divides the
-// number of heads, attention stays local; shards that cut through a head are gathered where the dim is split into
-// heads.
-// With fewer kv heads, kv_features.size = num_kv_heads x head_dim, and head h attends to kv head
-// h / (num_heads / num_kv_heads); one kv head is multi-query attention. Ainslie et al., "GQA: training generalized
-// multi-query transformer models from multi-head checkpoints" (2023). qk_norm is that of Qwen 3: Henry et al.,
-// "Query-key normalization for transformers" (2020), by RMSNorm. Mask and bias broadcast to (batch, heads, seq, keys),
-// and apply in addition to `causal`. A call with a context (cross-attention) needs a layer that is not causal: make it
-// with {.causal = false}.
+// Attends with several heads: (batch, seq, embed) -> (batch, seq, embed). Vaswani et al., "Attention is all you need"
+// (2017).
 //   attention(x)    attention(x, {.mask = mask, .key = key})    attention(x, {.context = encoded})
+// All heads share one dimension, "heads" = number of heads x head_dim. If it is sharded over a mesh axis that divides
+// the number of heads, attention stays local. Shards that split a head are gathered before the dimension is split into
+// heads.
+// With fewer kv heads, kv_features.size = num_kv_heads x head_dim, and head h attends to kv head h / (num_heads /
+// num_kv_heads). One kv head is multi-query attention. Ainslie et al., "GQA: training generalized multi-query
+// transformer models from multi-head checkpoints" (2023).
+// qk_norm applies RMSNorm to each head of q and k, as in Qwen 3. Henry et al., "Query-key normalization for
+// transformers" (2020).
+// Mask and bias broadcast to (batch, heads, seq, keys), and apply in addition to `causal`. A call with a context
+// (cross-attention) needs a layer that is not causal: make it with {.causal = false}.
 struct MultiheadAttention {
   Linear q;     // embed -> heads
   Linear k, v;  // embed (or context) -> kv_features
@@ -78,26 +97,35 @@ struct MultiheadAttention {
   bool causal = true;
   std::optional<RotaryEmbedding> rope = std::nullopt;
   Dropout dropout = {.rate = 0};
-  std::optional<RMSNorm> q_norm = std::nullopt, k_norm = std::nullopt;  // over head_dim
+  std::optional<RMSNorm> q_norm = std::nullopt, k_norm = std::nullopt;  // normalize over head_dim
   int64_t window = 0;
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
   ContextParallelism context_parallelism = ContextParallelism::automatic;
 
-  // Errors (invalid_argument): num_heads does not divide heads; kv_features does not hold whole heads; the number of kv
-  // heads does not divide num_heads; a rope that rotary_embedding refuses; a window or softcap below 0; a dropout
-  // outside [0, 1].
+  // Makes the four linear layers.
+  // Errors (invalid_argument)
+  //   num_heads does not divide heads
+  //   kv_features is not a multiple of head_dim, or the number of kv heads does not divide num_heads
+  //   a rope that rotary_embedding rejects
+  //   a window or softcap below 0
+  //   a dropout outside [0, 1]
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
-  // Errors: x has other than three dims or another embed, a mask or bias does not broadcast, segment ids or positions
-  // of another shape (shape_mismatch); a context for a layer that is causal or has rotary positions or with segment
-  // ids, no context although k and v read another size, positions for a layer without rope, numbers of heads that do
-  // not divide, no key although dropout needs one (invalid_argument); a mask that is not boolean (dtype_mismatch).
+  // Returns the output for x.
+  // Errors
+  //   shape_mismatch: x does not have three dimensions, or has the wrong embed; a mask or bias that does not broadcast;
+  //     segment ids or positions of the wrong shape
+  //   invalid_argument: a context for a layer that is causal, has rotary positions or gets segment ids; no context
+  //     although k and v read a different size; positions for a layer without rope; kv heads whose number does not
+  //     divide the number of heads; no key although dropout needs one
+  //   dtype_mismatch: a mask that is not boolean
   Array operator()(Operand x, const AttentionInputs& with = {}) const;
-  // The output for the positions that follow those in the cache; adds their keys and values to the cache. It is for
-  // inference: without context, without dropout. After an error the cache is unchanged. Errors: a layer that is not
-  // causal, whose results would depend on how the text is split into calls (invalid_argument); a cache of another layer
-  // or batch (shape_mismatch).
+  // Returns the output for the positions after those in the cache, and appends their keys and values to it. It is for
+  // inference: no context, no dropout. After an error the cache is unchanged.
+  // Errors
+  //   invalid_argument: a layer that is not causal, because the result would depend on how the text is split into calls
+  //   shape_mismatch: a cache of another layer or batch
   Array decode(Operand input, KeyValueCache& cache, const DecodeInputs& with = {}) const;
 };
 

@@ -1,11 +1,9 @@
-// BatchNorm's two ways: with the batch's statistics, and with the running ones.
+// Implements BatchNorm with the batch's statistics and with the running statistics.
 #include "nn/layers/batch_norm.h"
 
 #include <algorithm>
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/shape/creation.h"
@@ -15,7 +13,7 @@ namespace tessera::nn {
 
 namespace {
 
-// An empty batch has no statistics, and the running ones would be NaN for good.
+// Throws if the batch is empty: its statistics would turn the running statistics into NaN permanently.
 void check_not_empty(const Array& x) {
   const Shape& shape = x.shape();
   if (std::find(shape.begin(), shape.end() - 1, 0) == shape.end() - 1) return;
@@ -39,7 +37,7 @@ void check_all_there(const BatchNorm& norm) {
     check_there("BatchNorm", name, array);
 }
 
-// A finished sum, placed as `like` is.
+// Returns the reduced sum, placed like `like`.
 Array finished(const Array& sum, const Array& like) {
   return sum.is_committed() && like.is_committed() ? with_sharding_constraint(sum, like.sharding()) : sum;
 }
@@ -67,8 +65,7 @@ BatchNorm BatchNorm::init(const Axis& features, const BatchNormOptions& options)
 }
 
 Array BatchNorm::operator()(Operand x) {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_numbers(momentum, eps);
   check_all_there(*this);
   check_features("BatchNorm", x.array(), scale);
@@ -88,7 +85,7 @@ Array BatchNorm::operator()(Operand x) {
   }
   const Array normal = astype((wide - center) * rsqrt(spread + eps), in.dtype());
   const Array result = dtypes.out(normal * dtypes.in(scale) + dtypes.in(bias));
-  mean.value = next_mean, variance.value = next_variance;  // once all has succeeded
+  mean.value = next_mean, variance.value = next_variance;  // assigned last, so that an error leaves both unchanged
   return result;
 }
 

@@ -1,9 +1,7 @@
-// The convolutions in terms of one: conv_general_dilated.
+// Convolutions, all computed by conv_general_dilated.
 #include "nn/layers/conv.h"
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/shape/creation.h"
@@ -97,7 +95,7 @@ Array convolved(const Layer& layer, const Array& x, const Sizes& strides, const 
   return layer.dtypes.out(y);
 }
 
-// jax.lax.conv_transpose's padding by name, for a kernel that spans so many places.
+// Returns the padding of jax.lax.conv_transpose by name, for a kernel that spans `span` positions.
 std::pair<int64_t, int64_t> transposed_padding(const std::string& name, int64_t span, int64_t stride) {
   if (name == "VALID") return {span - 1, stride - 1 + std::max<int64_t>(span - stride, 0)};
   if (name != "SAME")
@@ -113,8 +111,7 @@ Conv Conv::init(const Key& key, const Axis& in, const Axis& out, const Sizes& ke
 }
 
 Array Conv::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_input("Conv", *this, x.array());
   return convolved(*this, x.array(), strides, {}, padding);
 }
@@ -125,8 +122,7 @@ ConvTranspose ConvTranspose::init(const Key& key, const Axis& in, const Axis& ou
 }
 
 Array ConvTranspose::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_input("ConvTranspose", *this, x.array());
   std::vector<std::pair<int64_t, int64_t>> pairs = padding.pairs;
   for (size_t d = 0; !padding.name.empty() && d < strides.size(); ++d)

@@ -1,4 +1,4 @@
-// Conv and ConvTranspose: convolutions over one to three spatial dims, features last.
+// Conv and ConvTranspose: convolutions over one to three spatial dimensions, with features last.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
 #include "sharding/operations/neural/convolution.h"
@@ -14,32 +13,35 @@
 
 namespace tessera::nn {
 
-// flax.linen.Conv's defaults.
+// Defaults of flax.linen.Conv.
 struct ConvOptions {
-  std::vector<int64_t> strides = {};   // 1 each unless given
+  std::vector<int64_t> strides = {};   // default: 1 each
   Padding padding = "SAME";            // see ConvPadding
-  std::vector<int64_t> dilation = {};  // of the kernel, 1 each unless given
-  int64_t groups = 1;                  // each group of input features feeds its own group of output features
+  std::vector<int64_t> dilation = {};  // dilation of the kernel; default: 1 each
+  int64_t groups = 1;  // number of groups; each group of input features computes its own group of output features
   bool bias = true;
   Initializer kernel_init = init::lecun_normal();
   DTypePolicy dtypes = {};
 };
 
-// The padding of each spatial dim, as a static field of a module: a name, or else pairs (before, after).
+// Padding of each spatial dimension as a static field of a module: a name, or else pairs (before, after).
 struct ConvPadding {
   std::string name;  // "SAME", "SAME_LOWER", "VALID", or empty
   std::vector<std::pair<int64_t, int64_t>> pairs = {};
   operator Padding() const { return name.empty() ? Padding(pairs) : Padding(name.c_str()); }
 };
 
-// (batch, spatial dims..., in) -> (batch, spatial dims..., out): jax.lax.conv_general_dilated, without flipping the
-// kernel. The number of kernel sizes is the number of spatial dims: {3, 3} for images. The kernel's spatial dims have
-// no name; with groups > 1 its dim of input features has none either, since it is smaller than that of x.
-// Errors: groups that do not divide in or out, other than one to three kernel sizes, a size, stride or dilation below 1
-// (invalid_argument); an input with another number of dims or features (shape_mismatch).
+// Convolves (batch, spatial..., in) -> (batch, spatial..., out), without flipping the kernel, as
+// jax.lax.conv_general_dilated. The number of kernel sizes is the number of spatial dimensions: {3, 3} for images. The
+// kernel's spatial dimensions have no name. With groups > 1, its input features have no name either, because there are
+// fewer of them than features of x.
+// Errors
+//   invalid_argument: groups that do not divide in or out; no kernel size or more than three; a size, stride or
+//     dilation below 1
+//   shape_mismatch: an input with the wrong number of dimensions or features
 struct Conv {
-  Param kernel;               // (spatial dims..., in / groups, out)
-  std::optional<Param> bias;  // (out), zeros at first
+  Param kernel;               // (spatial..., in / groups, out)
+  std::optional<Param> bias;  // (out), initially zeros
   std::vector<int64_t> strides, dilation;
   ConvPadding padding;
   int64_t groups = 1;
@@ -50,13 +52,15 @@ struct Conv {
   Array operator()(Operand x) const;
 };
 
-// (batch, spatial dims..., in) -> (batch, larger spatial dims..., out): jax.lax.conv_transpose. Between the elements of
-// x, stride - 1 zeros are inserted. Padding "SAME" gives size * stride places, "VALID" all that the kernel reaches;
-// pairs pad x after the zeros are inserted: PyTorch's padding p and output_padding q are {{d (k - 1) - p, d (k - 1) - p
-// + q}, ...} for kernel size k and dilation d. The kernel is not flipped (PyTorch's is). Errors as Conv's.
+// Convolves (batch, spatial..., in) -> (batch, larger spatial..., out), as jax.lax.conv_transpose: inserts stride - 1
+// zeros between the elements of x. Padding "SAME" gives size * stride positions, "VALID" all positions that the kernel
+// reaches. Padding given as pairs is added to x after the zeros are inserted. The kernel is not flipped (PyTorch flips
+// it). For kernel size k and dilation d, PyTorch's padding p and output_padding q correspond to
+//   {{d (k - 1) - p, d (k - 1) - p + q}, ...}
+// Errors: those of Conv.
 struct ConvTranspose {
-  Param kernel;               // (spatial dims..., in / groups, out)
-  std::optional<Param> bias;  // (out), zeros at first
+  Param kernel;               // (spatial..., in / groups, out)
+  std::optional<Param> bias;  // (out), initially zeros
   std::vector<int64_t> strides, dilation;
   ConvPadding padding;
   int64_t groups = 1;

@@ -1,15 +1,34 @@
-// The distributions behind the initializers' names.
+// Casts of a DTypePolicy, and distributions of the initializers.
 #include "nn/layers/init.h"
+
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
 #include "sharding/random/random.h"
 
-namespace tessera::nn::init {
+namespace tessera::nn {
+
+namespace {
+
+Array cast_to(const Array& x, DType dtype, const char* what) {
+  if (!is_floating(dtype))
+    fail(ErrorKind::dtype_mismatch, "DTypePolicy", "{} = {} given, expected a floating type.", what, name_of(dtype));
+  return x.is_absent() || x.dtype() == dtype || !is_floating(x.dtype()) ? x : astype(x, dtype);
+}
+
+}  // namespace
+
+Array DTypePolicy::param(const Array& x) const { return cast_to(x, params, "params"); }
+Array DTypePolicy::in(const Array& x) const { return compute ? cast_to(x, *compute, "compute") : x; }
+Array DTypePolicy::out(const Array& y) const { return output ? cast_to(y, *output, "output") : y; }
+
+namespace init {
 
 namespace {
 
@@ -35,7 +54,7 @@ double variance(Fan fan, double scale, int stacked, const Shape& shape) {
 }
 
 Array cut_normal(double stddev, const Key& key, const Shape& shape) {
-  constexpr double stddev_of_truncated = 0.87962566103423978;  // of a standard normal cut at -2 and 2
+  constexpr double stddev_of_truncated = 0.87962566103423978;  // for a standard normal truncated at -2 and 2
   return stddev / stddev_of_truncated * tessera::truncated_normal(key, -2, 2, shape);
 }
 
@@ -81,4 +100,17 @@ Initializer he_normal(int num_stacked_dims) { return scaled_normal(Fan::in, 2, n
 Initializer he_uniform(int num_stacked_dims) { return scaled_uniform(Fan::in, 2, num_stacked_dims); }
 Initializer fan_in_uniform(int num_stacked_dims) { return scaled_uniform(Fan::in, 1.0 / 3, num_stacked_dims); }
 
-}  // namespace tessera::nn::init
+Initializer orthogonal(double scale) {
+  return [scale](const Key& key, const Shape& shape) {
+    const int64_t size = c10::multiply_integers(shape);
+    if (size == 0) return tessera::zeros(shape);
+    const int64_t columns = shape.empty() ? 1 : shape.back(), rows = size / columns;
+    const at::Tensor draw = to_tensor(tessera::normal(key, {std::max(rows, columns), std::min(rows, columns)}));
+    const auto [q, r] = at::linalg_qr(draw);
+    const at::Tensor signed_q = scale * q * r.diagonal().sign();
+    return from_tensor((columns > rows ? signed_q.t() : signed_q).reshape(shape).contiguous());
+  };
+}
+
+}  // namespace init
+}  // namespace tessera::nn

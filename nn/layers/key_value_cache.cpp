@@ -1,10 +1,9 @@
 // Appends to the buffers in place if no other cache has written to their free positions.
-#include "nn/layers/key_value_cache.h"
-
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 
+#include "nn/layers/attention.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/operations/index/slicing.h"
 #include "sharding/operations/shape/joining.h"
@@ -17,7 +16,8 @@ struct detail::CacheBuffers {
   int64_t written = 0;                   // positions of the cache that wrote last
   Array all_keys = {}, all_values = {};  // that cache's arrays
 
-  // Whether `more` positions fit behind those of `cache`, and `cache` is the unchanged cache that wrote last.
+  // Returns true if `more` positions fit after the cache's positions, and `cache` is the unchanged cache that wrote
+  // last.
   bool fits(const KeyValueCache& cache, int64_t more) const {
     return written == cache.length() && written + more <= keys.shape(1) && all_keys.impl() == cache.keys.impl() &&
            all_values.impl() == cache.values.impl();
@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t min_free_positions = 32;
 
-// Whether the positions of x can be written one behind another on each device, outside of a differentiation.
+// Returns true if each device can append the positions of x to its buffer: they are not sharded and need no gradient.
 bool can_be_written(const Array& x) {
   const ArrayImpl& impl = materialized(x, "decode");
   const bool is_whole = impl.type->dims.size() == 4 && impl.type->dims[1].empty();

@@ -1,8 +1,7 @@
-// The perceptrons' layers.
+// Implements Mlp, GatedMlp and DeepMlp.
 #include "nn/layers/mlp.h"
 
-#include "nn/layers/module_scope.h"
-#include "sharding/base/caller.h"
+#include "nn/layers/shapes.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/shape/joining.h"
@@ -26,8 +25,7 @@ Mlp Mlp::init(const Key& key, const Axis& embed, const Axis& hidden, const MlpOp
 }
 
 Array Mlp::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   return down(activation(up(x)));
 }
 
@@ -41,8 +39,7 @@ GatedMlp GatedMlp::init(const Key& key, const Axis& embed, const Axis& hidden, c
 }
 
 Array GatedMlp::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   return down(activation(gate(x)) * up(x));
 }
 
@@ -57,8 +54,7 @@ DeepMlp DeepMlp::init(const Key& key, const Axis& in, const Axis& hidden, const 
 }
 
 Array DeepMlp::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   Array y = x.array();
   for (size_t i = 0; i < layers.size(); ++i) y = (i + 1 < layers.size() ? activation : final_activation)(layers[i](y));
   return y;

@@ -10,14 +10,14 @@
 namespace tessera::nn {
 
 struct MlpOptions {
-  Initializer up_init = init::lecun_normal();  // of gate, too
+  Initializer up_init = init::lecun_normal();  // initializes up and gate
   Initializer down_init = init::lecun_normal();
-  std::optional<Activation> activation = {};  // of Mlp GELU, of GatedMlp SiLU unless given
-  std::optional<bool> bias = {};              // of Mlp true, of GatedMlp false unless given
+  std::optional<Activation> activation = {};  // default: GELU of Mlp, SiLU of GatedMlp
+  std::optional<bool> bias = {};              // default: true of Mlp, false of GatedMlp
   DTypePolicy dtypes = {};
 };
 
-// (..., embed) -> (..., embed): down(activation(up(x))), GELU in its tanh approximation unless another is given.
+// Computes down(activation(up(x))): (..., embed) -> (..., embed). The default activation is GELU's tanh approximation.
 struct Mlp {
   Linear up;    // embed -> hidden
   Linear down;  // hidden -> embed
@@ -27,8 +27,8 @@ struct Mlp {
   Array operator()(Operand x) const;
 };
 
-// (..., embed) -> (..., embed): down(activation(gate(x)) * up(x)), with SiLU "SwiGLU". Shazeer, "GLU variants improve
-// transformer" (2020).
+// Computes down(activation(gate(x)) * up(x)): (..., embed) -> (..., embed). With SiLU it is called SwiGLU. Shazeer,
+// "GLU variants improve transformer" (2020).
 struct GatedMlp {
   Linear gate, up;  // embed -> hidden
   Linear down;      // hidden -> embed
@@ -38,16 +38,16 @@ struct GatedMlp {
   Array operator()(Operand x) const;
 };
 
-// equinox.nn.MLP's defaults.
+// Defaults of equinox.nn.MLP.
 struct DeepMlpOptions {
   Activation activation = {Activation::relu};
   Activation final_activation = {Activation::identity};
   LinearOptions linear = {.kernel_init = init::fan_in_uniform()};
 };
 
-// (..., in) -> (..., out) through `depth` layers of hidden units, each followed by the activation. Depth 0 is one
-// Linear. Both dims of a hidden -> hidden kernel have the same name: rules shard the first, and the second stays whole.
-// Error (invalid_argument): a negative depth.
+// Maps (..., in) -> (..., out) through `depth` layers of hidden units, each followed by the activation. Depth 0 is one
+// Linear. Both dimensions of a hidden -> hidden kernel have the same name: rules shard the first, and the second is not
+// sharded. Error (invalid_argument): a negative depth.
 struct DeepMlp {
   std::vector<Linear> layers;  // in -> hidden, hidden -> hidden, ..., hidden -> out
   Activation activation, final_activation;

@@ -1,6 +1,7 @@
-// ModuleScope: names the running module, by its path, in ledgers and errors.
+// ModuleScope, which names the running module in ledgers and errors, and inference_mode.
 #pragma once
 
+#include <concepts>
 #include <string>
 
 #include "nn/tree/tree.h"
@@ -10,10 +11,14 @@ namespace tessera::nn {
 
 namespace detail {
 
-// "layers.2.mlp" for an array up.kernel, `below` the module, with the stamp layers.2.mlp.up.kernel.
-std::string module_path_of(const std::string& stamp, const std::string& below);
+// Returns "layers.2.mlp" for a module's array `below` = up.kernel with the path `stamp` = layers.2.mlp.up.kernel.
+inline std::string module_path_of(const std::string& stamp, const std::string& below) {
+  if (below.empty()) return stamp;
+  const std::string end = '.' + below;
+  return stamp.ends_with(end) ? stamp.substr(0, stamp.size() - end.size()) : "";
+}
 
-// By the first array that filter_shard has stamped with a path; empty if there is none.
+// Returns the module's path, from its first array that filter_shard has given a path; "" if there is none.
 template <class Module>
 std::string module_path(const Module& module) {
   const Array* stamped = nullptr;
@@ -29,14 +34,14 @@ std::string module_path(const Module& module) {
 
 }  // namespace detail
 
-// A module opens one for the duration of its call:
+// Names the running module. A module opens one for the duration of its call:
 //   Array operator()(const Array& x) const {
 //     const nn::ModuleScope scope(*this);
-// Inside it, in the forward and the backward pass, the ledger records communication under the module's path, unless a
-// parameter takes part: then under that parameter's path. An Error of any operation begins with the path:
+// In the forward and the backward pass, the ledger records communication under the module's path, or under a
+// parameter's path if a parameter takes part. An Error of any operation begins with the path:
 //   [matmul] layers.2.mlp: ...
-// The path is the one that filter_shard stamped on the module's arrays. For a module without arrays, or one that was
-// never placed, pass the path: ModuleScope scope("layers.2.act").
+// The path comes from filter_shard, which stores it in the module's arrays. For a module without arrays, or one that
+// was never placed, pass the path: ModuleScope scope("layers.2.act").
 class ModuleScope {
  public:
   template <class Module>
@@ -47,5 +52,20 @@ class ModuleScope {
  private:
   ModulePathScope scope_;
 };
+
+// Returns a copy of the tree in which every field `bool inference` is `value` (eqx.nn.inference_mode). By convention, a
+// layer that behaves differently in inference (dropout, batch normalization) has a field of this name, false in
+// training.
+//   auto eval = nn::inference_mode(model);
+// Do not make the copy const if it has a layer like BatchNorm: its call is non-const even though inference changes
+// nothing.
+template <class Tree>
+Tree inference_mode(Tree tree, bool value = true) {
+  detail::walk_all(tree, [value]<class T>(T& part, const detail::Place& place) {
+    if constexpr (std::same_as<T, bool>)
+      if (place.name() == "inference") part = value;
+  });
+  return tree;
+}
 
 }  // namespace tessera::nn

@@ -1,19 +1,16 @@
-// Routing by sorted rows, or as products with masks (GShard's) whose exchanges constraints make all_to_alls.
+// Routing by rows sorted by expert, or by GShard's products with masks, where sharding constraints cause all_to_alls.
 #include "nn/layers/moe.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/indexing.h"
 #include "sharding/operations/index/slicing.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/neural/normalization.h"
-#include "sharding/operations/ragged/ragged_dot.h"
 #include "sharding/operations/ragged/ragged_tiles.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
@@ -24,14 +21,14 @@ namespace tessera::nn {
 
 namespace {
 
-// The mesh axes over which the experts' kernels lie; none where x does not lie on a mesh.
+// Returns the mesh axes over which the experts' kernels are sharded; none if x is not on a mesh.
 std::vector<std::string> axes_of_experts(const Array& x, const Array& experts) {
   if (!x.is_committed() || !experts.is_committed()) return {};
   const std::vector<SpecEntry>& where = experts.sharding().spec().entries();
   return where.empty() ? std::vector<std::string>() : where[0].axes();
 }
 
-// Where x's dims lie, but for these axes.
+// Returns the sharding of x's dimensions without these axes.
 std::vector<SpecEntry> entries_without(const Array& x, const std::vector<std::string>& axes) {
   std::vector<SpecEntry> entries = x.sharding().spec().entries();
   entries.resize(x.ndim());
@@ -44,20 +41,20 @@ std::vector<SpecEntry> entries_without(const Array& x, const std::vector<std::st
   return entries;
 }
 
-// x placed on its dims as y is, on its own mesh: y may lie on an earlier stage.
+// Returns x with the spec of y on x's own mesh, because y may be on an earlier stage.
 Array placed_as(const Array& x, const Array& y) {
   if (!x.is_committed() || !y.is_committed()) return x;
   return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(y.sharding().spec().entries())));
 }
 
-// (batch, seq, experts)
+// Returns the router's scores (batch, seq, experts).
 Array scores_of(const MoeMlp& layer, const Array& x) {
   const Array logits = matmul(x, layer.dtypes.in(layer.router));
   const Array wide = astype(logits, promote(logits.dtype(), float32));
   return layer.score == RouterScore::softmax ? softmax(wide) : sigmoid(wide);
 }
 
-// The k experts of each token, the highest score first, and the weights of their answers: (batch, seq, k).
+// The k experts of each token, highest score first, and the weights of their outputs: (batch, seq, k).
 struct Choices {
   Array experts, weights;
 };
@@ -70,7 +67,7 @@ Choices choices_of(const MoeMlp& layer, const Array& scores) {
   return {best.indices, layer.scale == 1 ? weights : weights * layer.scale};
 }
 
-// All but the output. `chosen` (batch, seq, experts): 1 at each choice of a token.
+// Returns a MoeResult without `out`. `chosen` (batch, seq, experts) is 1 at each choice of a token.
 MoeResult result_without_out(const MoeMlp& layer, const Array& scores, const Array& chosen, const Array& dropped) {
   const Array p = layer.score == RouterScore::softmax ? scores : scores / sum(scores, {-1}, true);
   const Array share = stop_gradient(mean(chosen, {0, 1}) / static_cast<double>(layer.top_k)), likely = mean(p, {0, 1});
@@ -81,10 +78,10 @@ MoeResult result_without_out(const MoeMlp& layer, const Array& scores, const Arr
           .probabilities = likely};
 }
 
-// ---- of unlimited capacity: rows sorted by expert
+// ---- unlimited capacity: rows sorted by expert
 
-// Off the mesh axes over which the experts lie, whose devices each have all tokens then and answer for their own. What
-// has a gradient is `reduced` over them: its gradient is summed on the way back alone.
+// Gathers x over the mesh axes over which the experts are sharded, so that each device has all tokens for its own
+// experts. A floating x is `reduced` over these axes: its gradient is summed over them in the backward pass.
 Array at_all_experts(const Array& x, const Array& experts) {
   const std::vector<std::string> axes = axes_of_experts(x, experts);
   if (axes.empty()) return x;
@@ -93,8 +90,8 @@ Array at_all_experts(const Array& x, const Array& experts) {
       x, NamedSharding(x.sharding().mesh(), is_floating(x.dtype()) ? spec.reduced(axes) : spec));
 }
 
-// Of tokens (batch, rows, embed) sorted by expert, of which each has so many. Where experts lie on devices, nothing is
-// summed before the end.
+// Returns the outputs for tokens (batch, rows, embed) that are sorted by expert; `sizes` counts the tokens of each
+// expert. If gated experts are sharded, ragged_mlp keeps the output a partial sum, which is reduced once at the end.
 Array sorted_answers(const MoeMlp& layer, const Array& tokens, const Array& sizes) {
   const auto in = [&](const Param& kernel) { return layer.dtypes.in(kernel); };
   const auto through = [&](const Array& x, const Param& kernel) { return ragged_dot(x, in(kernel), sizes); };
@@ -121,15 +118,16 @@ MoeResult answer_all(const MoeMlp& layer, const Array& x) {
   return result;
 }
 
-// ---- of a capacity: products with masks
+// ---- limited capacity: products with masks
 
-// For each (batch, seq, experts, place): 1 where the token sits there, and the weight of the expert's answer.
+// Values per (batch, seq, experts, place). `dispatch` is 1 where the token has that place, `combine` is the weight of
+// the expert's output.
 struct Routing {
   Array dispatch, combine;
   MoeResult result;
 };
 
-// Choice after choice; `taken` counts how many of an expert's places earlier choices have filled.
+// Assigns places choice by choice; `taken` counts each expert's places that earlier choices have filled.
 Routing route(const MoeMlp& layer, const Array& p) {
   const int64_t experts = p.shape(2), capacity = layer.capacity(p.shape(1));
   const Choices choices = choices_of(layer, p);
@@ -151,7 +149,8 @@ Routing route(const MoeMlp& layer, const Array& p) {
   return {dispatch, combine, result_without_out(layer, p, chosen, 1 - sum(dispatch) / all)};
 }
 
-// x (experts, batch, place, embed) with its first dim over the axes where the experts lie, and off them elsewhere.
+// Returns x (experts, batch, place, embed) with its first dimension sharded over the experts' mesh axes, and no other
+// dimension over them.
 Array at_experts(const Array& x, const Array& experts) {
   const std::vector<std::string> axes = axes_of_experts(x, experts);
   if (axes.empty()) return x;
@@ -184,7 +183,7 @@ void check_routing(int64_t top_k, std::optional<double> capacity_factor, int64_t
     fail(ErrorKind::invalid_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", *capacity_factor);
 }
 
-// One kernel for each expert.
+// Returns the stacked kernels of all experts.
 Param kernels(const char* option, const Initializer& initializer, const Key& key, const Axis& experts, const Axis& in,
               const Axis& out, const DTypePolicy& dtypes) {
   return {dtypes.param(initial("MoeMlp", option, initializer, key, {experts.size, in.size, out.size})),
@@ -249,8 +248,7 @@ int64_t MoeMlp::capacity(int64_t seq) const {
 }
 
 MoeResult MoeMlp::operator()(Operand operand) const {
-  const CallerScope caller(operand.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, operand);
   const Array x = dtypes.in(operand.array());
   check_dims("MoeMlp", x, 3, "(batch, seq, embed)");
   check_features("MoeMlp", x, router);

@@ -1,9 +1,7 @@
-// The norms' starting values and formulas.
+// Implements LayerNorm, RMSNorm and GroupNorm.
 #include "nn/layers/norm.h"
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/neural/normalization.h"
 #include "sharding/operations/reduce/reductions.h"
@@ -30,8 +28,7 @@ LayerNorm LayerNorm::init(const Axis& axis, double eps, const DTypePolicy& dtype
 }
 
 Array LayerNorm::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_eps("LayerNorm", eps);
   check_features("LayerNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
@@ -44,8 +41,7 @@ RMSNorm RMSNorm::init(const Axis& axis, double eps, const DTypePolicy& dtypes) {
 }
 
 Array RMSNorm::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_eps("RMSNorm", eps);
   check_features("RMSNorm", x.array(), scale);
   const Array in = dtypes.in(x.array());
@@ -67,8 +63,7 @@ GroupNorm GroupNorm::init(const Axis& features, int64_t groups, double eps, cons
 }
 
 Array GroupNorm::operator()(Operand x) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_eps("GroupNorm", eps);
   check_features("GroupNorm", x.array(), scale);
   if (x.array().ndim() < 2)

@@ -1,21 +1,23 @@
-// Normalization over features: LayerNorm, RMSNorm, GroupNorm.
+// Normalization over features: LayerNorm, RMSNorm and GroupNorm.
 #pragma once
 
-#include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
 #include "sharding/operations/elementwise/elementwise.h"
 
 namespace tessera::nn {
 
-// All: (..., features) -> the same, features last. Means are computed in float32 or wider. Errors: another last dim
-// (shape_mismatch), a type that is not floating (dtype_mismatch), an eps below 0 or not finite (invalid_argument).
+// All norms map (..., features) -> the same, features last. Means are computed in float32 or wider.
+// Errors
+//   shape_mismatch: a wrong last dimension
+//   dtype_mismatch: a type that is not floating
+//   invalid_argument: an eps below 0 or not finite
 
-// (x - mean) / sqrt(var + eps) * scale + bias over the last dim. Ba, Kiros and Hinton, "Layer normalization" (2016).
-// eps is Equinox's and PyTorch's (flax: 1e-6).
+// Computes (x - mean) / sqrt(var + eps) * scale + bias over the last dimension. The default eps is Equinox's and
+// PyTorch's (flax: 1e-6). Ba, Kiros and Hinton, "Layer normalization" (2016).
 struct LayerNorm {
-  Param scale;  // (features), ones at first
-  Param bias;   // (features), zeros at first
+  Param scale;  // (features), initially ones
+  Param bias;   // (features), initially zeros
   double eps = 1e-5;
   DTypePolicy dtypes = {};
 
@@ -23,10 +25,11 @@ struct LayerNorm {
   Array operator()(Operand x) const;
 };
 
-// x / sqrt(mean(x^2) + eps) * (offset + scale) over the last dim. Zhang and Sennrich, "Root mean square layer
-// normalization" (2019). Gemma has an offset of 1 and a scale that starts with zeros; their sum is of float32 at least.
+// Computes x / sqrt(mean(x^2) + eps) * (offset + scale) over the last dimension. Gemma uses offset 1 and a scale that
+// is initially zero; offset + scale is float32 or wider. Zhang and Sennrich, "Root mean square layer normalization"
+// (2019).
 struct RMSNorm {
-  Param scale;  // (features), ones at first
+  Param scale;  // (features), initially ones
   double eps = 1e-5;
   double offset = 0;
   DTypePolicy dtypes = {};
@@ -35,18 +38,19 @@ struct RMSNorm {
   Array operator()(Operand x) const;
 };
 
-// (batch, spatial dims..., features) -> the same: in each row of the batch, the features of one group are normalized
-// together over all places, as by LayerNorm; then * scale + bias for each feature. One group normalizes all features
-// together; as many groups as features is instance normalization. Wu and He, "Group normalization" (2018). eps is
-// Equinox's and PyTorch's (flax: 1e-6).
+// Normalizes groups of features, (batch, spatial..., features) -> the same. In each row of the batch, the features of
+// one group are normalized together over all positions, as by LayerNorm. Each feature is then multiplied by its scale,
+// and its bias is added. One group normalizes all features together; as many groups as features is instance
+// normalization. The default eps is Equinox's and PyTorch's (flax: 1e-6). Wu and He, "Group normalization" (2018).
 struct GroupNorm {
-  Param scale;  // (features), ones at first
-  Param bias;   // (features), zeros at first
+  Param scale;  // (features), initially ones
+  Param bias;   // (features), initially zeros
   int64_t groups = 1;
   double eps = 1e-5;
   DTypePolicy dtypes = {};
 
-  // Error (invalid_argument): a number of groups that does not divide the features.
+  // Makes scales of one and biases of zero. Error (invalid_argument): a number of groups that does not divide the
+  // features.
   static GroupNorm init(const Axis& features, int64_t groups, double eps = 1e-5, const DTypePolicy& dtypes = {});
   Array operator()(Operand x) const;
 };

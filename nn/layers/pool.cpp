@@ -1,4 +1,4 @@
-// Pools, and the windows of adaptive ones.
+// Implements the pools, and computes the windows of adaptive pools.
 #include "nn/layers/pool.h"
 
 #include "nn/layers/shapes.h"
@@ -22,7 +22,7 @@ void check_adaptive(const char* layer, const Array& x, const std::vector<int64_t
   check_places(layer, x, static_cast<int>(sizes.size()));
 }
 
-// One spatial dim after the other: `of_window` takes a dim away, keeping its place.
+// Pools one spatial dimension after another; `of_window` reduces a dimension to size 1.
 template <class OfWindow>
 Array adaptive(const char* layer, const Operand& x, const std::vector<int64_t>& sizes, OfWindow of_window) {
   const CallerScope caller(x.where());

@@ -1,4 +1,4 @@
-// Pools: the maximum or the mean of each window over one to three spatial dims, features last.
+// Pools: the maximum or the mean of each window over one to three spatial dimensions, with features last.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,15 @@
 
 namespace tessera::nn {
 
-// (..., spatial dims..., features) -> the same with fewer places. The defaults of flax.linen.max_pool and avg_pool:
-// strides of 1 and padding "VALID". Along a sharded spatial dim, each shard fetches what its windows need from others
-// (sharding/operations/neural/convolution.h). Errors: too few dims for the window and the features, a window that fits
-// nowhere (shape_mismatch), a type that is not floating (dtype_mismatch).
+// Pools each window: (..., spatial..., features) -> the same with fewer positions. Defaults are as in
+// flax.linen.max_pool and avg_pool: strides of 1 and padding "VALID". Along a sharded spatial dimension, each shard
+// fetches what its windows need from other shards (sharding/operations/neural/convolution.h).
+// Errors
+//   shape_mismatch: too few dimensions for the window and the features; a window that fits nowhere
+//   dtype_mismatch: a type that is not floating
 struct MaxPool {
   std::vector<int64_t> window;
-  std::vector<int64_t> strides = {};  // 1 each unless given
+  std::vector<int64_t> strides = {};  // default: 1 each
   ConvPadding padding = {"VALID"};
 
   Array operator()(Operand x) const;
@@ -28,16 +30,18 @@ struct AvgPool {
   Array operator()(Operand x) const;
 };
 
-// (..., spatial dims..., features) -> (..., sizes..., features): place i of a dim of size n is the mean of the elements
-// from floor(i n / size) to ceil((i + 1) n / size), as in torch.nn.AdaptiveAvgPool (Equinox's windows are the same
-// where size divides n). Errors: other than one to three sizes, a size below 1 (invalid_argument); too few dims, a
-// spatial dim of size 0 (shape_mismatch).
+// Pools to given sizes: (..., spatial..., features) -> (..., sizes..., features). Position i of a dimension of size n
+// is the mean of the elements from floor(i n / size) to ceil((i + 1) n / size), as in torch.nn.AdaptiveAvgPool.
+// Equinox's windows are the same if size divides n.
+// Errors
+//   invalid_argument: no size or more than three; a size below 1
+//   shape_mismatch: too few dimensions; a spatial dimension of size 0
 struct AdaptiveAvgPool {
   std::vector<int64_t> sizes;
   Array operator()(Operand x) const;
 };
 
-struct AdaptiveMaxPool {  // the largest element of the same windows
+struct AdaptiveMaxPool {  // the maximum of the same windows
   std::vector<int64_t> sizes;
   Array operator()(Operand x) const;
 };

@@ -1,13 +1,11 @@
-// The cells' gates.
+// Computes the gates of LSTMCell and GRUCell.
 #include "nn/layers/recurrent.h"
 
 #include <fmt/ranges.h>
 
 #include <cmath>
 
-#include "nn/layers/module_scope.h"
 #include "nn/layers/shapes.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/shape/creation.h"
@@ -16,7 +14,8 @@ namespace tessera::nn {
 
 namespace {
 
-// One draw for all gates where it is the uniform one, which stays a recipe; else one for each, stacked.
+// Draws all gates at once, and lazily, if they have the default uniform distribution. Otherwise draws each gate and
+// stacks them.
 Array drawn(const char* layer, const char* option, const std::optional<Initializer>& initializer, const Key& key,
             const Shape& shape, int64_t gates, double limit) {
   if (!initializer) return init::uniform(limit)(key, shape);
@@ -45,12 +44,12 @@ Cell made(const char* layer, const Key& key, const Axis& in, const Axis& hidden,
   return cell;
 }
 
-// (..., features) through (features, gates, hidden): (..., gates, hidden).
+// Multiplies x (..., features) by a kernel (features, gates, hidden): (..., gates, hidden).
 Array through(const Array& x, const Array& kernel) { return einsum("...i,igh->...gh", {x, kernel}); }
 
 Array gate(const Array& gates, int64_t i) { return index_in_dim(gates, i, -2, false); }
 
-// A state has a row for each of x, or one for all.
+// Throws unless the state has one row for each row of x, or one for all rows.
 void check_state(const char* layer, const char* name, const Array& state, const Array& x, const Param& recurrent) {
   check_there(layer, recurrent);
   if (state.is_absent())
@@ -82,8 +81,7 @@ LSTMCell LSTMCell::init(const Key& key, const Axis& in, const Axis& hidden, cons
 }
 
 LSTMState LSTMCell::operator()(Operand x, const LSTMState& state) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_features("LSTMCell", x.array(), input);
   check_state("LSTMCell", "h", state.h, x.array(), recurrent),
       check_state("LSTMCell", "c", state.c, x.array(), recurrent);
@@ -105,8 +103,7 @@ GRUCell GRUCell::init(const Key& key, const Axis& in, const Axis& hidden, const 
 }
 
 GRUState GRUCell::operator()(Operand x, const GRUState& state) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_features("GRUCell", x.array(), input);
   check_state("GRUCell", "h", state.h, x.array(), recurrent);
   Array of_x = through(dtypes.in(x.array()), dtypes.in(input));

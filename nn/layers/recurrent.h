@@ -1,11 +1,10 @@
-// LSTMCell and GRUCell, and a scan of either over time.
+// LSTMCell and GRUCell, and a scan of a cell over time.
 #pragma once
 
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "nn/layers/dtype_policy.h"
 #include "nn/layers/init.h"
 #include "nn/tree/param.h"
 #include "sharding/operations/elementwise/elementwise.h"
@@ -15,8 +14,9 @@
 
 namespace tessera::nn {
 
-// The defaults of equinox.nn.LSTMCell and GRUCell: everything uniform in +-1 / sqrt(hidden). (flax.linen: lecun_normal,
-// orthogonal for `recurrent`, zeros for biases.) Each initializer is called once per gate, with the shape of one gate.
+// Defaults of equinox.nn.LSTMCell and GRUCell: everything is uniform in +-1 / sqrt(hidden). flax.linen uses
+// lecun_normal, orthogonal for `recurrent`, and zeros for biases. Each initializer is called once per gate, with the
+// shape of one gate.
 struct RecurrentOptions {
   bool bias = true;
   std::optional<Initializer> input_init = std::nullopt;
@@ -25,17 +25,18 @@ struct RecurrentOptions {
   DTypePolicy dtypes = {};
 };
 
-// The gates have a dim of their own, which is never sharded; rules shard the hidden units of each gate. The first dim
-// of `recurrent`, which the product sums over, has no name, so that the result is sharded along the hidden units as
-// everything else is. A state has one row for each row of x, or one for all. Errors (shape_mismatch): inputs or states
-// of other sizes.
+// The gates have their own dimension, which is never sharded; rules shard the hidden units of each gate. The first
+// dimension of `recurrent`, over which the product sums, has no name. The result is therefore sharded along the hidden
+// units, like all other arrays. A state has one row for each row of x, or one for all. Errors (shape_mismatch): inputs
+// or states of the wrong sizes.
 
-// h, c of (..., hidden).
+// State of an LSTMCell: h and c, each (..., hidden).
 struct LSTMState {
   Array h, c;
 };
 
-// (..., in) and a state -> the next state. With gates i, f, g, o, in this order, of x input + h recurrent + bias:
+// Computes the next state from x (..., in) and a state. With the gates i, f, g, o, in this order, of x input + h
+// recurrent + bias:
 //   c' = sigmoid(f) c + sigmoid(i) tanh(g),  h' = sigmoid(o) tanh(c').
 // Hochreiter and Schmidhuber, "Long short-term memory" (1997).
 struct LSTMCell {
@@ -47,18 +48,18 @@ struct LSTMCell {
 
   static LSTMCell init(const Key& key, const Axis& in, const Axis& hidden, const RecurrentOptions& options = {});
   State operator()(Operand x, const State& state) const;
-  // Zeros for the rows of x (..., in): the state before the first step.
+  // Returns the state before the first step: zeros for the rows of x (..., in).
   State start(const Array& x) const;
 };
 
-// h of (..., hidden).
+// State of a GRUCell: h (..., hidden).
 struct GRUState {
   Array h;
 };
 
-// (..., in) and a state -> the next state. With gates r, z, n, in this order:
+// Computes the next state from x (..., in) and a state. With the gates r, z, n, in this order:
 //   r = sigmoid(x_r + h_r),  z = sigmoid(x_z + h_z),  n = tanh(x_n + r (h_n + bias_n)),  h' = (1 - z) n + z h,
-// where x_* are the gates of x input + bias and h_* those of h recurrent. Cho et al., "Learning phrase representations
+// with x_* the gates of x input + bias, and h_* the gates of h recurrent. Cho et al., "Learning phrase representations
 // using RNN encoder-decoder" (2014), with the reset gate applied after the product, as in PyTorch, Equinox and Flax.
 struct GRUCell {
   using State = GRUState;
@@ -74,7 +75,8 @@ struct GRUCell {
 };
 
 // Runs the cell over xs (batch, time, in), from `state` or from zeros, as jax.lax.scan does. Returns the last state,
-// and h after each step as (batch, time, hidden). Error (shape_mismatch): no step, or other than three dims.
+// and h after each step as (batch, time, hidden). Error (shape_mismatch): xs has no step, or does not have three
+// dimensions.
 //   auto [last, outputs] = scan(cell, xs);
 void check_steps(const Array& xs);
 template <class Cell>

@@ -1,4 +1,4 @@
-// Sequential: layers of different types, one after the other.
+// Sequential: layers of different types, called one after another.
 #pragma once
 
 #include <concepts>
@@ -13,10 +13,10 @@
 
 namespace tessera::nn {
 
-// y = last(...(second(first(x)))). Any struct that can be called with an array is a layer; a layer that also takes a
-// key (Dropout) gets one of its own, fold_in(key, its number). If a call changes one of the layers (BatchNorm), the
-// Sequential must be non-const; if another layer throws, the layers that can be copied and assigned are left unchanged.
-// Paths are layers.0, layers.1, ... For layers chosen at run time use a std::vector<std::variant<...>> and a loop.
+// Computes y = last(...(second(first(x)))). Any struct that can be called with an array is a layer. A layer that also
+// takes a key (Dropout) gets its own, fold_in(key, its number). If a call changes one of the layers (BatchNorm), the
+// Sequential must be non-const. If another layer throws, the layers that can be copied and assigned are unchanged.
+// Paths are layers.0, layers.1, ... For layers chosen at run time, use a std::vector<std::variant<...>> and a loop.
 //   auto net = sequential(nn::Linear::init(k1, in, hidden), Activation{Activation::relu}, Dropout{0.1},
 //                         nn::Linear::init(k2, hidden, out));
 //   net(x, key)
@@ -37,7 +37,7 @@ struct Sequential {
   }
 
  private:
-  // A layer with a non-const call is called on a copy, which replaces the layer once all layers have succeeded.
+  // A layer with a non-const call is called on a copy, which replaces the layer after all layers have succeeded.
   template <class Layer>
   using Worked = std::conditional_t<!std::invocable<const Layer&, const Array&> && std::copyable<Layer>, Layer, Layer&>;
   template <size_t... i>
@@ -66,7 +66,7 @@ struct Sequential {
   }
 };
 
-template <class... Layers>  // sequential(a, b, c): each is called with the result of the one before
+template <class... Layers>  // sequential(a, b, c): each layer receives the previous result
 Sequential<Layers...> sequential(Layers... layers) {
   return {.layers = {std::move(layers)...}};
 }

@@ -1,4 +1,4 @@
-// The sentences of the layers' errors.
+// Checks the inputs and options of layers, and composes their error messages.
 #include "nn/layers/shapes.h"
 
 #include <fmt/ranges.h>

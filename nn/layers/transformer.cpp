@@ -1,8 +1,7 @@
-// The blocks' parts and sums.
+// Implements EncoderBlock and DecoderBlock.
 #include "nn/layers/transformer.h"
 
-#include "nn/layers/module_scope.h"
-#include "sharding/base/caller.h"
+#include "nn/layers/shapes.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::nn {
@@ -11,6 +10,17 @@ namespace {
 
 AttentionOptions attention_options(const BlockOptions& o, bool causal) {
   return {.causal = causal, .kv_features = o.kv_features, .rope = o.rope, .dropout = o.dropout, .dtypes = o.dtypes};
+}
+
+template <class Block>
+Block block_of(const Key& attention, const Key& mlp, const Axis& embed, const Axis& heads, int64_t num_heads,
+               const Axis& hidden, const BlockOptions& o, bool causal) {
+  Block block{.norm1 = LayerNorm::init(embed, o.eps, o.dtypes),
+              .attention = MultiheadAttention::init(attention, embed, heads, num_heads, attention_options(o, causal)),
+              .norm2 = LayerNorm::init(embed, o.eps, o.dtypes),
+              .mlp = Mlp::init(mlp, embed, hidden, {.activation = o.activation, .dtypes = o.dtypes})};
+  block.dropout.rate = o.dropout;
+  return block;
 }
 
 std::optional<Key> numbered(const std::optional<Key>& key, uint32_t number) {
@@ -32,16 +42,11 @@ EncoderBlock EncoderBlock::init(const Key& key, const Axis& embed, const Axis& h
     fail(ErrorKind::invalid_argument, "EncoderBlock",
          "context = \"{}\" given, which only a DecoderBlock reads. Leave it out.", o.context->name);
   const auto [k1, k2] = split<2>(key);
-  return {.norm1 = LayerNorm::init(embed, o.eps, o.dtypes),
-          .attention = MultiheadAttention::init(k1, embed, heads, num_heads, attention_options(o, false)),
-          .norm2 = LayerNorm::init(embed, o.eps, o.dtypes),
-          .mlp = Mlp::init(k2, embed, hidden, {.activation = o.activation, .dtypes = o.dtypes}),
-          .dropout = {.rate = o.dropout}};
+  return block_of<EncoderBlock>(k1, k2, embed, heads, num_heads, hidden, o, /*causal=*/false);
 }
 
 Array EncoderBlock::operator()(Operand x, const AttentionInputs& with) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_context("EncoderBlock", false, with.context);
   AttentionInputs inner = with;
   inner.key = numbered(with.key, 0);
@@ -52,11 +57,7 @@ Array EncoderBlock::operator()(Operand x, const AttentionInputs& with) const {
 DecoderBlock DecoderBlock::init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                 const Axis& hidden, const BlockOptions& o) {
   const auto [k1, k2, k3] = split<3>(key);
-  DecoderBlock block{.norm1 = LayerNorm::init(embed, o.eps, o.dtypes),
-                     .attention = MultiheadAttention::init(k1, embed, heads, num_heads, attention_options(o, true)),
-                     .norm2 = LayerNorm::init(embed, o.eps, o.dtypes),
-                     .mlp = Mlp::init(k2, embed, hidden, {.activation = o.activation, .dtypes = o.dtypes}),
-                     .dropout = {.rate = o.dropout}};
+  auto block = block_of<DecoderBlock>(k1, k2, embed, heads, num_heads, hidden, o, /*causal=*/true);
   if (!o.context) return block;
   AttentionOptions reading = attention_options(o, false);
   reading.context = o.context;
@@ -67,8 +68,7 @@ DecoderBlock DecoderBlock::init(const Key& key, const Axis& embed, const Axis& h
 }
 
 Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_context("DecoderBlock", cross.has_value(), with.context);
   const auto key = [&](uint32_t number) { return numbered(with.key, number); };
   Array y = x.array() + dropout(attention(norm1(x), {.mask = with.mask, .key = key(0)}), key(1));
@@ -80,8 +80,7 @@ Array DecoderBlock::operator()(Operand x, const DecoderInputs& with) const {
 }
 
 Array DecoderBlock::decode(Operand x, KeyValueCache& cache, const Array& context) const {
-  const CallerScope caller(x.where());
-  const ModuleScope scope(*this);
+  const LayerScope scope(*this, x);
   check_context("DecoderBlock", cross.has_value(), context);
   KeyValueCache longer = cache;
   Array y = x.array() + attention.decode(norm1(x), longer);

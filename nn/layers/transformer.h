@@ -1,30 +1,30 @@
-// The blocks of transformers, pre-norm: EncoderBlock, DecoderBlock.
+// Pre-norm transformer blocks: EncoderBlock and DecoderBlock.
 #pragma once
 
 #include <optional>
 
+#include "nn/layers/activation.h"
 #include "nn/layers/attention.h"
-#include "nn/layers/dropout.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
 
 namespace tessera::nn {
 
 struct BlockOptions {
-  double dropout = 0;                                  // of the output of each sublayer, and of the attention weights
-  double eps = 1e-5;                                   // of the norms
-  std::optional<Axis> kv_features = std::nullopt;      // as AttentionOptions
-  std::optional<RotaryEmbedding> rope = std::nullopt;  // as AttentionOptions
-  std::optional<Axis> context = std::nullopt;          // of a DecoderBlock: what its cross-attention reads
+  double dropout = 0;                                  // rate for each sublayer's output and for the attention weights
+  double eps = 1e-5;                                   // eps of the norms
+  std::optional<Axis> kv_features = std::nullopt;      // as in AttentionOptions
+  std::optional<RotaryEmbedding> rope = std::nullopt;  // as in AttentionOptions
+  std::optional<Axis> context = std::nullopt;          // dimension that a DecoderBlock's cross-attention reads
   Activation activation = {Activation::gelu};
   DTypePolicy dtypes = {};
 };
 
-// (batch, seq, embed) -> the same. Each sublayer reads the normalized x, and its output is added to x itself:
+// Both blocks map (batch, seq, embed) -> the same. Each sublayer reads the normalized x, and its output is added to x:
 //   x = x + dropout(attention(norm1(x))),  x = x + dropout(mlp(norm2(x))).
 // Xiong et al., "On layer normalization in the transformer architecture" (2020). Errors: those of the sublayers.
 
-// Every position attends to every other, as in BERT and ViT. Error (invalid_argument): a context.
+// Lets every position attend to all positions, as in BERT and ViT. Error (invalid_argument): a context.
 //   x = block(x, {.mask = mask, .key = key})
 struct EncoderBlock {
   LayerNorm norm1;
@@ -44,16 +44,16 @@ struct CrossAttention {
   MultiheadAttention attention;
 };
 
-// Inputs of a DecoderBlock call beside x.
+// Inputs of a DecoderBlock call in addition to x.
 struct DecoderInputs {
-  Array context = {};       // (batch, keys, context): required with cross-attention, refused without
+  Array context = {};       // (batch, keys, context): required with cross-attention, an error without
   Array context_mask = {};  // booleans that broadcast to (batch, heads, seq, keys)
-  Array mask = {};          // of the self-attention, in addition to the causal mask
+  Array mask = {};          // mask of the self-attention, in addition to the causal mask
   std::optional<Key> key = std::nullopt;
 };
 
-// Every position attends to itself and to those before it, as in GPT. With options.context, cross-attention follows the
-// self-attention, as in translation.
+// Lets every position attend to itself and to earlier positions, as in GPT. With options.context, cross-attention
+// follows the self-attention, as in translation.
 struct DecoderBlock {
   LayerNorm norm1;
   MultiheadAttention attention;  // causal
@@ -64,9 +64,10 @@ struct DecoderBlock {
 
   static DecoderBlock init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads, const Axis& hidden,
                            const BlockOptions& options = {});
-  // Error (invalid_argument): a context for a block without cross-attention, no context for a block with it.
+  // Returns the output for x. Error (invalid_argument): a context for a block without cross-attention, or no context
+  // for a block with it.
   Array operator()(Operand x, const DecoderInputs& with = {}) const;
-  // The output for the positions that follow those in the cache, for inference: no dropout.
+  // Returns the output for the positions after those in the cache, for inference: no dropout.
   Array decode(Operand x, KeyValueCache& cache, const Array& context = {}) const;
 };
 

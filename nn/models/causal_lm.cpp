@@ -1,4 +1,4 @@
-// CausalLM passes each call on to its decoder.
+// Forwards each call of CausalLM to its decoder.
 #include "nn/models/causal_lm.h"
 
 #include <vector>

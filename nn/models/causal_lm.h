@@ -1,22 +1,18 @@
-// CausalLM: a decoder of any family that the library has, chosen by its config.
+// CausalLM: a decoder of any supported family, chosen by its config.
 #pragma once
 
-#include <cstdint>
-#include <utility>
 #include <variant>
 
-#include "nn/layers/lora.h"
-#include "nn/models/gemma2.h"
+#include "nn/layers/linear.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
-#include "nn/models/mixtral.h"
 
 namespace tessera::nn {
 
-// The paths of its parameters are those of the decoder: layers.2.attn.q.kernel is decoder.layers.2.attn.q.kernel.
+// Holds a decoder of any family. Its parameter paths are the decoder's: layers.2.attn.q.kernel is
+// decoder.layers.2.attn.q.kernel. Calls, errors and shapes: Decoder (nn/models/decoder.h).
 //   auto model = nn::filter_shard(nn::CausalLM::init(Key(0), {.vocab_size = 32000, .hidden_size = 512}), mesh_rules);
 //   const Array logits = model(ids);
-// Calls, errors and shapes: Decoder (nn/models/decoder.h).
 struct CausalLM {
   std::variant<Llama, Gpt2, Gemma2, Mixtral> decoder;
 
@@ -28,7 +24,7 @@ struct CausalLM {
   void set_remat(bool on) {
     std::visit([&](auto& d) { d.remat = on; }, decoder);
   }
-  // DecoderConfig::router_aux_loss_coef, for a model that goes on from a folder. Errors: those of `check`.
+  // Sets DecoderConfig::router_aux_loss_coef, for a model that is loaded from a folder. Errors: those of `check`.
   void set_router_aux_loss_coef(double coefficient);
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
   Array logits(const Array& hidden) const;
@@ -38,9 +34,9 @@ struct CausalLM {
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
 
-// The model with a low-rank change (nn/layers/lora.h) of every linear layer of its attention and its MLPs; experts, the
-// embedding and the head have none. Train them with nn::by_path("**.lora.**"). merge_lora adds the changes to the
-// kernels and removes them, as save_pretrained needs it. Errors: those of with_lora for a layer.
+// Returns the model with a LoRA adapter (nn/layers/linear.h) for every linear layer of its attention and its MLPs.
+// Experts, the embedding and the head have none. Train the adapters with nn::by_path("**.lora.**"). merge_lora adds the
+// adapters to the kernels and removes them, which save_pretrained requires. Errors: those of with_lora for a layer.
 CausalLM with_lora(const Key& key, CausalLM model, const LoraOptions& options = {});
 CausalLM merge_lora(CausalLM model);
 

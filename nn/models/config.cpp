@@ -1,4 +1,4 @@
-// What a DecoderConfig may say of each family.
+// Checks of a DecoderConfig: its sizes, and the options that its family supports.
 #include "nn/models/config.h"
 
 #include <cmath>
@@ -11,6 +11,10 @@ namespace {
 
 constexpr std::string_view names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "mixtral"};
 
+template <class... Args>
+void refuse_if(bool is_wrong, fmt::format_string<const Args&...> message, const Args&... args) {
+  if (is_wrong) fail(ErrorKind::invalid_argument, "DecoderConfig", message, args...);
+}
 
 void check_sizes(const DecoderConfig& c) {
   const struct {
@@ -25,37 +29,29 @@ void check_sizes(const DecoderConfig& c) {
                {"intermediate_size", c.intermediate_size},
                {"max_position_embeddings", c.max_position_embeddings}};
   for (const auto& [name, size] : sizes)
-    if (size < 1 || size > max_decoder_size)
-      fail(ErrorKind::invalid_argument, "DecoderConfig", "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
-  if (c.num_hidden_layers > max_decoder_layers || c.num_local_experts > max_decoder_layers)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} layers and {} experts, expected at most {}.",
-         c.num_hidden_layers, c.num_local_experts, max_decoder_layers);
-  if (c.num_attention_heads > max_decoder_size / c.head_dim)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} heads of {}, expected at most {} features.",
-         c.num_attention_heads, c.head_dim, max_decoder_size);
-  if (!(c.rope.scaling.original_positions >= 0 && c.rope.scaling.original_positions <= max_decoder_size))
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "rope.scaling.original_positions = {}, expected 0 to {}.",
-         c.rope.scaling.original_positions, max_decoder_size);
-  if (c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0))
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "attention_scale = {}, expected a finite one above 0.",
-         *c.attention_scale);
-  if (c.num_attention_heads % c.num_key_value_heads)
-    fail(ErrorKind::invalid_argument, "DecoderConfig",
-         "num_attention_heads = {} and num_key_value_heads = {}, expected a divisor.", c.num_attention_heads,
-         c.num_key_value_heads);
-  if (!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.num_hidden_layers)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "{} windows for {} layers, expected one for each, or none.",
-         c.windows.size(), c.num_hidden_layers);
-  for (const int64_t window : c.windows)
-    if (window < 0) fail(ErrorKind::invalid_argument, "DecoderConfig", "a window of {}, expected 0 or more.", window);
-  if (c.vocab_rows && c.vocab_rows < c.vocab_size)
-    fail(ErrorKind::invalid_argument, "DecoderConfig",
-         "vocab_rows = {} and vocab_size = {}, expected as many rows or more.", c.vocab_rows, c.vocab_size);
+    refuse_if(size < 1 || size > max_decoder_size, "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
+  refuse_if(c.num_hidden_layers > max_decoder_layers || c.num_local_experts > max_decoder_layers,
+            "{} layers and {} experts, expected at most {}.", c.num_hidden_layers, c.num_local_experts,
+            max_decoder_layers);
+  refuse_if(c.num_attention_heads > max_decoder_size / c.head_dim, "{} heads of {}, expected at most {} features.",
+            c.num_attention_heads, c.head_dim, max_decoder_size);
+  refuse_if(!(c.rope.scaling.original_positions >= 0 && c.rope.scaling.original_positions <= max_decoder_size),
+            "rope.scaling.original_positions = {}, expected 0 to {}.", c.rope.scaling.original_positions,
+            max_decoder_size);
+  refuse_if(c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0),
+            "attention_scale = {}, expected a finite one above 0.", c.attention_scale.value_or(0));
+  refuse_if(c.num_attention_heads % c.num_key_value_heads != 0,
+            "num_attention_heads = {} and num_key_value_heads = {}, expected a divisor.", c.num_attention_heads,
+            c.num_key_value_heads);
+  refuse_if(!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.num_hidden_layers,
+            "{} windows for {} layers, expected one for each, or none.", c.windows.size(), c.num_hidden_layers);
+  for (const int64_t window : c.windows) refuse_if(window < 0, "a window of {}, expected 0 or more.", window);
+  refuse_if(c.vocab_rows && c.vocab_rows < c.vocab_size,
+            "vocab_rows = {} and vocab_size = {}, expected as many rows or more.", c.vocab_rows, c.vocab_size);
 }
 
 void check_only(const DecoderConfig& c, const char* option, bool given, bool has) {
-  if (given && !has)
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "{}: {} has no such option.", option, name_of(c.family));
+  refuse_if(given && !has, "{}: {} has no such option.", option, name_of(c.family));
 }
 
 }  // namespace
@@ -72,15 +68,13 @@ void check(const DecoderConfig& c) {
   check_only(c, "num_local_experts", c.num_local_experts != 0, is_mixtral);
   check_only(c, "num_experts_per_tok", c.num_experts_per_tok != 0, is_mixtral);
   check_only(c, "router_aux_loss_coef", c.router_aux_loss_coef != 0, is_mixtral);
-  if (!(c.router_aux_loss_coef >= 0 && std::isfinite(c.router_aux_loss_coef)))
-    fail(ErrorKind::invalid_argument, "DecoderConfig", "router_aux_loss_coef = {}, expected a finite number from 0 on.",
-         c.router_aux_loss_coef);
-  if (is_mixtral &&
-      (c.num_local_experts < 1 || c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.num_local_experts))
-    fail(ErrorKind::invalid_argument, "DecoderConfig",
-         "num_local_experts = {} and num_experts_per_tok = {}, expected 1 or more, and at most as many per token as "
-         "there are.",
-         c.num_local_experts, c.num_experts_per_tok);
+  refuse_if(!(c.router_aux_loss_coef >= 0 && std::isfinite(c.router_aux_loss_coef)),
+            "router_aux_loss_coef = {}, expected a finite number from 0 on.", c.router_aux_loss_coef);
+  refuse_if(is_mixtral &&
+                (c.num_local_experts < 1 || c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.num_local_experts),
+            "num_local_experts = {} and num_experts_per_tok = {}, expected 1 or more, and at most as many per token as "
+            "there are.",
+            c.num_local_experts, c.num_experts_per_tok);
   const RotaryEmbedding& rope = c.rope;
   check_only(c, "rope", rope.base != 10000 || rope.dims || rope.scaling.kind != RotaryScaling::none, !is_gpt2);
   check_only(c, "mlp_bias", c.mlp_bias, !is_mixtral);

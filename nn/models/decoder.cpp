@@ -1,4 +1,4 @@
-// The parts that decoders have in common.
+// Implements the parts that all decoders share.
 #include "nn/models/decoder.h"
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 #include "nn/models/decoder_stack.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/index/slicing.h"
-#include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/shape/creation.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/redistribution/device_put.h"

@@ -1,4 +1,4 @@
-// What the decoders share: their inputs, their cache, the stack of blocks with rotary positions, and default rules.
+// The common parts of the decoders: inputs, cache, the stack of blocks with rotary positions, and default rules.
 #pragma once
 
 #include <cstdint>
@@ -16,56 +16,63 @@
 
 namespace tessera::nn {
 
-// Inputs of a decoder beside the token ids, for rows that hold several documents (data::pack).
+// Inputs of a decoder in addition to the token ids, for rows that hold several documents (data::pack).
 struct TokenInputs {
-  Array segment_ids = {};  // integers (batch, seq): a token sees those before it in its own segment
-  Array positions = {};    // integers (batch, seq): of each token in its document; by default 0, 1, 2...
+  Array segment_ids = {};  // integers (batch, seq): a token attends to earlier tokens of its own segment
+  Array positions = {};    // integers (batch, seq): position of each token in its document; default: 0, 1, 2...
+  // In place of segment_ids: integers (batch, n), where segments begin within a row, as in DotProductAttentionOptions.
+  // GPUs compute this faster.
+  Array segment_starts = {};
 };
 
-// The keys and values of the text so far, by layer. It starts empty: DecoderCache cache; model.decode(ids, cache);
+// Holds the keys and values of the text so far, by layer. Initially empty: DecoderCache cache; model.decode(ids,
+// cache);
 struct DecoderCache {
   std::vector<KeyValueCache> layers;
 
   int64_t length() const { return layers.empty() ? 0 : layers.front().length(); }
 };
 
-// The logical axes of the decoders: batch, stream_seq (the sequence dim between the blocks), vocab, positions, embed,
-// heads, kv_heads, head_dim, mlp, experts and norm.
+// Returns mesh rules for the logical axes of the decoders: batch, stream_seq (the sequence dimension between the
+// blocks), vocab, positions, embed, heads, kv_heads, head_dim, mlp, experts and norm.
 //
-// `own`, and behind them rules for the other names by the axes that the mesh has: the batch lies on "data" and "fsdp",
-// matrices are sharded over "fsdp" along embed, and over "model" along vocab, heads, kv_heads, experts and mlp. If an
-// axis does not divide the vocabulary, it is padded (Uneven::pad); other dims are replicated then. So {"data": 8}
-// is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor parallel, and meshes of two or three of them are
-// their products.
+// The rules of `own` come first. They are followed by rules for the other names, for these axes of the mesh:
+//   data    shards the batch
+//   fsdp    shards the batch, and matrices along embed
+//   model   shards matrices along vocab, heads, kv_heads, experts and mlp
+// If an axis does not divide the vocabulary, the vocabulary is padded (Uneven::pad). Another dimension that an axis
+// does not divide is replicated. So {"data": 8} is data parallel, {"fsdp": 8} fully sharded, {"model": 8} tensor
+// parallel, and meshes with two or three of these axes combine them.
 Rules decoder_rules(const Mesh& mesh, Rules own = {});
 
-// A decoder of one family; Gpt2, Llama, Gemma2 and Mixtral (nn/models) are this with parts of their own.
+// Decoder of one family. Gpt2, Llama, Gemma2 and Mixtral (nn/models) are Decoders with their own parts.
 template <class Embed, class Block, class Norm>
 struct Decoder {
   Embed embed;
   std::vector<Block> layers;
   Norm final_norm;
-  std::optional<Linear> head;  // without one the embedding is the head
+  std::optional<Linear> head;  // absent if the head shares the embedding
   DecoderConfig config;
-  bool remat = false;  // the backward pass computes each block's activations again
+  bool remat = false;  // true: the backward pass recomputes each block's activations
 
-  // Weights start normal with a standard deviation of 0.02, those that write to the residual stream divided by
-  // sqrt(2 layers), as in Radford et al., "Language models are unsupervised multitask learners" (GPT-2, 2019). Error
-  // (invalid_argument): a config that `check` refuses.
+  // Makes a decoder. Weights are normal with standard deviation 0.02. Those that write to the residual stream are
+  // divided by sqrt(2 layers), as in Radford et al., "Language models are unsupervised multitask learners" (GPT-2,
+  // 2019). Error (invalid_argument): a config that `check` rejects.
   static Decoder init(const Key& key, const DecoderConfig& config);
 
-  // Token ids (batch, seq) -> what the head reads, (batch, seq, embed). Error (invalid_argument): an id outside
-  // [0, config.vocab_size), as a label of the loss is one.
+  // Maps token ids (batch, seq) to the input of the head, (batch, seq, embed). Error (invalid_argument): an id outside
+  // [0, config.vocab_size); `loss` has the same error for a label.
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;
-  // The result of `hidden` -> logits (batch, seq, config.vocab_size).
+  // Maps the result of `hidden` to logits (batch, seq, config.vocab_size).
   Array logits(const Array& hidden) const;
   Array operator()(const Array& ids, const TokenInputs& with = {}) const { return logits(hidden(ids, with)); }
-  // The cross-entropy of labels (batch, seq) that follow the ids, weighted by `weights` (batch, seq) if given, to be
-  // divided or added up. The logits never exist whole (nn/layers/head_cross_entropy.h).
+  // Returns the cross-entropy of labels (batch, seq) for the ids, weighted by `weights` (batch, seq) if given. The
+  // result is a sum and a weight, which you can add up or divide. The complete logits are never stored
+  // (nn/layers/embedding.h).
   WeightedSum loss(const Array& ids, const Array& labels, const Array& weights = {},
                    const TokenInputs& with = {}) const;
-  // The ids (batch, n) that follow those in the cache -> their logits (batch, n, config.vocab_size). The ids are added
-  // to the cache; after an error the cache is unchanged.
+  // Maps the ids (batch, n) after those in the cache to their logits (batch, n, config.vocab_size), and appends the ids
+  // to the cache. After an error the cache is unchanged.
   Array decode(const Array& ids, DecoderCache& cache, const DecodeInputs& with = {}) const;
 };
 

@@ -1,7 +1,7 @@
-// The functions of Decoder, for the files that compile one family each, and the parts that blocks are made of.
+// Definitions of Decoder's functions, for the files that compile one family each, and helpers to build blocks.
 #pragma once
 
-#include "nn/layers/head_cross_entropy.h"
+#include "nn/layers/embedding.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"
 #include "nn/models/gpt2.h"
@@ -11,7 +11,8 @@
 
 namespace tessera::nn::detail {
 
-// The kernels that write to the residual stream (`output`) start smaller, by the number of its writers.
+// Initializers of a decoder's weights. Kernels that write to the residual stream (`output`) start with smaller values;
+// the factor depends on the number of these kernels.
 struct StartingWeights {
   Initializer inner, output;
 
@@ -26,30 +27,30 @@ Axis embed_axis(const DecoderConfig& config);
 Axis mlp_axis(const DecoderConfig& config);
 
 inline AttentionInputs attention_inputs(const TokenInputs& with) {
-  return {.segment_ids = with.segment_ids, .positions = with.positions};
+  return {.segment_ids = with.segment_ids, .positions = with.positions, .segment_starts = with.segment_starts};
 }
 
-// Error (invalid_argument) for a cache of a model with another number of layers.
+// Throws Error (invalid_argument) for a cache of a model with a different number of layers.
 void check_cache(const DecoderCache& cache, size_t layers);
 
-// The residual stream (batch, seq, embed) on the axes of its names.
+// Constrains the residual stream (batch, seq, embed) to the mesh axes of its logical axes.
 Array constrained(const Array& x);
-// cap tanh(logits / cap) unless the cap is 0, without the columns of padding.
+// Returns cap tanh(logits / cap), or the logits if cap is 0, without the columns of padding.
 Array finished_logits(const Array& logits, const DecoderConfig& config);
 
-// What differs between families beside the blocks.
+// Functions that each family defines, in addition to its block.
 void init_embed(Embedding& embed, const Key& key, const DecoderConfig& config);
 void init_embed(Gpt2Embedding& embed, const Key& key, const DecoderConfig& config);
 void init_norm(RMSNorm& norm, const DecoderConfig& config);
 void init_norm(LayerNorm& norm, const DecoderConfig& config);
-// Ids, the first at position `start`, or each at its own of with.positions.
+// Embeds ids; the first has position `start`, or each has its own in with.positions.
 Array embedded(const Embedding& embed, const DecoderConfig& config, const Array& ids, int64_t start,
                const TokenInputs& with);
 Array embedded(const Gpt2Embedding& embed, const DecoderConfig& config, const Array& ids, int64_t start,
                const TokenInputs& with);
 Array attended(const Param& tokens, const Array& x);
 
-// The loss of a decoder from what its head reads.
+// Returns the loss of a decoder from the input of its head.
 template <class Model>
 WeightedSum head_loss(const Model& model, const Array& x, const Array& labels, const Array& weights) {
   const double cap = model.config.final_logit_softcapping;

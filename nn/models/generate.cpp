@@ -1,4 +1,4 @@
-// Drawing on the host, and rows of different lengths in one batch.
+// Draws tokens on the host, and batches rows of different lengths.
 #include "nn/models/generate.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void check(const SamplingOptions& options, size_t logits) {
   if (!(options.top_p > 0 && options.top_p <= 1)) refuse("top_p", options.top_p, "a number above 0 and up to 1");
 }
 
-// The tokens that may be drawn, the most probable first; of equal ones the lower id.
+// Returns the tokens that may be drawn, the most probable first; of equally probable ones, the lower id first.
 std::vector<size_t> candidates(std::span<const float> logits, const SamplingOptions& options) {
   std::vector<size_t> all(logits.size());
   std::iota(all.begin(), all.end(), size_t{0});
@@ -48,10 +48,10 @@ std::vector<size_t> candidates(std::span<const float> logits, const SamplingOpti
   return all;
 }
 
-// Prompts of one batch, filled at their beginning.
+// Prompts of one batch, padded at their beginning.
 struct Rows {
   int64_t longest = 0;
-  Ids tokens, fillings;  // row after row; how many tokens of each row are filling
+  Ids tokens, fillings;  // row after row; number of padding tokens of each row
 
   explicit Rows(const std::vector<Ids>& prompts) {
     for (const Ids& prompt : prompts) longest = std::max(longest, static_cast<int64_t>(prompt.size()));
@@ -63,7 +63,7 @@ struct Rows {
   }
   int64_t number() const { return static_cast<int64_t>(fillings.size()); }
 
-  // For `count` tokens behind the first `done` of each row.
+  // Returns the inputs for `count` tokens after the first `done` of each row.
   DecodeInputs inputs(int64_t done, int64_t count) const {
     if (std::all_of(fillings.begin(), fillings.end(), [](int32_t n) { return n == 0; })) return {};
     const Array filled = array<int32_t>(fillings, {number(), 1});

@@ -1,4 +1,4 @@
-// GPT-2's embedding and block.
+// Implements GPT-2's embedding and block.
 #include "nn/models/gpt2.h"
 
 #include "nn/models/decoder_stack.h"
@@ -10,15 +10,15 @@ namespace tessera::nn {
 
 Array Gpt2Embedding::operator()(const Array& ids, int64_t start, const Array& at) const {
   const ModuleScope scope(*this);
-  const Array words = embedding(tokens, ids, {}, vocab);
+  const Array embedded = embedding(tokens, ids, {}, vocab);
   if (!at.is_absent() && at.shape() != ids.shape())
     fail(ErrorKind::shape_mismatch, "Gpt2", "positions {} for ids {}, expected one for each.", at.type_string(),
          ids.type_string());
-  if (!at.is_absent()) return words + embedding(positions, at);
+  if (!at.is_absent()) return embedded + embedding(positions, at);
   const int64_t end = start + ids.shape(-1), rows = positions.value.shape(0);
   if (end > rows)
     fail(ErrorKind::invalid_argument, "Gpt2", "{} tokens, expected at most {}, for which it has positions.", end, rows);
-  return words + slice_in_dim(positions, start, end, 0);
+  return embedded + slice_in_dim(positions, start, end, 0);
 }
 
 Gpt2Block Gpt2Block::init(const Key& key, const DecoderConfig& c, int64_t layer) {
@@ -31,7 +31,8 @@ Gpt2Block Gpt2Block::init(const Key& key, const DecoderConfig& c, int64_t layer)
 
 Array Gpt2Block::operator()(const Array& in, const TokenInputs& with) const {
   const ModuleScope scope(*this);
-  const Array x = detail::constrained(in + attn(ln1(in), {.segment_ids = with.segment_ids}));
+  const Array x =
+      detail::constrained(in + attn(ln1(in), {.segment_ids = with.segment_ids, .segment_starts = with.segment_starts}));
   return x + mlp(ln2(x));
 }
 

@@ -1,4 +1,4 @@
-// GPT-2: learned positions, LayerNorm, biases, and the embedding as its head.
+// GPT-2: learned positions, LayerNorm, biases, and a head that shares the embedding.
 #pragma once
 
 #include "nn/layers/mlp.h"
@@ -10,14 +10,14 @@ namespace tessera::nn {
 struct Gpt2Embedding {
   Param tokens;       // (vocab, embed)
   Param positions;    // (positions, embed)
-  int64_t vocab = 0;  // as Embedding's
+  int64_t vocab = 0;  // as in Embedding
 
-  // Embeds ids (batch, n), the first at position `start`, or each at its own of `positions` (batch, n).
+  // Embeds ids (batch, n); the first has position `start`, or each has its own in `positions` (batch, n).
   // Error (invalid_argument): more tokens than positions in the table.
   Array operator()(const Array& ids, int64_t start = 0, const Array& positions = {}) const;
 };
 
-// x = x + attn(ln1(x)), x = x + mlp(ln2(x)).
+// Computes x = x + attn(ln1(x)), x = x + mlp(ln2(x)).
 struct Gpt2Block {
   LayerNorm ln1;
   MultiheadAttention attn;
@@ -29,7 +29,7 @@ struct Gpt2Block {
   Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 
-// Radford et al., "Language models are unsupervised multitask learners" (2019).
+// GPT-2 decoder. Radford et al., "Language models are unsupervised multitask learners" (2019).
 using Gpt2 = Decoder<Gpt2Embedding, Gpt2Block, LayerNorm>;
 extern template struct Decoder<Gpt2Embedding, Gpt2Block, LayerNorm>;
 

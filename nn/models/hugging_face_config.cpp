@@ -1,14 +1,12 @@
-// config.json of Hugging Face as a DecoderConfig, and back.
-#include "nn/models/hugging_face_config.h"
-
+// Converts Hugging Face's config.json to a DecoderConfig, and back.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <boost/json.hpp>
 #include <cmath>
 #include <map>
-#include <string>
 
+#include "nn/models/config.h"
 #include "sharding/base/fail.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
@@ -63,7 +61,7 @@ void check_names(const JsonPart& config, std::initializer_list<const char*> keys
   if (!missing.empty()) config.refuse(fmt::format("has no {}.", fmt::join(missing, ", ")));
 }
 
-// An option that the library computes only one way.
+// Throws if an option has a value that the library does not support.
 void check_flag(const JsonPart& config, const char* key, bool expected) {
   if (config.has(key) && config.flag(key, expected) != expected)
     config.at(key).refuse(fmt::format("{} is not supported, expected {}.", !expected, expected));
@@ -73,7 +71,7 @@ void check_zero(const JsonPart& config, const char* key) {
   if (config.number(key, 0) != 0) config.at(key).refuse("is not supported, expected 0.");
 }
 
-// A size of the model. The bounds are those of check(DecoderConfig), here before anything is computed from it.
+// Reads a size of the model. Checks the bounds of check(DecoderConfig) before the size is used.
 int64_t size_in(const JsonPart& config, const char* key, int64_t most = max_decoder_size) {
   return config.at(key).integer(1, most);
 }
@@ -98,7 +96,7 @@ double yarn_attention_factor(const JsonPart& rope, double factor) {
   return rope.number("attention_factor", mine != 0 && all != 0 ? length(mine) / length(all) : length(1));
 }
 
-// One number for each frequency.
+// Reads one number per frequency.
 std::vector<double> factors_of(const JsonPart& list, int64_t head_dim) {
   std::vector<double> factors;
   for (const JsonPart& number : list.items()) factors.push_back(number.number());
@@ -107,8 +105,8 @@ std::vector<double> factors_of(const JsonPart& list, int64_t head_dim) {
   return factors;
 }
 
-// As transformers: the config's own original_max_position_embeddings stands above that of its rope, and dynamic has
-// none.
+// Returns the maximum length before rotary positions were scaled. As in transformers, original_max_position_embeddings
+// of the config takes precedence over rope's; type dynamic ignores both.
 double original_positions_of(const JsonPart& config, const JsonPart& rope, const std::string& type, int64_t positions) {
   constexpr const char* key = "original_max_position_embeddings";
   const auto all = static_cast<double>(positions);
@@ -163,7 +161,7 @@ RotaryEmbedding rope_of(const JsonPart& config, const DecoderConfig& c) {
 
 // ---- windows
 
-// Which layers have a window, where the config lists them or a family's rule says.
+// Returns the window of each layer, from the config's layer_types or the family's rule.
 std::vector<int64_t> windows_of(const JsonPart& config, const DecoderConfig& c) {
   using enum DecoderFamily;
   const bool is_qwen = c.family == qwen2 || c.family == qwen3;
@@ -233,7 +231,7 @@ void read_gemma2(const JsonPart& config, DecoderConfig& c) {
   check_flag(config, "use_bidirectional_attention", false);
 }
 
-// Where the key is missing, each family's own; where it is null, as many as there are heads.
+// Reads num_key_value_heads. A missing key gives the family's default. A null value gives the number of heads.
 int64_t num_key_value_heads_of(const JsonPart& config, const DecoderConfig& c) {
   using enum DecoderFamily;
   constexpr const char* key = "num_key_value_heads";
@@ -293,7 +291,7 @@ DecoderConfig config_from_hugging_face(std::string_view text, std::string_view n
   return c;
 }
 
-// ---- back
+// ---- from a DecoderConfig to config.json
 
 namespace {
 
@@ -376,7 +374,7 @@ json::object rotary_json(const DecoderConfig& c) {
     all["output_router_logits"] = true, all["router_aux_loss_coef"] = c.router_aux_loss_coef;
   if (c.family != gemma2) return all;
   const double scalar = std::pow(c.attention_scale.value_or(1 / std::sqrt(static_cast<double>(c.head_dim))), -2);
-  all["query_pre_attn_scalar"] = std::llround(scalar);  // transformers takes whole numbers only
+  all["query_pre_attn_scalar"] = std::llround(scalar);  // transformers accepts integers only
   const auto cap = [](double value) { return value == 0 ? json::value(nullptr) : json::value(value); };
   all["attn_logit_softcapping"] = cap(c.attn_logit_softcapping),
   all["final_logit_softcapping"] = cap(c.final_logit_softcapping);
@@ -393,13 +391,14 @@ const char* architecture_of(DecoderFamily family) {
 
 namespace {
 
-// What is read from the text is what was written.
+// Throws unless the text, read back, gives the same config.
 void check_says(const std::string& text, const DecoderConfig& c) {
   const DecoderConfig read = config_from_hugging_face(text, "config.json");
   const auto same = [&](const char* option, bool is_same) {
     if (!is_same)
       fail(ErrorKind::invalid_argument, "save_pretrained",
-           "{}: the config of transformers' {} cannot express what it is here.", option, nn::name_of(c.family));
+           "{}: the config of transformers' {} cannot express the value that it has here.", option,
+           nn::name_of(c.family));
   };
   const auto scale = [](const DecoderConfig& config) {
     return config.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim)));

@@ -1,4 +1,4 @@
-// Loading a folder: config, model, placement, weights. Saving the same.
+// Loads a folder (config, model, sharding, weights) and saves one.
 #include "nn/models/pretrained.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 #include "nn/checkpoint/hugging_face.h"
 #include "nn/checkpoint/save.h"
-#include "nn/models/hugging_face_config.h"
+#include "nn/models/config.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/base/fail.h"
 #include "sharding/files/file.h"
@@ -40,7 +40,7 @@ Leaves leaves_of(CausalLM& model) {
   return std::visit([](auto& decoder) { return leaves(decoder); }, model.decoder);
 }
 
-// The model's name on the Hugging Face Hub, or "" if `folder` cannot be such a name. GPT-2 is named without its owner.
+// Returns the model's name on the Hugging Face Hub, or "" if `folder` cannot be such a name. GPT-2's has no owner.
 std::string name_on_hub(const std::string& folder) {
   constexpr std::string_view first = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
   const bool is_name = folder.find_first_of(first) == 0 && folder.back() != '/' &&
@@ -78,7 +78,7 @@ CausalLM loaded(const fs::path& folder, const DecoderConfig& config, const std::
   return model;
 }
 
-// The files that belong to a model next to its config and weights. No program is among them.
+// Files that belong to a model next to its config and weights. None of them is a program.
 constexpr std::array copied_files{"tokenizer.json",
                                   "tokenizer_config.json",
                                   "tokenizer.model",
@@ -98,18 +98,18 @@ constexpr std::array copied_files{"tokenizer.json",
                                   "NOTICE.txt",
                                   "USE_POLICY.md"};
 
-// Removes the keys that name Python code for transformers to run (trust_remote_code); whether there were any.
+// Removes the keys that name Python code for transformers to run (trust_remote_code). Returns true if there were any.
 bool remove_code(boost::json::value& config) {
   auto* all = config.if_object();
   return all && all->erase("auto_map") + all->erase("custom_pipelines") > 0;
 }
 
-// The folder's config, with the element type that the weights have now.
+// Returns the folder's config with the weights' current element type.
 std::string config_of(const fs::path& from, const DecoderConfig& config, DType dtype) {
   const fs::path file = from / "config.json";
   std::string text = read_text(file, "save_pretrained");
   DecoderConfig there = config_from_hugging_face(text, file.string());
-  there.router_aux_loss_coef = config.router_aux_loss_coef;  // of the training, not of the model
+  there.router_aux_loss_coef = config.router_aux_loss_coef;  // a training option: it may differ from the folder's
   if (config_to_hugging_face(there, dtype) != config_to_hugging_face(config, dtype))
     fail(ErrorKind::invalid_argument, "save_pretrained",
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
@@ -119,14 +119,14 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
   boost::json::object& all = value.as_object();
   const std::string type(name_of(dtype));
   const char* key = all.contains("torch_dtype") ? "torch_dtype" : "dtype";
-  const auto* said = all.if_contains(key);
-  if (!has_code && said && said->is_string() && said->get_string() == type) return text;
+  const auto* given_type = all.if_contains(key);
+  if (!has_code && given_type && given_type->is_string() && given_type->get_string() == type) return text;
   all[key] = type;
   return boost::json::serialize(value) + "\n";
 }
 
-// Whether the file, its links followed, is in the folder or in the blobs of a Hugging Face cache, to which the links of
-// a snapshot lead: models--x/snapshots/revision/config.json -> ../../blobs/hash.
+// Returns true if the file, with links followed, is in the folder or in the blobs of a Hugging Face cache, to which
+// links of a snapshot lead: models--x/snapshots/revision/config.json -> ../../blobs/hash.
 bool belongs_to(const fs::path& file, const fs::path& folder) {
   const fs::path end = fs::canonical(file).parent_path(), snapshot = fs::canonical(folder);
   const bool is_cache = snapshot.parent_path().filename() == "snapshots";

@@ -1,4 +1,4 @@
-// explain: the decisions of mesh rules for every array, as text and as JSON.
+// Finds the decisions of mesh rules for every array, and prints them as text and as JSON.
 #include "nn/placement/explain.h"
 
 #include <fmt/format.h>
@@ -7,17 +7,15 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <map>
-#include <ostream>
 #include <set>
 
 #include "nn/placement/filter_shard.h"
-#include "nn/placement/path_folding.h"
-#include "nn/placement/stages.h"
+#include "nn/placement/paths.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/table.h"
 #include "sharding/base/text.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/placement/resolver.h"
-#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/device_put.h"
 
 namespace tessera::nn {
@@ -66,19 +64,19 @@ ExplainedArray explain_one(const Leaf& leaf, const MeshRules& mesh_rules) {
     row.error = error.what();
     return row;
   }
-  if (x.is_committed() && x.sharding().spec() != row.spec) row.lies = x.sharding().spec();
-  const PartitionSpec& where = row.lies ? *row.lies : row.spec;
+  if (x.is_committed() && x.sharding().spec() != row.spec) row.moved_to = x.sharding().spec();
+  const PartitionSpec& where = row.moved_to ? *row.moved_to : row.spec;
   row.is_whole = is_whole(mesh_rules.mesh(), where);
   row.could_use = unused_axes(mesh_rules.mesh(), row.shape, where);
   return row;
 }
 
-// ---- the rules
+// ---- rules
 
-// The effect of a rule over the whole tree.
+// The effect of a rule on all arrays of the tree.
 struct Use {
   bool matched = false;
-  std::string path, reason;  // where it was passed over first, and why
+  std::string path, reason;  // the first array at which the rule was passed over, and why
 };
 
 std::set<std::string> logical_names(const Leaves& leaves) {
@@ -90,7 +88,8 @@ std::set<std::string> logical_names(const Leaves& leaves) {
   return names;
 }
 
-// By the number of a rule in the mesh rules' table: a parameter's own rules stand before it.
+// Returns the uses by the rule's number in the mesh rules. A decision's number also counts the parameter's own rules,
+// which come first.
 std::map<size_t, Use> uses_of(const Leaves& leaves, const std::vector<ExplainedArray>& rows) {
   std::map<size_t, Use> uses;
   size_t row = 0;
@@ -117,7 +116,7 @@ std::string missing_axes(const Rule& rule, const Mesh& mesh) {
 }
 
 std::string why_idle(const Rule& rule, const Use* use, const std::set<std::string>& names) {
-  if (use) return use->matched ? "" : fmt::format("always passed over, first at {}: {}", use->path, use->reason);
+  if (use) return use->matched ? "" : fmt::format("always skipped, first at {}: {}", use->path, use->reason);
   if (!rule.is_by_name()) return "no array has such a path";
   if (names.contains(rule.logical)) return "the arrays that have the name have errors";
   const std::string near = tessera::detail::nearest_words(rule.logical, {names.begin(), names.end()});
@@ -142,7 +141,7 @@ std::vector<IdleRule> idle_rules(const Leaves& leaves, const MeshRules& mesh_rul
   return idle;
 }
 
-// The same rules on one mesh or on sub-meshes of it.
+// Returns true if both mesh rules have the same rules, and are for one mesh or for sub-meshes of it.
 bool are_of_one(const MeshRules& a, const MeshRules& b) {
   return whole_mesh(a.mesh()) == whole_mesh(b.mesh()) && a.rules() == b.rules() &&
          a.activations().rules() == b.activations().rules() &&
@@ -194,7 +193,7 @@ Explanation explain(const Leaves& leaves, const ExplainOptions& options) {
            leaf.path);
     if (mesh_rules && !are_of_one(*mesh_rules, *own))
       fail(ErrorKind::invalid_argument, "explain",
-           "{} and {} were placed by two sets of mesh rules. Explain each part by itself.", *first, leaf.path);
+           "{} and {} were placed by two sets of mesh rules. Explain each part separately.", *first, leaf.path);
     if (!mesh_rules) first = &leaf.path;
     if (!mesh_rules || own->mesh() == whole_mesh(own->mesh())) mesh_rules = own;
   }
@@ -218,7 +217,7 @@ std::string line_of(const ExplainedArray& a, const RuleResolution::Decision& d) 
   return fmt::format("    {}: not {}: {}\n", dim_of(a, d.dim), d.rule, d.reason);
 }
 
-// All that an entry shows below its path.
+// Returns everything that an entry shows below its path.
 std::string entry_of(const ExplainedArray& a) {
   std::string text =
       fmt::format("  {}{} {}: {}{}{}\n", names_of(a), name_of(a.dtype), to_string(a.shape),
@@ -228,13 +227,13 @@ std::string entry_of(const ExplainedArray& a) {
   return text;
 }
 
-// Lines of a section under its title; nothing without any.
+// Returns the lines of a section below its title; "" without lines.
 std::string section(const std::string& title, const std::vector<std::string>& lines) {
   if (lines.empty()) return "";
   return fmt::format("\n{}\n  {}\n", title, fmt::join(lines, "\n  "));
 }
 
-// A line for each array that has one, repeated layers in one.
+// Returns a line for each array that has one; repeated layers share a line.
 template <class LineOf>
 std::vector<std::string> folded_lines(const std::vector<ExplainedArray>& arrays, LineOf line_of) {
   std::vector<std::string> paths, looks;
@@ -266,7 +265,7 @@ boost::json::object to_object(const ExplainedArray& a) {
   object["spec"] = a.error.empty() ? boost::json::value(a.spec.to_string()) : boost::json::value(nullptr);
   object["stage"] = a.stage;
   object["error"] = a.error.empty() ? boost::json::value(nullptr) : boost::json::value(a.error);
-  object["lies"] = a.lies ? boost::json::value(a.lies->to_string()) : boost::json::value(nullptr);
+  object["moved_to"] = a.moved_to ? boost::json::value(a.moved_to->to_string()) : boost::json::value(nullptr);
   object["whole"] = a.is_whole;
   object["could_use"] = boost::json::array(a.could_use.begin(), a.could_use.end());
   object["decisions"] = std::move(decisions);
@@ -286,10 +285,10 @@ std::string Explanation::to_text() const {
   for (const ExplainedArray& a : arrays_)
     if (!a.error.empty()) errors.push_back(a.error);
   const auto elsewhere = folded_lines(arrays_, [](const ExplainedArray& a) {
-    return a.lies ? fmt::format(": {}, the rules give {}", a.lies->to_string(), a.spec.to_string()) : "";
+    return a.moved_to ? fmt::format(": {}, the rules give {}", a.moved_to->to_string(), a.spec.to_string()) : "";
   });
   return text + section("Errors", errors) + section("Moved", elsewhere) + section("Rules that did nothing", idle) +
-         section("Whole although large", folded_lines(large_whole(), whole_line));
+         section("Replicated although large", folded_lines(large_whole(), whole_line));
 }
 
 std::string Explanation::to_json() const {
@@ -302,7 +301,5 @@ std::string Explanation::to_json() const {
                                                     {"idle_rules", std::move(idle)},
                                                     {"large_whole", std::move(large)}});
 }
-
-std::ostream& operator<<(std::ostream& out, const Explanation& explanation) { return out << explanation.to_text(); }
 
 }  // namespace tessera::nn

@@ -1,13 +1,13 @@
-// explain: why mesh rules place every array of a tree where it does, and which rules did nothing.
+// explain: the reasons why mesh rules place every array of a tree as they do, and the rules without effect.
 #pragma once
 
-#include <iosfwd>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "nn/tree/tree.h"
+#include "nn/tree/tree_summary.h"
 #include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
@@ -15,17 +15,17 @@ namespace tessera::nn {
 // One array, and how the rules place it.
 struct ExplainedArray {
   std::string path;
-  std::optional<std::vector<std::string>> axes;  // names of its dims; nullopt for a bare array
+  std::optional<std::vector<std::string>> axes;  // names of its dimensions; nullopt for a bare array
   Shape shape;
   DType dtype = float32;
   int64_t bytes = 0;                            // global
-  PartitionSpec spec;                           // what the rules say
-  std::string stage;                            // "pipe[1]", of a vector's element on a stage; else empty
-  std::vector<RuleResolution::Decision> decisions;  // of each rule that concerns it, in the order of the rules
-  std::string error;                            // why there is no spec; filter_shard would throw this
-  std::optional<PartitionSpec> lies;            // its current spec, if it is another
+  PartitionSpec spec;                           // spec that the rules give
+  std::string stage;                            // "pipe[1]" if it is on a stage; otherwise empty
+  std::vector<RuleResolution::Decision> decisions;  // one per rule that concerns it, in the order of the rules
+  std::string error;                                // why there is no spec; filter_shard would throw it
+  std::optional<PartitionSpec> moved_to;            // its current spec, if it differs from `spec`
   bool is_whole = false;                        // not sharded, on a mesh of more than one device
-  std::vector<std::string> could_use;           // mesh axes that divide one of its dims but are not used
+  std::vector<std::string> could_use;           // mesh axes that divide one of its dimensions but are not used
 };
 
 // A rule that placed nothing, or that names a mesh axis which the mesh does not have.
@@ -39,7 +39,7 @@ struct ExplainOptions {
   double large_fraction = 0.02;
 };
 
-// The explained arrays in the order of the tree, without absent ones.
+// Lists the explained arrays in the order of the tree, without absent ones.
 class Explanation {
  public:
   Explanation(std::vector<ExplainedArray> arrays, std::vector<IdleRule> idle, std::string mesh, ExplainOptions options)
@@ -47,25 +47,28 @@ class Explanation {
 
   const std::vector<ExplainedArray>& arrays() const& { return arrays_; }
   std::vector<ExplainedArray> arrays() && { return std::move(arrays_); }
-  // The array with this path. Error (invalid_argument): there is none.
+  // Returns the array with this path. Error (invalid_argument): no array has it.
   const ExplainedArray& at(const std::string& path) const;
-  // Rules that placed nothing, because no array has the name (the nearest name is suggested; what is near none may be a
-  // batch's, which is placed later) or the path, or because they were always passed over; and rules that name a mesh
-  // axis which the mesh does not have, used or not.
+  // Returns the rules without effect, each with its reason:
+  //   no array has the rule's name; the reason suggests the nearest name, if any, because the rule may be for a batch,
+  //     which is placed later
+  //   no array has the rule's path
+  //   the rule was always skipped
+  //   the rule names a mesh axis which the mesh does not have; also listed if the rule placed an array
   const std::vector<IdleRule>& idle_rules() const& { return idle_; }
   std::vector<IdleRule> idle_rules() && { return std::move(idle_); }
-  // The large arrays that are not sharded, the largest first.
+  // Returns the large arrays that are not sharded, the largest first.
   std::vector<ExplainedArray> large_whole() const;
-  // Whether any array has an error.
+  // Returns true if any array has an error.
   bool has_errors() const;
 
-  // For each array its spec and, rule by rule, which rule took each dim and which were passed over; repeated layers
-  // share one entry. Then errors, arrays that are now placed elsewhere, rules that did nothing, and large arrays that
-  // are not sharded.
+  // Returns the spec of each array and, rule by rule, which rule took each dimension and which were skipped. Repeated
+  // layers share one entry. The text ends with errors, arrays that have another sharding now, rules without effect, and
+  // large arrays that are not sharded.
   std::string to_text() const;
-  // {"mesh", "arrays": [{"path", "axes", "shape", "dtype", "bytes", "spec" (null with an error), "stage", "error" (null
-  // or text), "lies" (null or a spec), "whole", "could_use", "decisions": [{"dim" (null: all), "rule", "matched",
-  // "reason"}]}], "idle_rules": [{"rule", "reason"}], "large_whole": [paths]}
+  // Returns {"mesh", "arrays": [{"path", "axes", "shape", "dtype", "bytes", "spec" (null with an error), "stage",
+  // "error" (null or text), "moved_to" (null or a spec), "whole", "could_use", "decisions": [{"dim" (null: all),
+  // "rule", "matched", "reason"}]}], "idle_rules": [{"rule", "reason"}], "large_whole": [paths]}
   std::string to_json() const;
 
  private:
@@ -75,9 +78,6 @@ class Explanation {
   ExplainOptions options_;
 };
 
-// Prints to_text().
-std::ostream& operator<<(std::ostream& out, const Explanation& explanation);
-
 // Returns the decisions of filter_shard(tree, mesh_rules), and their reasons. Nothing is placed. An array that cannot
 // be placed does not throw: its entry holds the error.
 //   std::cout << nn::explain(model, mesh_rules);
@@ -86,13 +86,9 @@ template <class Tree>
 Explanation explain(const Tree& tree, const MeshRules& mesh_rules, const ExplainOptions& options = {}) {
   return explain(leaves(tree), mesh_rules, options);
 }
-template <class Tree>
-Explanation explain(const Tree& tree, const Mesh& mesh, const Rules& rules, const ExplainOptions& options = {}) {
-  return explain(leaves(tree), MeshRules(mesh, rules, {.missing_axes = MissingAxes::ok}), options);
-}
 
-// The same for a tree that filter_shard has placed, with the mesh rules that its arrays remember. Error
-// (invalid_argument): an array that no mesh rules placed, arrays of two sets of mesh rules, no arrays.
+// Explains a tree that filter_shard has placed, with the mesh rules that its arrays store. Error (invalid_argument): an
+// array that no mesh rules placed, arrays of two sets of mesh rules, or no arrays.
 Explanation explain(const Leaves& leaves, const ExplainOptions& options = {});
 template <class Tree>
 Explanation explain(const Tree& tree, const ExplainOptions& options = {}) {

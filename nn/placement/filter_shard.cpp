@@ -1,19 +1,19 @@
-// filter_shard: places one leaf, and all; fsdp: rules that shard all parameters.
+// Placement of leaves by rules or shardings, and fsdp's rules.
 #include "nn/placement/filter_shard.h"
 
 #include <fmt/format.h>
 
-#include "nn/placement/stages.h"
+#include "nn/placement/paths.h"
 #include "sharding/base/fail.h"
 #include "sharding/placement/mesh_impl.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/device_put.h"
-#include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::nn::detail {
 
 namespace {
 
-// An error of placing becomes filter_shard's, with the path: "[device_put] dim 0 ..." becomes "dim 0 ...".
+// Rethrows an error of device_put as filter_shard's, with the path: "[device_put] dim 0 ..." becomes "dim 0 ...".
 template <class Place>
 void place(const Leaf& leaf, const Place& placed) {
   try {
@@ -26,6 +26,7 @@ void place(const Leaf& leaf, const Place& placed) {
   }
 }
 
+// Returns the line by which processes compare a mesh or a leaf. An error quotes the first line that differs:
 // [filter_shard] process 0 has <line>, process 1 has ...
 std::string line_of(const Mesh& mesh) { return tessera::detail::words_of(mesh.impl()) + '\n'; }
 
@@ -41,7 +42,7 @@ std::string lines_of(const MeshRules& mesh_rules) {
   return lines;
 }
 
-// Before anything is placed: all processes of the mesh do the same.
+// Checks, before anything is placed, that all processes of the mesh make the same call.
 void check_processes_agree(const Mesh& mesh, const std::string& lines) {
   tessera::detail::check_agreement("filter_shard", mesh.impl(), lines);
 }
@@ -50,7 +51,7 @@ void check_processes_agree(const Mesh& mesh, const std::string& lines) {
 
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings) {
   check_distinct(leaves, "filter_shard");
-  std::vector<std::pair<Mesh, std::string>> lines;  // by mesh
+  std::vector<std::pair<Mesh, std::string>> lines;  // the text to compare, by mesh
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (leaves[i].value->is_absent()) continue;
     const Mesh mesh = shardings[i]->mesh();

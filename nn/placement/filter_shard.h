@@ -1,4 +1,4 @@
-// filter_shard: places each array of a tree by rules, by one sharding, or by a function; fsdp: rules that shard all.
+// filter_shard, which places a tree by rules, shardings or a function, and fsdp, which returns rules.
 #pragma once
 
 #include <concepts>
@@ -12,13 +12,13 @@
 
 #include "nn/tree/tree.h"
 #include "sharding/base/caller.h"
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/mesh_rules.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
 
-// The spec that mesh rules give to a leaf, and why. `verb` begins the message of an error.
+// Returns the spec that mesh rules give to a leaf, and the reasons. `verb` begins the message of an error.
 RuleResolution resolve(const Leaf& leaf, const MeshRules& mesh_rules, std::string_view verb = "filter_shard");
 
 namespace detail {
@@ -27,23 +27,29 @@ concept ChoosesByArray = std::convertible_to<std::invoke_result_t<F&, const std:
 template <class F>
 concept ChoosesByLeaf =
     !ChoosesByArray<F> && std::convertible_to<std::invoke_result_t<F&, const std::string&, const Leaf&>, NamedSharding>;
+template <class F>
+concept ChoosesSharding = ChoosesByArray<F> || ChoosesByLeaf<F>;
 void shard_by_names(const Leaves& leaves, const MeshRules& mesh_rules);
 void shard_alike(const Leaves& leaves, const NamedSharding& sharding);
-// One sharding for each leaf, none for absent ones.
+// Places each leaf with its sharding; absent leaves have none.
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings);
 }  // namespace detail
 
-// A copy of the tree, placed by names: the mesh rules' rules (a parameter's own first) turn each array's axes into a
-// spec. Arrays without names follow the rules for ParamPattern, and are replicated if none applies. Recipes are
-// computed shard by shard: no device ever holds more than its own shard. Each array is stamped with its path, for
-// ledgers and errors. A rule for the name of a vector deals its elements out to stages: with {"layers", "pipe"},
-// element i of L is placed on sub_mesh(mesh, "pipe", i * S / L) of the S along "pipe", and the other rules place its
-// arrays there. Arrays outside such vectors are on the whole mesh, as if the rule were not there. If the mesh spans
-// several processes, all of them must call this; they first check that they agree on the mesh, the rules and the
-// arrays. Errors, with the parameter's path: a name in no rule (unknown_axis), a dim that no rule divides
-// (not_divisible), more or fewer names than dims (rank_mismatch), a vector with fewer elements than stages
-// (not_divisible), one array in two places (invalid_argument). If processes do not agree: inconsistent, with the first
-// difference.
+// Returns a copy of the tree, placed by names: the mesh rules (a parameter's own rules first) turn each array's axes
+// into a spec. Arrays without names follow the rules for ParamPattern, and are replicated if none applies.
+// Lazy initializers are computed shard by shard: no device ever holds more than its own shard. Each array stores its
+// path, for ledgers and errors.
+// A rule for the name of a vector assigns its elements to pipeline stages: with {"layers", "pipe"} and S devices along
+// "pipe", element i of L is placed on sub_mesh(mesh, "pipe", i * S / L). The other rules give the sharding of its
+// arrays there. Arrays outside such vectors are placed on the complete mesh, and the rule does not affect them.
+// If the mesh spans several processes, all of them must call this function. They first check that they agree on the
+// mesh, the rules and the arrays.
+// Errors, with the parameter's path
+//   unknown_axis: a name in no rule
+//   not_divisible: a dimension that no rule divides; a vector with fewer elements than stages
+//   rank_mismatch: more or fewer names than dimensions
+//   invalid_argument: one array in two fields
+//   inconsistent: processes do not agree; the message has the first difference
 template <class Tree>
 [[nodiscard]] Tree filter_shard(Tree tree, const MeshRules& mesh_rules,
                                 std::source_location where = std::source_location::current()) {
@@ -52,7 +58,7 @@ template <class Tree>
   return tree;
 }
 
-// All arrays with one sharding, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
+// Places all arrays with one sharding, as eqx.filter_shard does: filter_shard(model, NamedSharding(mesh, P{})).
 template <class Tree>
 [[nodiscard]] Tree filter_shard(Tree tree, const NamedSharding& sharding,
                                 std::source_location where = std::source_location::current()) {
@@ -61,12 +67,13 @@ template <class Tree>
   return tree;
 }
 
-// With a function that chooses the sharding of each array. A function that takes a Leaf also sees its kind and names:
+// Places each array with the sharding that a function chooses. A function that takes a Leaf also receives its kind and
+// names:
 //   filter_shard(model, [&](const std::string& path, const Array& x) { return NamedSharding(...); })
-// Prefer rules where they suffice, since nn::explain can explain them (see fsdp).
-template <class Tree, class Choose>
-requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
-    filter_shard(Tree tree, Choose choose, std::source_location where = std::source_location::current()) {
+// Prefer rules where they suffice, because nn::explain can explain them (see fsdp).
+template <class Tree, detail::ChoosesSharding Choose>
+[[nodiscard]] Tree filter_shard(Tree tree, Choose choose,
+                                std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);
   const Leaves all = leaves(tree);
   std::vector<std::optional<NamedSharding>> chosen;
@@ -81,10 +88,10 @@ requires(detail::ChoosesByArray<Choose> || detail::ChoosesByLeaf<Choose>) Tree
   detail::shard_each(all, chosen);
   return tree;
 }
-// A mistake: anything else.
+// Diagnoses a common mistake: any other second argument.
 template <class Tree, class Other>
   requires(!std::convertible_to<Other, MeshRules> && !std::convertible_to<Other, NamedSharding> &&
-           !detail::ChoosesByArray<Other> && !detail::ChoosesByLeaf<Other>)
+           !detail::ChoosesSharding<Other>)
 auto filter_shard(const Tree&, const Other&) {
     static_assert(
         tessera::detail::dependent_false<Tree>,
@@ -98,19 +105,24 @@ void filter_shard(const Tree&, const Mesh&, const Rules&) {
 }
 
 struct FsdpOptions {
-  int64_t min_size = 1024;  // a parameter of fewer elements stays whole on every device: biases, scales of norms
-  // Rules by name for the dims of the batch, and for dims that other mesh axes divide first (tensor parallelism). A dim
-  // whose name is not here stays whole, unless it is the longest dim, which fsdp divides.
+  int64_t min_size = 1024;  // parameters with fewer elements (biases, scales of norms) are not sharded over `mesh_axis`
+  // Rules by name for the dimensions of the batch, and for dimensions sharded over other mesh axes (tensor
+  // parallelism). A dimension whose name is in no rule is not sharded, unless it is the longest one, which fsdp shards.
   Rules rules = {};
 };
 
-// Returns mesh rules that shard each parameter over `mesh_axis`, along the longest dim that is still free and that
-// the axis divides:
+// Returns mesh rules that shard each parameter over `mesh_axis`, along the longest dimension that no other rule took
+// and that the axis divides:
 //   const MeshRules mesh_rules = nn::fsdp(mesh, "data", {.rules = {{"batch", "data"}, {"embed", replicated}}});
 //   auto model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
-// Its rules, in this order: those of options.rules that name a mesh axis, {ParamPattern{.min_size = n},
-// longest_dim(mesh_axis)}, the others of options.rules, {ParamPattern{}, replicated}. Errors: an axis that the mesh
-// does not have (unknown_axis).
+// The rules, in order:
+//   1. the rules of options.rules that name a mesh axis
+//   2. {ParamPattern{.min_size = n}, longest_dim(mesh_axis)}
+//   3. the other rules of options.rules
+//   4. {ParamPattern{}, replicated}
+// Errors
+//   unknown_axis: an axis that the mesh does not have
+//   invalid_argument: a negative `min_size`
 MeshRules fsdp(Mesh mesh, const std::string& mesh_axis, const FsdpOptions& options = {});
 
 }  // namespace tessera::nn

@@ -1,9 +1,9 @@
-// Paths taken apart at their numbers, grouped, and put together again.
-#include "nn/placement/path_folding.h"
-
+// Splits paths at their numbers, groups them, and joins each group into one folded path.
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include "nn/placement/paths.h"
 
 namespace tessera::nn::detail {
 
@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Dots in braces, {0..79}, do not separate names.
+// Splits a path at its dots. Dots in braces, {0..79}, do not separate names.
 Names names_of(const std::string& path) {
   Names names(1);
   bool braces = false;
@@ -31,7 +31,7 @@ std::string joined(const Names& names, size_t begin, size_t end) {
   return path;
 }
 
-// Short enough for an int, and written as one is.
+// Accepts at most 9 digits without leading zeros, so that the number fits an int and prints as the same text.
 bool is_number(const std::string& name) {
   return !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos &&
          (name == "0" || name[0] != '0');
@@ -44,11 +44,11 @@ struct Entry {
 
 struct Group {
   Names names;
-  std::vector<size_t> positions;  // of the numbers, in names
+  std::vector<size_t> positions;  // indices in `names` at which the numbers are
   std::vector<Entry> entries;
 };
 
-// {0..3,8}
+// Returns the numbers as text: {0..3,8}.
 std::string to_string(const std::set<int>& numbers) {
   std::string text;
   for (auto first = numbers.begin(); first != numbers.end();) {
@@ -69,7 +69,8 @@ Folded folded(const Group& group, const std::vector<std::set<int>>& numbers) {
   return result;
 }
 
-// The group as one line if it has all combinations of its numbers, or else apart by the last number that differs.
+// Folds the group into one line if it has all combinations of its numbers. Otherwise splits it by the last number that
+// differs.
 void fold_group(const Group& group, std::vector<Folded>& out) {
   std::vector<std::set<int>> numbers(group.positions.size());
   size_t combinations = 1, differing = 0;

@@ -1,5 +1,5 @@
-// Stages by the paths of the leaves: layers.2.mlp.up.kernel is in element 2 of `layers`.
-#include "nn/placement/stages.h"
+// Pipeline stages from the paths of leaves: layers.2.mlp.up.kernel is in element 2 of `layers`.
+#include "sharding/redistribution/stages.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,15 +7,12 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
-#include <string>
-#include <string_view>
 
+#include "nn/placement/paths.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/text.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_impl.h"
-#include "sharding/placement/path_pattern.h"
-#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/stages.h"
 
 namespace tessera::nn::detail {
@@ -23,11 +20,11 @@ namespace {
 
 struct Element {
   std::string vector;             // its path: decoder.layers
-  std::vector<std::string> axes;  // along which a rule deals it out
+  std::vector<std::string> axes;  // mesh axes over which a rule distributes its elements
   int64_t number;
 };
 
-// The mesh axes of more than one device to which a rule sends this name.
+// Returns the mesh axes of more than one device to which a rule maps this name.
 std::vector<std::string> axes_of(std::string_view name, const MeshRules& mesh_rules) {
   std::vector<std::string> axes;
   for (const Rule& rule : mesh_rules.rules()) {
@@ -38,9 +35,9 @@ std::vector<std::string> axes_of(std::string_view name, const MeshRules& mesh_ru
   return axes;
 }
 
-// The outermost element of such a vector in which this leaf lies.
+// Returns the outermost element of such a vector that contains this leaf.
 std::optional<Element> element_of(const std::string& path, const MeshRules& mesh_rules) {
-  std::vector<std::string> axes;  // of the name before
+  std::vector<std::string> axes;  // axes of the previous name
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
@@ -52,7 +49,7 @@ std::optional<Element> element_of(const std::string& path, const MeshRules& mesh
   return std::nullopt;
 }
 
-// The rule that puts arrays of this path on a stage; null: none does.
+// Returns the rule that assigns arrays of this path to a stage; null if there is none.
 const Rule* stage_rule(const std::string& path, const MeshRules& mesh_rules) {
   for (const Rule& rule : mesh_rules.rules())
     if (rule.stage && mesh_rules.mesh().has_axis(rule.mesh_axes[0]) && mesh_rules.mesh().size(rule.mesh_axes[0]) > 1 &&
@@ -61,14 +58,14 @@ const Rule* stage_rule(const std::string& path, const MeshRules& mesh_rules) {
   return nullptr;
 }
 
-// Activations go from stage to stage along one mesh axis.
+// Throws if the rule's stage and the vector's elements are along different mesh axes: activations pass from stage to
+// stage along one mesh axis.
 void check_along(const Rule& rule, const std::optional<Element>& dealt_out, const std::string& path,
                  std::string_view verb) {
   if (!dealt_out || dealt_out->axes[0] == rule.mesh_axes[0]) return;
-  fail(
-      ErrorKind::invalid_argument, verb,
-      "{}: the rule {}, expected a stage of \"{}\", along which {} is dealt out. Name that axis: on_stage(\"{}\", {}).",
-      path, rule.to_string(), dealt_out->axes[0], dealt_out->vector, dealt_out->axes[0], *rule.stage);
+  fail(ErrorKind::invalid_argument, verb,
+       "{}: the rule {}, expected a stage of \"{}\", along which {} is split. Name that axis: on_stage(\"{}\", {}).",
+       path, rule.to_string(), dealt_out->axes[0], dealt_out->vector, dealt_out->axes[0], *rule.stage);
 }
 
 Mesh stage_of(const Rule& rule, const Mesh& mesh, const std::string& path, std::string_view verb) {
@@ -94,7 +91,7 @@ std::vector<MeshRules> stage_mesh_rules(const Leaves& leaves, const MeshRules& m
 std::vector<MeshRules> stage_mesh_rules(const std::vector<std::string>& paths, const MeshRules& mesh_rules,
                                         std::string_view verb) {
   std::vector<std::optional<Element>> elements;
-  std::optional<Element> dealt_out;  // the first
+  std::optional<Element> dealt_out;  // first vector element found
   std::map<std::string, int64_t> sizes;
   for (const std::string& path : paths) {
     elements.push_back(element_of(path, mesh_rules));
@@ -112,7 +109,7 @@ std::vector<MeshRules> stage_mesh_rules(const std::vector<std::string>& paths, c
     }
     if (e->axes.size() > 1)
       fail(ErrorKind::invalid_argument, verb,
-           "{}: its rule names the mesh axes \"{}\", expected one, along which its elements are dealt out. Give the "
+           "{}: its rule names the mesh axes \"{}\", expected one, along which its elements are split. Give the "
            "others to the names of dims.",
            e->vector, fmt::join(e->axes, "\", \""));
     const int64_t stages = mesh_rules.mesh().size(e->axes[0]), size = sizes[e->vector];

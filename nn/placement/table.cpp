@@ -1,11 +1,11 @@
-// The rows of a placement table and their sums.
+// Computes the rows of a placement table and their sums.
 #include "nn/placement/table.h"
 
 #include <algorithm>
 #include <map>
 
 #include "nn/placement/filter_shard.h"
-#include "nn/placement/stages.h"
+#include "nn/placement/paths.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
@@ -18,7 +18,7 @@ int64_t devices_of(const PlacementRow& row) {
   return devices;
 }
 
-// The mesh axes over which the array is divided.
+// Returns the mesh axes over which the array is sharded.
 std::vector<std::string> dividing_axes(const PartitionSpec& spec) {
   std::vector<std::string> axes;
   for (const SpecEntry& entry : spec.entries()) axes.insert(axes.end(), entry.axes().begin(), entry.axes().end());
@@ -33,7 +33,7 @@ std::optional<std::vector<std::string>> names_of(const Axes* axes) {
   return names;
 }
 
-// Empty where nothing is padded.
+// Returns the shape with padding; an empty shape if nothing is padded.
 Shape padded_shape(const PlacementRow& row, const NamedSharding& sharding) {
   Shape shape = row.shard_shape;
   const std::vector<SpecEntry>& entries = sharding.spec().entries();
@@ -78,20 +78,16 @@ PlacementTable make_table(const Leaves& leaves, MakeRow row_of) {
   return PlacementTable(std::move(rows));
 }
 
-bool is_below(std::string_view path, std::string_view top) {
-  return top.empty() || (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '.'));
-}
-
 int64_t sum_of(const std::vector<PlacementRow>& rows, std::string_view path, int64_t PlacementRow::*number) {
   int64_t sum = 0;
   for (const PlacementRow& row : rows)
-    if (is_below(row.path, path)) sum += row.*number;
+    if (detail::is_below(row.path, path)) sum += row.*number;
   return sum;
 }
 
 AxisTotals totals_of(const std::vector<PlacementRow>& rows, const MeshAxis& axis) {
   AxisTotals totals{.axis = axis};
-  double held = 0, distinct = 0;  // by the devices along the axis, at one place of the others
+  double held = 0, distinct = 0;  // bytes of the devices along the axis, at one position of the other axes
   for (const PlacementRow& row : rows) {
     if (std::find(row.mesh.begin(), row.mesh.end(), axis) == row.mesh.end()) continue;
     const bool divided =
@@ -107,13 +103,6 @@ AxisTotals totals_of(const std::vector<PlacementRow>& rows, const MeshAxis& axis
 
 }  // namespace
 
-PlacementTable::PlacementTable(std::vector<PlacementRow> rows) : rows_(std::move(rows)) {}
-PlacementTable::PlacementTable(const PlacementTable&) = default;
-PlacementTable::PlacementTable(PlacementTable&&) noexcept = default;
-PlacementTable& PlacementTable::operator=(const PlacementTable&) = default;
-PlacementTable& PlacementTable::operator=(PlacementTable&&) noexcept = default;
-PlacementTable::~PlacementTable() = default;
-
 int64_t PlacementTable::element_count(std::string_view path) const {
   return sum_of(rows_, path, &PlacementRow::num_elements);
 }
@@ -121,7 +110,7 @@ int64_t PlacementTable::bytes(std::string_view path) const { return sum_of(rows_
 int64_t PlacementTable::bytes_per_device(std::string_view path) const {
   std::map<std::string, int64_t> by_stage;
   for (const PlacementRow& row : rows_)
-    if (is_below(row.path, path)) by_stage[row.stage] += row.bytes_per_device;
+    if (detail::is_below(row.path, path)) by_stage[row.stage] += row.bytes_per_device;
   int64_t most = 0;
   for (const auto& [stage, bytes] : by_stage)
     if (!stage.empty()) most = std::max(most, bytes);

@@ -1,4 +1,4 @@
-// A placement table as JSON, written and read.
+// Writes a placement table as JSON and parses it.
 #include <algorithm>
 #include <boost/json.hpp>
 

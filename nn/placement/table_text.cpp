@@ -1,12 +1,11 @@
-// PlacementTable as text and Markdown: folded, grouped, sorted, and made to fit a width.
+// A placement table as text and Markdown: folded, grouped, sorted, and fitted to a width.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
-#include <ostream>
 
-#include "nn/placement/path_folding.h"
+#include "nn/placement/paths.h"
 #include "nn/placement/table.h"
 #include "sharding/base/table.h"
 
@@ -24,7 +23,7 @@ Table empty_table() {
                "<,<<<<<,,,,");
 }
 
-// The columns that are dropped first if a line is too wide.
+// Columns in the order in which they are dropped if a line is too wide.
 constexpr const char* least_needed[] = {"elements",    "axes",   "shape", "dtype", "replicas",
                                         "shard shape", "arrays", "bytes", "spec"};
 
@@ -41,7 +40,7 @@ std::string joined(const std::optional<std::vector<std::string>>& names) {
   return names ? fmt::format("{}", fmt::join(*names, ", ")) : "";
 }
 
-// (50257 padded to 50264, 768)
+// Returns the shape with padded sizes: (50257 padded to 50264, 768).
 std::string shape_text(const PlacementRow& row) {
   if (row.padded_shape.empty()) return to_string(row.shape);
   std::vector<std::string> sizes;
@@ -65,7 +64,7 @@ Line line_of(const std::string& name, const std::vector<const PlacementRow*>& ro
       sums[2]};
 }
 
-// The rows of one line, with the path that it shows.
+// One line of the printed table: its path, and the table rows that it summarizes.
 struct Entry {
   std::string path;
   std::vector<const PlacementRow*> rows;
@@ -95,7 +94,7 @@ std::vector<Entry> by_array(const std::vector<PlacementRow>& rows) {
   return entries;
 }
 
-// All that a line shows after its path. Modules look equal if all their arrays do.
+// Returns everything that a line shows after its path. Modules look equal if all their arrays do.
 std::string look_of(const Entry& entry) {
   Table table = empty_table();
   for (const PlacementRow* row : entry.rows)
@@ -115,7 +114,7 @@ std::vector<Entry> folded(const std::vector<Entry>& entries) {
   return result;
 }
 
-// Numbers in paths by their value: layers.2 before layers.10.
+// Orders numbers in paths by their value: layers.2 before layers.10.
 bool path_before(const std::string& a, const std::string& b) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -160,7 +159,7 @@ Table table_of(const PlacementTable& placement, const PlacementTableOptions& for
   return table;
 }
 
-// ---- the sums below
+// ---- sums after the rows
 
 std::string totals(const PlacementTable& table) {
   return fmt::format("{}, {}, {}; bytes per device:", counted(std::ssize(table.rows()), "array"),
@@ -172,13 +171,13 @@ std::vector<std::string> axis_lines(const PlacementTable& table) {
   const std::vector<AxisTotals> axes = table.over_axes();
   if (axes.empty()) return lines;
   for (const AxisTotals& a : axes)
-    lines.push_back(fmt::format("over {}={}: {} bytes divided, {} whole; {:.2f} copies", a.axis.name, a.axis.size,
+    lines.push_back(fmt::format("over {}={}: {} bytes sharded, {} replicated; {:.2f} copies", a.axis.name, a.axis.size,
                                 with_commas(a.divided_bytes), with_commas(a.whole_bytes), a.copies));
   lines.push_back(fmt::format("all devices: {:.2f} copies", table.replication()));
   return lines;
 }
 
-// A line that is too wide continues in a second line after its last semicolon.
+// Breaks a line that is too wide after its last semicolon.
 std::string wrapped(std::string line, size_t width) {
   const size_t semicolon = line.rfind("; ");
   if (width > 0 && line.size() > width && semicolon != std::string::npos) line[semicolon + 1] = '\n';
@@ -205,17 +204,17 @@ void fit(Table& table, size_t width) {
 
 std::string PlacementTable::to_text(const PlacementTableOptions& format) const {
   Table table = table_of(*this, format);
-  const std::string sum = with_commas(bytes_per_device()), words = totals(*this);
+  const std::string sum = with_commas(bytes_per_device()), summary = totals(*this);
   table.add({});
   table.column("bytes/device").cells.back() = sum;
   fit(table, format.width);
   const std::string rule = std::string(table.width(), '-') + '\n';
   std::string text = table.to_text();
   const size_t last_line = text.rfind('\n', text.size() - 2) + 1;
-  if (words.size() <= table.begin_of("bytes/device"))
-    text.replace(last_line, words.size(), words);
+  if (summary.size() <= table.begin_of("bytes/device"))
+    text.replace(last_line, summary.size(), summary);
   else
-    text.replace(last_line, std::string::npos, wrapped(words + ' ' + sum, format.width));
+    text.replace(last_line, std::string::npos, wrapped(summary + ' ' + sum, format.width));
   text.insert(last_line, rule).insert(text.find('\n') + 1, rule);
   for (const std::string& line : axis_lines(*this)) text += wrapped(line, format.width);
   return text;
@@ -227,7 +226,5 @@ std::string PlacementTable::to_markdown(const PlacementTableOptions& format) con
   for (const std::string& line : axis_lines(*this)) text += "- " + line + '\n';
   return text;
 }
-
-std::ostream& operator<<(std::ostream& out, const PlacementTable& table) { return out << table.to_text(); }
 
 }  // namespace tessera::nn

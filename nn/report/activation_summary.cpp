@@ -1,4 +1,4 @@
-// activation_summary: observes a step on abstract arrays and makes the table of it.
+// Runs a step on abstract arrays, observes its modules, and makes the table.
 #include "nn/report/activation_summary.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using tessera::detail::Meter;
 using tessera::detail::OperationArrays;
 using tessera::detail::OperationCall;
 
-// Counts by the module that computes, and keeps what is there when a forward pass ends.
+// Counts per computing module, and records the memory in use at the end of a forward pass.
 class ModuleMeter : public Meter, public std::enable_shared_from_this<ModuleMeter> {
  public:
   std::shared_ptr<Meter> part() override {
@@ -44,16 +44,16 @@ class ModuleMeter : public Meter, public std::enable_shared_from_this<ModuleMete
     for (const auto& [module, part] : parts_)
       if (const auto counted = part.lock(); counted && counted->live.most() != 0) saved_[module] = counted->live.most();
   }
-  // At the end of the forward pass that left the most, of several.
+  // Bytes at the end of the forward pass that kept the most, if there are several.
   const std::map<std::string, int64_t>& saved() const { return saved_; }
 
  private:
-  std::map<std::string, std::weak_ptr<Meter>> parts_;  // each lives as long as what it counts
+  std::map<std::string, std::weak_ptr<Meter>> parts_;  // each lives as long as the arrays that it counts
   std::map<std::string, int64_t> saved_;
   int64_t most_ = 0;
 };
 
-// The costs of one module without the modules in it.
+// Costs of one module without its inner modules.
 struct ModuleCosts {
   int64_t saved = 0;
   double forward_flops = 0, backward_flops = 0;
@@ -86,7 +86,7 @@ class StepTrace : tessera::detail::Observer {
   }
   void communicated(const tessera::detail::Communication& communication) override {
     records_.push_back(tessera::detail::record_of(communication));
-    records_.back().backward |= tessera::detail::differentiated_tape() != nullptr;  // what is computed again
+    records_.back().backward |= tessera::detail::differentiated_tape() != nullptr;  // true also during recomputation
   }
   void returned(const std::vector<Array>& arrays) {
     for (const Array& x : arrays) flow_.returned(x);
@@ -109,7 +109,8 @@ class StepTrace : tessera::detail::Observer {
     return now - std::exchange(flops_, now);
   }
 
-  // The tree's modules with costs, and the paths of other scopes, each after the last module of the same parent.
+  // Returns the tree's modules with costs, and the paths of other scopes, each after the last module of the same
+  // parent.
   Modules modules_in_order() const {
     std::set<std::string> taking_part{""};
     for (const auto& [module, costs] : costs_)
@@ -126,7 +127,7 @@ class StepTrace : tessera::detail::Observer {
     if (std::any_of(modules.begin(), modules.end(), is_path)) return;
     for (const std::string& around : modules_around(path)) {
       const auto related = std::find_if(modules.rbegin(), modules.rend(),
-                                        [&](const auto& module) { return is_in_module(module.first, around); });
+                                        [&](const auto& module) { return is_below(module.first, around); });
       if (related == modules.rend()) continue;
       modules.insert(related.base(), {path, ""});
       return;
@@ -145,7 +146,7 @@ class StepTrace : tessera::detail::Observer {
       for (size_t i : ends->second.outputs) row.outputs.push_back(activation(i));
     }
     for (const auto& [module, costs] : costs_) {
-      if (!is_in_module(module, path)) continue;
+      if (!is_below(module, path)) continue;
       row.saved_bytes += costs.saved;
       row.forward_flops += costs.forward_flops;
       row.backward_flops += costs.backward_flops;
@@ -157,7 +158,7 @@ class StepTrace : tessera::detail::Observer {
   std::vector<ModuleTraffic> traffic_in(const std::string& path) const {
     std::map<std::pair<bool, std::string>, ModuleTraffic> sums;
     for (const CommRecord& r : records_) {
-      if (!is_in_module(common_module(r.path), path)) continue;
+      if (!is_below(common_module(r.path), path)) continue;
       ModuleTraffic& sum = sums[{r.backward, r.kind}];
       sum.kind = r.kind, sum.backward = r.backward;
       sum.num_collectives += 1, sum.bytes += r.bytes;
@@ -198,12 +199,12 @@ Array loss_of(const std::vector<Array>& returned) {
   }
   if (loss.is_absent())
     fail(ErrorKind::no_gradient, "activation_summary",
-         "the program returns no floating array, expected one to go back from. Return the loss, or what the model "
+         "the program returns no floating array, expected one to differentiate. Return the loss, or what the model "
          "computes.");
   return loss;
 }
 
-ActivationTable traced(const TraceSubject& subject, const std::function<void(const HandOut&)>& program) {
+ActivationTable traced(const TraceSubject& subject, const std::function<void(const OnReturn&)>& program) {
   return tessera::detail::run_knowing_gathers([&] {
     StepTrace trace(subject);
     program([&](const std::vector<Array>& returned) { trace.returned(returned); });

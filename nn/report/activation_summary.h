@@ -1,4 +1,4 @@
-// trace: one forward and backward pass, and what each module reads, makes, keeps, computes and communicates in it.
+// activation_summary: per module, the arrays, memory, operations and communication of one forward and backward pass.
 #pragma once
 
 #include <functional>
@@ -10,23 +10,24 @@
 #include "nn/report/activations.h"
 #include "nn/transformations/eval_shape.h"
 #include "nn/transformations/value_and_grad.h"
+#include "nn/tree/tree_parts.h"
 
 namespace tessera::nn {
 
 namespace detail {
 
-// The modules and arguments of the program, collected before it runs.
+// Modules and arguments of the program, collected before it runs.
 struct TraceSubject {
   std::vector<std::pair<std::string, std::string>> modules = {};  // paths and types, in the order of the tree
   std::vector<Array> arguments = {};                              // without the model
 };
 
-using HandOut = std::function<void(const std::vector<Array>& returned)>;
-// Runs the program, which calls the function it is given with what it returns, and makes the table of it. The program
-// runs a second time if it has gathered weights in an order that was not known.
-ActivationTable traced(const TraceSubject& subject, const std::function<void(const HandOut&)>& program);
+using OnReturn = std::function<void(const std::vector<Array>& returned)>;
+// Runs the program and returns its table. The program receives a function, which it calls with its results. The program
+// runs a second time if it gathered weights in an order that was not known.
+ActivationTable traced(const TraceSubject& subject, const std::function<void(const OnReturn&)>& program);
 
-// Parameters without a path are given their own, as filter_shard does it.
+// Gives parameters without a path their own, as filter_shard does.
 void stamp_paths(const Leaves& model);
 
 template <class Model>
@@ -43,7 +44,7 @@ void append_arrays(T& part, std::vector<Array*>& arrays) {
     for (Array* x : bare_arrays(part).arrays) arrays.push_back(x);
 }
 
-// The loss whose backward pass is traced: what the program returns, or the sum of its floating arrays.
+// Returns the loss whose backward pass is traced: the program's result, or the sum of its floating arrays.
 Array loss_of(const std::vector<Array>& returned);
 
 template <class Result>
@@ -60,21 +61,21 @@ std::vector<Array> returned_arrays(const Result& result) {
   return arrays;
 }
 
-// Whether a function that returns this goes back by itself: nn::value_and_grad(loss), or a whole step.
+// True if a function with this result runs its own backward pass: nn::value_and_grad(loss), or a complete step.
 template <class Result, class Model>
-inline constexpr bool goes_back = std::is_void_v<Result>;
+inline constexpr bool differentiates_itself = std::is_void_v<Result>;
 template <class Value, class Model>
-inline constexpr bool goes_back<std::pair<Value, Model>, Model> = !std::is_convertible_v<Model, Array>;
+inline constexpr bool differentiates_itself<std::pair<Value, Model>, Model> = !std::is_convertible_v<Model, Array>;
 
 template <class Model, class F, class... Args>
-void run_traced(const HandOut& hand_out, Model& model, F&& f, Args&... args) {
+void run_traced(const OnReturn& on_return, Model& model, F&& f, Args&... args) {
   using Result = std::decay_t<decltype(f(model, args...))>;
-  if constexpr (goes_back<Result, Model>) {
+  if constexpr (differentiates_itself<Result, Model>) {
     f(model, args...);
   } else {
     const auto loss = [&](Model& shadow, auto&...) {
       const std::vector<Array> returned = returned_arrays(f(shadow, args...));
-      hand_out(returned);
+      on_return(returned);
       return loss_of(returned);
     };
     nn::value_and_grad(loss)(model);
@@ -93,26 +94,28 @@ ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args
   stamp_paths(leaves(model));
   TraceSubject subject{.modules = modules_of(model)};
   for (const Array* x : of_arguments) subject.arguments.push_back(*x);
-  return traced(subject, [&](const HandOut& hand_out) {
+  return traced(subject, [&](const OnReturn& on_return) {
     Model once = model;
-    std::apply([&](auto... arg) { run_traced(hand_out, once, call, arg...); }, args);
+    std::apply([&](auto... arg) { run_traced(on_return, once, call, arg...); }, args);
   });
 }
 
 }  // namespace detail
 
-// Traces one forward and backward pass of a model, or of a loss function of one:
-//   std::cout << nn::activation_summary(model, x);             // forward, and back from the sum of what model(x)
-//   returns std::cout << nn::activation_summary(loss, model, batch);   // nn::value_and_grad(loss)(model, batch)
+// Returns a table of one forward and backward pass of a model, or of a loss function:
+//   std::cout << nn::activation_summary(model, x);                     // backward from the sum of the results
+//   std::cout << nn::activation_summary(loss, model, batch);           // nn::value_and_grad(loss)(model, batch)
 //   std::cout << nn::activation_summary(nn::value_and_grad(loss, {.shard_gradients_over = {"data"}}), model, batch);
-// The last form, a function that returns a pair of anything and gradients, or nothing, goes back by itself: it may be a
-// whole training step. Like eval_shape it calls the function with arrays that have no data, on an abstract mesh with
-// the axes of the arguments': nothing is computed, allocated or sent, the arguments are not changed, and the table is
-// the same for a model on real devices, on an abstract mesh, or not placed at all (then of one device). The traffic is
-// that of a step that knows what the one before it gathered. Modules are those that open a ModuleScope
-// (nn/layers/module_scope.h), as all layers do, and those around them. Errors: those of the function and of
-// value_and_grad; reading a value; an array that the function captures, on another mesh than the abstract one
-// (device_mismatch): make it an argument.
+// A function that returns nothing, or a pair of anything and gradients, as in the last line, runs its own backward
+// pass. It may be a complete training step.
+// Like eval_shape, this calls the function with arrays that have no data, on an abstract mesh with the axes of the
+// arguments' mesh. Nothing is computed, allocated or sent, and the arguments are not changed. The table is the same for
+// a model on real devices and on an abstract mesh; for a model that is not placed, it is the table of one device. The
+// table shows the communication of a second step, which gathers weights in the order of the first step. Modules are
+// those that open a ModuleScope (nn/layers/module_scope.h), as all layers do, and the modules that contain them.
+// Errors, in addition to those of the function and of value_and_grad
+//   invalid_argument: the function reads a value of an array, for example with item()
+//   device_mismatch: a captured array that is not on the abstract mesh; make it an argument
 template <class F, class... Args>
 ActivationTable activation_summary(const F& f, const Args&... args) {
   static_assert(sizeof...(Args) > 0,

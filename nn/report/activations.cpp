@@ -1,4 +1,4 @@
-// ActivationTable: its rows, as text, Markdown, JSON and as columns of a tree summary.
+// Text, Markdown and JSON of an ActivationTable.
 #include "nn/report/activations.h"
 
 #include <fmt/format.h>
@@ -6,26 +6,16 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <map>
-#include <ostream>
 
-#include "nn/placement/path_folding.h"
+#include "nn/placement/paths.h"
+#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/source_lines.h"
 #include "sharding/base/table.h"
 #include "sharding/base/text.h"
 
 namespace tessera::nn {
 
 using tessera::detail::line_name, tessera::detail::Table, tessera::detail::with_commas;
-
-namespace detail {
-
-bool is_in_module(std::string_view path, std::string_view top) {
-  return top.empty() || (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '.'));
-}
-
-}  // namespace detail
 
 namespace {
 
@@ -90,27 +80,27 @@ std::string ActivationTable::to_json() const {
 
 namespace {
 
-// Equal types once: float32[8@data,64] x 2.
+// Lists each type once: float32[8@data,64] x 2.
 std::string types_of(const std::vector<ModuleArray>& activations) {
   std::vector<std::pair<std::string, int>> types;
   for (const ModuleArray& x : activations) {
     const auto known = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == x.type; });
     known == types.end() ? types.emplace_back(x.type, 1), 0 : ++known->second;
   }
-  std::vector<std::string> words;
-  for (const auto& [type, count] : types) words.push_back(count == 1 ? type : fmt::format("{} x {}", type, count));
-  return fmt::format("{}", fmt::join(words, ", "));
+  std::vector<std::string> parts;
+  for (const auto& [type, count] : types) parts.push_back(count == 1 ? type : fmt::format("{} x {}", type, count));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string pass_of(const std::vector<ModuleTraffic>& traffic, bool backward) {
-  std::vector<std::string> words;
+  std::vector<std::string> parts;
   for (const ModuleTraffic& t : traffic)
     if (t.backward == backward)
-      words.push_back(fmt::format("{} {} ({})", t.num_collectives, t.kind, with_commas(t.bytes)));
-  return fmt::format("{}", fmt::join(words, ", "));
+      parts.push_back(fmt::format("{} {} ({})", t.num_collectives, t.kind, with_commas(t.bytes)));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string words_of(const std::vector<ModuleTraffic>& traffic) {
+std::string description_of(const std::vector<ModuleTraffic>& traffic) {
   const std::string forward = pass_of(traffic, false), back = pass_of(traffic, true);
   if (traffic.empty()) return "-";
   return forward + (back.empty() ? "" : (forward.empty() ? "back: " : "; back: ") + back);
@@ -127,7 +117,7 @@ void add(std::vector<ModuleTraffic>& sums, const std::vector<ModuleTraffic>& tra
   }
 }
 
-// The first, with the sums of all.
+// Returns the first row with the sums of all.
 ActivationRow sum_of(const std::vector<ActivationRow>& rows, const std::vector<size_t>& members) {
   ActivationRow sum = rows[members[0]];
   for (size_t i = 1; i < members.size(); ++i) {
@@ -160,10 +150,10 @@ std::vector<ActivationRow> shown(const ActivationTable& table, const ActivationT
 }
 
 Table table_of(const ActivationTable& activations, const ActivationTableOptions& format) {
-  Table table({"module", "type", "in", "out", "stays, bytes", "FLOPs", "back", "collectives"}, "<<<<,gg<");
+  Table table({"module", "type", "in", "out", "saved, bytes", "FLOPs", "back", "collectives"}, "<<<<,gg<");
   for (const ActivationRow& row : shown(activations, format))
     table.add({row.path.empty() ? "all" : row.path, row.module, types_of(row.inputs), types_of(row.outputs),
-               row.saved_bytes, row.forward_flops, row.backward_flops, words_of(row.traffic)});
+               row.saved_bytes, row.forward_flops, row.backward_flops, description_of(row.traffic)});
   return table;
 }
 
@@ -171,7 +161,7 @@ std::string owner_of(const WholeActivation& whole) {
   return whole.maker.empty() ? whole.type : fmt::format("{} of {}", whole.type, whole.maker);
 }
 
-// The activations that are silently whole, one entry for those that differ only in numbers of layers.
+// Returns the activations that are silently replicated, one entry for those that differ only in numbers of layers.
 std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, bool fold) {
   std::vector<std::string> owners, looks, entries;
   for (const WholeActivation& w : all) {
@@ -182,12 +172,12 @@ std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, boo
     WholeActivation w = all[f.members[0]];
     if (f.members.size() > 1) w.maker = f.path, w.module = "";
     std::string text =
-        fmt::format("{} is whole over {} for {} at {}{}, {} bytes on each device: {}.", owner_of(w), w.mesh_axes,
+        fmt::format("{} is replicated over {} for {} at {}{}, {} bytes on each device: {}.", owner_of(w), w.mesh_axes,
                     w.operation, line_name(w.where), w.module.empty() ? "" : fmt::format(" in {}", w.module),
                     with_commas(w.bytes_per_device), w.reason);
-    text +=
-        w.constraint.empty() ? " No placement of it would stay cut there" : fmt::format(" {} keeps it cut", w.cure());
-    text += fmt::format("; {} marks it as intentionally whole.", w.as_it_is);
+    text += w.constraint.empty() ? " No constraint would keep it sharded there"
+                                 : fmt::format(" {} keeps it sharded", w.cure());
+    text += fmt::format("; {} marks it as intentionally replicated.", w.as_it_is);
     entries.push_back(std::move(text));
   }
   return entries;
@@ -197,7 +187,7 @@ std::vector<std::string> entries_of(const std::vector<WholeActivation>& all, boo
 
 std::string WholeActivation::cure() const {
   if (constraint.empty()) return "";
-  const bool within = !maker.empty() && maker == module;  // between the lines of a module, where no other line can be
+  const bool within = !maker.empty() && maker == module;  // no constraint fits between its operations
   return fmt::format("with_sharding_constraint(x, {}) {} {} at {}", constraint, within ? "on the result of" : "before",
                      within ? maker : operation, line_name(where));
 }
@@ -213,19 +203,6 @@ std::string ActivationTable::to_markdown(const ActivationTableOptions& format) c
   const std::vector<std::string> entries = entries_of(whole_, format.fold);
   for (const std::string& entry : entries) text += (&entry == &entries[0] ? "\n- " : "- ") + entry + '\n';
   return text;
-}
-
-std::ostream& operator<<(std::ostream& out, const ActivationTable& table) { return out << table.to_text(); }
-
-tessera::nn::detail::ExtraColumns detail::activation_columns(const ActivationTable& table, const std::string& root) {
-  std::map<std::string, const ActivationRow*> rows;
-  for (const ActivationRow& row : table.rows()) rows[row.path] = &row;
-  return {{"in", "out"}, [rows, root](const std::string& path) -> std::vector<std::string> {
-            const std::string full = root.empty() ? path : path.empty() ? root : root + '.' + path;
-            const auto row = rows.find(full);
-            if (row == rows.end()) return {"", ""};
-            return {types_of(row->second->inputs), types_of(row->second->outputs)};
-          }};
 }
 
 }  // namespace tessera::nn

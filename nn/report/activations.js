@@ -1,4 +1,4 @@
-// What a step's modules read, make and keep: module by module, and what is silently whole.
+// What a step's modules read, make and keep: module by module, and what is silently replicated.
 "use strict";
 
 const isIn = (path, top) => top === "" || path === top || path.startsWith(top + ".");
@@ -51,7 +51,7 @@ class ModuleList {
                 html("span", {class: "amount"}, bytesText(bytes)),
                 html("div", {class: "track", "aria-hidden": "true"},
                      html("span", {class: "part division-0", style: `width:${(100 * bytes / most).toFixed(2)}%`})),
-                html("span", {class: "hint"}, (marks ? `${marks} silently whole; ` : "") + typesText(m.outputs)));
+                html("span", {class: "hint"}, (marks ? `${marks} silently replicated; ` : "") + typesText(m.outputs)));
   }
 
   open(m) {
@@ -64,7 +64,7 @@ class ModuleList {
       ["type", m.module],
       ["in", html("code", {}, typesText(m.inputs))],
       ["out", html("code", {}, typesText(m.outputs))],
-      ["stays for the backward pass", bytesText(m.saved_bytes)],
+      ["saved for the backward pass", bytesText(m.saved_bytes)],
       ["operations", `${countText(m.forward_flops)} forward, ${countText(m.backward_flops)} backward`],
       ["collectives", collectivesText(m.collectives)],
     ]);
@@ -73,15 +73,15 @@ class ModuleList {
 
 function wholeItem(w) {
   return html("li", {}, html("code", {}, w.type),
-              `${w.maker ? ` of ${w.maker}` : ""} is whole over ${w.axes} for ${w.operation} at ${lineOfWhole(w)}, ` +
-              `${bytesText(w.bytes_per_device)} on each device: ${w.reason}. `,
-              html("code", {}, w.cure), w.cure ? " keeps it cut; " : "", html("code", {}, w.as_it_is),
-              " says that it is meant to be whole.");
+              `${w.maker ? ` of ${w.maker}` : ""} is replicated over ${w.axes} for ${w.operation} at ` +
+              `${lineOfWhole(w)}, ${bytesText(w.bytes_per_device)} on each device: ${w.reason}. `,
+              html("code", {}, w.cure), w.cure ? " keeps it sharded; " : "", html("code", {}, w.as_it_is),
+              " marks it as intentionally replicated.");
 }
 
 function activationFigures({modules, whole}) {
-  const more = whole.length ? `${counted(whole.length, "activation")} silently whole` : "activations of a device";
-  return [figure("stays for the backward pass", bytesText(modules[0].saved_bytes), more)];
+  const more = whole.length ? `${counted(whole.length, "activation")} silently replicated` : "activations of a device";
+  return [figure("saved for the backward pass", bytesText(modules[0].saved_bytes), more)];
 }
 
 function drawActivations(section) {
@@ -92,9 +92,9 @@ function drawActivations(section) {
                  list.trail, list.list, list.panel.node);
   list.draw();
   if (whole.length)
-    section.append(html("h3", {}, "Silently whole"), html("ul", {}, ...whole.map(wholeItem)));
+    section.append(html("h3", {}, "Silently replicated"), html("ul", {}, ...whole.map(wholeItem)));
   section.append(asTable("All modules as a table",
-    ["module", "type", "in", "out", "stays, bytes", "operations", "backward", "collectives"],
+    ["module", "type", "in", "out", "saved, bytes", "operations", "backward", "collectives"],
     () => modules.map((m) => [m.path || "all", m.module, typesText(m.inputs), typesText(m.outputs), m.saved_bytes,
                               m.forward_flops, m.backward_flops, collectivesText(m.collectives)])));
 }

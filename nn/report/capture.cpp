@@ -1,4 +1,4 @@
-// A run whose values are held where a pattern asks for them.
+// Runs a program and keeps the outputs of modules that match a pattern.
 #include "nn/report/capture.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,6 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/text.h"
-#include "sharding/placement/path_pattern.h"
 
 namespace tessera::nn::detail {
 
@@ -39,14 +38,14 @@ class Capture : tessera::detail::Observer {
       if (!takes(module)) continue;
       for (const size_t number : ends.outputs) all[module].push_back(flow_.value(number).kept);
     }
-    if (all.empty()) refuse(paths);
+    if (all.empty()) fail_without_match(paths);
     return all;
   }
 
  private:
   bool takes(const std::string& module) const { return !module.empty() && path_matches(module, pattern_); }
 
-  [[noreturn]] void refuse(const std::vector<std::string>& paths) const {
+  [[noreturn]] void fail_without_match(const std::vector<std::string>& paths) const {
     const std::vector<std::string> near = tessera::detail::closest_matches(pattern_, paths);
     if (near.empty())
       fail(ErrorKind::invalid_argument, "capture",

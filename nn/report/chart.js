@@ -1,4 +1,4 @@
-// How it went: lines over steps, whose values are read at the pointer.
+// Training curves: lines over steps. The values at the pointer are shown.
 "use strict";
 
 const left = 54;  // of the plot
@@ -144,12 +144,12 @@ class Chart {
     return svg("path", {class: look, d: `M${d}`});
   }
 
-  drawSeries(series, colour) {
-    if (series.points.length > 1) this.picture.append(this.path(series.points, `curve ${series.look} ${colour}`));
-    if (series.mean.length > 1) this.picture.append(this.path(series.mean, `curve mean ${colour}`));
+  drawSeries(series, color) {
+    if (series.points.length > 1) this.picture.append(this.path(series.points, `curve ${series.look} ${color}`));
+    if (series.mean.length > 1) this.picture.append(this.path(series.mean, `curve mean ${color}`));
     if (series.look === "dots" || series.points.length === 1)
       for (const [x, y] of series.points)
-        this.picture.append(svg("circle", {class: `dot ${colour}`, cx: this.x.at(x), cy: this.y.at(y), r: 4.5}));
+        this.picture.append(svg("circle", {class: `dot ${color}`, cx: this.x.at(x), cy: this.y.at(y), r: 4.5}));
   }
 
   // ---- reading values

@@ -4,7 +4,7 @@
 // Says on the page itself that it could not be drawn.
 window.addEventListener("error", (event) => {
   const problem = document.getElementById("problem");
-  problem.textContent = `This page could not be drawn whole: ${event.message}`;
+  problem.textContent = `This page could not be drawn completely: ${event.message}`;
   problem.hidden = false;
 });
 

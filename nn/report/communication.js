@@ -1,4 +1,4 @@
-// What a step communicates: every collective in its order, and the lines of the program that caused them.
+// Communication of a step: the collectives in order, and the lines of the program that caused them.
 "use strict";
 
 const kindsWithLook = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_reduce_max"];

@@ -1,4 +1,4 @@
-// compare_meshes: a forecast of the step on each mesh, and the table of all.
+// Forecasts a step on several meshes, and prints the forecasts as one table.
 #include "nn/report/compare_meshes.h"
 
 #include <fmt/format.h>
@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
-#include <ostream>
 
 #include "sharding/base/fail.h"
 #include "sharding/base/table.h"
@@ -23,7 +22,7 @@ namespace {
 
 using Lines = std::vector<std::pair<std::string, std::string>>;  // titles, and the cells of one mesh
 
-// Memory at rest, peaks, collectives, times.
+// Returns the lines of one mesh in four sections: memory at rest, peaks, collectives, times.
 std::array<Lines, 4> sections_of(const StepForecast& s) {
   if (!s.error.empty()) return {};
   const auto ms = [](double seconds) { return fmt::format("{:.4g}", seconds * 1e3); };
@@ -44,7 +43,7 @@ std::array<Lines, 4> sections_of(const StepForecast& s) {
           times};
 }
 
-// A column for each mesh. Lines that only some meshes have are in the section of their kind.
+// Makes a table with one column per mesh. A line that only some meshes have is in the section of its kind.
 Table table_of(const std::vector<StepForecast>& steps) {
   std::vector<std::string> titles{"on one device"};
   std::vector<std::array<Lines, 4>> sections;
@@ -65,7 +64,7 @@ Table table_of(const std::vector<StepForecast>& steps) {
   return table;
 }
 
-// The errors of the steps, printed after the table.
+// Errors of the steps, printed after the table.
 std::string errors_of(const std::vector<StepForecast>& steps) {
   std::string text;
   for (const StepForecast& s : steps)
@@ -88,8 +87,6 @@ std::string MeshComparison::to_json() const {
   for (const StepForecast& s : steps_) meshes.push_back(detail::json_of(s));
   return boost::json::serialize(boost::json::object{{"meshes", std::move(meshes)}});
 }
-
-std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison) { return out << comparison.to_text(); }
 
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +12,7 @@
 
 namespace tessera::nn {
 
-// The forecasts of several meshes, one column for each.
+// Forecasts of several meshes, one column per mesh.
 class MeshComparison {
  public:
   explicit MeshComparison(std::vector<StepForecast> steps) : steps_(std::move(steps)) {}
@@ -21,11 +20,11 @@ class MeshComparison {
   const std::vector<StepForecast>& steps() const& { return steps_; }
   std::vector<StepForecast> steps() && { return std::move(steps_); }
 
-  // Aligned columns.
+  // Returns aligned columns.
   std::string to_text() const;
   std::string to_markdown() const;
-  // {"meshes": [{"mesh": {axis: size}, "devices", "error" (null or text), "bytes": {name: n, "activations", "peak"},
-  // "flops", "calls", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
+  // Returns {"meshes": [{"mesh": {axis: size}, "devices", "error" (null or text), "bytes": {name: n, "activations",
+  // "peak"}, "flops", "calls", "collectives": [{"kind", "axes", "count", "bytes", "seconds"}], "compute_seconds",
   // "communication_seconds", "hidden_seconds", "bubble_seconds", "seconds"}, ...]}
   std::string to_json() const;
 
@@ -33,11 +32,8 @@ class MeshComparison {
   std::vector<StepForecast> steps_;
 };
 
-// Prints to_text().
-std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
-
 // Runs `step` on an abstract mesh with the axes of each of these meshes, and predicts its time. A step that gathers
-// weights runs twice, because it gathers in the order of the step before:
+// weights runs twice, because it gathers in the order of the previous step:
 //   const auto step = [&](const Mesh& mesh) {
 //     const MeshRules mesh_rules{mesh, rules, {.missing_axes = MissingAxes::ok}};
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
@@ -50,11 +46,11 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   const MeshOptions devices{.abstract = true};
 //   std::cout << nn::compare_meshes(step, {make_mesh({{"batch", 4}, {"model", 2}}, devices),
 //                                          make_mesh({{"batch", 8}}, devices)});
-// A mesh of devices is compared as it is here: the devices of one process need no memory to communicate and gather at
-// the first use. Each device of an abstract mesh has its own process, unless MeshOptions::num_processes is set. The
-// time is the sum of
+// For a mesh of real devices, the forecast uses its real processes. Devices of one process communicate without buffers,
+// and gather weights at their first use. Each device of an abstract mesh has its own process, unless
+// MeshOptions::num_processes is set. The time is the sum of
 //   operations / flops_per_second
-//   2 * bytes / memory_bytes_per_second, if known: all arrays made and the arrays at rest are written and read once
+//   2 * bytes / memory_bytes_per_second, if known: all new arrays and the arrays at rest are written and read once
 //   call_seconds for each operation
 //   for each collective of n devices in a ring, with b bytes, speed s and latency l:
 //   all_reduce          2 (n - 1) (b / n / s + l)
@@ -63,13 +59,15 @@ std::ostream& operator<<(std::ostream& out, const MeshComparison& comparison);
 //   all_to_all          (n - 1) (b / n / s + l)
 //   others              b / s + l
 // (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005). Over several
-// mesh axes the slowest link counts. Collectives that a program begins early overlap the computation until their result
-// is needed: the gathers of the next blocks' weights (GradientOptions::prefetch_groups), the reduce_scatters of a
-// block's gradients, the gradients and new parameters of ZeRO-1. A collective starts when the previous one is over; the
-// program waits where it needs a result that has not arrived. So a block with c seconds of such communication takes
-// max(its computation, c). The fraction Hardware::overlap of the hidden time costs nothing. All other collectives are
-// waited for at once, also sums of whole gradients, which processes begin earlier. An Error of the step is shown in its
-// mesh's column. Errors (invalid_argument): speeds that are not above 0, a latency below 0, an overlap outside 0 to 1.
+// mesh axes the slowest link counts.
+// Collectives that a program begins early overlap the computation until their result is needed. These are gathers of
+// the next blocks' weights (GradientOptions::prefetch_groups), reduce-scatters of a block's gradients, and ZeRO-1's
+// collectives of gradients and new parameters. A collective starts when the previous one ends, and the program waits
+// when it needs a result that has not arrived. A block with c seconds of such communication therefore takes max(its
+// computation, c). The fraction Hardware::overlap of the hidden time is free. All other collectives are waited for
+// immediately, including sums of replicated gradients, which processes begin earlier.
+// An Error of the step is shown in its mesh's column. Errors (invalid_argument): speeds that are not above 0, a latency
+// below 0, or an overlap outside 0 to 1.
 MeshComparison compare_meshes(const std::function<PlacementTable(const Mesh&)>& step, const std::vector<Mesh>& meshes,
                               const Hardware& hardware = {});
 

@@ -1,4 +1,4 @@
-// Values, who made them, and who reads them.
+// Records values, the modules that make them, and the modules that read them.
 #include "nn/report/dataflow.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tessera::nn::detail {
 
 namespace {
 
-// Parameters, and what is computed from them alone.
+// Returns true for parameters, and for arrays that are computed from parameters alone.
 bool is_weight(const ArrayImpl& x) { return x.weight || tessera::detail::is_tape_parameter(x); }
 
 const c10::StorageImpl* memory_of(const ArrayImpl& x) { return x.local[0].storage().unsafeGetStorageImpl(); }
@@ -38,7 +38,7 @@ std::string common_module(const std::string& paths) {
   const std::vector<std::string_view> all = tessera::detail::split_text(paths, ", ");
   const std::vector<std::string> modules = modules_around(std::string(all[0]));
   return *std::find_if(modules.begin(), modules.end(), [&](const std::string& module) {
-    return std::all_of(all.begin(), all.end(), [&](std::string_view path) { return is_in_module(path, module); });
+    return std::all_of(all.begin(), all.end(), [&](std::string_view path) { return is_below(path, module); });
   });
 }
 
@@ -65,17 +65,15 @@ void ModuleDataflow::computed(const tessera::detail::OperationCall& call,
                               const tessera::detail::OperationArrays& arrays) {
   const std::string module = path_in(call.module);
   for (const ArrayImpl* x : arrays.given) read(module, *x);
-  for (const Array& x : arrays.results) made(module, x);
+  for (const Array& x : arrays.results) add(module, x);
 }
 
 void ModuleDataflow::moved(const ArrayImpl& from, const Array& to) {
   if (to.impl().get() == &from) return;
   const std::string module = path_in(tessera::detail::current_module_path());
   read(module, from);
-  made(module, to);
+  add(module, to);
 }
-
-void ModuleDataflow::made(const std::string& module, const Array& x) { add(module, x); }
 
 std::optional<size_t> ModuleDataflow::find(const ArrayImpl& x) const {
   if (const auto known = by_array_.find(&x); known != by_array_.end()) return known->second;
@@ -89,10 +87,10 @@ void ModuleDataflow::read(const std::string& module, const ArrayImpl& x) {
   if (!number) return;
   const std::optional<std::string>& maker = values_[*number].maker;
   for (const std::string& reader : modules_around(module))
-    if (!maker || !is_in_module(*maker, reader)) add_once(ends_[reader].inputs, *number);
+    if (!maker || !is_below(*maker, reader)) add_once(ends_[reader].inputs, *number);
   if (!maker) return;
   for (const std::string& made_in : modules_around(*maker))
-    if (!is_in_module(module, made_in)) add_once(ends_[made_in].outputs, *number);
+    if (!is_below(module, made_in)) add_once(ends_[made_in].outputs, *number);
 }
 
 void ModuleDataflow::returned(const Array& x) {

@@ -1,4 +1,4 @@
-// ModuleDataflow: which arrays go into each module of a running program, and which come out.
+// ModuleDataflow: the arrays that go into and come out of each module of a running program.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -17,12 +17,14 @@ namespace tessera::nn::detail {
 
 using tessera::detail::ArrayImpl;
 
-// "" outside of any module.
+// Returns the path of a module; "" outside of any module.
 std::string path_in(const tessera::detail::Text& module);
-// "layers.2.mlp", "layers.2", "layers", "".
+// Returns the module and all modules that contain it: "layers.2.mlp", "layers.2", "layers", "".
 std::vector<std::string> modules_around(const std::string& module);
-// Returns the module of the path of a communication record: the path itself; the deepest module that has all of several
-// parameters ("a.b.x, a.c.x"); "" for "a.b.x and 3 more", which does not name them all.
+// Returns the module for the path of a communication record:
+//   a single path               the path itself
+//   "a.b.x, a.c.x"              the deepest module that contains all of these parameters
+//   "a.b.x and 3 more"          "", because not all parameters are named
 std::string common_module(const std::string& paths);
 
 // Records arrays as they are made and read, in order. An array is identified by its address, or by its memory if
@@ -37,31 +39,30 @@ class ModuleDataflow {
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory = {};
     Array kept = {};  // if `keeps` returns true
   };
-  // Numbers of values, in the order of their first reading.
+  // Inputs and outputs of a module: indices of values, in the order of their first reading.
   struct Ends {
     std::vector<size_t> inputs, outputs;
-    std::optional<size_t> last;  // made in the module
+    std::optional<size_t> last;  // last value made in the module
   };
 
-  // `keeps`: whether the values that this module makes are held, so that they can be handed out.
+  // Makes an empty record. `keeps` returns true for modules whose results stay in memory, in Value::kept.
   explicit ModuleDataflow(std::function<bool(const std::string& module)> keeps = nullptr);
 
   void begin(const Array& argument);
-  // Events of an Observer: an operation has computed, and the program has placed an array.
+  // Events of an Observer: an operation has run, and the program has placed an array.
   void computed(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays);
   void moved(const ArrayImpl& from, const Array& to);
-  // x leaves the program.
+  // Records that the program returns x.
   void returned(const Array& x);
 
-  // The number of a value; nullopt if it was not recorded.
+  // Returns the index of a value; nullopt if it was not recorded.
   std::optional<size_t> find(const ArrayImpl& x) const;
   const Value& value(size_t number) const { return values_[number]; }
-  // Returns the ends of every module so far, outer modules included. A value that nobody read is an output if it was
-  // made last.
+  // Returns the inputs and outputs of every module so far, outer modules included. If no output of a module was read,
+  // its last value is its output.
   std::map<std::string, Ends> ends() const;
 
  private:
-  void made(const std::string& module, const Array& x);
   void read(const std::string& module, const ArrayImpl& x);
   void add(std::optional<std::string> maker, const Array& x);
 

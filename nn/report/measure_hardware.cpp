@@ -1,4 +1,4 @@
-// The least times of products, collectives and small steps, made one on all processes, and solved for the speeds.
+// Measures products, collectives and small steps on all processes, and solves for the speeds.
 #include "nn/report/measure_hardware.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<std::string> axes_of(const Mesh& mesh, const std::string& without = 
   return axes;
 }
 
-// Reads one number, so that what made the array is over, on accelerators too.
+// Reads one number, so that the computation of the array has ended, on accelerators too.
 void wait_for(const Array& x) {
   Array one = x.addressable_shards().front().data;
   while (one.ndim() > 0) one = one.index({0});
@@ -52,8 +52,8 @@ double seconds_of(const std::function<void()>& call) {
   return taken.count();
 }
 
-// The least seconds of `rounds` calls after a first one that is not measured. Each has another argument, because an
-// array keeps its conversions.
+// Returns the minimum seconds of `rounds` calls, after a first one that is not counted. Each call has a different
+// argument, because an array caches its conversions.
 double least_seconds(int64_t rounds, const std::function<Array()>& argument,
                      const std::function<Array(const Array&)>& call) {
   double least = std::numeric_limits<double>::infinity();
@@ -66,7 +66,7 @@ double least_seconds(int64_t rounds, const std::function<Array()>& argument,
   return least;
 }
 
-// The largest that any process has.
+// Returns the maximum over all processes.
 double slowest(const Mesh& mesh, double seconds) {
   if (mesh.process_count() == 1) return seconds;
   const auto here = static_cast<int64_t>(mesh.local_devices().size());
@@ -76,7 +76,7 @@ double slowest(const Mesh& mesh, double seconds) {
   return *std::max_element(all.begin(), all.end());
 }
 
-// The seconds that the slowest takes for a call with its own block of ones of this shape.
+// Returns the seconds of the slowest process for a call with its own block of ones of this shape.
 double seconds_on_each(const Mesh& mesh, const MeasureOptions& options, Shape block, DType dtype,
                        const std::function<Array(const Array&)>& call) {
   const NamedSharding each(mesh, PartitionSpec{SpecEntry(axes_of(mesh))});
@@ -99,24 +99,24 @@ double memory_bytes_per_second(const Mesh& mesh, const MeasureOptions& options) 
          seconds_on_each(mesh, options, {elements}, float32, [](const Array& x) { return -x; });
 }
 
-// ---- collectives along one axis, by all devices of the other axes as well
+// ---- collectives along one axis, run concurrently along the other axes
 
 class AlongAxis {
  public:
   AlongAxis(const Mesh& mesh, const MeshAxis& axis, int64_t rounds) : mesh_(mesh), axis_(axis), rounds_(rounds) {}
 
-  // The formulas of the three come to 4 (n - 1) (b / n / s + l) together.
+  // Solves for the link: the formulas of the three collectives add up to 4 (n - 1) (b / n / s + l).
   Link link(int64_t bytes) const {
     const double n = static_cast<double>(axis_.size), messages = 4 * (n - 1);
     const double few = seconds_of_three(few_bytes) / messages, many = seconds_of_three(bytes) / messages;
     const auto sent = [&](int64_t b) { return static_cast<double>(rounded(b)) * 4 / n; };
-    // Where many took no longer than few, which the machine's other work can do, all their time is that of their bytes.
+    // Other work on the machine can make few bytes take as long as many. Then all time is attributed to the bytes.
     const double each_byte = many > few ? (many - few) / (sent(bytes) - sent(few_bytes)) : many / sent(bytes);
     return {.bytes_per_second = 1 / each_byte, .latency = std::max(few - sent(few_bytes) * each_byte, 0.0)};
   }
 
  private:
-  // Elements that the axis divides.
+  // Returns the number of elements, rounded down to a multiple of the axis size.
   int64_t rounded(int64_t bytes) const { return std::max<int64_t>(1, bytes / 4 / axis_.size) * axis_.size; }
 
   NamedSharding placed(bool is_cut, bool is_pending) const {
@@ -141,9 +141,9 @@ class AlongAxis {
   int64_t rounds_;
 };
 
-// ---- steps of a small model, which take what the formulas do not know
+// ---- steps of a small model, for costs that the formulas omit
 
-// Layers one after the other, whose weights and rows are cut over all devices.
+// Consecutive layers whose weights and rows are sharded over all devices.
 struct Chain {
   std::vector<Linear> layers;
 
@@ -163,18 +163,19 @@ Array mean_square(const Chain& chain, const Array& x) { return mean(square(chain
 
 class ChainStep {
  public:
-  // Each device has `rows` rows. The weights are replicated, or sharded over all devices.
+  // Makes a step. Each device has `rows` rows. The weights are replicated, or sharded over all devices.
   ChainStep(const Mesh& mesh, int64_t count, int64_t side, int64_t rows, bool is_cut)
       : mesh_(mesh), chain_(Chain::init(count, side)), rows_(rows * mesh.size()), side_(side) {
     rules_ = {
         {"rows", axes_of(mesh)}, {"in", is_cut ? axes_of(mesh) : std::vector<std::string>{}}, {"out", replicated}};
   }
 
-  // The median of those of each way, which take turns.
+  // Returns the median for each of `ways`, which alternate.
   std::vector<double> seconds(int64_t rounds, const std::vector<GradientOptions>& ways) const {
     const Placed placed = this->placed(mesh_);
     std::vector<std::vector<double>> taken(ways.size());
-    for (int64_t r = 0; r <= rounds + 1; ++r)  // the first learns what is gathered, the second has done so
+    for (int64_t r = 0; r <= rounds + 1;
+         ++r)  // not counted: the first round records the gathers, the second follows it
       for (size_t i = 0; i < ways.size(); ++i) {
         const double seconds = seconds_of([&] { wait_for(step(placed, ways[i])); });
         if (r > 1) taken[i].push_back(seconds);
@@ -220,7 +221,7 @@ class ChainStep {
   int64_t rows_, side_;
 };
 
-// Measured with so few elements that only the calls take time.
+// Uses so few elements that only the calls take time.
 double call_seconds(const Mesh& mesh, const MeasureOptions& options, const Hardware& hardware) {
   const ChainStep step(mesh, /*count=*/32, /*side=*/4, /*rows=*/4, /*is_cut=*/false);
   const StepForecast forecast = step.forecast(hardware);
@@ -228,8 +229,8 @@ double call_seconds(const Mesh& mesh, const MeasureOptions& options, const Hardw
   return std::max(0.0, taken - forecast.seconds()) / static_cast<double>(forecast.num_calls);
 }
 
-// By how much a step is faster whose weights are gathered ahead, of what it would be if they cost nothing. A process
-// begins nothing ahead for its own devices.
+// Returns the time saved by prefetching weights, divided by the saving if prefetching were free. A process prefetches
+// nothing for its own devices.
 double overlap(const Mesh& mesh, const MeasureOptions& options, const Hardware& hardware) {
   if (mesh.process_count() == 1) return 0;
   const int64_t side = (128 + mesh.size() - 1) / mesh.size() * mesh.size();

@@ -1,4 +1,4 @@
-// The profile's observer of operations, collectives and activities, and profiles of several processes.
+// Observer of operations, collectives and activities for profiles, and the exchange of profiles between processes.
 #include "nn/report/profile.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -34,7 +34,7 @@ int64_t nanoseconds(Clock::time_point moment) {
 
 int64_t now() { return nanoseconds(Clock::now()); }
 
-// The module of a parameter.
+// Returns the module of a parameter.
 std::string_view parent_of(std::string_view path) { return path.substr(0, std::min(path.rfind('.'), path.size())); }
 
 // Returns the deeper one of the computing module and the parameter's module.
@@ -49,8 +49,8 @@ struct ClockDifference {
   int64_t ahead, error;
 };
 
-// Returns the differences of the clocks of all processes to the clock of process 0, in nanoseconds. A gather ends
-// nowhere before it began everywhere, so each round bounds a difference from both sides; the narrowest bounds count.
+// Returns the differences of all clocks to the clock of process 0, in nanoseconds. No process ends a gather before all
+// have begun it, so each round bounds a difference from both sides. The narrowest bounds count.
 std::vector<ClockDifference> compare_clocks() {
   constexpr int rounds = 8;
   std::vector<std::vector<int64_t>> begins, ends;
@@ -104,7 +104,7 @@ class Profile::Recorder : core::Observer {
   struct Span {
     int64_t begin, end;
   };
-  struct Heard {
+  struct RecordedCall {
     const char* operation;
     CallerLine where;
     Text module, parameter;
@@ -113,23 +113,23 @@ class Profile::Recorder : core::Observer {
     bool is_scope;
     int64_t begin, end;
   };
-  struct HeardTransfer {
+  struct RecordedTransfer {
     core::Communication communication;
     int64_t begin, awaited, arrived;
   };
 
   void computed(const core::OperationCall& call, const core::OperationArrays& arrays) override {
-    hear(call, call.recomputed ? Pass::recomputation : Pass::forward, call.began, call.ended);
+    add_call(call, call.recomputed ? Pass::recomputation : Pass::forward, call.began, call.ended);
     for (const Array& x : arrays.results)
       if (const core::Tensors& local = x.impl()->local; !local.empty() && !local[0].is_cpu() && !local[0].is_meta())
         if (std::find(devices_.begin(), devices_.end(), local[0].device()) == devices_.end())
           devices_.push_back(local[0].device());
   }
   void differentiated(const core::OperationCall& call, const core::BackwardCall& part) override {
-    hear(call, Pass::backward, part.began, part.ended);
+    add_call(call, Pass::backward, part.began, part.ended);
   }
-  void hear(const core::OperationCall& call, Pass pass, Clock::time_point began, Clock::time_point ended) {
-    heard_.push_back({call.operation, call.where, call.module, call.parameter, pass, TimePart::computation, false,
+  void add_call(const core::OperationCall& call, Pass pass, Clock::time_point began, Clock::time_point ended) {
+    calls_.push_back({call.operation, call.where, call.module, call.parameter, pass, TimePart::computation, false,
                       nanoseconds(began), nanoseconds(ended)});
   }
 
@@ -143,7 +143,7 @@ class Profile::Recorder : core::Observer {
                        : is_scope          ? core::gradients_operation
                        : activity == input ? "wait for input"
                                            : "wait for the device";
-    heard_.push_back({name, where, nullptr, nullptr, pass, part, is_scope, nanoseconds(began), nanoseconds(ended)});
+    calls_.push_back({name, where, nullptr, nullptr, pass, part, is_scope, nanoseconds(began), nanoseconds(ended)});
   }
 
   void communicated(const core::Communication& communication) override {
@@ -158,24 +158,24 @@ class Profile::Recorder : core::Observer {
     if (const auto index = core::index_of(number, transfers_)) transfers_[*index].arrived = now();
   }
 
-  Slice slice_of(ProcessProfile& profile, const Heard& heard) const {
-    const std::source_location& where = heard.where;
-    return {.begin = heard.begin,
-            .end = heard.end,
-            .part = heard.part,
-            .pass = heard.pass,
-            .name = profile.number_of(heard.operation),
-            .module = profile.number_of(innermost(heard.module, heard.parameter)),
+  Slice slice_of(ProcessProfile& profile, const RecordedCall& recorded) const {
+    const std::source_location& where = recorded.where;
+    return {.begin = recorded.begin,
+            .end = recorded.end,
+            .part = recorded.part,
+            .pass = recorded.pass,
+            .name = profile.number_of(recorded.operation),
+            .module = profile.number_of(innermost(recorded.module, recorded.parameter)),
             .file = profile.number_of(where.file_name()),
             .line = static_cast<int>(where.line()),
-            .is_scope = heard.is_scope};
+            .is_scope = recorded.is_scope};
   }
 
-  Transfer transfer_of(ProcessProfile& profile, const HeardTransfer& heard) const {
-    const CommRecord record = core::record_of(heard.communication);
-    return {.begin = heard.begin,
-            .awaited = heard.awaited,
-            .arrived = heard.arrived,
+  Transfer transfer_of(ProcessProfile& profile, const RecordedTransfer& recorded) const {
+    const CommRecord record = core::record_of(recorded.communication);
+    return {.begin = recorded.begin,
+            .awaited = recorded.awaited,
+            .arrived = recorded.arrived,
             .pass = record.backward ? Pass::backward : Pass::forward,
             .kind = profile.number_of(record.kind),
             .axes = profile.number_of(record.mesh_axes),
@@ -192,11 +192,11 @@ class Profile::Recorder : core::Observer {
     const auto touches = [&](int64_t begin, int64_t end) { return begin < span.end && end > span.begin; };
     std::vector<Slice> slices;
     std::vector<Transfer> transfers;
-    for (const Heard& heard : heard_)
-      if (touches(heard.begin, heard.end)) slices.push_back(slice_of(profile, heard));
-    for (const HeardTransfer& heard : transfers_) {
-      if (!touches(heard.awaited, heard.arrived)) continue;
-      const Transfer& t = transfers.emplace_back(transfer_of(profile, heard));
+    for (const RecordedCall& recorded : calls_)
+      if (touches(recorded.begin, recorded.end)) slices.push_back(slice_of(profile, recorded));
+    for (const RecordedTransfer& recorded : transfers_) {
+      if (!touches(recorded.awaited, recorded.arrived)) continue;
+      const Transfer& t = transfers.emplace_back(transfer_of(profile, recorded));
       slices.push_back({.begin = t.awaited,
                         .end = t.arrived,
                         .part = TimePart::collectives,
@@ -213,8 +213,8 @@ class Profile::Recorder : core::Observer {
 
   int64_t began_ = 0;
   std::vector<Span> steps_;
-  std::deque<Heard> heard_;
-  std::deque<HeardTransfer> transfers_;
+  std::deque<RecordedCall> calls_;
+  std::deque<RecordedTransfer> transfers_;
   std::vector<c10::Device> devices_;  // accelerators that have computed
 };
 

@@ -1,4 +1,4 @@
-// How long a step takes: what each process did when, as measured, beside its collectives; and where the time went.
+// Time of a step: measured work and collectives of each process, and the time by kind of work.
 "use strict";
 
 const partLooks = ["forward", "backward", "recomputation", "update", "collectives", "input", "device", "program"];

@@ -1,4 +1,4 @@
-// Slices put into each other, and a process's profile as a text.
+// Nests the slices of a profile, and converts a process's profile to text and back.
 #include "nn/report/profile_data.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 // ---- nesting
 
-// The order of begins; of slices with the same begin, the one that ends last comes first, because it contains the
+// Orders by begin. If several slices have the same begin, the one that ends last comes first, because it contains the
 // others.
 struct ComesLater {
   bool operator()(const Slice& a, const Slice& b) const {
@@ -34,7 +34,7 @@ struct ComesLater {
   }
 };
 
-// Operations that run directly in the backward pass, outside of an operation's backward function, are recomputed.
+// Operations directly in the backward pass, outside of an operation's backward function, are recomputations.
 Pass pass_in(const Slice& outer, const Slice& slice) {
   if (outer.parent < 0 || slice.is_scope) return slice.pass;
   if (outer.pass != Pass::backward) return outer.pass == Pass::forward ? slice.pass : outer.pass;
@@ -82,9 +82,9 @@ class Nesting {
   std::priority_queue<Slice, std::vector<Slice>, ComesLater> waiting_;
 };
 
-// ---- who waits for a collective
+// ---- waits for collectives
 
-// The first slice that begins at `moment` or later.
+// Returns the first slice that begins at `moment` or later.
 size_t first_from(const std::vector<Slice>& slices, int64_t moment) {
   const auto is_before = [](const Slice& slice, int64_t m) { return slice.begin < m; };
   return static_cast<size_t>(std::lower_bound(slices.begin() + 1, slices.end(), moment, is_before) - slices.begin());
@@ -99,7 +99,7 @@ int wait_of(const StepSlices& step, const Transfer& transfer) {
   return -1;
 }
 
-// The next call of the operation for which it was made, on the same line.
+// Returns the next call of the operation for which the transfer was made, on the same line.
 int consumer_of(const StepSlices& step, const Transfer& transfer) {
   constexpr size_t farthest = 64;
   const size_t first = first_from(step.slices, transfer.arrived);
@@ -132,7 +132,7 @@ int ProcessProfile::number_of(std::string_view text) {
   return numbers_[texts.back()] = static_cast<int>(texts.size()) - 1;
 }
 
-// ---- as a text
+// ---- text
 
 namespace {
 
@@ -161,7 +161,7 @@ void expect(bool is_so, const char* what) {
   if (!is_so) throw std::runtime_error(what);
 }
 
-// Differences and sums of a few such numbers do not overflow. In nanoseconds it is 73 years.
+// Bound for which differences and sums of a few numbers do not overflow: 73 years in nanoseconds.
 constexpr int64_t max_number = int64_t{1} << 61;
 
 void read_number(const json::value& from, bool& number) { number = from.as_bool(); }
@@ -187,13 +187,13 @@ void read_numbers(const json::value& array, T&... numbers) {
   (read_number(*next++, numbers), ...);
 }
 
-// The texts and slices to which indices refer have been read before.
+// Requires that the texts and slices to which indices refer have been read.
 template <class... Index>
 void expect_indices(size_t size, Index... indices) {
   expect(((indices >= 0 && static_cast<size_t>(indices) < size) && ...), "an index out of range");
 }
 
-// The first slice has no parent. The parent of every other slice precedes it.
+// Reads slice number `index`. The first slice has no parent; the parent of every other slice precedes it.
 Slice slice_of(const json::value& array, const ProcessProfile& profile, size_t index) {
   Slice s;
   read_numbers(array, s.begin, s.end, s.part, s.pass, s.name, s.module, s.file, s.line, s.is_scope, s.parent, s.alone);
@@ -210,7 +210,7 @@ Transfer transfer_of(const json::value& array, const ProcessProfile& profile) {
   return t;
 }
 
-// The slice of the step for each transfer, or -1.
+// Returns the slice of the step for each transfer, or -1.
 std::vector<int> slices_of_transfers(const json::value& array, const StepSlices& step) {
   auto slices = json::value_to<std::vector<int>>(array);
   expect(slices.size() == step.transfers.size(), "an array of another length");

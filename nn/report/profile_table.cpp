@@ -1,15 +1,13 @@
-// ProfileReport: its rows by part, pass, module, operation or line, as text, Markdown and JSON.
+// ProfileReport: rows by part, pass, module, operation or line, as text, Markdown and JSON.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
 #include <map>
-#include <ostream>
 
-#include "nn/placement/path_folding.h"
+#include "nn/placement/paths.h"
 #include "nn/report/profile.h"
-#include "sharding/base/source_lines.h"
+#include "sharding/base/caller.h"
 #include "sharding/base/table.h"
 
 namespace tessera::nn {
@@ -32,7 +30,7 @@ std::string part_of(const Slice& slice) {
 
 bool is_step(const Slice& slice) { return slice.parent < 0; }
 
-// The name of the row that a slice counts in.
+// Returns the name of the row in which a slice counts.
 class Names {
  public:
   Names(const std::vector<ProcessProfile>& processes, ProfileBy key) : key_(key) {
@@ -57,7 +55,7 @@ class Names {
   std::map<std::string, std::string> short_;
 };
 
-// A module's modules have their time in it.
+// Adds a module's time to the modules that contain it.
 void add_to_outer_modules(std::map<std::string, ProfileRow>& rows) {
   for (const auto& [name, row] : std::map<std::string, ProfileRow>(rows))
     for (size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0; dot = name.rfind('.', dot - 1)) {
@@ -144,7 +142,7 @@ std::string ms(double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); }
 
 std::string printed(const Table& table, bool markdown) { return markdown ? table.to_markdown() : table.to_text(); }
 
-// Modules of repeated layers as one row.
+// Shows modules of repeated layers as one row.
 std::vector<ProfileRow> folded(const std::vector<ProfileRow>& rows) {
   std::vector<std::string> paths;
   for (const ProfileRow& row : rows) paths.push_back(row.name);
@@ -173,7 +171,7 @@ std::string table_by(const char* title, std::vector<ProfileRow> rows, double ste
   return printed(table, markdown);
 }
 
-// Each part, with the least and most of a process if there are several.
+// Lists each part, with the minimum and maximum over processes if there are several.
 std::string parts_of(const std::vector<ProcessProfile>& processes, double step, double residual, bool markdown) {
   std::vector<std::vector<ProfileRow>> each;
   for (const ProcessProfile& p : processes) each.push_back(rows_of({p}, ProfileBy::part));
@@ -258,7 +256,5 @@ std::string ProfileReport::to_json() const {
                           {"processes", std::move(processes)}}) +
          "\n";
 }
-
-std::ostream& operator<<(std::ostream& out, const ProfileReport& report) { return out << report.to_text(); }
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// ProfileReport as a trace: each process's program and its collectives, with flows to the slices that waited for them.
+// ProfileReport as a trace: each process's program and collectives, with flows to the slices that waited for them.
 #include <algorithm>
 
 #include "nn/report/profile.h"
@@ -14,7 +14,7 @@ namespace {
 
 class TraceOfProcess {
  public:
-  // `origin`: of the trace, by the clock of process 0.
+  // Writes the tracks of one process. `origin` is the begin of the trace, on the clock of process 0.
   TraceOfProcess(TraceEvents& trace, const ProcessProfile& profile, int64_t origin)
       : trace_(trace), profile_(profile), origin_(origin + profile.clock_ahead) {
     program_ = trace_.add_track("program", profile.process);

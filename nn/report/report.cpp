@@ -1,4 +1,4 @@
-// Report: its data as JSON in the page that the build makes of the files in nn/report/.
+// Report: its data as JSON, inserted into the page that the build makes from the files in nn/report/.
 #include "nn/report/report.h"
 
 #include <fmt/format.h>
@@ -15,9 +15,8 @@
 namespace tessera::nn {
 
 namespace detail {
-// The empty page, which the build makes of the files in nn/report. Has "{{data}}" for the data.
+// Empty page, which the build makes from the files in nn/report. "{{data}}" marks the place of the data.
 extern const std::string_view report_page;
-}  // namespace detail
 
 // ---- curves
 
@@ -49,13 +48,15 @@ Curve centred_means(const Curve& curve, size_t most) {
   return means;
 }
 
+}  // namespace detail
+
 namespace {
 
 namespace json = boost::json;
 
 using namespace detail;
 
-// ---- one step of a profile, small enough to be sent
+// ---- one step of a profile, limited in size
 
 constexpr size_t max_processes = 8, max_slices = 3000, max_rows = 200;
 
@@ -68,7 +69,7 @@ size_t median_step(const ProcessProfile& profile) {
   return *middle;
 }
 
-// To a tenth of a microsecond.
+// Rounds to a tenth of a microsecond.
 double rounded_seconds(int64_t nanoseconds) { return 1e-7 * static_cast<double>((nanoseconds + 50) / 100); }
 
 json::array rows_of(const std::vector<ProfileRow>& rows) {
@@ -78,7 +79,7 @@ json::array rows_of(const std::vector<ProfileRow>& rows) {
   return all;
 }
 
-// Texts of several processes, each once.
+// Stores each text of several processes once.
 class Texts {
  public:
   int number_of(const std::string& text) {
@@ -99,7 +100,7 @@ std::vector<int> depths_of(const std::vector<Slice>& slices) {
   return depths;
 }
 
-// The shortest that is kept.
+// Returns the minimum duration of the slices that the page keeps.
 int64_t least_duration(const std::vector<Slice>& slices) {
   if (slices.size() <= max_slices) return 0;
   std::vector<int64_t> durations;
@@ -135,11 +136,15 @@ json::object step_of(const ProcessProfile& profile, const StepSlices& step, int6
           {"transfers", std::move(transfers)}};
 }
 
-// The tables, and of the first processes one step each, the one of median length on process 0: its longest slices and
-// all collectives. {"seconds", "steps", "mfu", "parts", "modules", "operations", "lines" (rows as [name, calls,
-// seconds, whole]), "texts", "processes": [{"process", "seconds", "slices": [[begin, seconds, depth, part, name,
-// module, file, line], ...], "transfers": [[begin, seconds, waited, kind, label, axes, path, bytes], ...]}]}, where
-// part is the number of a row of "parts", texts are numbers, and moments are seconds since the step of process 0 began.
+// Returns the report's data: the tables, and one step of each of the first `max_processes` processes. It is the step
+// that has median length on process 0, with its longest slices and all collectives. `begin` is in seconds since that
+// step began on process 0; all other times are durations in seconds.
+//   "seconds", "steps", "mfu"
+//   "parts", "modules", "operations", "lines": rows [name, calls, seconds, whole]
+//   "texts": all strings; name, module, file, kind, label, axes and path below are indices in this list
+//   "processes": [{"process", "seconds", "slices", "transfers"}]
+//     a slice: [begin, seconds, depth, part (an index in "parts"), name, module, file, line]
+//     a transfer: [begin, seconds, waited, kind, label, axes, path, bytes]
 json::object page_of(const ProfileReport& report) {
   Texts texts;
   json::array processes;
@@ -162,7 +167,7 @@ json::object page_of(const ProfileReport& report) {
 
 // ---- charts
 
-constexpr size_t pixels = 800;  // that a curve is wide at most
+constexpr size_t pixels = 800;  // maximum width of a curve
 
 const char* name_of(ReportSeries::Look look) {
   constexpr const char* names[]{"line", "noisy", "dots"};
@@ -240,7 +245,7 @@ std::string data_of(const Report& report) {
       report.profile ? json::serialize(page_of(*report.profile)) : "null", json::serialize(charts));
 }
 
-// A script element ends at the first "</script", even inside a string: JSON can spell the bracket otherwise.
+// Escapes opening brackets in JSON, because a script element ends at the first "</script", even inside a string.
 std::string without_brackets(std::string_view data) {
   std::string safe;
   for (const char c : data) {

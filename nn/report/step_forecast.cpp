@@ -1,8 +1,6 @@
 // StepForecast: one run of a step under a Forecast, and the ring formulas of its collectives.
 #include "nn/report/step_forecast.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
@@ -32,7 +30,7 @@ const Link& link_over(const std::string& axes, const Hardware& hardware) {
   return *slowest;
 }
 
-// Some of a collective's axes, and the devices along them.
+// Some of a collective's axes, and the number of devices along them.
 struct Stage {
   std::string axes;
   int64_t devices = 1;
@@ -57,8 +55,7 @@ double seconds_of(const CommRecord& r, const Mesh& mesh, const Hardware& hardwar
                                  : collective_seconds(r.kind, r.mesh_axes, mesh, r.bytes, hardware);
 }
 
-// The time of each collective on a device. Stages communicate concurrently, so only the stage that takes longest
-// counts.
+// Returns the time of each collective on a device. Stages communicate concurrently, so only the slowest stage counts.
 CommTime time_of_a_device(const std::vector<CommRecord>& records, const Mesh& mesh, const Hardware& hardware) {
   std::map<int, double> by_stage;
   for (const CommRecord& r : records)
@@ -85,7 +82,7 @@ std::vector<Traffic> traffic_of(const CommLedger& ledger, const CommTime& time) 
   return traffic;
 }
 
-// Each array that is made is written and read once, and so is each array at rest.
+// Returns the time of memory traffic: each new array and each array at rest is written and read once.
 double memory_seconds(const Forecast& forecast, const StepForecast& step, const Hardware& hardware) {
   if (hardware.memory_bytes_per_second == 0) return 0;
   int64_t bytes = forecast.allocated_bytes();
@@ -99,7 +96,7 @@ double hidden_seconds(const Forecast& forecast, const StepForecast& step, const 
   const double end =
       detail::predicted_seconds(forecast.ledger().records(), time, step.flops / step.compute_seconds, step.flops);
   const double hidden = step.compute_seconds + step.communication_seconds - end;
-  return hidden > 1e-12 * end ? hidden * hardware.overlap : 0;  // else it is rounding
+  return hidden > 1e-12 * end ? hidden * hardware.overlap : 0;  // a smaller difference is rounding
 }
 
 std::vector<std::pair<std::string, int64_t>> bytes_at_rest(const PlacementTable& table) {
@@ -185,7 +182,7 @@ void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
   check_speed(verb, "call_seconds", hardware.call_seconds, /*may_be_zero=*/true);
   if (!(hardware.overlap >= 0 && hardware.overlap <= 1))
-    fail(ErrorKind::invalid_argument, verb, "overlap {} given, expected a part from 0 to 1.", hardware.overlap);
+    fail(ErrorKind::invalid_argument, verb, "overlap {} given, expected a fraction from 0 to 1.", hardware.overlap);
   const auto check_link = [&](const Link& link) {
     check_speed(verb, "bytes_per_second", link.bytes_per_second);
     check_speed(verb, "latency", link.latency, /*may_be_zero=*/true);
@@ -201,7 +198,7 @@ double predicted_seconds(const std::vector<CommRecord>& records, const CommTime&
   std::stable_sort(awaited.begin(), awaited.end(),
                    [&](size_t a, size_t b) { return records[a].awaited.flops < records[b].awaited.flops; });
   double now = 0, computed = 0, link_is_free = 0;
-  std::vector<double> arrivals;  // of the records so far
+  std::vector<double> arrivals;  // arrival times of the records so far
   const auto compute_until = [&](double moment) {
     if (flops_per_second > 0) now += std::max(0.0, moment - computed) / flops_per_second;
     computed = std::max(computed, moment);

@@ -1,4 +1,4 @@
-// Rules and meshes of the known families of parallelism, by the roles of a program's names.
+// Rules and meshes of the known families of parallelism, derived from the roles of a program's names.
 #include "nn/report/strategy_candidates.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace tessera::nn::detail {
 
-// ---- roles of names: in which arrays, next to which other names, how many elements
+// ---- roles of names, by their arrays, their neighboring names and their numbers of elements
 
 namespace {
 
@@ -24,15 +24,15 @@ bool is_constraint(const NamedDims& array) { return array.verb == "with_sharding
 bool is_activation(const NamedDims& array) {
   return is_constraint(array) || array.verb == "device_put" || array.verb == "from_process_local";
 }
-// Placed, restored or read from a file.
+// Returns true for arrays that were placed, restored or read from a file.
 bool is_parameter(const NamedDims& array) { return !is_activation(array) && !array.path.empty(); }
 
-// The occurrences of a name.
+// Occurrences of a name.
 struct Uses {
-  double elements = 0;  // of parameters
-  double matrices = 0;  // elements of those that have another named dim as well
+  double elements = 0;  // elements of parameters
+  double matrices = 0;  // elements of matrices: parameters that also have another named dimension
   bool in_activations = false, in_constraints = false;
-  bool is_first_dim = false, is_later_dim = false;  // of activations
+  bool is_first_dim = false, is_later_dim = false;  // positions of the name in activations
 };
 
 class Names {
@@ -77,7 +77,8 @@ class Names {
   double elements_ = 0;
 };
 
-// In most elements of matrices; of several, one that activations have, as the input of the first layer.
+// Returns the name in most elements of matrices. Among equals, it prefers one that activations have, for example the
+// input of the first layer.
 std::string stream_of(const Names& names) {
   std::string best;
   const auto is_better = [&](const Uses& a, const Uses& b) {
@@ -88,16 +89,17 @@ std::string stream_of(const Names& names) {
   return best;
 }
 
-// Empty for a program without names for activations.
+// Returns the name of the rows of a batch; "" for a program without names for activations.
 std::string batch_of(const Names& names) {
   for (const std::string& name : names.roles.names)
     if (names[name].is_first_dim && !names[name].is_later_dim && names[name].elements == 0) return name;
   return "";
 }
 
-using Elements = std::map<int64_t, std::set<std::string>>;  // by number: the paths below each
+using Elements = std::map<int64_t, std::set<std::string>>;  // number -> paths below this element
 
-// Those of a tuple have nothing in common: as the states of an optimizer's parts, of which some have no arrays.
+// Returns true for the elements of a vector, which have a path in common. Elements of a tuple have none: for example
+// the states of an optimizer's parts, some without arrays.
 bool is_vector(const Elements& elements) {
   if (elements.rbegin()->first + 1 != std::ssize(elements)) return false;
   const std::set<std::string>& first = elements.begin()->second;
@@ -106,12 +108,12 @@ bool is_vector(const Elements& elements) {
   });
 }
 
-// The numbered elements below one field, and their bytes.
+// Numbered elements below one field, and their bytes.
 struct Numbered {
   std::map<std::string, Elements> by_path;
   int64_t bytes = 0;
 
-  // How many elements each vector has; 0: not all are vectors.
+  // Returns the common number of elements of the vectors; 0: not all are vectors.
   int64_t depth() const {
     int64_t common = 0;
     for (const auto& [path, elements] : by_path) {
@@ -122,7 +124,7 @@ struct Numbered {
   }
 };
 
-// The outermost of each array, by their fields: layers of model.layers.2.mlp.up.kernel.
+// Returns the outermost numbered elements of each array, by field: layers of model.layers.2.mlp.up.kernel.
 std::map<std::string, Numbered> numbered_in(const std::vector<PlacementRow>& rows) {
   std::map<std::string, Numbered> all;
   for (const PlacementRow& row : rows) {
@@ -185,7 +187,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 bool cuts_layers(AlongModel use) { return use == AlongModel::layers || use == AlongModel::layers_and_sequence; }
 bool cuts_weights(WeightsAlongData weights) { return weights >= WeightsAlongData::cut; }
 
-// The names that lie along "model": those that it divides. The others are whole.
+// Returns the names to shard over "model": those whose dimensions its size divides. Other names are replicated.
 std::vector<std::string> cut_along_model(const StrategyCandidate& c, const AxisRoles& roles) {
   std::vector<std::string> names;
   const auto add = [&](const std::vector<std::string>& more) {

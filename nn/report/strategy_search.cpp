@@ -1,11 +1,11 @@
-// Families along a widening model axis, each until it is slower than what fits; then the best refined.
+// Increases the model axis of each family until it is slower than a strategy that fits, then refines the best.
 #include "nn/report/strategy_search.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "nn/placement/stages.h"
+#include "nn/placement/paths.h"
 #include "sharding/base/fail.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/placement/named_sharding.h"
@@ -14,7 +14,7 @@ namespace tessera::nn::detail {
 
 namespace {
 
-// As a placement table spells them: embed, none, @model.
+// Parses names as a placement table writes them: embed, none, @model.
 Axes axes_of(const std::vector<std::string>& names) {
   std::vector<AxisName> axes;
   for (const std::string& name : names)
@@ -71,7 +71,8 @@ bool StrategySearch::is_allowed(const StrategyCandidate& c) const {
   return is_possible(c, roles_) && !tessera::detail::box_of_each(c.mesh(), options_.num_processes).empty();
 }
 
-// A bound by the table of the step: 0 if arrays have their own rules or moments are sharded further.
+// Returns a lower bound of the bytes at rest, from the table of the step. Returns 0 if arrays have their own rules or
+// moments are sharded further.
 int64_t StrategySearch::bytes_at_rest(const StrategyCandidate& c) const {
   if (c.weights == WeightsAlongData::cut_state || has_own_rules_) return 0;
   const MeshRules mesh_rules(abstract_mesh(c.mesh()), c.rules(roles_), {.missing_axes = MissingAxes::ok});
@@ -172,7 +173,7 @@ void StrategySearch::search_families() {
       if (!family.is_left) advance(family, model);
 }
 
-// Half and twice as many micro-batches.
+// Tries half and twice as many micro-batches.
 void StrategySearch::refine_pipeline() {
   for (const size_t i : fitting()) {
     const StrategyCandidate& best = trials_[i].candidate;
@@ -217,7 +218,8 @@ void StrategySearch::refine() {
   }
 }
 
-// The peak is at least the bytes at rest, so candidates with more than the smallest peak need no run.
+// Runs the candidates that may have the smallest peak. A peak is at least the bytes at rest, so candidates with more
+// bytes at rest than the smallest peak need no run.
 void StrategySearch::search_the_smallest() {
   std::stable_sort(skipped_.begin(), skipped_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t smallest = std::numeric_limits<int64_t>::max();
@@ -242,8 +244,8 @@ SuggestedStrategy StrategySearch::suggestion(const Trial& trial) const {
           .why = ""};
 }
 
-// The strategies to propose: the smallest of equally fast ones on one mesh; of these the fastest, and each that is
-// slower than the one before by min_relative_gap.
+// Returns the strategies to propose. Among equally fast ones on one mesh, it keeps the smallest. Then it keeps the
+// fastest, and each that is slower than the previous one by min_relative_gap.
 std::vector<size_t> StrategySearch::proposed() const {
   constexpr double as_fast = 1.01;
   std::vector<size_t> chosen;

@@ -1,4 +1,4 @@
-// StrategySearch: the order in which suggest_strategies tries candidates, and where it stops.
+// StrategySearch: the order in which suggest_strategies tries candidates, and its stopping rule.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace tessera::nn::detail {
 
-// The memory of a device without the headroom.
+// Returns the memory of a device minus the headroom.
 int64_t usable_memory(int64_t memory, double memory_headroom);
 
 class StrategySearch {
  public:
-  // The inputs of the step in addition to its mesh rules.
+  // Inputs of the step in addition to its mesh rules.
   struct Takes {
     bool gradients = false, pipeline = false;
   };
@@ -34,19 +34,19 @@ class StrategySearch {
     bool fits = false;
     double seconds() const { return forecast.seconds(); }
   };
-  // Candidates that differ in the width of "model" only.
+  // Candidates that differ only in the size of "model".
   struct Family {
     int64_t pipe;
     WeightsAlongData weights;
     AlongModel along_model;
-    double previous = std::numeric_limits<double>::infinity();  // seconds of the width before
+    double previous = std::numeric_limits<double>::infinity();  // seconds for the previous size
     bool is_left = false;
   };
 
   void probe();
   bool is_allowed(const StrategyCandidate& candidate) const;
   int64_t bytes_at_rest(const StrategyCandidate& candidate) const;
-  // None if it is not allowed, tried already, or there are no steps left.
+  // Runs a candidate. Returns nullopt if it is not allowed or was tried already, or if no steps are left.
   std::optional<size_t> attempt(const StrategyCandidate& candidate);
   std::optional<size_t> attempt_what_may_fit(const StrategyCandidate& candidate);
 
@@ -57,7 +57,7 @@ class StrategySearch {
   void refine_pipeline();
   void search_the_smallest();
 
-  std::vector<size_t> fitting() const;  // the fastest first
+  std::vector<size_t> fitting() const;  // fastest first
   std::vector<size_t> proposed() const;
   SuggestedStrategy suggestion(const Trial& trial) const;
 
@@ -69,7 +69,7 @@ class StrategySearch {
   SuggestStrategiesOptions options_;
 
   AxisRoles roles_;
-  std::vector<PlacementRow> rows_;  // of the step without rules
+  std::vector<PlacementRow> rows_;  // arrays of the step without rules
   bool has_own_rules_ = false;
   std::vector<Trial> trials_;
   std::vector<std::pair<int64_t, StrategyCandidate>> skipped_;  // with their bytes at rest
@@ -77,7 +77,7 @@ class StrategySearch {
   bool is_complete_ = true;
 };
 
-// One sentence: why `a` beats `b`, the next; null: there is none.
+// Returns a sentence that explains why `a` is faster than `b`, the next strategy. `b` is null if there is no next one.
 std::string why_it_beats(const SuggestedStrategy& a, const SuggestedStrategy* b);
 
 }  // namespace tessera::nn::detail

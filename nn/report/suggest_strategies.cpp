@@ -1,4 +1,4 @@
-// StrategySuggestions as text, Markdown and JSON, and the sentence why a strategy beats the next.
+// StrategySuggestions as text, Markdown and JSON, and the sentence why a strategy is faster than the next.
 #include "nn/report/suggest_strategies.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,6 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <limits>
-#include <ostream>
 
 #include "nn/report/strategy_search.h"
 #include "sharding/base/fail.h"
@@ -22,34 +21,30 @@ using tessera::detail::with_commas;
 
 namespace {
 
-// ---- words
+// ---- descriptions
 
-std::string words_of(const std::vector<MeshAxis>& mesh) {
-  std::vector<std::string> axes;
-  for (const MeshAxis& axis : mesh) axes.push_back(fmt::format("{}={}", axis.name, axis.size));
-  return fmt::format("{}", fmt::join(axes, ", "));
-}
-
-// batch=data, embed=data; those that cut.
-std::string words_of(const Rules& rules) {
+// Returns the rules that shard: batch=data, embed=data.
+std::string description_of(const Rules& rules) {
   std::vector<std::string> entries;
   for (const Rule& rule : rules)
     if (!rule.mesh_axes.empty())
       entries.push_back(fmt::format("{}={}", rule.is_by_name() ? rule.logical : rule.arrays.to_string(),
                                     fmt::join(rule.mesh_axes, "+")));
-  return entries.empty() ? "nothing is cut" : fmt::format("{}", fmt::join(entries, ", "));
+  return entries.empty() ? "nothing is sharded" : fmt::format("{}", fmt::join(entries, ", "));
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.4g}", seconds * 1e3); }
 
-std::string words_of(const Traffic& t) {
+std::string description_of(const Traffic& t) {
   return fmt::format("{} over {} {} x, {} bytes, {} ms", t.kind, t.mesh_axes, t.num_collectives, with_commas(t.bytes),
                      milliseconds(t.seconds));
 }
 
-std::string name_and_mesh(const SuggestedStrategy& s) { return fmt::format("{} on {}", s.name, words_of(s.mesh)); }
+std::string name_and_mesh(const SuggestedStrategy& s) {
+  return fmt::format("{} on {}", s.name, s.forecast.mesh.to_string());
+}
 
-// ---- why
+// ---- reasons
 
 double waited(const StepForecast& f) { return f.communication_seconds - f.hidden_seconds; }
 
@@ -59,8 +54,8 @@ double seconds_of(const StepForecast& f, const Traffic& like) {
   return 0;
 }
 
-// The collectives of which `b` has the most seconds more than `a`.
-std::string dearest(const StepForecast& a, const StepForecast& b) {
+// Returns the collectives whose seconds in `b` exceed those in `a` the most.
+std::string most_expensive(const StepForecast& a, const StepForecast& b) {
   const auto more = [&](const Traffic& t) { return t.seconds - seconds_of(a, t); };
   const auto most = std::max_element(b.traffic.begin(), b.traffic.end(),
                                      [&](const Traffic& x, const Traffic& y) { return more(x) < more(y); });
@@ -77,11 +72,11 @@ std::string reason(const StepForecast& a, const StepForecast& b) {
     return fmt::format("its stages wait {} ms {}for each other", a.bubble_seconds > 0 ? milliseconds(idle) : "no",
                        a.bubble_seconds > 0 ? "less " : "");
   if (computing > waiting)
-    return fmt::format("each device computes {} ms less, since more of the work is divided", milliseconds(computing));
+    return fmt::format("each device computes {} ms less, since more of the work is split", milliseconds(computing));
   const double hidden = a.hidden_seconds - b.hidden_seconds;
   if (hidden > b.communication_seconds - a.communication_seconds)
     return fmt::format("{} ms more of its communication overlap the computation", milliseconds(hidden));
-  return fmt::format("it waits {} ms less for communication{}", milliseconds(waiting), dearest(a, b));
+  return fmt::format("it waits {} ms less for communication{}", milliseconds(waiting), most_expensive(a, b));
 }
 
 // ---- tables
@@ -95,15 +90,15 @@ Table table_of(const std::vector<SuggestedStrategy>& strategies) {
   for (const SuggestedStrategy& s : strategies) {
     const StepForecast& f = s.forecast;
     has_bubbles |= f.bubble_seconds > 0;
-    table.add({++number, words_of(s.mesh), s.name, f.peak_bytes, f.compute_seconds, f.communication_seconds,
+    table.add({++number, f.mesh.to_string(), s.name, f.peak_bytes, f.compute_seconds, f.communication_seconds,
                f.hidden_seconds, f.bubble_seconds, f.seconds()});
   }
   if (!has_bubbles) table.drop("bubble, ms");
   return table;
 }
 
-// 16 micro-batches, one_f_one_b; nothing without stages.
-std::string words_of(const PipelineOptions& pipeline) {
+// Returns "; 16 micro-batches, one_f_one_b"; "" without stages.
+std::string description_of(const PipelineOptions& pipeline) {
   if (pipeline.num_micro_batches == 1) return "";
   return fmt::format("; {} micro-batches, {}", pipeline.num_micro_batches, name_of(pipeline.schedule));
 }
@@ -118,14 +113,15 @@ std::string heading(const StrategySuggestions& found) {
                      s.num_skipped ? fmt::format("; {} too large at rest", with_commas(s.num_skipped)) : "");
 }
 
-// Below the table: a paragraph for each strategy, and what did not do.
+// Returns the text after the table: a paragraph per strategy, and the strategies that failed or do not fit.
 std::string paragraphs(const StrategySuggestions& found) {
   std::string text;
   for (size_t i = 0; i < found.strategies().size(); ++i) {
     const SuggestedStrategy& s = found.strategies()[i];
     std::vector<std::string> traffic;
-    for (const Traffic& t : s.forecast.traffic) traffic.push_back(words_of(t));
-    text += fmt::format("{}. {}: {}{}.\n   {}\n   {}.\n", i + 1, s.name, words_of(s.rules), words_of(s.pipeline), s.why,
+    for (const Traffic& t : s.forecast.traffic) traffic.push_back(description_of(t));
+    text += fmt::format("{}. {}: {}{}.\n   {}\n   {}.\n", i + 1, s.name, description_of(s.rules),
+                        description_of(s.pipeline), s.why,
                         traffic.empty() ? "No communication" : fmt::format("{}", fmt::join(traffic, "; ")));
   }
   if (!found.too_large().empty()) {
@@ -161,7 +157,7 @@ boost::json::array json_of(const std::vector<SuggestedStrategy>& strategies) {
   return all;
 }
 
-// In which a step of that peak fits.
+// Returns the memory in which a step of that peak fits.
 int64_t least_memory(int64_t peak_bytes, double memory_headroom) {
   int64_t memory = static_cast<int64_t>(static_cast<double>(peak_bytes) / (1 - memory_headroom));
   while (detail::usable_memory(memory, memory_headroom) < peak_bytes) ++memory;
@@ -189,7 +185,8 @@ void check(bool has_step, int64_t devices, const Hardware& hardware, int64_t mem
          options.min_relative_gap);
   if (!(options.memory_headroom >= 0 && options.memory_headroom < 1))
     fail(ErrorKind::invalid_argument, "suggest_strategies",
-         "memory_headroom = {} given, expected a part from 0 to below 1, as 0.1 for a tenth.", options.memory_headroom);
+         "memory_headroom = {} given, expected a fraction from 0 to below 1, as 0.1 for a tenth.",
+         options.memory_headroom);
   check_at_least("num_processes", options.num_processes, 0);
   if (options.num_processes && devices % options.num_processes)
     fail(ErrorKind::invalid_argument, "suggest_strategies",
@@ -257,8 +254,6 @@ std::string StrategySuggestions::to_json() const {
                                                     {"too_large", json_of(too_large_)},
                                                     {"failed", json_of(failed_)}});
 }
-
-std::ostream& operator<<(std::ostream& out, const StrategySuggestions& found) { return out << found.to_text(); }
 
 StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware,
                                        int64_t memory, const SuggestStrategiesOptions& options) {

@@ -1,9 +1,8 @@
-// suggest_strategies: the meshes and rules on which a step is fastest among those that fit, found without any hardware.
+// suggest_strategies: the fastest meshes and rules for a step among those that fit in memory, found without hardware.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <iosfwd>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,28 +16,28 @@
 
 namespace tessera::nn {
 
-// Places a model and a batch by the mesh rules, trains once, and returns the table of its arrays.
+// Function that places a model and a batch by the mesh rules, trains once, and returns the table of its arrays.
 using StrategyStep = std::function<PlacementTable(const MeshRules&)>;
-// The same for a step that also takes GradientOptions: for value_and_grad, and for an Optimizer
-// {.shard_state_over = gradients.shard_gradients_over}.
+// Function that also takes GradientOptions, for value_and_grad and for an Optimizer {.shard_state_over =
+// gradients.shard_gradients_over}.
 using GradientStep = std::function<PlacementTable(const MeshRules&, const GradientOptions&)>;
-// The same for a step that also takes its micro-batches and their schedule, for nn::pipeline.
+// Function that also takes its micro-batches and their schedule, for nn::pipeline.
 using PipelineStep = std::function<PlacementTable(const MeshRules&, const GradientOptions&, const PipelineOptions&)>;
 
-// How long suggest_strategies searches, and where.
+// Limits of the search.
 struct SuggestStrategiesOptions {
-  int64_t max_steps = 64;     // runs of the step, at least 3; what is not tried by then is not in the result
-  size_t max_strategies = 5;  // in the result
-  // By what part a strategy has to be slower than the one before it in the result, so that a prediction, which is right
-  // to a tenth or so, can tell them apart; what differs by less is not in the result. 0: all that fit are.
+  int64_t max_steps = 64;  // runs of the step, at least 3; strategies that are not tried by then are not in the result
+  size_t max_strategies = 5;  // maximum number of strategies in the result
+  // Minimum fraction by which a strategy in the result must be slower than the previous one. Predictions are accurate
+  // to about a tenth, so a smaller difference is not significant. 0: all strategies that fit are in the result.
   double min_relative_gap = 0.1;
-  // The part of the memory that a strategy has to leave free, since its peak is right to a tenth.
+  // Fraction of the memory that a strategy must leave free, because its predicted peak is accurate to a tenth.
   double memory_headroom = 0.1;
-  // The most devices along a mesh axis, as {{"model", 8}} where eight have a fast link. Axes are "pipe", "replica",
-  // "data", "model"; those that are not here may have all devices.
+  // Maximum number of devices along a mesh axis, for example {{"model", 8}} if eight have a fast link. Axes are "pipe",
+  // "replica", "data", "model"; axes that are not listed may have all devices.
   std::map<std::string, int64_t> max_along = {};
-  // How many processes the devices belong to, equally many to each, which share what they hold to communicate; 0: each
-  // device has its own.
+  // Number of processes that share the devices equally. Devices of one process communicate through shared memory. 0:
+  // each device has its own process.
   int num_processes = 0;
 };
 
@@ -46,24 +45,24 @@ struct SuggestStrategiesOptions {
 struct SuggestedStrategy {
   std::string name;            // fully sharded x tensor parallel
   std::vector<MeshAxis> mesh;  // data=8, model=4
-  Rules rules;                 // of every name that the step has
+  Rules rules;                 // for every name of the step
   GradientOptions gradients;   // .shard_gradients_over and .reshard_after_forward
-  PipelineOptions pipeline;    // of one micro-batch: no rule puts blocks on stages
+  PipelineOptions pipeline;    // one micro-batch: no rule assigns blocks to stages
   StepForecast forecast;       // peak memory, collectives and times of a device
-  std::string why;             // one sentence: why it beats the next
+  std::string why;             // one sentence: why it is faster than the next
 
-  // The mesh on devices, with these rules. Errors: those of make_mesh.
+  // Returns the mesh on devices, with these rules. Errors: those of make_mesh.
   MeshRules mesh_rules(const MeshOptions& options = {}) const { return MeshRules(make_mesh(mesh, options), rules); }
 };
 
-// The result of a search.
+// Result of a search.
 class StrategySuggestions {
  public:
   struct Search {
-    int64_t num_devices = 1, memory = 0;   // bytes of each
-    double memory_headroom = 0;            // of them
+    int64_t num_devices = 1, memory = 0;   // bytes per device
+    double memory_headroom = 0;            // fraction of `memory`
     int64_t num_tried = 0, num_steps = 0;  // strategies, and runs of the step for them
-    bool is_complete = true;               // false: max_steps ended it
+    bool is_complete = true;               // false: stopped by max_steps
     int64_t num_skipped = 0;               // strategies that were not run, because their arrays at rest are too large
   };
   StrategySuggestions(std::vector<SuggestedStrategy> strategies, std::vector<SuggestedStrategy> too_large,
@@ -73,27 +72,28 @@ class StrategySuggestions {
         failed_(std::move(failed)),
         search_(search) {}
 
-  // Those that fit, the fastest first, each slower than the one before by SuggestStrategiesOptions::min_relative_gap.
-  // If times on one mesh differ by less than 1 %, the strategy with the lowest peak is chosen.
+  // Returns the strategies that fit, fastest first, each slower than the previous one by
+  // SuggestStrategiesOptions::min_relative_gap. If times on one mesh differ by less than 1 %, only the strategy with
+  // the lowest peak is returned.
   const std::vector<SuggestedStrategy>& strategies() const& { return strategies_; }
   std::vector<SuggestedStrategy> strategies() && { return std::move(strategies_); }
-  // Those whose peak is larger than the memory without what is kept free, the smallest first.
+  // Returns the strategies whose peak exceeds the memory minus its headroom, smallest first.
   const std::vector<SuggestedStrategy>& too_large() const& { return too_large_; }
   std::vector<SuggestedStrategy> too_large() && { return std::move(too_large_); }
-  // Those on which the step is an Error, which is in forecast.error.
+  // Returns the strategies on which the step throws; forecast.error has the message.
   const std::vector<SuggestedStrategy>& failed() const& { return failed_; }
   std::vector<SuggestedStrategy> failed() && { return std::move(failed_); }
   const Search& search() const { return search_; }
 
-  // The first. Error (invalid_argument) if none fits, with the smallest memory of those that were tried.
+  // Returns the first strategy. Error (invalid_argument), with the smallest peak that was tried: none fits.
   const SuggestedStrategy& best() const;
 
-  // A line for each strategy, then for each its rules, collectives and why it beats the next.
+  // Returns a line per strategy, followed by each strategy's rules, collectives and why it is faster than the next.
   std::string to_text() const;
   std::string to_markdown() const;
-  // {"devices", "memory", "steps", "complete", "skipped", "strategies": [{"name", "mesh": {axis: size}, "rules": {name:
-  // [axis, ...]}, "shard_state_over": [axis, ...], "reshard_after_forward", "micro_batches", "schedule" (null without
-  // stages), "why", "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
+  // Returns {"devices", "memory", "steps", "complete", "skipped", "strategies": [{"name", "mesh": {axis: size},
+  // "rules": {name: [axis, ...]}, "shard_state_over": [axis, ...], "reshard_after_forward", "micro_batches", "schedule"
+  // (null without stages), "why", "forecast": as in MeshComparison}, ...], "too_large", "failed": lists of the same}
   std::string to_json() const;
 
  private:
@@ -103,40 +103,43 @@ class StrategySuggestions {
   Search search_;
 };
 
-// Prints to_text().
-std::ostream& operator<<(std::ostream& out, const StrategySuggestions& suggestions);
-
-// Searches the strategies of so many devices on which a device takes at most `memory` bytes, by abstract runs of the
-// step:
+// Searches for the fastest strategies on `devices` devices that take at most `memory` bytes per device, by abstract
+// runs of the step:
 //   const auto step = [&](const MeshRules& mesh_rules, const GradientOptions& gradients) {
 //     auto model = nn::filter_shard(Mlp::init(Key(0), {"embed", 512}, {"hidden", 2048}), mesh_rules);
-//     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}), {.shard_state_over =
-//     gradients.shard_gradients_over}); const Batch batch = data::from_process_local(shapes, mesh_rules);    //
-//     zeros(...): no memory const auto [loss, grads] = nn::value_and_grad(mse, gradients)(model, batch);
+//     auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4}),
+//                                       {.shard_state_over = gradients.shard_gradients_over});
+//     const Batch batch = data::from_process_local(shapes, mesh_rules);    // zeros(...): no memory
+//     const auto [loss, grads] = nn::value_and_grad(mse, gradients)(model, batch);
 //     optimizer.update(model, grads);
 //     return nn::placement_table(nn::named("model", model, "gradients", grads, "optimizer", optimizer));
 //   };
 //   const nn::StrategySuggestions found = nn::suggest_strategies(step, 64, hardware, 80'000'000'000);
 //   std::cout << found;
 //   const MeshRules mesh_rules = found.best().mesh_rules();
-// A first run without rules finds the step's logical axes and the role of each: the rows of a batch, the stream that
-// most matrices have a side of (embed), their other dims (heads, mlp, vocab), the sequence of activations. The search
-// makes rules of them for meshes of "replica", "data" and "model": data parallel, ZeRO-1, fully sharded (gathered at
-// each use, or once a step) and hybrid sharded, each alone or with layers, layers and sequence, or the sequence sharded
-// over "model". It leaves a family if a wider "model" is slower than a strategy that fits. Strategies whose arrays at
-// rest are too large are not run. The best are refined: single names left whole, replicas. The same arguments give the
-// same result. Times are as compare_meshes predicts them; memory is the peak that Forecast has. A strategy on which the
-// step is an Error is in failed(). Errors: the step's without rules; invalid_argument for no devices, no memory,
-// options out of range, hardware that compare_meshes refuses, a step that places nothing by names.
+// A first run without rules finds the step's logical axes and the role of each:
+//   the rows of a batch
+//   the stream, which most matrices have as one dimension (embed)
+//   the other dimensions of matrices (heads, mlp, vocab)
+//   the sequence of activations
+// The search derives rules for meshes of "replica", "data" and "model": data parallel, ZeRO-1, fully sharded (gathered
+// at each use, or once per step) and hybrid sharded. Each is tried alone and with layers, layers and sequence, or the
+// sequence sharded over "model". The search of a family ends when a larger "model" is slower than a strategy that fits.
+// Strategies whose arrays at rest are too large are not run. The best strategies are refined by replicating single
+// names and by adding replicas. The same arguments give the same result.
+// compare_meshes predicts the times; memory is Forecast's peak. A strategy on which the step throws is in failed().
+// Errors, in addition to those of the step without rules (invalid_argument): no devices, no memory, options out of
+// range, hardware that compare_meshes rejects, or a step that places nothing by names.
 StrategySuggestions suggest_strategies(const StrategyStep& step, int64_t devices, const Hardware& hardware,
                                        int64_t memory, const SuggestStrategiesOptions& options = {});
-// With a step that takes GradientOptions, which is offered ZeRO-1 and weights that are gathered once a step, too.
+// Does the same for a step that takes GradientOptions: also tries ZeRO-1 and weights that are gathered once per step.
 StrategySuggestions suggest_strategies(const GradientStep& step, int64_t devices, const Hardware& hardware,
                                        int64_t memory, const SuggestStrategiesOptions& options = {});
-// With one that gives PipelineOptions to nn::pipeline. Where it has a vector of blocks whose length the stages divide,
-// it is offered pipelines as well, alone or with data parallel or ZeRO-1, and layers over "model": four micro-batches a
-// stage, or as many as the rows allow, of the best half and twice as many, by one_f_one_b.
-//   nn::pipeline(mse, pipeline, gradients)(model, batch)      // of one micro-batch: value_and_grad
+// Does the same for a step that passes PipelineOptions to nn::pipeline. If the step has a vector of blocks whose length
+// the stages divide, pipelines are also tried: alone, with data parallel or ZeRO-1, and with layers over "model". They
+// use one_f_one_b with four micro-batches per stage, or as many as the rows allow; the best is also tried with half and
+// twice as many.
+//   nn::pipeline(mse, pipeline, gradients)(model, batch)      // with one micro-batch: value_and_grad
 StrategySuggestions suggest_strategies(const PipelineStep& step, int64_t devices, const Hardware& hardware,
                                        int64_t memory, const SuggestStrategiesOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Where everything lies: for a device of the mesh, a treemap of what it holds.
+// Memory of one device: a treemap of the arrays that a device of the mesh stores.
 "use strict";
 
 // ---- the tree of paths
@@ -120,22 +120,22 @@ function blockPicture(row, device) {
                           height: 12 * (bottom - top)}));
 }
 
-// ---- how arrays are divided: the colours
+// ---- how arrays are divided: the colors
 
-const wholeEverywhere = "whole on each device";
+const wholeEverywhere = "replicated";
 const divisionOf = (row) =>
-  axesOf(row).length === 0 ? "on no mesh"
+  axesOf(row).length === 0 ? "not on a mesh"
   : row.divided_over.length
-    ? `divided over ${axesOf(row).filter((axis) => row.divided_over.includes(axis)).join(" and ")}` : wholeEverywhere;
+    ? `sharded over ${axesOf(row).filter((axis) => row.divided_over.includes(axis)).join(" and ")}` : wholeEverywhere;
 
-// The colour of each division, the axes of the mesh in their order; what is whole is hatched besides.
+// The color of each division, the axes of the mesh in their order; what is whole is hatched besides.
 function lookOfDivisions(rows) {
   const looks = new Map();
   let next = 0;
   const names = [...grouped(rows, divisionOf).keys()].sort((a, b) => a.length - b.length || (a < b ? -1 : 1));
   for (const name of names) {
     const undivided = name === wholeEverywhere ? "whole" : "nowhere";
-    looks.set(name, name.startsWith("divided") ? `division-${next++ % 6}` : undivided);
+    looks.set(name, name.startsWith("sharded") ? `division-${next++ % 6}` : undivided);
   }
   return looks;
 }
@@ -339,8 +339,8 @@ function drawPlacement(section) {
     const treemap = new Treemap(group);
     section.append(html("p", {class: "lead"},
                         `${counted(group.length, "array")} on ${name ? `the mesh ${name}` : "no mesh"}. ` +
-                        "An area is the memory that an array takes on the chosen device, its colour the axes of " +
-                        "the mesh over which it is divided, its small picture the block of it that lies there."),
+                        "An area is the memory that an array takes on the chosen device, its color the axes of " +
+                        "the mesh over which it is sharded, its small picture the block that is stored there."),
                    treemap.draw());
     treemap.start();
   }

@@ -1,4 +1,4 @@
-// The axes that a call loses, and placements of its operand that would keep them.
+// Finds the mesh axes that a call loses, and specs of its operand that would keep them.
 #include "nn/report/whole_activations.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ using tessera::detail::OperationArrays;
 using tessera::detail::Type;
 using tessera::detail::TypeKey;
 
-// P{"data", none, {"data2", "model"}}
-std::string spelled(const Type& type) {
+// Returns P{"data", none, {"data2", "model"}}.
+std::string spec_text(const Type& type) {
   std::vector<std::string> entries;
   for (const DimAxes& axes : type.dims) {
     std::vector<std::string> names;
@@ -30,7 +30,7 @@ std::string spelled(const Type& type) {
   return fmt::format("P{{{}}}", fmt::join(entries, ", "));
 }
 
-// `type` with these axes on this dim, and nowhere else; null if they do not divide it.
+// Returns `type` with these axes on this dimension and on no other; null if they do not divide it.
 const Type* with_axes_on(const Type& type, AxisSet axes, size_t dim) {
   TypeKey key = type;
   key.reduced = 0;
@@ -49,8 +49,8 @@ const Type* with_axes_on(const Type& type, AxisSet axes, size_t dim) {
 
 AxisSet axes_of(const Type& type) { return type.sharded | type.unreduced | type.varying; }
 
-// A placement that the operation keeps and whose result is sharded in the same way; unsharded dims come first.
-const Type* cure_of(const OperationArrays& arrays, size_t operand, AxisSet axes) {
+// Returns a type that the operation keeps and whose result is sharded over the axes; prefers unsharded dimensions.
+const Type* constraint_of(const OperationArrays& arrays, size_t operand, AxisSet axes) {
   const Type& given = *arrays.given[operand]->type;
   for (const bool cut_already : {false, true})
     for (size_t dim = 0; dim < given.shape.size(); ++dim) {
@@ -78,8 +78,8 @@ void WholeActivations::add(const tessera::detail::OperationCall& call, const Ope
     const std::optional<size_t> value = lost && !arrays.given[i]->weight ? flow.find(*arrays.given[i]) : std::nullopt;
     const auto is_same = [&](const Found& f) { return f.value == value && f.axes == lost; };
     if (!value || std::any_of(found_.begin(), found_.end(), is_same)) continue;
-    const Type* cure = cure_of(arrays, i, lost);
-    if (!cure && !(lost & given.sharded)) continue;  // a sum has to be finished somewhere
+    const Type* constraint = constraint_of(arrays, i, lost);
+    if (!constraint && !(lost & given.sharded)) continue;  // a partial sum must be reduced somewhere
     found_.push_back({.value = *value,
                       .last = stays_lost ? flow.find(result) : std::nullopt,
                       .axes = lost,
@@ -89,8 +89,8 @@ void WholeActivations::add(const tessera::detail::OperationCall& call, const Ope
                                 .type = given.to_string(),
                                 .mesh_axes = given.mesh->names(lost),
                                 .reason = call.reason ? *call.reason : "",
-                                .constraint = cure ? spelled(*cure) : "",
-                                .as_it_is = spelled(read),
+                                .constraint = constraint ? spec_text(*constraint) : "",
+                                .as_it_is = spec_text(read),
                                 .bytes_per_device = read.bytes,
                                 .where = call.where}});
   }
@@ -104,9 +104,9 @@ void WholeActivations::follow(Found& f, const OperationArrays& arrays, const Mod
     if (!value || (value != f.last && value != f.read)) continue;
     const Type& read = *arrays.read[i]->type;
     if (value == f.last && (read.sharded & f.axes)) f.resolved = true;
-    const bool goes_on = value == f.last && !f.resolved && result.shape == read.shape && !(axes_of(result) & f.axes);
+    const bool continues = value == f.last && !f.resolved && result.shape == read.shape && !(axes_of(result) & f.axes);
     f.read = f.last;
-    f.last = goes_on ? flow.find(*arrays.results[0].impl()) : std::nullopt;
+    f.last = continues ? flow.find(*arrays.results[0].impl()) : std::nullopt;
     return;
   }
 }

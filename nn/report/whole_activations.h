@@ -1,4 +1,4 @@
-// WholeActivations: finds activations that an operation makes whole along mesh axes, and what would keep them cut.
+// WholeActivations: finds activations that an operation replicates along mesh axes, and constraints that prevent it.
 #pragma once
 
 #include <optional>
@@ -12,25 +12,27 @@ namespace tessera::nn::detail {
 
 class WholeActivations {
  public:
-  // Adds those of one call, of which `flow` has been told: operands that are cut over axes and read whole, if the
-  // result is whole, too, or smaller; and pending sums that are read whole, if the result is whole and another
-  // placement could be summed to. Weights do not count, nor do scalar results, nor values that `flow` does not know.
+  // Adds the activations of one call that `flow` has already recorded:
+  //   operands that are sharded over axes and read replicated, if the result is replicated or smaller
+  //   partial sums that are read replicated, if the result is replicated and another sharding of the sum is possible
+  // Weights, scalar results and values that `flow` has not recorded are not counted.
   void add(const tessera::detail::OperationCall& call, const tessera::detail::OperationArrays& arrays,
            const ModuleDataflow& flow);
-  // The program itself places x.
+  // Records that the program itself places x.
   void place(const ArrayImpl& x, const ModuleDataflow& flow);
 
   std::vector<WholeActivation> all() const;
 
  private:
-  // One that is whole for now. Results of its shape are followed as long as each has one reader. Where that reader is a
-  // placement, or reads it cut again, nothing stayed whole that the program did not ask for.
+  // A candidate. Results of its shape are followed as long as each has a single reader. The candidate is resolved if
+  // that reader is a placement, or reads the array sharded again: then no replication remains that the program did not
+  // request.
   struct Found {
-    size_t value;                // its number, and that of what was computed from it last
-    std::optional<size_t> last;  // nullopt: not followed any further
+    size_t value;                // number of the activation
+    std::optional<size_t> last;  // last value computed from it; nullopt: not followed any further
     tessera::detail::AxisSet axes;
     WholeActivation whole;
-    std::optional<size_t> read = {};  // the one before `last`
+    std::optional<size_t> read = {};  // the value before `last`
     bool resolved = false;
   };
   void follow(Found& found, const tessera::detail::OperationArrays& arrays, const ModuleDataflow& flow) const;

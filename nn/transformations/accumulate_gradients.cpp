@@ -1,4 +1,4 @@
-// Rows cut where they lie, sums of gradients, and their one reduction.
+// Splits batches by rows without communication, adds gradients up, and reduces them once.
 #include "nn/transformations/accumulate_gradients.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "sharding/operations/index/slicing.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/shapes.h"
-#include "sharding/placement/cut_further.h"
+#include "sharding/placement/type.h"
 #include "sharding/redistribution/coalesced.h"
 
 namespace tessera::nn::detail {
@@ -19,7 +19,7 @@ namespace {
 
 bool has_rows(const Leaf& leaf) { return !leaf.value->is_absent() && leaf.value->ndim() > 0; }
 
-// Dim 0 as (blocks, parts, rows), of which one part is taken.
+// Reshapes dimension 0 to (blocks, micro-batches, rows) and takes one micro-batch.
 Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
   const Array& x = *leaf.value;
   Shape apart = x.shape(), joined = x.shape();
@@ -29,7 +29,7 @@ Array part_of(const Leaf& leaf, int64_t blocks, int64_t i, int64_t n) {
   return reshape(slice_in_dim(reshape(x, apart), i, i + 1, 1), joined);
 }
 
-// Many gradients in half precision would stop adding up.
+// Sums are float32 or wider, because a sum of many gradients in half precision loses the small ones.
 DType wide(DType dtype) { return item_size(dtype) < 4 ? float32 : dtype; }
 Array widened(const Array& x) { return astype(x, wide(x.dtype())); }
 
@@ -39,7 +39,7 @@ Array sum_of(const std::vector<Array>& parts) {
   return sum;
 }
 
-// As WeightedSum::mean divides.
+// Returns the weight, or 1 for weight 0, as WeightedSum::mean.
 Array divisor(const Array& weight) { return where(equal(weight, 0), 1, weight); }
 
 }  // namespace
@@ -51,7 +51,7 @@ int64_t blocks_of_rows(std::initializer_list<Leaves> batches) {
       if (has_rows(leaf) && leaf.value->is_committed() && leaf.value->shape(0) > 0) {
         const int64_t rows = leaf.value->shape(0);
         const int64_t each = leaf.value->sharding().shard_shape(leaf.value->shape())[0];
-        if (rows % each == 0) blocks = std::lcm(blocks, rows / each);  // padded rows are taken apart as one block
+        if (rows % each == 0) blocks = std::lcm(blocks, rows / each);  // padded rows are split as one block
       }
   return blocks;
 }
@@ -111,7 +111,7 @@ void PartSums::add(const Array& loss, const Array& weight) {
 Array PartSums::finish(const Leaves& params, const GradientOptions& options) {
   const size_t n = losses.size();
   if (n == 1 && weights.empty()) return losses[0];
-  // A common factor for all stages: pending sums stay pending, and are reduced together. The factor is computed in
+  // One common factor for all stages: partial sums stay partial, and are reduced together. The factor is computed in
   // float64 and rounded to the type of each sum.
   const Array share =
       weights.empty() ? Array() : tessera::detail::finalize_result(1.0 / divisor(astype(sum_of(weights), float64)));

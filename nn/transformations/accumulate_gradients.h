@@ -1,4 +1,4 @@
-// accumulate_gradients: the gradient of a batch that is computed in micro-batches and reduced once.
+// accumulate_gradients: the gradient of a batch, computed in micro-batches and reduced once.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,20 @@ namespace tessera::nn {
 namespace detail {
 
 void check_micro_batches(int64_t n, const char* verb = "accumulate_gradients");
-// The number of shards of dim 0: the least common multiple over all arrays of these trees.
+// Returns the number of blocks of dimension 0: the least common multiple of all arrays' numbers of shards.
 int64_t blocks_of_rows(std::initializer_list<Leaves> batches);
-// Replaces each array by micro-batch `i` of `n` along dim 0: an n-th of the rows of each of `blocks` blocks. So every
-// device keeps rows of its own, nothing is communicated, and matching rows of different arrays stay together.
+// Replaces each array by micro-batch `i` of `n` along dimension 0: 1/n of the rows of each of `blocks` blocks. Every
+// device therefore keeps its own rows, nothing is communicated, and matching rows of different arrays stay together.
 void take_micro_batch(const Leaves& batch, int64_t blocks, int64_t i, int64_t n);
-// Error (not_divisible) unless that can be done with all arrays of these trees.
+// Throws Error (not_divisible) unless all arrays of these trees can be split this way.
 void check_rows(std::initializer_list<Leaves> batches, int64_t blocks, int64_t n, const char* verb);
-// Errors: an axis of options.shard_gradients_over that the model's mesh does not have (unknown_axis), or that is given
-// twice (invalid_argument).
+// Checks options.shard_gradients_over.
+// Errors
+//   unknown_axis: an axis that the model's mesh does not have
+//   invalid_argument: an axis that is given twice
 void check_axes(const Leaves& model, const GradientOptions& options, const char* verb);
 void fold_keys(const Parts& parts, int64_t i);
-// sums += gradients, in float32 at least.
+// Adds the gradients to the sums, in float32 or a wider type.
 void add(const Leaves& sums, const Leaves& gradients);
 
 template <class Tree>
@@ -37,7 +39,7 @@ Tree micro_batch(Tree tree, int64_t blocks, int64_t i, int64_t n) {
   return tree;
 }
 
-// ---- a loss that is a sum and its weight: the sum is what a part differentiates, the weight comes back as aux
+// ---- WeightedSum losses: each micro-batch differentiates the sum, and returns its weight as aux
 
 struct NoAux {};
 template <class Aux>
@@ -46,7 +48,8 @@ struct Weighed {
   Aux aux;
 };
 
-// The only part weighs nothing: its loss is divided at once, as value_and_grad's is, and so no gradient is.
+// Returns the scalar that a micro-batch differentiates, and its aux. A single micro-batch needs no weight: its loss is
+// divided immediately, as in value_and_grad, so its gradient needs no division.
 template <class Aux>
 std::pair<Array, Weighed<Aux>> as_part(std::pair<WeightedSum, Aux> loss, bool is_only) {
   if (is_only) return {scalar_loss(loss.first), {Array(), std::move(loss.second)}};
@@ -70,22 +73,22 @@ struct PartLoss {
   requires requires(const F& f, Model& model, const Args&... args) { f(model, args...); }
   auto operator()(Model& model, const Args&... args) const {
     if constexpr (std::is_void_v<decltype(loss_fn(model, args...))>)
-      loss_fn(model, args...);  // value_and_grad refuses it
+      loss_fn(model, args...);  // value_and_grad rejects it
     else
       return as_part(loss_fn(model, args...), is_only);
   }
 };
 
-// ---- what the parts returned
+// ---- results of the micro-batches
 
-// Losses, the sum of their gradients, and what each weighs; no weights: all weigh the same.
+// Losses, the sum of their gradients, and the weight of each loss. Without weights, all losses weigh the same.
 struct PartSums {
   std::vector<Array> losses, weights;
   Leaves gradients;
 
   void add(const Array& loss, const Array& weight);
-  // Divides the gradients, and returns the loss, by the number of parts or by the sum of weights. The gradients get the
-  // element types of `params`, reduced to their placements if the options say so.
+  // Divides the gradients and the loss by the number of micro-batches or by the sum of weights, and returns the loss.
+  // The gradients get the element types of `params`, and are reduced to their shardings if the options ask for it.
   Array finish(const Leaves& params, const GradientOptions& options);
 };
 
@@ -118,7 +121,7 @@ template <class F, class Model, class... Args>
 auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& options, Model& model,
                              const Args&... batch) {
   using Tree = std::remove_const_t<Model>;
-  Tree running = model;  // the model gets its Buffers only after the last micro-batch
+  Tree running = model;  // the model receives its Buffers only after the last micro-batch
   const int64_t blocks = blocks_of_rows({leaves(batch)...});
   check_rows({leaves(batch)...}, blocks, n, "accumulate_gradients");
   check_axes(leaves(model), options, "accumulate_gradients");
@@ -147,21 +150,23 @@ auto accumulate_gradients_of(const F& call, int64_t n, const GradientOptions& op
 
 }  // namespace detail
 
-// nn::accumulate_gradients(loss_fn, n)(model, batch...) is nn::value_and_grad(loss_fn)(model, batch...) with the
-// activations of only an n-th of the batch: dim 0 of every array of the arguments is cut into n micro-batches, which
-// run one after another.
+// Returns a function that computes nn::value_and_grad(loss_fn)(model, batch...) with the activations of only 1/n of the
+// batch. It splits dimension 0 of every array of the arguments into n micro-batches, which run one after another.
 //   const auto [loss, grads] = nn::accumulate_gradients(mse, 4)(model, batch);
-// Of a loss function that returns a WeightedSum, sums, gradients and weights are added up and divided at the end: the
-// loss and the gradients of the whole batch, however its tokens are spread over the micro-batches. Of one that returns
-// an Array, loss and gradients are means over the micro-batches: those of the whole batch, if the loss is a mean over
-// rows that weigh the same.
-// Gradients stay pending sums until the last micro-batch, and are reduced once; only those of sharded weights are
-// reduce-scattered in each, so that no device holds a whole gradient. A filter says what is trained, as for
-// value_and_grad. Aux comes back as a std::vector with one entry per micro-batch. Buffers go from one micro-batch to
-// the next (running statistics see n small batches), and the model gets the last ones when all has succeeded. A Key
-// among the arguments, or in one of them, is fold_in(key, i) for micro-batch i of several, so that dropout masks
-// differ. Errors: n < 1 (invalid_argument); an array whose rows on each device n does not divide (not_divisible); those
-// of value_and_grad.
+// If the loss function returns a WeightedSum, sums, gradients and weights are added up and divided at the end. The
+// result is the loss and the gradients of the complete batch, however its tokens are distributed over the
+// micro-batches.
+// If the loss function returns an Array, loss and gradients are means over the micro-batches. They equal those of the
+// complete batch if the loss is a mean over rows of equal weight.
+// Gradients stay partial sums until the last micro-batch, and are reduced once. Only the gradients of sharded weights
+// are reduce-scattered in each micro-batch, so that no device holds a complete gradient.
+// A filter selects the trained arrays, as in value_and_grad. Aux is returned as a std::vector with one entry per
+// micro-batch. Buffers pass from one micro-batch to the next (running statistics see n small batches), and the model
+// receives the last ones after everything has succeeded. With several micro-batches, a Key among the arguments, or in
+// one of them, is fold_in(key, i) for micro-batch i, so that dropout masks differ.
+// Errors, in addition to those of value_and_grad
+//   invalid_argument: n < 1
+//   not_divisible: n does not divide the number of rows that a device has of an array
 template <class F>
 auto accumulate_gradients(F loss_fn, int64_t n, Filter trained, GradientOptions options = {},
                           std::source_location where = std::source_location::current()) {

@@ -1,4 +1,4 @@
-// Buffers after a call: checked, freed of their graph, and back where they lay.
+// Checks the Buffers after a call, drops their graph, and restores their sharding.
 #include "nn/transformations/buffers.h"
 
 #include <ATen/core/grad_mode.h>
@@ -39,7 +39,7 @@ void check_buffer(const Leaf& place, const Array& left, const char* verb) {
           : "Cast what is stored with astype, or leave Buffers out of a cast: nn::cast(model, dtype, !nn::is_buffer).");
 }
 
-// The value without its graph; what pends is summed where it is placed.
+// Returns the value without its graph. A partial sum is reduced later, when the value is placed.
 Array drop_graph(const Array& x, const char* verb) {
   const ArrayImpl& a = materialized(x, verb);
   Tensors local;
@@ -49,7 +49,7 @@ Array drop_graph(const Array& x, const char* verb) {
   return Array(std::move(plain));
 }
 
-// Where the ones they follow lie, under their paths; all that move alike in one collective.
+// Places each value like the array that it replaces, under that array's path. Equal conversions share one collective.
 void settle_in_place(const std::vector<Array*>& values, const std::vector<const Array*>& places, const char* verb) {
   at::AutoGradMode off(false);
   std::vector<Array*> moved;

@@ -1,4 +1,4 @@
-// Buffers and static fields that a call changes, and how their new values get back to the caller's module.
+// Buffers and static fields that a call changes, and the transfer of their new values to the caller's module.
 #pragma once
 
 #include <vector>
@@ -6,19 +6,19 @@
 #include "nn/tree/tree.h"
 
 // A module that changes when it is called has a non-const operator(). The call may write to Buffers (running
-// statistics, the vectors of a spectral norm, a cache) and to static fields (a Key that it splits, a counter), and to
-// nothing else:
+// statistics, the vectors of a spectral norm, a cache) and to static fields (a Key that it splits, a counter). It must
+// not write to other fields:
 //   Array operator()(const Array& x) {
 //     mean.value = 0.9 * mean.value + 0.1 * tessera::mean(x, {0});
-// A direct call changes the module itself. Under value_and_grad, accumulate_gradients and remat the call works on a
-// copy, whose Buffers and static fields are written back once: as plain values, placed as they were before, and only
-// when nothing can fail any more. The second run of remat writes nothing back.
+// A direct call changes the module itself. Under value_and_grad, accumulate_gradients and remat, the call works on a
+// copy. The copy's Buffers and static fields are written back once, after every operation that can fail. They are
+// written as plain values with their previous sharding. The recomputation of remat writes nothing back.
 
 namespace tessera::nn {
 
 namespace detail {
 
-// A static value in a tree, and how another one of its type is assigned to it.
+// A static value in a tree, and the assignment from another value of its type.
 struct StaticValue {
   void* value;
   void (*assign)(void* to, const void* from);
@@ -27,7 +27,7 @@ struct StaticCollector {
   std::vector<StaticValue> values;
   template <class T>
   void operator()(T& part, const Place&) {
-    if constexpr (requires { part.settle(); }) part.settle();  // static values that may not be known yet
+    if constexpr (requires { part.settle(); }) part.settle();  // determines static values that are still pending
     if constexpr (is_value<T>())
       values.push_back(
           {&part, [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); }});
@@ -39,14 +39,16 @@ std::vector<StaticValue> static_values(Tree& tree) {
   walk_all(tree, collector);
   return std::move(collector.values);
 }
-// Error (invalid_argument) unless both are static values of the same types.
+// Throws Error (invalid_argument) unless model and copy have static values of the same types.
 void check_alike(const std::vector<StaticValue>& model, const std::vector<StaticValue>& copy, const char* verb);
 
-// The arrays of a model after a call on a copy of it: the copy's for Buffers that the call changed, else the model's
-// own. `given` are the copy's arrays before the call, `left` is what it has after it. With `settle`, changed Buffers
-// become plain values, without a graph and placed as before. Errors: an array that is no Buffer was assigned to, the
-// structure is not the model's any more (invalid_argument); a Buffer has another shape or type (shape_mismatch,
-// dtype_mismatch) or is absent (missing_array).
+// Returns the arrays of a model after a call on a copy of it: the copy's arrays for Buffers that the call changed,
+// otherwise the model's own. `given` are the copy's arrays before the call, `left` its arrays afterwards. With
+// `settle`, changed Buffers become plain values, without a graph and with their previous sharding.
+// Errors
+//   invalid_argument: an assignment to an array that is not a Buffer; a structure that differs from the model's
+//   shape_mismatch, dtype_mismatch: a Buffer whose shape or element type has changed
+//   missing_array: a Buffer that is absent
 std::vector<Array> kept_after_call(const Leaves& model, size_t structure, const std::vector<Array>& given,
                                    const BareArrays& left, const char* verb, bool settle);
 
@@ -63,28 +65,29 @@ void write_back(Model& model, const Leaves& places, const std::vector<Array>& ke
   for (size_t i = 0; i < to.size(); ++i) to[i].assign(to[i].value, from[i].value);
 }
 
-// The same with the copy's own Buffers, which are plain values already.
+// Writes back the copy's own Buffers, which are already plain values.
 template <class Model>
 void take_state(Model& model, Model& copy) {
   const Leaves places = leaves(model);
   write_back(model, places, values_of(bare_arrays(copy).arrays), copy, "accumulate_gradients");
 }
 
-// The type with which a call takes its model: a temporary counts as const, since changes to it would be lost.
+// Type with which a call takes its model. A temporary counts as const, because changes to it would be lost.
 template <class Model>
 using AsModel = std::conditional_t<std::is_lvalue_reference_v<Model>, std::remove_reference_t<Model>,
                                    const std::remove_reference_t<Model>>;
 
 }  // namespace detail
 
-// Copies the Buffers of `from` to `to`, another copy of the same model: for a loss that works on a cast or filtered
-// one.
+// Copies the Buffers of `from` to `to`, another copy of the same model. Use it in a loss that works on a cast or
+// filtered copy.
 //   Array loss(Model& model, const Batch& batch) {
 //     Model half = nn::cast(model, bfloat16, !nn::is_buffer);
 //     const Array prediction = half(batch.x);
 //     nn::copy_buffers(half, model);
-// Errors: trees of different structures (invalid_argument); shapes or element types that differ (shape_mismatch,
-// dtype_mismatch).
+// Errors
+//   invalid_argument: trees of different structures
+//   shape_mismatch, dtype_mismatch: shapes or element types that differ
 void copy_buffers(const Leaves& from, const Leaves& to);
 template <class Model>
 void copy_buffers(const Model& from, Model& to) {

@@ -8,21 +8,21 @@
 
 namespace tessera::nn {
 
-// A copy of the tree with its floating arrays cast to this element type; the others stay. Inside a loss function this
-// is mixed precision: parameters, their gradients and the optimizer stay float32, the computation is done in bfloat16,
-// and sharded weights are cast before they are gathered (jmp's policy.cast_to_compute). Cast floating inputs as well,
-// nn::cast(batch, bfloat16), since a float32 operand makes a float32 result.
+// Returns a copy of the tree with its floating arrays cast to this element type; other arrays are unchanged. Called
+// inside a loss function, it gives mixed precision: parameters, gradients and the optimizer stay float32, and the
+// computation uses bfloat16. Sharded weights are cast before they are gathered (jmp's policy.cast_to_compute). Cast
+// floating inputs as well, nn::cast(batch, bfloat16), because a float32 operand makes a float32 result.
 //   Array loss(const Model& model, const Batch& batch) {
 //     return cross_entropy(astype(nn::cast(model, bfloat16)(batch.inputs), float32), batch.targets);
 //   }
-// With a filter, only the arrays that it takes are cast: nn::cast(model, bfloat16, !nn::is_buffer) leaves running
-// statistics as they are. If a call on such a copy changes them, nn::copy_buffers copies them back to the model.
+// With a filter, only the arrays that it selects are cast: nn::cast(model, bfloat16, !nn::is_buffer) does not cast
+// running statistics. If a call on such a copy changes them, nn::copy_buffers copies them back to the model.
 // Error (dtype_mismatch): a type that is not floating.
 template <class Tree>
 Tree cast(const Tree& tree, DType dtype, const Filter& which = {}) {
   if (!is_floating(dtype))
     fail(ErrorKind::dtype_mismatch, "cast",
-         std::string(name_of(dtype)) + " given, expected a floating type: a model of integers learns nothing.");
+         std::string(name_of(dtype)) + " given, expected a floating type: a model of integers cannot be trained.");
   Tree result = tree;
   for (const Leaf& leaf : leaves(result))
     if (is_inexact_array(leaf) && which(leaf)) *leaf.value = astype(*leaf.value, dtype);

@@ -1,4 +1,4 @@
-// When a captured step is recorded, what its graph reads, and copies of what it leaves.
+// Decides when a step is recorded, tracks the memory that its graph uses, and copies its results.
 #include "nn/transformations/graphed_step.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ using tessera::detail::with_tensors;
 
 using Memory = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-// Where an input lies. It keeps nothing alive: who updates an array in place must be its only owner.
+// Memory of an input. Holds no reference to it, because an in-place update requires a sole owner of the array.
 struct Location {
   std::vector<Memory> memory;
   std::vector<void*> at;
@@ -65,10 +65,10 @@ void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& 
   if (!to.empty()) at::_foreach_copy_(to, from);
 }
 
-// The memory of what a recorded step changes, held while it is recorded.
-class Kept {
+// Memory of the arrays that a recorded step changes, held while it is recorded.
+class ChangedMemory {
  public:
-  explicit Kept(const std::vector<Array*>& arrays) : arrays_(arrays) {
+  explicit ChangedMemory(const std::vector<Array*>& arrays) : arrays_(arrays) {
     for (const Array* x : arrays) {
       Tensors memory;
       if (!x->is_absent())
@@ -79,12 +79,12 @@ class Kept {
     }
   }
 
-  // As the last part of the recording: what lies elsewhere now is copied to where it lay.
+  // Copies arrays whose memory has changed back to their former memory. This is the last part of the recording.
   void copy_back() const {
     std::vector<at::Tensor> to, from;
     for (size_t i = 0; i < arrays_.size(); ++i) {
       check_type(*arrays_[i], i);
-      if (!types_[i] || lies_there(i)) continue;
+      if (!types_[i] || has_same_memory(i)) continue;
       const ArrayImpl& now = materialized(*arrays_[i], "GraphedStep");
       to.insert(to.end(), memory_[i].begin(), memory_[i].end());
       from.insert(from.end(), now.local.begin(), now.local.end());
@@ -93,15 +93,15 @@ class Kept {
     put_back();
   }
 
-  // The arrays as they were.
+  // Restores the arrays' former memory.
   void put_back() const {
     for (size_t i = 0; i < arrays_.size(); ++i)
-      if (types_[i] && !arrays_[i]->is_absent() && !lies_there(i))
+      if (types_[i] && !arrays_[i]->is_absent() && !has_same_memory(i))
         *arrays_[i] = with_tensors(*arrays_[i]->impl(), memory_[i]);
   }
 
  private:
-  bool lies_there(size_t i) const {
+  bool has_same_memory(size_t i) const {
     const Tensors& now = arrays_[i]->impl()->local;
     for (size_t k = 0; k < memory_[i].size(); ++k)
       if (now.size() != memory_[i].size() || now[k].data_ptr() != memory_[i][k].data_ptr()) return false;
@@ -122,9 +122,9 @@ class Kept {
 
 }  // namespace
 
-// One kind of arguments.
+// The recording for one kind of arguments.
 struct Recordings::Recorded {
-  // What says that arguments are of this kind.
+  // Properties by which arguments are compared.
   struct Kind {
     const tessera::detail::Type* type;
     tessera::detail::AxisSet slots;
@@ -135,11 +135,11 @@ struct Recordings::Recorded {
   std::vector<const void*> objects;
   std::vector<std::string> numbers;
   std::vector<std::shared_ptr<const void>> identities;
-  std::vector<bool> counted;  // which of the numbers the first call changed: the host keeps them
+  std::vector<bool> counted;  // which numbers the first call changed: the host counts these
 
-  std::vector<Location> places;  // of the latest call before the recording, then of what is read in place
-  std::vector<Location> homes;   // of what is changed there
-  std::vector<Array> own;        // what is copied into; absent: read in place
+  std::vector<Location> places;          // inputs: at the latest call; once recorded, those read in place
+  std::vector<Location> changed_places;  // arrays changed in place
+  std::vector<Array> own;                // memory into which inputs are copied; absent: read in place
   std::any result;
   std::unique_ptr<Graph> graph;
   tessera::detail::RecordedChecks checks;
@@ -178,7 +178,7 @@ struct Recordings::Recorded {
     return true;
   }
 
-  // Runs it, and sees which numbers change.
+  // Runs the step and records which numbers change.
   std::any run_first(const CapturedCall& call) {
     const RecordedFunction function = function_of(call, nullptr);
     const Recording recording(function);
@@ -188,14 +188,15 @@ struct Recordings::Recorded {
     return made;
   }
 
-  // Whether all that the graph reads or writes in place still lies there, and what it writes is nobody else's.
+  // Returns true if everything that the graph reads or writes in place has the same memory, and each written array has
+  // one owner.
   bool is_in_place(const CapturedCall& call) const {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].type && own[i].is_absent() && !places[i].is_that_of(*call.inputs[i]->impl())) return false;
     for (size_t i = 0; i < changed.size(); ++i) {
       if (!changed[i].type) continue;
       forget_derived(*call.changed[i]);
-      if (!homes[i].is_that_of(*call.changed[i]->impl()) || !tessera::detail::is_sole_owner(*call.changed[i]))
+      if (!changed_places[i].is_that_of(*call.changed[i]->impl()) || !tessera::detail::is_sole_owner(*call.changed[i]))
         return false;
     }
     return true;
@@ -213,7 +214,7 @@ struct Recordings::Recorded {
   }
 
   void record(const CapturedCall& call, c10::Device device, std::unique_ptr<Graph> made) {
-    result.reset(), graph.reset(), own.clear(), homes.clear();
+    result.reset(), graph.reset(), own.clear(), changed_places.clear();
     work = HostWork(device);
     take_inputs(call);
     for (Array* x : call.changed) {
@@ -222,16 +223,16 @@ struct Recordings::Recorded {
       for (const at::Tensor& t : x->impl()->local) work.kept.insert(t.storage().unsafeGetStorageImpl());
     }
     {
-      const Kept kept(call.changed);
+      const ChangedMemory saved(call.changed);
       try {
-        checks.during([&] { made->record([&] { run_recorded(call, kept); }); });
+        checks.during([&] { made->record([&] { run_recorded(call, saved); }); });
         check_numbers(call);
       } catch (...) {
-        kept.put_back();
+        saved.put_back();
         throw;
       }
     }
-    for (const Array* x : call.changed) homes.emplace_back(x->is_absent() ? Tensors() : x->impl()->local);
+    for (const Array* x : call.changed) changed_places.emplace_back(x->is_absent() ? Tensors() : x->impl()->local);
     graph = std::move(made);
   }
 
@@ -263,7 +264,7 @@ struct Recordings::Recorded {
     if (x.impl()->details) x.impl()->details->conversions.clear();
   }
 
-  // What lies elsewhere than at the call before is copied from now on.
+  // Inputs whose memory differs from the previous call's are copied from now on.
   void take_inputs(const CapturedCall& call) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool moves = inputs[i].type && !places[i].is_that_of(*call.inputs[i]->impl());
@@ -277,23 +278,23 @@ struct Recordings::Recorded {
       }
   }
 
-  void run_recorded(const CapturedCall& call, const Kept& kept) {
+  void run_recorded(const CapturedCall& call, const ChangedMemory& saved) {
     const RecordedFunction function = function_of(call, &work);
     const Recording recording(function);
     result = call.step();
     for (Array* x : call.arrays(result))
       if (!x->is_absent()) materialized(*x, "GraphedStep");
-    kept.copy_back();
+    saved.copy_back();
   }
 
-  // What the host counts is counted at replays, so the recording itself leaves all numbers alone.
+  // Replays update the numbers that the host counts, so the recording itself must not change any.
   void check_numbers(const CapturedCall& call) const {
     const std::vector<std::string> now = call.numbers_now();
     for (size_t i = 0; i < now.size(); ++i)
       if (i >= call.numbers.size() || now[i] != call.numbers[i])
         fail(ErrorKind::invalid_argument, "GraphedStep",
-             "{} after a captured step that began with {}, expected no other number that the step changes than those "
-             "of an Optimizer's state. Change it after the call.",
+             "{} after a captured step that began with {}, expected that the step changes no numbers except those of "
+             "an Optimizer's state. Change it after the call.",
              now[i], i < call.numbers.size() ? call.numbers[i] : "none");
   }
 };
@@ -303,7 +304,8 @@ Recordings::~Recordings() = default;
 
 namespace {
 
-// The device where all arrays lie, if it has graphs: not where they lie on several, or are recorded for a gradient.
+// Returns the device of all arrays if it supports graphs; none if they are on several devices or a gradient records
+// them.
 std::optional<c10::Device> device_of(const CapturedCall& call) {
   std::optional<c10::Device> device;
   for (const auto* arrays : {&call.inputs, &call.changed})
@@ -328,12 +330,13 @@ Recordings::Recorded* Recordings::find(const CapturedCall& call) {
   return all_.front().get();
 }
 
-// What is made at a first call, as handles of libraries, is no part of a graph.
+// Runs the first call without recording it, because objects that it creates, such as library handles, cannot be part of
+// a graph.
 std::any Recordings::run_first(const CapturedCall& call) {
-  constexpr size_t kept = 8;
+  constexpr size_t max_recordings = 8;
   auto made = std::make_unique<Recorded>(call);
   std::any result = made->run_first(call);
-  if (all_.size() == kept) all_.pop_back();
+  if (all_.size() == max_recordings) all_.pop_back();
   all_.insert(all_.begin(), std::move(made));
   return result;
 }

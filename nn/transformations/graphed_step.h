@@ -1,4 +1,4 @@
-// GraphedStep: a step that an accelerator records once and repeats without the host.
+// GraphedStep: a step that an accelerator records once and replays with little host work.
 #pragma once
 
 #include <any>
@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -19,12 +18,12 @@ namespace tessera::nn {
 
 namespace detail {
 
-// One call of a captured step, its types forgotten.
+// One call of a captured step, with types erased.
 struct CapturedCall {
-  std::vector<Array*> inputs;  // of copies of the arguments; the step sees what is put there
-  std::string rest;            // all else that the arguments are made of, as text
+  std::vector<Array*> inputs;  // arrays of copies of the arguments; the step reads what is assigned to them
+  std::string rest;            // everything else in the arguments, as text
 
-  // Of what the step is given to change: the objects themselves, their arrays, and the texts of all else.
+  // The arguments that the step may change: the objects, their arrays, and the text of everything else.
   struct Object {
     const void* at;
     size_t size;
@@ -32,14 +31,14 @@ struct CapturedCall {
   std::vector<Object> objects;
   std::vector<Array*> changed;
   std::vector<std::string> numbers;
-  std::vector<std::shared_ptr<const void>> identities;  // of parts with numbers that no tree shows
+  std::vector<std::shared_ptr<const void>> identities;  // identities of parts with numbers that no tree contains
 
   std::function<std::any()> step;
-  std::function<std::vector<Array*>(std::any&)> arrays;  // of a result
+  std::function<std::vector<Array*>(std::any&)> arrays;  // returns the arrays of a result
   std::function<std::vector<std::string>()> numbers_now;
 };
 
-// What has been recorded, by arguments.
+// Recorded graphs, looked up by arguments.
 class Recordings {
  public:
   Recordings();
@@ -52,11 +51,11 @@ class Recordings {
   Recorded* find(const CapturedCall& call);
   std::any run_first(const CapturedCall& call);
 
-  std::vector<std::unique_ptr<Recorded>> all_;  // the one used last stands first
+  std::vector<std::unique_ptr<Recorded>> all_;  // most recently used first
   int64_t count_ = 0;
 };
 
-// The static values of a tree as text, but for those that are not known yet.
+// Collects the static values of a tree as text, except values that are not known yet.
 struct NumberCollector {
   CapturedCall& call;
   std::string late = {};
@@ -70,7 +69,7 @@ struct NumberCollector {
   }
 };
 
-// An argument that the step is given as it is, and one that it may only read.
+// Adds an argument that the step receives itself (true_type), or one that it may only read (false_type).
 template <class Tree>
 void add_to(CapturedCall& call, Tree& tree, std::true_type /*changes*/) {
   const BareArrays bare = bare_arrays(tree);
@@ -86,7 +85,8 @@ void add_to(CapturedCall& call, Tree& tree, std::false_type) {
   for (const Part& part : parts_of(tree)) call.rest.append(part.path).append("=").append(part.text()).append(";");
 }
 
-// Of an argument passed as Arg&&: whether the step may change it, what holds it during a call, what the step sees.
+// For an argument passed as Arg&&: whether the step may change it (changes), the type that holds it during a call
+// (Held), and the type that the step receives (Seen).
 template <class Arg, bool reads>
 constexpr bool changes = !reads && std::is_lvalue_reference_v<Arg> && !std::is_const_v<std::remove_reference_t<Arg>>;
 template <class Arg, bool reads>
@@ -96,26 +96,29 @@ using Seen = std::conditional_t<changes<Arg, reads>, Arg, const std::remove_cvre
 
 }  // namespace detail
 
-// A step whose host work is done once: on a GPU the second call with the same kinds of arguments is recorded as a CUDA
-// graph, collectives included, and this and all later ones replay it.
+// Runs the host work of a step once. On a GPU, the second call with the same kinds of arguments is recorded as a CUDA
+// graph, collectives included. That call and all later ones replay the graph.
 //   nn::GraphedStep step([&](Model& model, Optimizer& optimizer, const Batch& batch) {
 //     auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
 //     optimizer.update(model, std::move(grads));
 //     return loss;
 //   });
 //   const Array loss = step(model, optimizer, batch);
-// The arguments are trees. What the step takes by a reference that is not const it may change in place: arrays that
-// come to lie elsewhere are copied back, the count of updates and the learning rate follow on the host without a wait;
-// one whose memory another copy shares (`auto best = model;`) is copied first, and the step recorded anew. Of the
-// others what stays where it is from call to call is read there, other arrays are copied into those that were recorded.
-// The results are copies, the caller's own. Arguments whose shapes, types, placements or static parts (numbers, keys,
-// ...) differ are recorded anew; of several kinds the eight used last are kept. On devices without graphs (the CPU) the
-// step runs as it is. What the step computes must follow from its arguments: captured arrays and numbers are those of
-// the recording. A replay tells no ledger and no timeline, and a lost process is seen only where the next value is
-// read. Arrays that an open value_and_grad records are not captured: such a call runs as it is. Errors, on every device
-// (invalid_argument): a value that the step reads, an Optimizer.update of what it was not given to change, or by a
-// transform that counts or decides on the host (optim/optimizer.h); where it is recorded, a number of what it was given
-// that the step changes. Those of the step; nothing is recorded then.
+// The arguments are trees. The result must depend on the arguments only: captured arrays and numbers keep the values
+// that they had at the recording. Results are copies that the caller owns.
+// The step may change arguments that it takes by non-const reference. Arrays with new memory are copied back. Update
+// counts and learning rates are updated on the host without waiting for the device. An array whose memory another copy
+// shares (`auto best = model;`) is copied first, and the step is recorded again. Other arguments are read in place if
+// their memory stays the same from call to call; otherwise they are copied.
+// Arguments with different shapes, types, shardings or static parts (numbers, keys, ...) cause another recording. The
+// eight most recently used recordings are kept. On devices without graphs (the CPU) the step runs without recording. So
+// does a call with arrays that an open value_and_grad records. Ledgers and timelines record no replays, and a lost
+// process is detected only when the next value is read.
+// Errors, on every device, in addition to those of the step (nothing is recorded then)
+//   invalid_argument: the step reads a value
+//   invalid_argument: Optimizer.update of an argument that the step may not change
+//   invalid_argument: Optimizer.update by a transform that counts or decides on the host (optim/optimizer.h)
+//   invalid_argument, only when recording: the step changes a number of its arguments
 template <class F>
 class GraphedStep {
  public:
@@ -143,7 +146,7 @@ class GraphedStep {
     return std::any_cast<Result>(recordings_.run(call));
   }
 
-  // How often the step has been recorded so far; 0 on devices without graphs.
+  // Returns the number of recordings so far; 0 on devices without graphs.
   int64_t recordings() const { return recordings_.count(); }
 
  private:

@@ -1,4 +1,4 @@
-// The order of passes of a stage, and which stage is this process's.
+// Computes the order of a stage's passes, and finds the stage of this process.
 #include "nn/transformations/pipeline.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ ForwardScope::ForwardScope(const PipelineOptions& options)
     : forward_only_(tessera::detail::goes_forward_only(),
                     options.schedule == PipelineSchedule::one_f_one_b && options.num_micro_batches > 1) {}
 
-// Stages are counted by processes: of those that one process has, the order is its own.
+// Counts stages by processes: stages within one process run in the process's own order.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model) {
   if (const auto& meter = tessera::detail::current_meter()) meter->num_micro_batches = options.num_micro_batches;
   for (const Leaf& leaf : model) {

@@ -1,4 +1,4 @@
-// pipeline: the gradient of a batch in micro-batches that go through the stages of a model side by side.
+// pipeline: the gradient of a batch in micro-batches that pass through the stages of a model concurrently.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "nn/transformations/accumulate_gradients.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera::nn {
 
-// The order in which a process takes the forward and backward passes of its micro-batches. On an abstract mesh the
-// first stage's, which keeps most, is that of all.
+// Order in which a process runs the forward and backward passes of its micro-batches. On an abstract mesh, all stages
+// use the first stage's order, which keeps the most activations.
 enum class PipelineSchedule {
-  gpipe,        // all forward passes, then all backward passes: every micro-batch's activations are kept
-  one_f_one_b,  // a backward pass as soon as one is due: stage s of S keeps the activations of at most S - s
+  gpipe,        // all forward passes, then all backward passes: keeps every micro-batch's activations
+  one_f_one_b,  // each backward pass as early as possible: stage s of S keeps the activations of at most S - s
 };
 std::string_view name_of(PipelineSchedule schedule);
 
@@ -36,12 +36,13 @@ struct ScheduledPass {
   int64_t micro_batch;
   friend bool operator==(const ScheduledPass&, const ScheduledPass&) = default;
 };
-// Those of a process that has the devices of stage `stage` of `stages`.
+// Returns the passes of a process that has the devices of stage `stage` of `stages`.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages);
-// Those of this process, of a model on these arrays.
+// Returns the passes of this process for a model with these arrays.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model);
 
-// The forward pass of a micro-batch: of several under one_f_one_b, one in which no activation goes back.
+// Scope of a micro-batch's forward pass. Under one_f_one_b with several micro-batches, no activation may go back to an
+// earlier stage.
 class ForwardScope {
  public:
   explicit ForwardScope(const PipelineOptions& options);
@@ -58,9 +59,9 @@ std::pair<Array, Aux> drop_graph_of(std::pair<Array, Aux> value) {
   return value;
 }
 
-// One micro-batch between its two passes.
+// One micro-batch between its forward and backward pass.
 template <class Result>
-struct Underway {
+struct MicroBatchState {
   std::unique_ptr<Training> training;
   std::optional<Result> result;
 };
@@ -74,9 +75,9 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   check_rows({leaves(batch)...}, blocks, n, "pipeline");
   check_axes(leaves(model), of_all, "pipeline");
   if (has_ledger()) notify_unplaced({argument_of<Tree>(model), argument_of<Args>(batch)...});
-  std::vector<Underway<Result>> parts(n);
+  std::vector<MicroBatchState<Result>> parts(n);
   std::optional<Tree> gradients;
-  Tree running = model;  // the model gets its Buffers only after the last micro-batch
+  Tree running = model;  // the model receives its Buffers only after the last micro-batch
   for (const auto [is_backward, i] : passes_of(options, leaves(model))) {
     auto& [training, result] = parts[i];
     if (!is_backward) {
@@ -106,12 +107,12 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
       gradients = std::move(gradient);
   }
   PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
-  for (const Underway<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
+  for (const MicroBatchState<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
   Array loss = tessera::detail::finalize_result(sums.finish(leaves(model), of_all));
   using Aux = decltype(aux_in(std::declval<Result>()));
   std::vector<Aux> aux;
   if constexpr (!std::is_same_v<Aux, NoAux>)
-    for (Underway<Result>& part : parts) aux.push_back(finalize_tree(aux_in(*std::move(part.result))));
+    for (MicroBatchState<Result>& part : parts) aux.push_back(finalize_tree(aux_in(*std::move(part.result))));
   if constexpr (!std::is_const_v<Model>) take_state(model, running);
   if constexpr (std::is_same_v<Aux, NoAux>) {
     return std::pair(std::move(loss), *std::move(gradients));
@@ -122,15 +123,16 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 
 }  // namespace detail
 
-// nn::pipeline(loss_fn, {.num_micro_batches = n})(model, batch...) is nn::accumulate_gradients(loss_fn, n)(model,
-// batch...) for a model whose layers lie on stages (filter_shard with a rule as {"layers", "pipe"}): the same loss,
-// gradients, aux, Buffers and reductions, and another order. A process goes on to its next micro-batch while others, on
-// other stages, have the one before, so that S stages idle for about (S - 1) / (n + S - 1) of the time; the schedule
-// decides what is kept meanwhile.
+// Returns a function that computes nn::accumulate_gradients(loss_fn, n)(model, batch...) in another order. The model's
+// layers must be placed on stages (filter_shard with a rule such as {"layers", "pipe"}). Loss, gradients, aux, Buffers
+// and reductions are the same. A process continues with its next micro-batch while other processes, on other stages,
+// work on the previous one. S stages therefore idle for about (S - 1) / (n + S - 1) of the time. The schedule decides
+// which activations are kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Stages that one process has as virtual devices run one after another. Errors: num_micro_batches < 1; under
-// one_f_one_b, an activation that goes back to an earlier stage (invalid_argument); those of accumulate_gradients.
+// Stages that are virtual devices of one process run one after another.
+// Errors, in addition to those of accumulate_gradients
+//   invalid_argument: num_micro_batches < 1; under one_f_one_b, an activation that goes back to an earlier stage
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {

@@ -18,7 +18,7 @@ namespace tessera::nn {
 
 namespace detail {
 
-// Whether a T is walked for arrays; anything else (numbers, functions) is passed on as it is.
+// True if a T is walked for arrays. Anything else (numbers, functions) is passed through unchanged.
 template <class T>
 inline constexpr bool is_tree = is_leaf<T> || is_container<T> || has_hook<T> ||
                                 (std::is_aggregate_v<T> && !is_static<T>);
@@ -35,13 +35,13 @@ void replace_values(Tree& tree, std::vector<Array>::const_iterator& next) {
     for (const Leaf& leaf : leaves(tree)) *leaf.value = *next++;
 }
 
-// Whether a call may change this part (the function or an argument): a tree that is not const. Other parts are const.
+// True if a call may change this part (the function or an argument): a tree that is not const. Other parts are const.
 template <class T>
 inline constexpr bool may_change = is_tree<std::remove_const_t<T>> && !std::is_const_v<T>;
 template <class T>
 using AsPart = std::conditional_t<may_change<T>, T, const T>;
 
-// Appends what one run left in the Buffers of a part to the results; `given` are the part's arrays before the run.
+// Appends the Buffers that one run changed in a part to the results; `given` are the part's arrays before the run.
 template <class Part>
 void append_buffers(Part& before, Part& after, const std::vector<Array>& given, std::vector<Array>& results) {
   const Leaves places = leaves(before);
@@ -60,7 +60,7 @@ void write_buffers(Part& part, Part& copy, std::vector<Array>::const_iterator& n
   write_back(part, places, kept, copy, "remat");
 }
 
-// One call of remat: a function, which may be a module, and its arguments; Parts are their types, const or not.
+// One call of remat: a function, which may be a module, and its arguments. Parts are their types, const or not.
 template <class... Parts>
 class RematCall {
  public:
@@ -77,9 +77,10 @@ class RematCall {
     return values;
   }
 
-  // The arrays of the result, then the Buffers of the parts that the call may change. Works on copies of all parts.
+  // Returns the arrays of the result, then the Buffers of the parts that the call may change. Works on copies of all
+  // parts.
   std::vector<Array> run(const std::vector<Array>& values) {
-    const CallerScope caller(where_);  // in the second run, too
+    const CallerScope caller(where_);  // also during recomputation
     Copies before = copies_;
     auto next = values.begin();
     std::apply([&](auto&... part) { (replace_values(part, next), ...); }, before);
@@ -92,7 +93,7 @@ class RematCall {
     return results;
   }
 
-  // The first run's result, with the arrays in `results`; the Buffers among these are written back to the parts.
+  // Returns the first run's result with the arrays in `results`, and writes the Buffers among them back to the parts.
   Result finish(const std::vector<Array>& results, Parts&... parts) {
     auto next = results.begin();
     auto [result, after] = std::move(*first_);
@@ -125,7 +126,7 @@ class RematCall {
 
   std::source_location where_;
   Copies copies_;
-  std::optional<std::pair<Result, Copies>> first_;  // what the first run made
+  std::optional<std::pair<Result, Copies>> first_;  // result of the first run
 };
 
 template <class... Parts>
@@ -136,33 +137,33 @@ auto remat_of(const std::source_location& where, RematPolicy policy, Parts&... p
   return call->finish(results, parts...);
 }
 
-// Whether the module is used by reference, so that the call can change it.
+// True if the module is used by reference, so that the call can change it.
 template <class F>
 inline constexpr bool is_used_in_place =
     std::is_lvalue_reference_v<F>&& may_change<std::remove_reference_t<F>> && !std::is_empty_v<std::decay_t<F>>;
 
 }  // namespace detail
 
-// nn::remat(block)(x, args...) is block(x, args...), but no intermediate value is kept for the gradient: the backward
-// pass calls block a second time. A stack of blocks then needs the activations of one block and the inputs of all, for
-// a third more work.
+// Returns a function that computes block(x, args...) without keeping intermediate values for the gradient: the backward
+// pass calls block a second time. A stack of blocks then needs the activations of one block and the inputs of all
+// blocks, for a third more work.
 //   for (const Block& block : layers) x = nn::remat(block)(x);
-// Gradients flow to the arrays of the module and of every argument that is a tree. A lambda that captures is refused at
-// compile time, since what it captures would get no gradient.
-// A block or argument that is neither const nor a temporary is changed by the call as without remat: the first run
-// updates its Buffers (nn/transformations/buffers.h), the second changes nothing.
+// Gradients flow to the arrays of the module and of every argument that is a tree. A lambda with captures fails to
+// compile, because its captured arrays would get no gradient. The call changes a block or argument that is neither
+// const nor a temporary, as without remat: the first run updates its Buffers (nn/transformations/buffers.h), and
+// recomputation changes nothing.
 //   for (Block& block : layers) x = nn::remat(block)(x);
-// A policy keeps some intermediate values (sharding/autodiff/remat.h): with dots_saveable the results of matrix
-// products stay, and the second run repeats only what is cheap. A policy selects by kinds of operations, not by names,
-// since the work that leads to a named array is done before its name is known.
+// A policy keeps some intermediate values (sharding/autodiff/remat.h). With dots_saveable, results of matrix products
+// are kept, and recomputation repeats only cheap operations. A policy selects kinds of operations, not names, because
+// the work that leads to a named array is done before its name is known.
 //   x = nn::remat(block, RematPolicy::dots_saveable)(x);
 template <class F>
 auto remat(F&& f, RematPolicy policy = RematPolicy::nothing_saveable,
            std::source_location where = std::source_location::current()) {
   using Function = std::decay_t<F>;
   static_assert(!detail::is_function_like<Function>() || std::is_empty_v<Function> || std::is_pointer_v<Function>,
-                "tessera: remat of a function that captures. What it captures would get no gradient: make it an "
-                "argument.");
+                "tessera: remat of a function that captures. Captured arrays would get no gradient: make them "
+                "arguments.");
   if constexpr (detail::is_used_in_place<F>)
     return [&f, policy, where](auto&&... args) {
       return detail::remat_of(where, policy, f, static_cast<detail::AsPart<detail::AsModel<decltype(args)>>&>(args)...);

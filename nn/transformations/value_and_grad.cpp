@@ -1,14 +1,10 @@
-// Which arrays of a model are on the tape, and their gradients back in the order of the model.
+// Puts the trained arrays of a model on the tape, and returns their gradients in the order of the model.
 #include "nn/transformations/value_and_grad.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string_view>
-
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/array_impl.h"
-#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::nn::detail {
@@ -25,7 +21,7 @@ void check_weight(const Array& weight) {
 }
 
 Array scalar_loss(const WeightedSum& loss) {
-  if (loss.sum.is_absent()) return {};  // who differentiates it says so
+  if (loss.sum.is_absent()) return {};  // the backward pass reports it
   check_weight(loss.weight);
   return loss.mean();
 }
@@ -73,7 +69,7 @@ std::vector<size_t> trained_of(const Leaves& model, const Filter& trained) {
     if (is_trainable(model[i]) && trained(model[i])) places.push_back(i);
   if (places.empty())
     fail(ErrorKind::invalid_argument, "value_and_grad",
-         "the filter takes none of the {} arrays of the model that could be trained, the first of which is {}. Print "
+         "the filter selects none of the {} arrays of the model that could be trained, the first of which is {}. Print "
          "nn::leaves(model) for their paths.",
          std::count_if(model.begin(), model.end(), is_trainable),
          std::find_if(model.begin(), model.end(), is_trainable)->path);

@@ -1,4 +1,4 @@
-// value_and_grad: a loss and its gradient, which is a model of the same type, placed as the model is.
+// value_and_grad: a loss and its gradient, a model of the same type and sharding as the original.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include "nn/tree/tree_of_arrays.h"
 #include "sharding/autodiff/tape.h"
 #include "sharding/base/caller.h"
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 
 namespace tessera::nn {
@@ -42,31 +42,33 @@ inline constexpr bool has_aux = false;
 template <class Loss, class Aux>
 inline constexpr bool has_aux<std::pair<Loss, Aux>> = true;
 
-// Several arguments in place of a model, each with its own gradients.
+// Several arguments instead of a model, each with its own gradients.
 template <class Tree>
 inline constexpr bool is_arguments = false;
 template <class... T>
 inline constexpr bool is_arguments<std::tuple<T...>> = true;
 
 inline Array scalar_loss(Array loss) { return loss; }
-// Error (invalid_argument): the weight depends on what is trained.
+// Throws Error (invalid_argument) if the weight depends on a trained array.
 void check_weight(const Array& weight);
 Array scalar_loss(const WeightedSum& loss);
 
-// The trained arrays of a model, on a tape of their own.
+// The trained arrays of a model, on their own tape.
 class Training {
  public:
-  // Errors (invalid_argument): one array in two leaves of the model, or of one argument; a filter that selects nothing
-  // trainable.
+  // Puts the trained arrays on a tape.
+  // Errors (invalid_argument)
+  //   one array in two leaves of the model, or of one argument
+  //   a filter that selects no trainable array
   Training(Leaves model, const Filter& trained, const GradientOptions& options, bool is_arguments = false);
 
   const Leaves& model() const { return model_; }
-  // The arrays for the shadow copy of the model: shadows on the tape for trained arrays, the others as they are.
+  // Returns the arrays of the model's shadow copy: shadows on the tape for trained arrays, the others unchanged.
   std::vector<Array> shadows() const;
-  // Between the forward and the backward pass; other Trainings run meanwhile.
+  // Pauses the tape between the forward and the backward pass, while other Trainings run.
   void pause() { tape_.pause(); }
   void resume() { tape_.resume(); }
-  // One gradient for each array of the model, absent if the array is not trained.
+  // Returns one gradient for each array of the model, absent if the array is not trained.
   std::vector<Array> gradients(const Array& loss);
 
  private:
@@ -75,7 +77,7 @@ class Training {
   Tape tape_;
 };
 
-// An argument's arrays, none where its type is no tree, and the type of a struct.
+// The arrays of an argument (none if its type is not a tree), and its type's name if it is a struct.
 struct Argument {
   std::string_view type;
   Leaves arrays;
@@ -87,11 +89,11 @@ Argument argument_of(const T& x) {
   else
     return {};
 }
-// Tells ledgers of arrays that were never placed beside others on a mesh of several devices.
+// Notifies ledgers of uncommitted arrays that are used together with arrays on a mesh of several devices.
 bool has_ledger();
 void notify_unplaced(const std::vector<Argument>& arguments);
 
-// A model that is not const is the caller's own: what the call leaves in its Buffers is written to it.
+// A model that is not const belongs to the caller: the Buffers that the call changes are written to it.
 template <class F, class Model, class... Args>
 auto value_and_grad_of_checked(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
                                const Args&... args) {
@@ -127,7 +129,7 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
   return std::pair(std::move(value), std::move(gradient));
 }
 
-// After a mistake nothing else is compiled, which would say more than one sentence.
+// After a diagnosed mistake, nothing else is compiled, so that the compiler prints a single sentence.
 template <class F, class Model, class... Args>
 auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
                        const Args&... args) {
@@ -145,36 +147,40 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 
 }  // namespace detail
 
-// nn::value_and_grad(loss_fn)(model, args...) calls loss_fn(model, args...), which returns a floating scalar, or a pair
-// of one and anything else (aux), and returns
+// Returns a function that calls loss_fn(model, args...) and returns the loss and its gradients. loss_fn returns a
+// floating scalar, or a pair of one and any other value (aux).
 //   const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
 //   auto [value, grads] = nn::value_and_grad(mse_with_aux)(model, batch);   // value = {loss, aux}
-// `grads` has the type of the model: the gradient of each floating array, placed as that array, zeros if the loss does
-// not use it. Arrays that are not floating are absent. All gradients are reduced once, in one collective per set of
-// mesh axes and element type. Loss and aux come back as plain values. The loss must be computed from the model that the
-// function receives: a captured model gets no gradient, which is an Error (no_gradient). Calls may be nested, as
-// in JAX: the outer one differentiates the inner one's gradients, unless that has {.differentiable = false}.
-// In place of the scalar a loss function may return a WeightedSum (sharding/operations/linalg/linear_algebra.h): the
-// loss is its mean. Alone that is the same; nn::accumulate_gradients adds up the sums and weights of its micro-batches.
+// `grads` has the type of the model. It holds the gradient of each floating array with that array's sharding, or zeros
+// if the loss does not use the array. Arrays that are not floating are absent. All gradients are reduced once, in one
+// collective per set of mesh axes and element type. Loss and aux are returned as plain values.
+// The loss must be computed from the model that the function receives: a captured model gets no gradient, which is an
+// Error (no_gradient). Calls may be nested, as in JAX: the outer call differentiates the inner call's gradients, unless
+// the inner call has {.differentiable = false}.
+// Instead of the scalar, a loss function may return a WeightedSum (sharding/operations/linalg/linear_algebra.h); the
+// loss is its mean. nn::accumulate_gradients adds up the sums and weights of its micro-batches.
 //   WeightedSum loss(const Model& model, const Batch& batch) {
 //     return cross_entropy_sum(model(batch.ids), batch.labels, {.ignore_label = -100});
 //   }
-// A loss function that takes Model& may change a model that is neither const nor a temporary: its new running
+// A loss function that takes Model& may change a model that is neither const nor a temporary. Its new running
 // statistics are written to the model (nn/transformations/buffers.h) once, after everything else has succeeded. Buffers
-// have no gradient: theirs are absent.
+// have no gradient: their gradients are absent.
 //   Array loss(Model& model, const Batch& batch);     // model(batch.x) updates model.norm.mean
 //   auto [loss_now, grads] = nn::value_and_grad(loss)(model, batch);
-// With a filter, only the arrays that it takes are trained. The gradients of the others are absent, so that optimizers
-// leave these arrays alone, and no backward work is done for them:
+// With a filter, only the arrays that it selects are trained. The gradients of other arrays are absent: optimizers do
+// not update these arrays, and no backward work is done for them:
 //   const auto [loss, grads] = nn::value_and_grad(mse, nn::by_path("head.**"))(model, batch);
-// The options (sharding/autodiff/tape.h) say what becomes of gathered weights, and whether and how gradients are
+// The options (sharding/autodiff/tape.h) control whether gathered weights are kept, and whether and how gradients are
 // reduced:
 //   nn::value_and_grad(loss_fn, {.reshard_after_forward = false})(model, batch);
-// In ledgers, the reduction of the gradients has the line that calls value_and_grad; communication inside the function
-// has its own lines.
-// Errors: one array in two leaves (both are named), a filter that takes no array that can be trained, a weight that
-// depends on what is trained, a call that assigns to an array that is not a Buffer (invalid_argument); a Buffer that
-// changes its shape or type (shape_mismatch, dtype_mismatch). After an error the model is unchanged.
+// In ledgers, the reduction of the gradients has the source line that calls value_and_grad; communication inside the
+// function has its own lines. After an error the model is unchanged.
+// Errors
+//   invalid_argument: one array in two leaves (the message names both)
+//   invalid_argument: a filter that selects no trainable array
+//   invalid_argument: a weight that depends on a trained array
+//   invalid_argument: a call that assigns to an array that is not a Buffer
+//   shape_mismatch, dtype_mismatch: a Buffer that changes its shape or element type
 template <class F>
 auto value_and_grad(F f, Filter trained, GradientOptions options = {},
                     std::source_location where = std::source_location::current()) {
@@ -190,7 +196,7 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
                 "tessera: value_and_grad takes the loss function, not a loss: value_and_grad(loss)(model, batch).");
   return value_and_grad(std::move(f), is_trainable, options, where);
 }
-// A mistake: all in one call.
+// Diagnoses all arguments in one call.
 template <class F, class Model, class... Args>
 requires(!std::convertible_to<Model, Filter> &&
          !std::convertible_to<Model, GradientOptions>) auto value_and_grad(const F&, const Model&, const Args&...) {
@@ -199,9 +205,9 @@ requires(!std::convertible_to<Model, Filter> &&
                 "value_and_grad(loss)(model, batch).");
 }
 
-// With numbers of arguments, the gradients of those instead of the first argument's: the gradient itself of one, a
-// std::tuple of several, in the order of the numbers (jax's argnums). Each is any tree. One array may be in several
-// arguments: each of them gets the gradient of its own use.
+// Returns the gradients of the numbered arguments instead of the first argument's: a single gradient for one number, a
+// std::tuple in the order of the numbers for several (jax's argnums). Each argument can be any tree. If one array is in
+// several arguments, each argument gets the gradient of its own use.
 //   const auto [loss, grads] = nn::value_and_grad<0, 2>(loss_fn)(x, w, b);
 //   auto [dx, db] = grads;
 template <size_t First, size_t... Rest, class F>
@@ -247,7 +253,7 @@ auto without_loss(ValueAndGrad call) {
 }
 }  // namespace detail
 
-// The gradients alone, or with aux a pair of gradients and aux (jax.grad). Everything else is as above.
+// Returns the gradients alone, or with aux a pair of gradients and aux (jax.grad). Otherwise like value_and_grad.
 template <class F>
 auto grad(F f, Filter trained, GradientOptions options = {},
           std::source_location where = std::source_location::current()) {

@@ -1,4 +1,4 @@
-// What filters ask, and arrays taken out of a tree and put back.
+// Predicates of the filters, and the functions that remove arrays from a tree and restore them.
 #include "nn/tree/filter.h"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// Filters by kind, type, path and logical axis; filter, partition and combine.
+// Filters by kind, type, path and logical axis, and the functions filter, partition and combine.
 #pragma once
 
 #include <string>
 #include <utility>
 
 #include "nn/tree/tree.h"
-#include "sharding/placement/path_pattern.h"
+#include "sharding/base/text.h"
 
 namespace tessera::nn {
 
@@ -21,30 +21,30 @@ bool is_buffer_leaf(const Leaf& leaf);
 bool is_trainable_leaf(const Leaf& leaf);
 }  // namespace detail
 
-// A filter that ignores the path, so that it can also be called with a leaf alone.
+// Wraps a test of a leaf as a filter that ignores the path, so that you can also call it with a leaf alone.
 template <bool (*test)(const Leaf&)>
 struct LeafFilter {
   bool operator()(const Leaf& leaf) const { return test(leaf); }
   bool operator()(const std::string&, const Leaf& leaf) const { return test(leaf); }
 };
 
-// Any array that is not absent; recipes are taken.
+// Selects arrays that are not absent, lazy initializers included.
 inline constexpr LeafFilter<detail::is_present> is_array{};
-// Arrays of a floating type that are not absent (eqx.is_inexact_array).
+// Selects arrays of a floating type that are not absent (eqx.is_inexact_array).
 inline constexpr LeafFilter<detail::is_floating_leaf> is_inexact_array{};
-// Leaves that are a Param, that are a Buffer.
+// Select leaves that are a Param, and leaves that are a Buffer.
 inline constexpr LeafFilter<detail::is_param_leaf> is_param{};
 inline constexpr LeafFilter<detail::is_buffer_leaf> is_buffer{};
-// Arrays that are trained by default, with a gradient and optimizer state: floating ones that are not a Buffer.
+// Selects arrays that are trained by default, with a gradient and optimizer state: floating arrays outside Buffers.
 inline constexpr LeafFilter<detail::is_trainable_leaf> is_trainable{};
 
-Filter by_kind(Kind kind);  // leaves of this kind: Kind::param, Kind::buffer, ...
+Filter by_kind(Kind kind);  // selects leaves of this kind: Kind::param, Kind::buffer, ...
 
-// Leaves that have a dim of this logical axis: by_axis("vocab").
+// Returns a filter that selects leaves with a dimension of this logical axis: by_axis("vocab").
 Filter by_axis(std::string name);
 
-// Leaves whose path matches the pattern: by_path("layers.*.mlp.**"), by_path("**.bias")
-// (sharding/placement/path_pattern.h).
+// Returns a filter that selects leaves whose path matches the pattern: by_path("layers.*.mlp.**"), by_path("**.bias").
+// `path_matches` in sharding/base/text.h documents the patterns.
 Filter by_path(std::string pattern);
 
 // ---- filter, partition, combine -------------------------------------------------------------------------------------
@@ -55,15 +55,15 @@ void keep_and_drop(const Leaves& kept, const Leaves& rest, const Filter& filter)
 void fill_absent(const Leaves& result, const Leaves& other);
 }  // namespace detail
 
-// A copy of the tree in which the arrays that the filter does not take are absent.
+// Returns a copy of the tree in which the arrays that the filter rejects are absent.
 template <class Tree>
 Tree filter(Tree tree, const Filter& filter) {
   detail::keep(leaves(tree), filter);
   return tree;
 }
 
-// Two copies of the tree: one with what the filter takes, one with the rest. Each array is in one copy and absent from
-// the other.
+// Returns two copies of the tree: one with the arrays that the filter selects, one with the others. Each array is
+// present in one copy and absent from the other.
 //   auto [trained, frozen] = nn::partition(model, nn::by_path("head.**"));
 template <class Tree>
 std::pair<Tree, Tree> partition(const Tree& tree, const Filter& filter) {
@@ -72,7 +72,7 @@ std::pair<Tree, Tree> partition(const Tree& tree, const Filter& filter) {
   return parts;
 }
 
-// The inverse of partition: each array comes from the first tree that has it, and is absent if none has. Numbers and
+// Inverts partition: each array comes from the first tree that has it, and is absent if no tree has it. Numbers and
 // other static fields come from the first tree. Error (invalid_argument): trees of different structures.
 template <class Tree, class... Rest>
 Tree combine(Tree tree, const Rest&... rest) {

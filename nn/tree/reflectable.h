@@ -1,4 +1,4 @@
-// The compile-time checks that a struct can be walked as a tree, and their messages.
+// Compile-time checks that a struct can be walked as a tree, and their messages.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@
 #include "sharding/placement/mesh_rules.h"
 #include "sharding/random/key.h"
 
-// A module is an aggregate. Any other type in a tree fails to compile, with one sentence that begins with `tessera:`;
-// the compiler's notes around it name the struct and the type and number of the field. The checks do not use Boost.PFR,
-// so that no message of PFR comes before this one.
+// A module is an aggregate. Any other type in a tree fails to compile, with one sentence that begins with `tessera:`.
+// The compiler's notes around it name the struct and the type and number of the field. The checks do not use Boost.PFR,
+// because a message of PFR would then come before this one.
 
 namespace tessera::nn::detail {
 
@@ -86,7 +86,7 @@ inline constexpr bool is_pointer_like =
     is_specialization<T, std::shared_ptr> || is_specialization<T, std::weak_ptr> ||
     is_specialization<T, std::reference_wrapper>;
 
-// Without namespaces: Linear, vector<tessera::Array>.
+// Type name without namespaces: Linear, vector<tessera::Array>.
 template <class T>
 constexpr std::string_view type_name() {
   constexpr std::string_view all = __PRETTY_FUNCTION__;  // g++: ... [with T = Linear; ...]; clang: ... [T = Linear]
@@ -115,9 +115,9 @@ constexpr bool is_function_like() {
 
 inline constexpr size_t max_fields = 100;
 
-// Stand-ins that convert to any field of Struct, to any assignable field, to any base class. The conversions are
-// volatile, so that a field's own constructor from anything is a better match. They are never called, but clang needs
-// definitions for local types.
+// Placeholders that convert to any field of Struct, to any assignable field, and to any base class. The conversions are
+// volatile, so that overload resolution prefers a field's own constructor that accepts anything. They are never called,
+// but clang needs definitions for local types.
 template <class Struct>
 struct AnyField {
   template <class Field>
@@ -142,8 +142,8 @@ struct NoField {};
 template <size_t, class T>
 using repeated = T;
 
-// Whether Struct{Value, Value, ...} compiles with n values; parentheses_take is the same for Struct(Value, Value, ...).
-// A C array in Struct takes one value for each of its elements in braces, and none in parentheses.
+// True if Struct{Value, Value, ...} compiles with n values; parentheses_take is the same for Struct(Value, Value, ...).
+// A C array in Struct takes one value per element in braces, and none in parentheses.
 template <class Struct, class Value, class Numbers>
 inline constexpr bool braces_take = false;
 template <class Struct, class Value, size_t... I>
@@ -158,7 +158,7 @@ inline constexpr bool parentheses_take<Struct, Value, std::index_sequence<I...>>
 
 inline constexpr size_t uncountable = -1;
 
-// How many fields an aggregate has, at most max_fields + 1; uncountable if one of them is a reference.
+// Number of fields of an aggregate, at most max_fields + 1; uncountable if one of them is a reference.
 template <class T, size_t n = 0>
 constexpr size_t count_fields() {
   if constexpr (n > max_fields) {
@@ -177,7 +177,7 @@ template <class T>
 inline constexpr bool has_base =
     braces_take<T, AnyBase<T>, std::index_sequence<0>> && !braces_take<T, NoField, std::index_sequence<0>>;
 
-// ---- what is refused ------------------------------------------------------------------------------------------------
+// ---- rejected types -------------------------------------------------------------------------------------------------
 
 enum class Mistake {
   none,
@@ -211,7 +211,7 @@ constexpr Mistake mistake_of_fields() {
     return Mistake::none;  // the mistake is inside a field, and found when that field is walked
 }
 
-// The first mistake of a type that is neither leaf nor static nor container, and has no hook.
+// The first mistake of a type that is not a leaf, a static value or a container, and has no hook.
 template <class T>
 constexpr Mistake mistake_of() {
   if constexpr (is_function_like<T>())

@@ -1,4 +1,4 @@
-// States checked against a tree, all at once, and written to it.
+// Checks a state against a tree, reports all mistakes at once, and writes the state to the tree.
 #include "nn/tree/state.h"
 
 #include <fmt/format.h>

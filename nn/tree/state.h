@@ -1,4 +1,4 @@
-// state, update, split and merge: a module's arrays as an ordered map from path to Array, and back.
+// state, update, split and merge: a module's arrays as an ordered map from path to array, and back.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace tessera::nn {
 
-// Arrays by path, in alphabetical order. A State is itself a tree: it can be placed, tabulated, mapped and saved.
+// Maps paths to arrays, in alphabetical order. A State is itself a tree: it can be placed, tabulated, mapped and saved.
 using State = std::map<std::string, Array>;
 
 namespace detail {
@@ -25,23 +25,23 @@ struct Slot {
 
 std::vector<Slot> slots_of(const Leaves& tree, const Filter& filter);
 State state_of(const Leaves& tree, const Filter& filter);
-// One Error (invalid_argument) that lists everything that does not fit; changes nothing.
+// Throws one Error (invalid_argument) that lists every array that does not fit. Changes nothing.
 void check_state(const std::vector<Slot>& slots, const State& state, const char* verb);
 void write_state(const Leaves& tree, const State& state);
 
 }  // namespace detail
 
-// The arrays that are not absent and that the filter takes (nnx.state).
+// Returns the arrays that are not absent and that the filter selects (nnx.state).
 //   const nn::State statistics = nn::state(model, nn::is_buffer);
 template <class Tree>
 State state(const Tree& tree, const Filter& filter = {}) {
   return detail::state_of(leaves(tree), filter);
 }
 
-// Writes the arrays of `state` into the tree (nnx.update, but strict): `state` must have exactly the arrays of the tree
-// that are not absent and that the filter takes. An array on no mesh is placed like the one that it replaces; others
-// keep their placement. Error (invalid_argument), which lists every array that is missing, unknown to the tree, or of
-// another shape or element type. After an error the tree is unchanged.
+// Writes the arrays of `state` into the tree, like nnx.update but strict: `state` must have exactly the arrays of the
+// tree that are not absent and that the filter selects. An array without a mesh is placed like the array that it
+// replaces; others keep their sharding. After an error the tree is unchanged. Error (invalid_argument), which lists
+// every array that is missing, unknown to the tree, or has the wrong shape or element type.
 template <class Tree>
 void update(Tree& tree, const State& state, const Filter& filter = {}) {
   const Leaves all = leaves(tree);
@@ -49,7 +49,7 @@ void update(Tree& tree, const State& state, const Filter& filter = {}) {
   detail::write_state(all, state);
 }
 
-// A module without its arrays: its structure, its static fields, and which arrays it expects.
+// Holds a module without its arrays: its structure, its static fields, and the arrays that it expects.
 template <class Tree>
 struct Definition {
   Tree tree;  // its arrays are absent

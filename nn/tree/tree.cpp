@@ -1,4 +1,4 @@
-// Filters combined, and checks on the leaves of a tree.
+// Combines filters, and checks the leaves of a tree.
 #include "nn/tree/tree.h"
 
 #include <unordered_map>
@@ -49,6 +49,10 @@ void check_same_structure(const Leaves& expected, const Leaves& given, const cha
 }
 
 // ---- walks ----------------------------------------------------------------------------------------------------------
+
+bool detail::is_below(std::string_view path, std::string_view top) {
+  return top.empty() || (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '.'));
+}
 
 std::string detail::Place::path() const {
   if (!above_) return std::string(name_);

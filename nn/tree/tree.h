@@ -1,4 +1,4 @@
-// Trees (JAX's pytrees): nested structs, vectors, optionals, ... whose leaves are arrays, and the walk over them.
+// Trees (JAX's pytrees), which are nested structs, vectors, optionals, ... with arrays as leaves, and walks over them.
 #pragma once
 
 #include <array>
@@ -16,7 +16,6 @@
 #include "nn/tree/param.h"
 #include "nn/tree/reflectable.h"
 #include "sharding/array/array.h"
-#include "sharding/base/dependent_false.h"
 #include "sharding/base/error.h"
 #include "sharding/placement/axis.h"
 #include "sharding/random/key.h"
@@ -35,36 +34,21 @@ requires(tessera::nn::detail::is_counted<std::remove_cv_t<T>>) constexpr std::si
 
 namespace tessera::nn {
 
-// The type of the field that holds an array.
-enum class Kind { array, named_array, param, buffer };
-
-// One array of a tree. The pointers point into the tree and are valid as long as it is.
-struct Leaf {
-  std::string path;  // layers.2.mlp.up.kernel
-  Array* value = nullptr;
-  Kind kind = Kind::array;
-  const Axes* axes = nullptr;    // null for a bare Array
-  const Rules* rules = nullptr;  // Param::rules; null for other kinds
-  bool is_param() const { return kind == Kind::param; }
-  operator const Array&() const { return *value; }
-};
-
-using Leaves = std::vector<Leaf>;
-
-// The arrays of a tree without paths, in the order of its leaves: a walk of a few nanoseconds per array, for every
-// step. `structure` hashes the sizes of vectors, the keys of maps, ...: where it is equal, trees of one type have equal
-// paths.
+// Holds the arrays of a tree without paths, in the order of its leaves. The walk takes a few nanoseconds per array, so
+// every step can afford it. `structure` hashes the sizes of vectors, the keys of maps, ...: trees of one type with
+// equal `structure` have equal paths.
 struct BareArrays {
   std::vector<Array*> arrays;
   size_t structure = 0;
 };
 
-// Adds one more choice that the type leaves open (a size, a key, an alternative) to the hash `structure`.
+// Adds one property that the type does not determine (a size, a key, an alternative) to the hash `structure`.
 inline size_t structure_with(size_t structure, size_t choice) { return structure * 1099511628211u + choice + 1; }
 
-// A predicate on the leaves of a tree. Any function of (path, leaf) or of (path, array) converts to it:
+// Wraps a predicate on the leaves of a tree. Any function of (path, leaf) or of (path, array) converts to it:
 //   [](const std::string& path, const Array& x) { return x.ndim() > 1; }
-// A default-constructed Filter takes every leaf. Filters combine with &&, || and !. Ready-made ones: nn/tree/filter.h.
+// A default-constructed Filter selects every leaf. Combine filters with &&, || and !. nn/tree/filter.h has ready-made
+// ones.
 class Filter {
  public:
   Filter() = default;
@@ -82,30 +66,32 @@ Filter operator&&(const Filter& a, const Filter& b);
 Filter operator||(const Filter& a, const Filter& b);
 Filter operator!(const Filter& a);
 
-// What a module or any other tree may be made of:
+// The possible parts of a module or of any other tree:
 //   leaves      Param, Buffer, Array, NamedArray
 //   structs     aggregates: public fields, no base class, no virtual function, no constructor
 //   containers  vector, array (not of structs), optional, pair, tuple, map, variant (its active alternative)
 //   static      numbers, enums, strings, keys, axes: part of the tree, but not leaves
 //   classes     with the hook `template <class Visit> void visit_fields(Visit&& visit)`, which calls
 //               visit("name", field) for each field
-// Anything else is refused at compile time with one sentence.
+// Any other type fails to compile with a one-sentence message.
 
 namespace detail {
 
 inline std::string join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
+// Returns true if `path` is `top` or below it; all paths are below "".
+bool is_below(std::string_view path, std::string_view top);
 
-// Where a walk is: a name or a number below another place, which outlives it on the stack. The dotted path is made when
-// it is asked for.
+// Position of a walk: a name or a number below another Place, which must outlive it on the stack. The dotted path is
+// composed only when path() is called.
 class Place {
  public:
   explicit Place(std::string_view root = {}) : name_(root) {}
   Place(const Place& above, std::string_view name) : above_(&above), name_(name) {}
   Place(const Place& above, size_t number) : above_(&above), number_(number), is_number_(true) {}
   std::string path() const;
-  std::string_view name() const { return name_; }  // none: a number
+  std::string_view name() const { return name_; }  // empty for a number
 
  private:
   const Place* above_ = nullptr;
@@ -114,7 +100,7 @@ class Place {
   bool is_number_ = false;
 };
 
-// Whether T is a static value, neither walked nor an array: a number, a string, a vector of numbers.
+// True if T is a static value, which is not walked and is not an array: a number, a string, a vector of numbers.
 template <class T>
 constexpr bool is_value() {
   if constexpr (is_sequence<T>)
@@ -136,8 +122,8 @@ constexpr void check_elements() {
 template <class T>
 inline constexpr auto field_names = boost::pfr::names_as_array<T>();
 
-// True if a tree of type T can be walked; otherwise a compile-time error. What copies a tree asks this first, or the
-// compiler would speak of the copy.
+// True if a tree of type T can be walked; otherwise a compile-time error. Functions that copy a tree check
+// this first; otherwise the compiler would report the copy.
 template <class T>
 constexpr bool check_tree() {
   if constexpr (is_leaf<T> || is_value<T>() || has_hook<T>)
@@ -155,7 +141,7 @@ constexpr bool check_tree() {
   (std::make_index_sequence<field_count<T>>());
 }
 
-// Where the fields of a struct lie: the only function that is compiled for each struct, and not for each walk besides.
+// Returns the address of each field. Compiled once per struct; the code that uses it is compiled once per walk.
 template <class T>
 std::array<void*, field_count<T>> addresses_of_fields(T& node) {
   std::array<void*, field_count<T>> addresses;
@@ -164,7 +150,7 @@ std::array<void*, field_count<T>> addresses_of_fields(T& node) {
   return addresses;
 }
 
-// Walks a part one step further down.
+// Walks a part that is one level deeper.
 template <class Visit>
 struct StepDown {
   const Place& place;
@@ -173,8 +159,8 @@ struct StepDown {
   void operator()(Step step, T& part) const;
 };
 
-// Calls visit(part, place) for every part of a tree in its order: arrays, static values, and structs and containers
-// before what is in them.
+// Calls visit(part, place) for every part of a tree in order: arrays, static values, structs and containers. A struct
+// or container comes before its parts.
 template <class T, class Visit>
 void walk(T& node, const Place& place, Visit& visit) {
   const StepDown<Visit> under{place, visit};
@@ -214,7 +200,7 @@ void StepDown<Visit>::operator()(Step step, T& part) const {
   walk(part, Place(place, step), visit);
 }
 
-// Walks a const tree as a non-const one: a visitor of a const tree must not write to it.
+// Walks a const tree without const, so a visitor of a const tree must not write to it.
 template <class Tree, class Visit>
 void walk_all(Tree& tree, Visit&& visit, std::string_view root = "") {
   walk(const_cast<std::remove_const_t<Tree>&>(tree), Place(root), visit);
@@ -236,7 +222,7 @@ struct LeafCollector {
   }
 };
 
-// What a container's type leaves open: its size, its keys, its alternative.
+// Hashes the properties of a container that its type does not determine: its size, its keys, its alternative.
 template <class T>
 size_t structure_of(const T& container) {
   if constexpr (is_sequence<T>) {
@@ -268,7 +254,7 @@ struct BareCollector {
 
 }  // namespace detail
 
-// All arrays of a tree, in the order of its fields, with their paths below `path`.
+// Returns all arrays of a tree, in the order of its fields, with their paths below `path`.
 template <class Tree>
 Leaves leaves(Tree& tree, const std::string& path = "") {
   detail::LeafCollector collector;
@@ -277,7 +263,7 @@ Leaves leaves(Tree& tree, const std::string& path = "") {
 }
 inline const Leaves& leaves(const Leaves& already) { return already; }
 
-// The same arrays without paths.
+// Returns the same arrays without paths.
 template <class Tree>
 BareArrays bare_arrays(Tree& tree) {
   detail::BareCollector collector;
@@ -285,7 +271,7 @@ BareArrays bare_arrays(Tree& tree) {
   return std::move(collector.bare);
 }
 
-// Several trees under names of their own: named("model", model, "optimizer", optimizer).
+// Returns the arrays of several trees, each below its own name: named("model", model, "optimizer", optimizer).
 template <class Tree, class... Rest>
 Leaves named(const std::string& name, Tree& tree, Rest&&... rest) {
   Leaves all = leaves(tree, name);
@@ -296,16 +282,16 @@ Leaves named(const std::string& name, Tree& tree, Rest&&... rest) {
 
 // ---- map, fold ------------------------------------------------------------------------------------------------------
 
-// Error (invalid_argument), naming both paths, if two leaves are one and the same array: it would be trained twice.
+// Throws Error (invalid_argument) with both paths if two leaves are the same array, which would be trained twice.
 void check_distinct(const Leaves& leaves, const char* verb);
 
-// Error (invalid_argument), naming the first path that differs, unless both trees have the same paths in the same
+// Throws Error (invalid_argument) with the first differing path unless both trees have the same paths in the same
 // order.
 void check_same_structure(const Leaves& expected, const Leaves& given, const char* verb);
 
 namespace detail {
 
-// Error (missing_array) if the i-th array of this tree is absent although the first tree has it.
+// Throws Error (missing_array) if the i-th array of this tree is absent although the first tree has it.
 void check_present(const Leaves& tree, size_t i, const char* verb);
 
 template <class Tree, class F, class... Rest>
@@ -326,10 +312,12 @@ Tree map_leaves(const char* verb, const Tree& tree, F f, const Rest&... rest) {
 
 }  // namespace detail
 
-// A copy of the tree with every array replaced by f(path, array); absent arrays stay absent. With more trees of the
-// same structure f gets the arrays at one path, f(path, x, y, ...); the rest of the result is that of the first tree.
-// Errors, with the first path: trees of different structures (invalid_argument), an array that only the first has
-// (missing_array).
+// Returns a copy of the tree with every array replaced by f(path, array). Absent arrays stay absent. With more trees of
+// the same structure, f receives the arrays at one path: f(path, x, y, ...). The rest of the result comes from the
+// first tree.
+// Errors, with the first path
+//   invalid_argument: trees of different structures
+//   missing_array: an array that only the first tree has
 template <class F, class Tree, class... Rest>
 Tree tree_map_with_path(F&& f, const Tree& tree, const Rest&... rest) {
   return detail::map_leaves("tree_map_with_path", tree, f, rest...);
@@ -340,7 +328,7 @@ template <class Tree>
 using ArrayOf = const Array&;
 }  // namespace detail
 
-// The same with f(x, y, ...), or with f(path, x, y, ...).
+// Maps like tree_map_with_path, with f(x, y, ...) or f(path, x, y, ...).
 //   const Model mean = nn::tree_map([](const Array& x, const Array& y) { return (x + y) / 2; }, a, b);
 template <class F, class Tree, class... Rest>
 Tree tree_map(F&& f, const Tree& tree, const Rest&... rest) {
@@ -356,7 +344,7 @@ Tree tree_map(F&& f, const Tree& tree, const Rest&... rest) {
   return detail::map_leaves("tree_map", tree, call, rest...);
 }
 
-// The arrays of a tree that are not absent.
+// Returns the arrays of a tree that are not absent.
 template <class Tree>
 std::vector<Array> tree_leaves(const Tree& tree) {
   std::vector<Array> result;
@@ -365,7 +353,8 @@ std::vector<Array> tree_leaves(const Tree& tree) {
   return result;
 }
 
-// value = f(value, array) for each array that is not absent: nn::tree_reduce(sum_of_squares, model, zeros({})).
+// Folds the arrays that are not absent by value = f(value, array):
+//   nn::tree_reduce(sum_of_squares, model, zeros({}))
 template <class F, class Tree, class Value>
 Value tree_reduce(F&& f, const Tree& tree, Value value) {
   for (const Array* x : bare_arrays(tree).arrays)

@@ -1,4 +1,4 @@
-// The errors of tree_at.
+// Throws the errors of tree_at.
 #include "nn/tree/tree_at.h"
 
 #include <fmt/format.h>

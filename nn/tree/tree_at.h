@@ -1,4 +1,4 @@
-// tree_at: a copy of a tree with one part, or several, replaced.
+// tree_at: copies a tree with one or several parts replaced.
 #pragma once
 
 #include <concepts>
@@ -17,8 +17,13 @@ namespace tessera::nn {
 
 namespace detail {
 
-// Whether a value of type V can replace a node of type T: the same type, an Array for a leaf, a value for an optional,
-// an alternative of a variant, a number for a number, or what converts to a static type.
+// True if a value of type V can replace a node of type T:
+//   the same type
+//   an Array for a leaf
+//   a value for an optional
+//   an alternative of a variant
+//   a number for a number
+//   a type that converts to a static type
 template <class T, class V>
 constexpr bool takes() {
   if constexpr (std::same_as<T, V> || (is_leaf<T> && std::same_as<V, Array>))
@@ -34,7 +39,7 @@ constexpr bool takes() {
     return false;
 }
 
-// Error (invalid_argument): a number of this type cannot hold the one given.
+// Throws Error (invalid_argument): a number of this type cannot hold the given one.
 [[noreturn]] void fail_number(double given, std::string_view type);
 
 template <class T, class V>
@@ -57,7 +62,7 @@ void put(T& node, V&& value) {
     node = static_cast<T>(std::forward<V>(value));
 }
 
-// Whether f can be called with the node and its result can replace the node.
+// True if f can be called with the node and its result can replace the node.
 template <class T, class F>
 constexpr bool is_replaced_by_call() {
   if constexpr (std::is_invocable_v<const F&, const T&>)
@@ -95,7 +100,7 @@ bool replace_node(T& node, const Replace& replace) {
   }
 }
 
-// Whether the tree has any array; absent ones count.
+// Returns true if the tree has any array; absent ones count.
 template <class T>
 bool has_arrays(T& tree) {
   if constexpr (is_leaf<T>)
@@ -112,8 +117,8 @@ struct Replacer {
   std::string pattern;
   const Replace& replace;
   std::vector<std::string> seen = {}, matched = {}, replaced = {};
-  std::string_view type = {};  // of the last part that matched but was not replaced
-  bool shares_arrays = false;  // whether the value that was put in has arrays
+  std::string_view type = {};  // type of the last part that matched but was not replaced
+  bool shares_arrays = false;  // true if the inserted value has arrays
 
   template <class T>
   void operator()(T& part, const Place& place) {
@@ -121,7 +126,7 @@ struct Replacer {
     if (seen.empty() || seen.back() != path) seen.push_back(path);
     if (!path_matches(path, pattern)) return;
     matched.push_back(path);
-    if (!replaced.empty() && replaced.back() == path) return;  // together with its variant or optional
+    if (!replaced.empty() && replaced.back() == path) return;  // already replaced with its variant or optional
     if (!replace_node(part, replace)) {
       type = type_name<T>();
       return;
@@ -131,23 +136,27 @@ struct Replacer {
   }
 };
 
-// Errors (invalid_argument): no path matches; the replacement fits no match; one value with arrays for several nodes.
+// Checks the result of a replacement. Errors (invalid_argument): no path matches, the replacement fits no match, or one
+// value with arrays for several nodes.
 void check_replaced(std::string_view pattern, const std::vector<std::string>& seen,
                     const std::vector<std::string>& matched, const std::vector<std::string>& replaced,
                     std::string_view type, std::string_view given, bool shares_arrays);
 
 }  // namespace detail
 
-// A copy of the tree in which the part that `where` selects is replaced by `replace` (eqx.tree_at). If `replace` is a
-// function, it is called with the part, and its result replaces the part. `where` is
+// Returns a copy of the tree in which the part that `where` selects is replaced by `replace` (eqx.tree_at). If
+// `replace` is a function, it is called with the part, and its result replaces the part. `where` is
 //   a member            nn::tree_at(&Mlp::up, model, other_linear)
 //   a function          nn::tree_at([](auto& m) -> auto& { return m.layers[2].mlp.up.kernel; }, model, array)
 //   a path, or pattern  nn::tree_at("layers.*.attn.q.kernel", model, [](const Array& w) { return w * 0.5; })
-// An Array that replaces a Param, a Buffer or a NamedArray keeps the names of the dims. With a path, the argument type
-// of the function says what it replaces: [](const Linear& q) { ... } replaces Linears, and may return another
-// alternative of a variant. Types must agree: a path to a Linear needs a Linear.
-// Errors (invalid_argument): a path that is not in the tree (the message lists similar ones); a replacement that does
-// not fit the part; one value for several parts, which would then share its arrays; a number that the part cannot hold.
+// An Array that replaces a Param, a Buffer or a NamedArray keeps the names of the dimensions. With a path, the argument
+// type of the function selects the type of the parts: [](const Linear& q) { ... } replaces Linears, and may return
+// another alternative of a variant. Types must agree: a path to a Linear needs a Linear.
+// Errors (invalid_argument)
+//   a path that is not in the tree (the message lists similar paths)
+//   a replacement that does not fit the part
+//   one value for several parts, which would then share its arrays
+//   a number that the part cannot hold
 template <class Where, class Tree, class Replace>
 Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
   if constexpr (std::convertible_to<Where, std::string_view>) {

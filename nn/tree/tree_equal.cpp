@@ -1,4 +1,4 @@
-// Parts in words, and two lists of them compared.
+// Converts a tree's parts to text, and compares two lists of parts.
 #include "nn/tree/tree_equal.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::string type_of(const Array& x) {
   return x.is_absent() ? "nothing" : fmt::format("{}[{}]", tessera::name_of(x.dtype()), fmt::join(x.shape(), ","));
 }
 
-// Over the devices of x, where both are placed and on different meshes.
+// Compares over the devices of x if both are placed and on different meshes.
 bool have_equal_values(const Array& x, Array y, const TreeEqualOptions& options) {
   if (x.is_same(y)) return true;
   if (x.is_committed() && y.is_committed() && !(x.sharding().mesh() == y.sharding().mesh()))

@@ -1,4 +1,4 @@
-// Whether a type is a tree with arrays, asked without an error; and operator<<, which prints such a tree.
+// A test whether a type is a tree with arrays, which causes no compile error, and operator<<, which prints such a tree.
 #pragma once
 
 #include <concepts>
@@ -14,8 +14,7 @@ namespace tessera {
 namespace nn {
 namespace detail {
 
-// What a type is to a walk: whether it can be walked, and whether it then has an array (an empty vector of them
-// counts).
+// Properties of a type: whether it can be walked, and whether it has an array (an empty vector of arrays counts).
 struct TreeKind {
   bool is_tree = true, has_array = false;
   constexpr TreeKind operator+(TreeKind other) const {
@@ -23,7 +22,7 @@ struct TreeKind {
   }
 };
 
-// `Outer`: the structs around T. One within itself is no tree.
+// `Outer`: the structs that enclose T. A struct within itself is not a tree.
 template <class T, class... Outer>
 constexpr TreeKind tree_kind() {
   if constexpr (is_leaf<T> || has_hook<T>)
@@ -60,8 +59,8 @@ concept PrintedModule =
 }  // namespace detail
 
 // Prints nn::tree_summary(module) for a struct with arrays that has no operator<< of its own: std::cout << model.
-// Programs with `using namespace tessera` find it; others, and namespaces that declare another operator<<, write
-// `using tessera::operator<<;` or print nn::tree_summary(model).
+// Programs with `using namespace tessera` find this operator. Other programs, and namespaces that declare another
+// operator<<, write `using tessera::operator<<;` or print nn::tree_summary(model).
 template <detail::PrintedModule Module>
 std::ostream& operator<<(std::ostream& out, const Module& module) {
   return detail::print(out, tree_summary(module));

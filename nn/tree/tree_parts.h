@@ -1,4 +1,4 @@
-// A flat list of all parts of a tree: its structs and containers, its static values, its arrays.
+// A flat list of all parts of a tree: its structs, containers, static values and arrays.
 #pragma once
 
 #include <concepts>
@@ -13,19 +13,19 @@
 
 namespace tessera::nn {
 
-// What kind of scalar a static value is; none: another static value, or a sequence of them.
+// Kind of a scalar in a tree's static fields. `none`: the static value is a sequence or otherwise not a scalar.
 enum class ScalarKind : uint8_t { boolean, integer, unsigned_integer, floating, text, key, none };
 
 namespace detail {
 
-// What is done with the parts of one type where the type itself is forgotten.
+// Functions and properties of parts of one type, with the type erased.
 struct PartType {
   std::string (*text)(const void* part);  // a module's type, a container's size, a value, a leaf's kind and names
   bool is_module;
-  ScalarKind kind;                                                            // none: no scalar
-  int size;                                                                   // bytes
-  const PartType* element;                                                    // of a sequence of static values
-  void (*for_each)(void* sequence, const std::function<void(void*)>& visit);  // none of a vector<bool>
+  ScalarKind kind;          // none: not a scalar
+  int size;                 // bytes
+  const PartType* element;  // element type of a sequence of static values
+  void (*for_each)(void* sequence, const std::function<void(void*)>& visit);  // null for a vector<bool>
 };
 
 // One part of a tree. The pointers point into the tree.
@@ -33,7 +33,7 @@ struct Part {
   std::string path;
   void* node;
   const PartType* type;
-  Array* value;  // the array of a leaf; else null
+  Array* value;  // array of a leaf; otherwise null
   std::string text() const { return type->text(node); }
 };
 using Parts = std::vector<Part>;
@@ -136,7 +136,7 @@ struct PartCollector {
   Parts parts;
   template <class T>
   void operator()(T& part, const Place& place) {
-    if constexpr (requires { part.settle(); }) part.settle();  // static values that may not be known yet
+    if constexpr (requires { part.settle(); }) part.settle();  // determines static values that are still pending
     Array* value = nullptr;
     if constexpr (is_leaf<T>) value = leaf_of(part).value;
     parts.push_back({place.path(), &part, &TypeOf<T>::value, value});

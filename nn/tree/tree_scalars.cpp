@@ -1,4 +1,4 @@
-// Scalars found, written as JSON, and back into the field they came from.
+// Finds the scalars of a tree, writes them as JSON, and restores them into their fields.
 #include "nn/tree/tree_scalars.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-// The field's bytes as a number of type T.
+// Reads the field's bytes as a number of type T.
 template <class T>
 T load(const Scalar& scalar) {
   T value{};
@@ -31,7 +31,7 @@ void store(const Scalar& scalar, T value) {
   std::memcpy(scalar.value, &value, sizeof value);
 }
 
-// f(T()) for the integer, or floating, type T of so many bytes.
+// Calls f(T()) with the integer type T of the scalar's size; with_floating does so with the floating type.
 template <class F>
 auto with_integer(const Scalar& scalar, F f) {
   const bool has_sign = scalar.kind == ScalarKind::integer;
@@ -67,7 +67,7 @@ std::optional<double> double_in(const json::value& value) {
   return std::nullopt;
 }
 
-std::optional<uint32_t> word_in(const json::value& value) {
+std::optional<uint32_t> uint32_in(const json::value& value) {
   if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() > std::numeric_limits<uint32_t>::max())
     return std::nullopt;
   return static_cast<uint32_t>(value.get_int64());
@@ -90,7 +90,7 @@ json::value value_of(const Scalar& scalar) {
   }
 }
 
-const char* words_for(ScalarKind kind) {
+const char* description_of(ScalarKind kind) {
   switch (kind) {
     case ScalarKind::boolean:
       return "true or false";
@@ -116,9 +116,9 @@ bool set_integer(const Scalar& scalar, const json::value& value) {
 }
 
 bool set_key(const Scalar& scalar, const json::value& value) {
-  const json::array* words = value.if_array();
-  if (!words || words->size() != 2) return false;
-  const auto high = word_in((*words)[0]), low = word_in((*words)[1]);
+  const json::array* numbers = value.if_array();
+  if (!numbers || numbers->size() != 2) return false;
+  const auto high = uint32_in((*numbers)[0]), low = uint32_in((*numbers)[1]);
   if (!high || !low) return false;
   *static_cast<Key*>(scalar.value) = Key::from_data(*high, *low);
   return true;
@@ -173,7 +173,7 @@ std::string Scalar::to_json() const { return json::serialize(value_of(*this)); }
 void Scalar::set_json(std::string_view text) const {
   if (!set_value(*this, parse_json(text, "restore", path)))
     fail(ErrorKind::invalid_file, "restore", "{}: {} given, expected {} that fits {} bytes.", path, text,
-         words_for(kind), size);
+         description_of(kind), size);
 }
 
 }  // namespace tessera::nn

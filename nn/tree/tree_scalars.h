@@ -1,4 +1,4 @@
-// Scalars: what a tree has beside arrays (counters, rates, keys, strings), with paths.
+// Scalars: the values of a tree that are not arrays (counters, rates, keys, strings), with paths.
 #pragma once
 
 #include <string>
@@ -17,9 +17,11 @@ struct Scalar {
   int size = 8;
   void* value = nullptr;
 
-  // 7, 0.1, true, "gelu", a key as [0, 42]; "nan", "inf" or "-inf" if not finite. set_json restores the exact value.
+  // Returns 7, 0.1, true, "gelu", a key as [0, 42]; "nan", "inf" or "-inf" if not finite. set_json restores the exact
+  // value.
   std::string to_json() const;
-  // Error (invalid_file) "[restore] path: given, expected": the text is of another kind, or the number does not fit.
+  // Sets the value from JSON. Error (invalid_file) "[restore] path: given, expected": the text has the wrong type, or
+  // the number does not fit.
   void set_json(std::string_view text) const;
 };
 
@@ -29,13 +31,13 @@ namespace detail {
 Scalars scalars_of(const Parts& parts);
 }
 
-// All scalars of a tree, in the order of its fields. Axes, rules and specs are not among them.
+// Returns all scalars of a tree, in the order of its fields, without axes, rules and specs.
 template <class Tree>
 Scalars scalars(Tree& tree, const std::string& path = "") {
   return detail::scalars_of(detail::parts_of(tree, path));
 }
 
-// The complete state of one or more trees: arrays and scalars. A list of arrays alone converts to it.
+// Complete state of one or more trees: arrays and scalars. A list of arrays alone converts to it.
 struct NamedState {
   Leaves arrays;
   Scalars scalars;
@@ -44,8 +46,8 @@ struct NamedState {
   NamedState(Leaves arrays, Scalars scalars = {}) : arrays(std::move(arrays)), scalars(std::move(scalars)) {}
 };
 
-// As named(...), with the scalars: named_state("model", model, "optimizer", optimizer). Checkpoints take this, since an
-// optimizer's counters are scalars, not arrays.
+// Returns named(...) with the scalars: named_state("model", model, "optimizer", optimizer). Checkpoints take a
+// NamedState because an optimizer's counters are scalars, not arrays.
 template <class Tree, class... Rest>
 NamedState named_state(const std::string& name, Tree& tree, Rest&&... rest) {
   NamedState all(leaves(tree, name), scalars(tree, name));

@@ -1,4 +1,4 @@
-// Sums over the modules of a tree, in aligned columns.
+// Sums arrays over the modules of a tree, and prints the sums in aligned columns.
 #include "nn/tree/tree_summary.h"
 
 #include <algorithm>
@@ -26,19 +26,7 @@ int depth_of(const std::string& path) {
   return path.empty() ? 0 : 1 + static_cast<int>(std::count(path.begin(), path.end(), '.'));
 }
 
-bool is_below(const std::string& path, const std::string& module) {
-  return module.empty() || path == module || (path.starts_with(module) && path[module.size()] == '.');
-}
-
-std::vector<Table::Cell> row(const std::string& title, const Part& module, const Sums& sums, const ExtraColumns& more) {
-  std::vector<Table::Cell> cells{title, module.type->is_module ? module.text() : "", sums.arrays, sums.elements,
-                                 sums.bytes};
-  if (more.cells)
-    for (std::string& cell : more.cells(module.path)) cells.push_back(std::move(cell));
-  return cells;
-}
-
-// Parts come in the order of the tree: what is below a module follows it.
+// Parts are in the order of the tree, so the parts of a module follow it directly.
 Sums sums_below(const Parts& parts, size_t module) {
   Sums sums;
   for (size_t i = module; i < parts.size() && is_below(parts[i].path, parts[module].path); ++i)
@@ -48,14 +36,17 @@ Sums sums_below(const Parts& parts, size_t module) {
 
 }  // namespace
 
-std::string summary_of(const Parts& parts, const TreeSummaryOptions& options, const ExtraColumns& more) {
-  std::vector<std::string> titles{"path", "module", "arrays", "elements", "bytes"};
-  titles.insert(titles.end(), more.titles.begin(), more.titles.end());
-  Table table(std::move(titles), "<<,,,");
+std::string summary_of(const Parts& parts, const TreeSummaryOptions& options) {
+  Table table({"path", "module", "arrays", "elements", "bytes"}, "<<,,,");
+  const auto add = [&](const std::string& title, size_t module) {
+    const Sums sums = sums_below(parts, module);
+    table.add(
+        {title, parts[module].type->is_module ? parts[module].text() : "", sums.arrays, sums.elements, sums.bytes});
+  };
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].type->is_module && !parts[i].path.empty() && depth_of(parts[i].path) <= options.depth)
-      table.add(row(parts[i].path, parts[i], sums_below(parts, i), more));
-  if (!parts.empty()) table.add(row("total", parts[0], sums_below(parts, 0), more));
+      add(parts[i].path, i);
+  if (!parts.empty()) add("total", 0);
   return table.to_text();
 }
 

@@ -1,44 +1,46 @@
-// tree_summary: a tree at a glance, module by module, with parameters and bytes; num_parameters and num_bytes.
+// tree_summary, num_parameters and num_bytes: a tree module by module, with its numbers of parameters and bytes.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <iosfwd>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "nn/tree/tree_parts.h"
 
 namespace tessera::nn {
 
 struct TreeSummaryOptions {
-  int depth = 2;  // most names in a row's path; deeper modules are counted in the row above them
+  int depth = 2;  // maximum number of names in a row's path; deeper modules are counted in the row above them
 };
 
 namespace detail {
-// Columns of text beside those of a tree summary.
-struct ExtraColumns {
-  std::vector<std::string> titles = {};
-  std::function<std::vector<std::string>(const std::string& path)> cells = {};  // one for each title
-};
-std::string summary_of(const Parts& parts, const TreeSummaryOptions& options, const ExtraColumns& more = {});
+std::string summary_of(const Parts& parts, const TreeSummaryOptions& options);
 std::ostream& print(std::ostream& out, const std::string& text);
 int64_t num_parameters_of(const Leaves& leaves);
 int64_t num_bytes_of(const Leaves& leaves);
 }  // namespace detail
 
-// A table with one row per module: its path, its type, and the number, elements and bytes of the arrays in it and below
-// it. Bytes are those of the global arrays; placement_table has the bytes per device. The last row is the sum.
+// Prints to_text() of a table or report: std::cout << nn::placement_table(model).
+template <class Report>
+requires std::same_as<decltype(std::declval<const Report&>().to_text()), std::string> std::ostream& operator<<(
+    std::ostream& out, const Report& report) {
+  return detail::print(out, report.to_text());
+}
+
+// Returns a table with one row per module: its path, its type, and the number, elements and bytes of all arrays in it.
+// The last row is the sum. Bytes are bytes of the global arrays; placement_table has the bytes per device.
 //   std::cout << nn::tree_summary(model, {.depth = 3});
-// Works on recipes and abstract arrays; nothing is allocated.
+// Accepts lazy initializers and abstract arrays, and allocates nothing.
 template <class Tree>
 std::string tree_summary(const Tree& tree, const TreeSummaryOptions& options = {}) {
   return detail::summary_of(detail::parts_of(tree), options);
 }
 
-// Returns the number of elements of all parameters of a tree: of its Params, and of other floating arrays outside
-// Buffers. Arrays are global, as in tree_summary. Absent arrays count 0, and an array in two fields counts twice.
-// Works on recipes and abstract arrays; nothing is allocated.
+// Returns the number of elements of all parameters of a tree: its Params, and other floating arrays outside Buffers.
+// Arrays are global, as in tree_summary. Absent arrays count 0, and an array in two fields counts twice. Accepts lazy
+// initializers and abstract arrays, and allocates nothing.
 //   std::cout << nn::num_parameters(model) << " parameters\n";
 template <class Tree>
 int64_t num_parameters(const Tree& tree) {

@@ -1,7 +1,8 @@
-// The formulas of the adaptive transforms, and the checks of their settings.
+// Formulas of the adaptive transforms, and checks of their settings.
 #include "optim/formulas/adaptive.h"
 
 #include <cmath>
+#include <concepts>
 #include <optional>
 
 #include "optim/schedules/check_options.h"
@@ -11,6 +12,11 @@
 namespace tessera::optim {
 
 namespace detail {
+
+Array full_for(const Array& parameter, double value) {
+  const Array zeros = zeros_for(parameter);
+  return zeros.is_absent() || value == 0 ? zeros : full_like(zeros, value);
+}
 
 Array moment(const Array& m, const Array& x, double b) { return b * m + (1 - b) * x; }
 
@@ -29,9 +35,21 @@ using detail::unbiased;
 
 namespace {
 
-Array full_for(const Array& parameter, double value) {
-  const Array zeros = zeros_for(parameter);
-  return zeros.is_absent() || value == 0 ? zeros : full_like(zeros, value);
+// Checks the settings that most formulas have, by name: decays, then bounds. Returns the transform.
+template <class Formula>
+PerArray<Formula> checked(const Formula& o) {
+  const auto decay = [](const char* name, double value) { detail::check_options(Formula::name, {{name, value}}, {}); };
+  const auto bound = [](const char* name, double value) { detail::check_options(Formula::name, {}, {{name, value}}); };
+  if constexpr (requires { o.b1; }) decay("b1", o.b1), decay("b2", o.b2);
+  if constexpr (std::same_as<Formula, ScaleByAdan>) decay("b3", o.b3);  // ScaleByAdemamix's b3 is a schedule
+  if constexpr (requires { o.decay; }) decay("decay", o.decay);
+  if constexpr (requires { o.rho; }) decay("rho", o.rho);
+  if constexpr (requires { o.eps; }) bound("eps", o.eps);
+  if constexpr (requires { o.eps_root; }) bound("eps_root", o.eps_root);
+  if constexpr (requires { o.initial_scale; }) bound("initial_scale", o.initial_scale);
+  if constexpr (requires { o.initial_accumulator_value; })
+    bound("initial_accumulator_value", o.initial_accumulator_value);
+  return {o};
 }
 
 Array over_root(const Array& m, const Array& v, double eps_root, double eps) { return m / (sqrt(v + eps_root) + eps); }
@@ -45,10 +63,7 @@ Array ScaleByAdam::operator()(const ArrayStep& step) const {
   return over_root(first_moment(mu, step.gradient, b1, step.count, nesterov), unbiased(nu, b2, step.count), eps_root,
                    eps);
 }
-PerArray<ScaleByAdam> scale_by_adam(const ScaleByAdam& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {o};
-}
+PerArray<ScaleByAdam> scale_by_adam(const ScaleByAdam& o) { return checked(o); }
 
 Array ScaleByAmsgrad::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1], &nu_max = step.state[2];
@@ -57,10 +72,7 @@ Array ScaleByAmsgrad::operator()(const ArrayStep& step) const {
   nu_max = maximum(nu_max, bias_correction_nu ? unbiased(nu, b2, step.count) : nu);
   return over_root(bias_correction_mu ? unbiased(mu, b1, step.count) : mu, nu_max, eps_root, eps);
 }
-PerArray<ScaleByAmsgrad> scale_by_amsgrad(const ScaleByAmsgrad& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {o};
-}
+PerArray<ScaleByAmsgrad> scale_by_amsgrad(const ScaleByAmsgrad& o) { return checked(o); }
 
 Array ScaleByAdamax::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
@@ -68,10 +80,7 @@ Array ScaleByAdamax::operator()(const ArrayStep& step) const {
   nu = maximum(b2 * nu, abs(step.gradient) + eps);
   return unbiased(mu, b1, step.count) / nu;
 }
-PerArray<ScaleByAdamax> scale_by_adamax(const ScaleByAdamax& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
-  return {o};
-}
+PerArray<ScaleByAdamax> scale_by_adamax(const ScaleByAdamax& o) { return checked(o); }
 
 Array ScaleByBelief::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
@@ -79,14 +88,8 @@ Array ScaleByBelief::operator()(const ArrayStep& step) const {
   nu = moment(nu, square(step.gradient - mu), b2) + eps_root;
   return over_root(first_moment(mu, step.gradient, b1, step.count, nesterov), unbiased(nu, b2, step.count), 0, eps);
 }
-PerArray<ScaleByBelief> scale_by_belief(const ScaleByBelief& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {o};
-}
+PerArray<ScaleByBelief> scale_by_belief(const ScaleByBelief& o) { return checked(o); }
 
-Array ScaleByYogi::initial(size_t, const Array& parameter) const {
-  return full_for(parameter, initial_accumulator_value);
-}
 Array ScaleByYogi::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
   const Array g2 = square(step.gradient);
@@ -94,17 +97,12 @@ Array ScaleByYogi::operator()(const ArrayStep& step) const {
   nu = nu - (1 - b2) * sign(nu - g2) * g2;
   return over_root(unbiased(mu, b1, step.count), unbiased(nu, b2, step.count), eps_root, eps);
 }
-PerArray<ScaleByYogi> scale_by_yogi(const ScaleByYogi& o) {
-  detail::check_options(
-      o.name, {{"b1", o.b1}, {"b2", o.b2}},
-      {{"eps", o.eps}, {"eps_root", o.eps_root}, {"initial_accumulator_value", o.initial_accumulator_value}});
-  return {o};
-}
+PerArray<ScaleByYogi> scale_by_yogi(const ScaleByYogi& o) { return checked(o); }
 
 namespace {
 
-// How far the second moment can be relied on at update t: sqrt of the rectification, nothing below the threshold. In
-// float32, as Optax computes it: its differences of nearly equal numbers lose four digits, which is part of its values.
+// Returns sqrt of the rectification at update t, or nullopt below the threshold. It is computed in float32, as in
+// Optax: the differences of nearly equal numbers lose four digits, which affects the values.
 std::optional<float> rectification(const ScaleByRadam& o, int64_t t) {
   const auto rho_inf = static_cast<float>(2 / (1 - o.b2) - 1), count = static_cast<float>(t);
   const float b2t = std::pow(static_cast<float>(o.b2), count), rho = rho_inf - 2 * count * b2t / (1 - b2t);
@@ -124,38 +122,24 @@ Array ScaleByRadam::operator()(const ArrayStep& step) const {
 }
 PerArray<ScaleByRadam> scale_by_radam(const ScaleByRadam& o) {
   detail::check_finite(o.name, "threshold", o.threshold);
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {o};
+  return checked(o);
 }
 
-Array ScaleByRss::initial(size_t, const Array& parameter) const {
-  return full_for(parameter, initial_accumulator_value);
-}
 Array ScaleByRss::operator()(const ArrayStep& step) const {
   Array& sum = step.state[0];
   sum = square(step.gradient) + sum;
   return where(sum > 0.0, rsqrt(sum + eps), 0.0) * step.gradient;
 }
-PerArray<ScaleByRss> scale_by_rss(const ScaleByRss& o) {
-  detail::check_options(o.name, {}, {{"initial_accumulator_value", o.initial_accumulator_value}, {"eps", o.eps}});
-  return {o};
-}
+PerArray<ScaleByRss> scale_by_rss(const ScaleByRss& o) { return checked(o); }
 
-Array ScaleByRms::initial(size_t, const Array& parameter) const { return full_for(parameter, initial_scale); }
 Array ScaleByRms::operator()(const ArrayStep& step) const {
   Array& nu = step.state[0];
   nu = moment(nu, square(step.gradient), decay);
   const Array n = bias_correction ? unbiased(nu, decay, step.count) : nu;
   return eps_in_sqrt ? step.gradient * rsqrt(n + eps) : step.gradient / (sqrt(n) + eps);
 }
-PerArray<ScaleByRms> scale_by_rms(const ScaleByRms& o) {
-  detail::check_options(o.name, {{"decay", o.decay}}, {{"eps", o.eps}, {"initial_scale", o.initial_scale}});
-  return {o};
-}
+PerArray<ScaleByRms> scale_by_rms(const ScaleByRms& o) { return checked(o); }
 
-Array ScaleByStddev::initial(size_t tree, const Array& parameter) const {
-  return full_for(parameter, tree == 1 ? initial_scale : 0);
-}
 Array ScaleByStddev::operator()(const ArrayStep& step) const {
   Array &mu = step.state[0], &nu = step.state[1];
   mu = moment(mu, step.gradient, decay);
@@ -165,10 +149,7 @@ Array ScaleByStddev::operator()(const ArrayStep& step) const {
   const Array variance = n - square(m);
   return eps_in_sqrt ? step.gradient * rsqrt(variance + eps) : step.gradient / (sqrt(variance) + eps);
 }
-PerArray<ScaleByStddev> scale_by_stddev(const ScaleByStddev& o) {
-  detail::check_options(o.name, {{"decay", o.decay}}, {{"eps", o.eps}, {"initial_scale", o.initial_scale}});
-  return {o};
-}
+PerArray<ScaleByStddev> scale_by_stddev(const ScaleByStddev& o) { return checked(o); }
 
 Array ScaleByAdadelta::operator()(const ArrayStep& step) const {
   Array &e_g = step.state[0], &e_x = step.state[1];
@@ -177,10 +158,7 @@ Array ScaleByAdadelta::operator()(const ArrayStep& step) const {
   e_x = moment(e_x, square(update), rho);
   return update;
 }
-PerArray<ScaleByAdadelta> scale_by_adadelta(const ScaleByAdadelta& o) {
-  detail::check_options(o.name, {{"rho", o.rho}}, {{"eps", o.eps}});
-  return {o};
-}
+PerArray<ScaleByAdadelta> scale_by_adadelta(const ScaleByAdadelta& o) { return checked(o); }
 
 Array ScaleByAdan::operator()(const ArrayStep& step) const {
   Array &m = step.state[0], &v = step.state[1], &n = step.state[2], &last = step.state[3];
@@ -193,10 +171,7 @@ Array ScaleByAdan::operator()(const ArrayStep& step) const {
   return over_root(unbiased(m, b1, step.count) + (1 - b2) * unbiased(v, b2, step.count), unbiased(n, b3, step.count),
                    eps_root, eps);
 }
-PerArray<ScaleByAdan> scale_by_adan(const ScaleByAdan& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}, {"b3", o.b3}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
-  return {o};
-}
+PerArray<ScaleByAdan> scale_by_adan(const ScaleByAdan& o) { return checked(o); }
 
 Array ScaleByLion::operator()(const ArrayStep& step) const {
   Array& mu = step.state[0];
@@ -204,10 +179,7 @@ Array ScaleByLion::operator()(const ArrayStep& step) const {
   mu = moment(mu, step.gradient, b2);
   return update;
 }
-PerArray<ScaleByLion> scale_by_lion(const ScaleByLion& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {});
-  return {o};
-}
+PerArray<ScaleByLion> scale_by_lion(const ScaleByLion& o) { return checked(o); }
 
 Array ScaleByAdemamix::initial(size_t, const Array& parameter) const { return zeros_for(parameter, mu_dtype); }
 Array ScaleByAdemamix::operator()(const ArrayStep& step) const {
@@ -221,9 +193,8 @@ Array ScaleByAdemamix::operator()(const ArrayStep& step) const {
   return over_root(unbiased(m1, b1, step.count) + weight * m2, unbiased(nu, b2, step.count), eps_root, eps);
 }
 PerArray<ScaleByAdemamix> scale_by_ademamix(const ScaleByAdemamix& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}, {"eps_root", o.eps_root}});
   detail::check_constant_decay(o.name, "b3", o.b3);
-  return {o};
+  return checked(o);
 }
 
 Array ScaleByAdopt::operator()(const ArrayStep& step) const {
@@ -242,9 +213,8 @@ Array ScaleByAdopt::operator()(const ArrayStep& step) const {
   return nesterov ? moment(mu, normed, b1_now) : mu;
 }
 PerArray<ScaleByAdopt> scale_by_adopt(const ScaleByAdopt& o) {
-  detail::check_options(o.name, {{"b1", o.b1}, {"b2", o.b2}}, {{"eps", o.eps}});
   if (o.clip_value) detail::check_constant_bound(o.name, "clip_value", *o.clip_value);
-  return {o};
+  return checked(o);
 }
 
 }  // namespace tessera::optim

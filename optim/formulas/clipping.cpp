@@ -1,4 +1,4 @@
-// The arithmetic of clipping.
+// Computes clipping factors and norms of units.
 #include "optim/formulas/clipping.h"
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ namespace detail {
 
 namespace {
 
-// 1 where the length is below the norm, else their quotient.
+// Returns 1 if the length is below max_norm, else their quotient.
 Array clip_factor(const Array& length, double max_norm) {
   static auto* kept = new tessera::detail::StagingPool;
   const tessera::detail::ArrayImpl& of = tessera::detail::materialized(length, "clip_by_global_norm");
@@ -48,7 +48,7 @@ DeviceScalar clip_by_global_norm(const Arrays& updates, double max_norm) {
   }
   const std::optional<double> known = known_value(length);
   const DeviceScalar norm = known ? DeviceScalar(*known) : DeviceScalar(length);
-  if (!(norm < max_norm)) scale(updates, max_norm / norm);  // also where there are no values
+  if (!(norm < max_norm)) scale(updates, max_norm / norm);  // true for a NaN and on an abstract mesh
   return norm;
 }
 
@@ -94,7 +94,7 @@ ClipByGlobalNorm clip_by_global_norm(double max_norm) {
 
 namespace {
 
-// The dims of a unit by the layers' conventions; none for all of them.
+// Returns the dimensions of a unit, by the layers' conventions; empty for all dimensions.
 Dims unit_dims(const nn::Leaf& parameter) {
   const Shape& shape = parameter.value->shape();
   const auto n = static_cast<int>(shape.size());
@@ -116,7 +116,7 @@ void check_dims(const Dims& dims, const nn::Leaf& parameter) {
            parameter.value->type_string(), n);
 }
 
-// The norm of every unit, with dims of size one where it was reduced.
+// Returns the norm of every unit; reduced dimensions have size one.
 Array unit_norms(const Array& x, const Dims& dims) { return sqrt(sum(square(x), dims, true)); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The arithmetic of factored and layer-wise second moments.
+// Computes factored and layer-wise second moments.
 #include "optim/formulas/factored.h"
 
 #include <ATen/core/grad_mode.h>
@@ -25,7 +25,8 @@ using namespace tessera::detail;
 
 namespace {
 
-// The second largest and the largest dim, of equal ones the later; none where the array is not factored.
+// The second largest and the largest dimension; of equal dimensions, the later one. std::nullopt if the array is not
+// factored.
 struct FactoredDims {
   int second, largest;
 };
@@ -39,7 +40,7 @@ std::optional<FactoredDims> factored_dims(const ScaleByFactoredRms& o, const Sha
   return FactoredDims{second, largest};
 }
 
-// The parameter's type without one dim, as its moments are kept.
+// Returns the type of the parameter's moments, without one dimension.
 TypeKey type_without(const Array& parameter, int dim) {
   const Type* type = parameter.impl()->type;
   TypeKey key{.dtype = moment_dtype(type->dtype), .shape = type->shape, .mesh = type->mesh, .dims = type->dims};
@@ -49,7 +50,7 @@ TypeKey type_without(const Array& parameter, int dim) {
   return key;
 }
 
-// A row or column that was made before its parameter was placed.
+// Places a row or column that was made before its parameter was placed.
 void follow_without(Array& x, const nn::Leaf& parameter, int dim) {
   check_can_follow("scale_by_factored_rms", x, parameter);
   if (!x.is_committed() && parameter.value->is_committed())
@@ -88,7 +89,8 @@ void make_factored(const ScaleByFactoredRms& o, const nn::Leaves& params, ByPath
 
 namespace {
 
-// The dims of which a state was made. Error (shape_mismatch): it was made for a parameter of another shape.
+// Returns the dimensions for which a state was made. Error (shape_mismatch): it was made for a parameter of a different
+// shape.
 FactoredDims dims_of_state(const ScaleByFactoredRms& o, const nn::Leaf& parameter, const Array& row, const Array& col) {
   const auto dims = factored_dims(o, parameter.value->shape());
   const auto fits = [&](const Array& moment, int dim) {
@@ -97,8 +99,7 @@ FactoredDims dims_of_state(const ScaleByFactoredRms& o, const nn::Leaf& paramete
   if (dims && fits(row, dims->largest) && fits(col, dims->second)) return *dims;
   fail(ErrorKind::shape_mismatch, "scale_by_factored_rms",
        "{}{} given for a state of {} and {}, which was made for a parameter of another shape. Make a new state.",
-       parameter.path.empty() ? "" : parameter.path + ": ", parameter.value->type_string(), row.type_string(),
-       col.type_string());
+       name_of_leaf(parameter), parameter.value->type_string(), row.type_string(), col.type_string());
 }
 
 Array factored_update(const Array& g, const Array& squares, double beta, FactoredDims dims, Array& row, Array& col) {
@@ -149,23 +150,16 @@ void make_norms(const ScaleByNovograd& o, const nn::Leaves& params, const nn::Le
 
 void novograd(const ScaleByNovograd& o, int64_t count, const nn::Leaves& updates, const nn::Leaves& params,
               const nn::Leaves& mu, ByPath& nu) {
-  at::AutoGradMode off(false);
-  check_count("scale_by_novograd", count);
-  check_same_tree("scale_by_novograd", "the gradient", updates, params);
-  check_same_tree("scale_by_novograd", "the state", mu, params);
-  for (size_t i = 0; i < updates.size(); ++i) {
-    Array &u = *updates[i].value, &m = *mu[i].value;
-    if (u.is_absent()) continue;
-    Array& n = nu[params[i].path].value;
-    check_has_state("scale_by_novograd", params[i], u, m), check_has_state("scale_by_novograd", params[i], u, n);
-    follow("scale_by_novograd", m, params[i]), follow("scale_by_novograd", n, params[i]);
-    const DType exact = moment_dtype(u.dtype());
-    const Array g = astype(u, exact), squares = square(norm(g));
-    n = kept(count == 1 ? squares : moment(n, squares, o.b2), n, "scale_by_novograd");
-    const Array step = g / (sqrt(n + o.eps_root) + o.eps) + o.weight_decay * astype(*params[i].value, exact);
-    u = count == 1 ? step : o.b1 * astype(m, exact) + step;
-    m = kept(u, m, "scale_by_novograd");
-  }
+  constexpr const char* verb = "scale_by_novograd";
+  per_array(verb, updates, mu, 1, params, count, [&](const ArrayStep& step) {
+    const Array &g = step.gradient, squares = square(norm(g));
+    Array &m = step.state[0], &n = nu[step.parameter.path].value;
+    check_has_state(verb, step.parameter, g, n);
+    follow(verb, n, step.parameter);
+    n = kept(count == 1 ? squares : moment(n, squares, o.b2), n, verb);
+    const Array update = g / (sqrt(n + o.eps_root) + o.eps) + o.weight_decay * astype(step.p(), g.dtype());
+    return m = count == 1 ? update : o.b1 * astype(m, g.dtype()) + update;
+  });
 }
 
 }  // namespace detail

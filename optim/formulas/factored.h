@@ -1,4 +1,4 @@
-// Second moments in less memory: of rows and columns (Adafactor), of whole arrays (NovoGrad).
+// Second moments that take less memory: per row and column (Adafactor), or per array (NovoGrad).
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,17 @@
 
 namespace tessera::optim {
 
-// Arrays by the paths of their parameters. Each has the names of the parameter's dims that were not reduced, so that it
-// is placed like the parameter along these.
+// Arrays by the paths of their parameters. An array keeps the names of the parameter's dimensions that were not
+// reduced, so that it is sharded like the parameter along these.
 using ByPath = std::map<std::string, NamedArray>;
 
-// A parameter whose two largest dims have at least min_dim_size_to_factor elements has a row, without its largest dim
-// d0, and a column, without its second largest d1; any other has an entry of v, of its own shape. With
-// beta = 1 - (t - step_offset)^-decay_rate, which begins at 0:
-//   row = beta row + (1 - beta) mean(g^2 + epsilon over d0), column likewise over d1
+// State of Adafactor's factored second moments. A parameter is factored if its two largest dimensions have at least
+// min_dim_size_to_factor elements. It then has a row, without its largest dimension d0, and a column, without its
+// second largest dimension d1. Any other parameter has an entry of v, of its own shape. With beta = 1 - (t -
+// step_offset)^-decay_rate, which begins at 0:
+//   row = beta row + (1 - beta) mean(g^2 + epsilon over d0), and column in the same way over d1
 //   g / sqrt(row / mean(row)) / sqrt(column), or g / sqrt(v) with v = beta v + (1 - beta) (g^2 + epsilon)
-// The mean over a sharded dim is one all-reduce of the row.
+// The mean over a sharded dimension is one all-reduce of the row.
 // Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost" (2018).
 template <class Model>
 struct FactoredState {
@@ -61,8 +62,9 @@ struct ScaleByFactoredRms {  // formula: see FactoredState
 };
 ScaleByFactoredRms scale_by_factored_rms(const ScaleByFactoredRms& options = {});
 
-// nu = b2 nu + (1 - b2) |g|^2, one number per array, |g|^2 at first; the update is
-// mu = b1 mu + g / (sqrt(nu + eps_root) + eps) + weight_decay p
+// State of NovoGrad. nu is one number per array, |g|^2 at first. The update is mu.
+//   nu = b2 nu + (1 - b2) |g|^2
+//   mu = b1 mu + g / (sqrt(nu + eps_root) + eps) + weight_decay p
 // Ginsburg et al., "Stochastic gradient methods with layer-wise adaptive moments for training of deep networks" (2019).
 template <class Model>
 struct NovogradState {

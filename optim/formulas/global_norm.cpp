@@ -1,4 +1,4 @@
-// The norm in bulk: one kernel over all distinct blocks, one number to sum.
+// Computes the global norm in bulk: one kernel over all distinct blocks, and one number to reduce.
 #include "optim/formulas/global_norm.h"
 
 #include <ATen/core/grad_mode.h>
@@ -32,7 +32,7 @@ using namespace tessera::detail;
 namespace {
 
 struct Blocks {
-  std::vector<at::Tensor> exact, rounded;  // float32 and float64; others, which are added up in float32
+  std::vector<at::Tensor> exact, rounded;  // float32 and float64; other types, accumulated in float32
   const MeshImpl* mesh = nullptr;
   tessera::detail::AxisSet axes = 0;
   int arrays = 0;
@@ -51,17 +51,17 @@ void check_mesh(const Blocks& blocks, const Type* type) {
 
 ArrayPtr summed(const Array& x) {
   ArrayImpl& a = materialized(x, "global_norm");
-  static const Text reason = tessera::detail::lasting_text("a norm is not linear: the pending sum comes first");
+  static const Text reason = tessera::detail::lasting_text("a norm is not linear: the partial sum is reduced first");
   return convert(a, x.impl(), with_unreduced(a.type, 0),
                  {.operation = "global_norm", .where = {}, .reason = reason, .path = {}});
 }
 
-// Whether other processes hold the same blocks and are the ones to count them.
+// Returns whether other processes hold the same blocks and count them.
 bool counts_elsewhere(const Type* type, const MeshImpl* mesh) {
   return mesh && (mesh->elsewhere || process_along(mesh, mesh->crossing() & ~type->sharded, Coordinates(mesh)) != 0);
 }
 
-// The tensors that hold each element of `x` once, over all processes.
+// Adds the tensors that hold each element of `x` once, over all processes.
 void add_blocks(const Array& x, Blocks& out) {
   const ArrayPtr array = summed(x);
   const Type* type = array->type;
@@ -79,12 +79,13 @@ void add_blocks(const Array& x, Blocks& out) {
   }
 }
 
-// Float32 sums of millions of squares are off in the fourth digit; these are short, and summed up in float64.
+// A float32 sum of millions of squares is wrong in the fourth digit. So only short sums are computed in float32; their
+// results are added in float64.
 constexpr int64_t longest_sum = 1 << 14;
 
 using Accumulate = std::optional<at::ScalarType>;
 
-// Parts that together are these tensors: of long ones the rows of a table, and what remains.
+// Returns tables with the elements of the tensors: the rows of a long tensor are short sums, other tensors are one row.
 std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& t : tensors) {
@@ -100,13 +101,13 @@ std::vector<at::Tensor> parts_of(const std::vector<at::Tensor>& tensors) {
   return parts;
 }
 
-constexpr int64_t few = 4096;  // elements, whose sum takes no longer than a call of LibTorch's kernel
+constexpr int64_t few = 4096;  // elements; their sum takes no longer than a call of LibTorch's kernel
 
 bool is_small(const at::Tensor& t) {
   return t.is_cpu() && t.scalar_type() == at::kFloat && t.numel() <= few && t.is_contiguous();
 }
 
-// A result of this shape, whose memory accelerators keep from step to step.
+// Returns an uninitialized tensor of this shape. On an accelerator its memory is reused by the next steps.
 at::Tensor result_like(const at::Tensor& x, at::IntArrayRef shape, at::ScalarType dtype) {
   static auto* kept = new StagingPool;
   return kept->get(shape, x.options().dtype(dtype));
@@ -129,7 +130,7 @@ at::Tensor rounded(const at::Tensor& number, at::ScalarType dtype) {
   return number.scalar_type() == dtype ? number : result_like(number, {}, dtype).copy_(number);
 }
 
-// Appends the norm of each row of these parts.
+// Appends the norm of each row of these tensors.
 void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at::Tensor>& norms) {
   std::vector<double> of_small;
   std::erase_if(tensors, [&](const at::Tensor& t) {
@@ -138,7 +139,7 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
     return true;
   });
   if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));
-  if (!tensors.empty() && !tensors[0].is_cpu() && !tensors[0].is_meta()) {  // one kernel for all
+  if (!tensors.empty() && !tensors[0].is_cpu() && !tensors[0].is_meta()) {  // one kernel for all tensors
     norms.push_back(stacked(at::_foreach_norm(tensors, 2, dtype)));
     return;
   }
@@ -153,29 +154,27 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
   });
 }
 
-// Of all devices' blocks, the same bits on all processes.
+// Returns the norm of all devices' blocks; it is bitwise equal on all processes.
 at::Tensor over_devices(const at::Tensor& norm, const Blocks& blocks) {
   if (!blocks.mesh) return norm;
-  const auto said = [&]() -> Communication {
-    return {.bytes = item_size(blocks.dtype),
-            .cause = {.operation = "global_norm",
-                      .where = {},
-                      .reason = tessera::detail::as_text(
-                          fmt::format("the blocks are sharded over {}", blocks.mesh->names(blocks.axes))),
-                      .path = {}},
-            .operand = tessera::detail::as_text(fmt::format("{} arrays", blocks.arrays)),
-            .result = tessera::detail::as_text(fmt::format("{}[]", name_of(blocks.dtype)))};
+  const auto event = [&] {
+    const Provenance cause{.operation = "global_norm",
+                           .where = {},
+                           .reason = tessera::detail::as_text(
+                               fmt::format("the blocks are sharded over {}", blocks.mesh->names(blocks.axes))),
+                           .path = {}};
+    const int64_t bytes = blocks.mesh->count(blocks.axes) > 1 ? item_size(blocks.dtype) : 0;
+    Communication made = event_of(Collective::all_reduce, blocks.mesh, blocks.axes, bytes, {.cause = cause});
+    made.operand = tessera::detail::as_text(fmt::format("{} arrays", blocks.arrays));
+    made.result = tessera::detail::as_text(fmt::format("{}[]", name_of(blocks.dtype)));
+    return made;
   };
-  const Sum sum{.operation = "global_norm",
-                .mesh = blocks.mesh,
-                .axes = blocks.axes,
-                .over = blocks.mesh->crossing(),
-                .said = said};
-  if (!sum.over) {
-    communicate(sum, Tensors());
-    return norm;
-  }
-  return communicate(sum, Tensors(1, norm.square()))[0].sqrt();
+  const AxisSet over = blocks.mesh->crossing();
+  Tensors squares;
+  if (over) squares.push_back(norm.square());
+  const Tensors sums = communicate(
+      event, [&] { return sum_over_processes(blocks.mesh, over, squares, {.operation = "global_norm", .where = {}}); });
+  return over ? sums[0].sqrt() : norm;
 }
 
 at::Tensor norm_of(const Blocks& blocks) {
@@ -193,7 +192,7 @@ bool is_any_recorded(const std::vector<Array*>& arrays) {
                                        [](const Array* x) { return !x->is_absent() && wants_gradient(*x->impl()); });
 }
 
-// By operations that have gradients.
+// Computes the norm by operations that have gradients.
 Array recorded_norm(const std::vector<Array*>& arrays) {
   std::vector<Array> squares;
   for (const Array* x : arrays)

@@ -1,4 +1,4 @@
-// global_norm: the length of a whole tree of arrays, as one vector.
+// global_norm: the Euclidean norm of all arrays of a tree.
 #pragma once
 
 #include <source_location>
@@ -12,16 +12,18 @@ namespace tessera::optim {
 
 namespace detail {
 Array global_norm(const std::vector<Array*>& arrays);
-// Error (missing_array): there are arrays, and all are absent.
+// Throws Error (missing_array) if there are arrays and all are absent.
 void check_any_given(const std::vector<Array*>& arrays);
 }  // namespace detail
 
-// optax.global_norm: sqrt(sum of squares of all elements of all arrays), a scalar, replicated. Every element counts
-// once, however many devices hold it. The sum is computed in at least float32: the result is float32, or float64 if one
-// of the arrays is. Absent arrays do not count; pending sums are summed first. At most one all-reduce of one number,
-// over the mesh axes that shard any of the arrays. Inside value_and_grad it has a gradient. Errors: arrays on several
-// meshes (device_mismatch); all arrays absent (missing_array), as in gradients that were given away,
-// optimizer.update(model, std::move(grads)).
+// Computes optax.global_norm: sqrt(sum of squares of all elements of all arrays), a replicated scalar. Every element
+// counts once, also if several devices hold it. The sum is computed in at least float32; the result is float64 if one
+// of the arrays is, otherwise float32. Absent arrays do not count; partial sums are reduced first. It takes at most one
+// all-reduce of one number, over the mesh axes that shard any of the arrays. Inside value_and_grad it has a gradient.
+// Errors
+//   device_mismatch: arrays on several meshes
+//   missing_array: all arrays are absent, as in gradients that were moved into optimizer.update(model,
+//     std::move(grads))
 template <class Tree>
 Array global_norm(const Tree& tree, std::source_location where = std::source_location::current()) {
   const CallerScope caller(where);

@@ -1,4 +1,4 @@
-// Newton-Schulz iterations on whole matrices, and who computes which.
+// Newton-Schulz iterations on complete matrices, and their distribution over devices.
 #include "optim/formulas/muon.h"
 
 #include <ATen/core/grad_mode.h>
@@ -34,7 +34,7 @@ at::Tensor iterate(const at::Tensor& x, const at::Tensor& a, const NewtonSchulzC
   return c[0] * x + at::matmul(c[1] * a + c[2] * at::matmul(a, a), x);
 }
 
-// The first iteration of those that divide by what they know of X X^T.
+// Runs the first iteration of preconditionings that divide by a number computed from X X^T.
 at::Tensor first_iteration(const at::Tensor& x, Preconditioning by, const NewtonSchulzCoefficients& c) {
   const at::Tensor a = at::matmul(x, x.t());
   if (by == Preconditioning::aol) {
@@ -45,7 +45,7 @@ at::Tensor first_iteration(const at::Tensor& x, Preconditioning by, const Newton
   return iterate(x * s, a * s * s, c);
 }
 
-// The largest singular value; NaN of a matrix that is not finite, of which LAPACK finds none.
+// Returns the largest singular value; NaN for a matrix that is not finite, for which LAPACK would fail.
 at::Tensor spectral_norm(const at::Tensor& x) {
   if (x.numel() == 0) return at::zeros({}, x.options());
   return at::linalg_matrix_norm(at::nan_to_num(x, 0, 0, 0), at::Scalar(2)) + (0 * x).sum();
@@ -65,7 +65,7 @@ at::Tensor orthogonal(const ScaleByMuonOptions& o, const at::Tensor& matrix) {
   return tall ? x.t() : x;
 }
 
-// The first axes that together have as many devices as there are matrices, or all.
+// Returns the first axes that together have as many devices as there are matrices, or all axes.
 DimAxes axes_for(const MeshImpl* mesh, int64_t matrices) {
   DimAxes axes;
   int64_t devices = 1;
@@ -81,7 +81,7 @@ Provenance cause_of(const char* words) {
   return {.operation = "scale_by_muon", .where = {}, .reason = tessera::detail::as_text(words), .path = {}};
 }
 
-// Every device's own part of a stack whose first dim is dealt out.
+// Computes every device's own part of a stack whose first dimension is sharded.
 ArrayPtr orthogonal_parts(const ScaleByMuonOptions& o, const ArrayImpl& stack, int64_t matrices) {
   const Type* type = stack.type;
   const int64_t each = type->local[0];
@@ -100,8 +100,9 @@ ArrayPtr orthogonal_parts(const ScaleByMuonOptions& o, const ArrayImpl& stack, i
   return make_array(type, stack.slots, std::move(local));
 }
 
-// Matrices of one type: dealt out, made orthogonal, and back.
-void deal_out(const ScaleByMuonOptions& o, const std::vector<Array*>& matrices) {
+// Distributes matrices of one type over the devices, orthogonalizes them, and returns their blocks to the original
+// devices.
+void distribute(const ScaleByMuonOptions& o, const std::vector<Array*>& matrices) {
   const Type* home = matrices[0]->impl()->type;
   if (!home->mesh) {
     for (Array* m : matrices) *m = from_tensor(orthogonal(o, materialized(*m, "scale_by_muon").local[0]));
@@ -115,11 +116,12 @@ void deal_out(const ScaleByMuonOptions& o, const std::vector<Array*>& matrices) 
   while (static_cast<int64_t>(all.size()) % devices) all.push_back(zeros_for(*matrices[0]));
   const Array stacked = stack(all);
   TypeKey key{.dtype = home->dtype, .shape = stacked.shape(), .mesh = home->mesh, .dims = {axes, {}, {}}};
-  const ArrayPtr dealt = convert(*stacked.impl(), stacked.impl(), intern(key), cause_of("whole matrices, dealt out"));
-  const ArrayPtr done = orthogonal_parts(o, *dealt, n);
+  const ArrayPtr distributed =
+      convert(*stacked.impl(), stacked.impl(), intern(key), cause_of("full matrices, distributed over the devices"));
+  const ArrayPtr done = orthogonal_parts(o, *distributed, n);
   key.dims = {{}, home->dims[0], home->dims[1]};
   key.padded = any_dim;
-  const ArrayPtr back = convert(*done, done, intern(key), cause_of("blocks, back to their parameters"));
+  const ArrayPtr back = convert(*done, done, intern(key), cause_of("blocks, resharded like their parameters"));
   for (int64_t i = 0; i < n; ++i) {
     Tensors local;
     for (const at::Tensor& t : back->local) local.push_back(t.select(0, i));
@@ -150,7 +152,7 @@ void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates,
   }
   per_array("scale_by_muon", updates, mu, 1, params, count, [&](const ArrayStep& step) {
     Array& m = step.state[0];
-    // Updates lie where the moments do, so that matrices of one type are dealt out together.
+    // Updates have the sharding of the moments, so that matrices of one type are distributed together.
     const Array home = o.mu_dtype ? zeros_for(step.p()) : m;
     m = moment(m, step.gradient, o.beta);
     return kept(first_moment(m, step.gradient, o.beta, step.count, o.nesterov), home, "scale_by_muon");
@@ -162,7 +164,7 @@ void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates,
     if (!u.value->is_absent())
       if (const auto group = groups.find(u.value->impl()->type);
           group != groups.end() && group->second.front() == u.value)
-        deal_out(o, group->second);
+        distribute(o, group->second);
   for (size_t i = 0; o.adaptive && i < matrices.size(); ++i) {
     const Array& x = *matrices[i];
     *matrices[i] = sum(before[i] * x) * x;
@@ -187,7 +189,7 @@ ScaleByMuon scale_by_muon(const ScaleByMuonOptions& o) {
   if (n == 0 || (n > 1 && n < o.ns_steps))
     fail(ErrorKind::invalid_argument, detail::SettingNames::verb_for(verb),
          "ns_coeffs: {} triples given, expected one, or at least ns_steps = {}.", n, o.ns_steps);
-  return {o};
+  return {{}, o};
 }
 
 Array ScaleByShape::operator()(const ArrayStep& step) const {

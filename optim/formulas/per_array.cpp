@@ -1,4 +1,4 @@
-// The loop of formulas: what each sees of an array, and where its results go.
+// Runs formulas array by array, and stores their results.
 #include "optim/formulas/per_array.h"
 
 #include <ATen/core/grad_mode.h>
@@ -10,8 +10,6 @@
 
 namespace tessera::optim::detail {
 
-namespace {
-
 void check_sizes(const char* verb, const nn::Leaves& state, size_t trees, const nn::Leaves& params) {
   if (state.size() == trees * params.size()) return;
   fail(ErrorKind::invalid_argument, verb,
@@ -19,13 +17,16 @@ void check_sizes(const char* verb, const nn::Leaves& state, size_t trees, const 
        state.size(), params.size(), trees);
 }
 
-// What a formula makes of a parameter that has changed its shape since its state was made.
+namespace {
+
+// Throws Error (shape_mismatch) if a formula's result has a different shape, for example because the parameter has
+// changed since its state was made.
 void check_shape(const char* verb, const nn::Leaf& parameter, const Array& before, const Array& now) {
   if (now.is_absent() || before.shape() == now.shape()) return;
   fail(ErrorKind::shape_mismatch, verb,
        "{}{} given for {}: the state was made for a parameter of another shape, or the formula changes it. Make a new "
        "state.",
-       parameter.path.empty() ? "" : parameter.path + ": ", now.type_string(), before.type_string());
+       name_of_leaf(parameter), now.type_string(), before.type_string());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Formulas: transforms that treat one array at a time. Most of Optax is made of them.
+// Formulas: transforms that process one array at a time. Most of Optax's transforms are formulas.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,25 @@
 
 namespace tessera::optim {
 
-// What a formula sees of one array. Gradients are in the state's element type: float32 if the parameter is bfloat16.
+// The arguments of a formula for one array. Gradients have the state's element type: float32 for a bfloat16 parameter.
 struct ArrayStep {
-  const Array& gradient;      // or the update of the transform before it in a chain
+  const Array& gradient;      // or the update of the previous transform in a chain
   const nn::Leaf& parameter;  // converts to the Array
-  std::span<Array> state;     // one array of each tree of the state, in the order of its fields; to be overwritten
-  int64_t count;              // the number of this update, from 1; always 1 if the state has no count
+  std::span<Array> state;     // one array of each tree of the state, in the order of its fields; the formula sets them
+  int64_t count;              // number of this update, from 1; always 1 if the state has no count
   const Array& p() const { return *parameter.value; }
 };
 
-// A Formula is a struct with settings and
+// Makes a transform of a Formula: a struct with settings and
 //   static constexpr const char* name = "scale_by_lion";    // for messages
 //   Array operator()(const ArrayStep& step) const;           // the update of one array; sets step.state
 // and, if it has a state,
 //   template <class Model> struct State { int64_t count = 0; Model mu; };   // trees, and at most a count
-// The trees begin with zeros, the first one in the element type `mu_dtype` if the formula has that field; or with
+// The trees begin with zeros, or with
 //   Array initial(size_t tree, const Array& parameter) const;
-// PerArray<Formula> is the transform. Arrays of the state keep their parameter's placement and their own element type.
+// An optional field of the formula changes this: `mu_dtype` sets the element type of the first tree,
+// `accumulator_dtype` of all trees. `initial_accumulator_value` fills all trees, `initial_scale` the last tree. Arrays
+// of the state keep the sharding of their parameter and their own element type.
 template <class Formula>
 struct PerArray;
 
@@ -43,7 +45,7 @@ struct StateOf<Formula, Model> {
   using Type = typename Formula::template State<Model>;
 };
 
-// A state whose fields of type Model are copies of `params`, for their structure and the names of dims.
+// Returns a state whose fields of type Model are copies of `params`, for their structure and the names of dimensions.
 template <class Model, class State>
 State with_trees(const Model& params) {
   State state;
@@ -54,7 +56,7 @@ State with_trees(const Model& params) {
   return state;
 }
 
-// How many fields of a state are trees like the model.
+// Returns how many fields of a state are trees like the model.
 template <class Model, class State>
 constexpr size_t trees_in() {
   if constexpr (std::is_empty_v<State>)
@@ -75,21 +77,31 @@ void make_initial(const nn::Leaves& state, size_t arrays, const Initial& initial
 void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& state, size_t trees,
                const nn::Leaves& params, int64_t count, const ArrayFormula& formula);
 
-template <class Formula>
+// Returns zeros_for(parameter), filled with a number.
+Array full_for(const Array& parameter, double value);
+
+template <size_t trees, class Formula>
 Initial initial_of(const Formula& formula) {
   if constexpr (requires(const Array& x) { formula.initial(size_t(), x); })
     return [&formula](size_t tree, const Array& parameter) { return formula.initial(tree, parameter); };
   else if constexpr (requires { formula.mu_dtype; })
     return
         [&formula](size_t tree, const Array& p) { return tree == 0 ? zeros_for(p, formula.mu_dtype) : zeros_for(p); };
+  else if constexpr (requires { formula.accumulator_dtype; })
+    return [&formula](size_t, const Array& p) { return zeros_for(p, formula.accumulator_dtype); };
+  else if constexpr (requires { formula.initial_accumulator_value; })
+    return [&formula](size_t, const Array& p) { return full_for(p, formula.initial_accumulator_value); };
+  else if constexpr (requires { formula.initial_scale; })
+    return
+        [&formula](size_t tree, const Array& p) { return full_for(p, tree + 1 == trees ? formula.initial_scale : 0); };
   else
-    return [](size_t, const Array& parameter) { return zeros_for(parameter); };
+    return [](size_t, const Array& p) { return zeros_for(p); };
 }
 
 }  // namespace detail
 
 template <class Formula>
-struct PerArray : Formula {
+struct PerArray : Formula, detail::CopyingTransform<PerArray<Formula>> {
   static constexpr bool can_be_gated = true;
 
   template <class Model>
@@ -98,23 +110,21 @@ struct PerArray : Formula {
   template <class Model>
   State<Model> init(const Model& params) const {
     State<Model> state = detail::with_trees<Model, State<Model>>(params);
-    detail::make_initial(nn::leaves(state), nn::bare_arrays(params).arrays.size(), detail::initial_of<Formula>(*this));
+    detail::make_initial(nn::leaves(state), nn::bare_arrays(params).arrays.size(),
+                         detail::initial_of<detail::trees_in<Model, State<Model>>(), Formula>(*this));
     return state;
   }
 
   template <class Model>
-  std::pair<Model, State<Model>> update(Model grads, State<Model> state, const Model& params,
-                                        std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
+  void run(Model& updates, State<Model>& state, const Model& params, const detail::UpdateStep&) const {
     int64_t count = 1;
     if constexpr (requires { state.count; }) count = ++state.count;
-    detail::per_array(Formula::name, nn::leaves(grads), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
+    detail::per_array(Formula::name, nn::leaves(updates), nn::leaves(state), detail::trees_in<Model, State<Model>>(),
                       nn::leaves(params), count, [this](const ArrayStep& step) { return Formula::operator()(step); });
-    return {std::move(grads), std::move(state)};
   }
 };
 
-// The states that formulas share.
+// States that several formulas share.
 template <class Model>
 struct AdamState {
   int64_t count = 0;
@@ -127,10 +137,10 @@ struct MomentumState {
 };
 
 namespace detail {
-// b m + (1 - b) x, and m / (1 - b^t).
+// Return b m + (1 - b) x, and m / (1 - b^t).
 Array moment(const Array& m, const Array& x, double b);
 Array unbiased(const Array& m, double b, int64_t t);
-// The first moment as Adam uses it, with Nesterov's momentum b1 m / (1 - b1^(t+1)) + (1 - b1) g / (1 - b1^t).
+// Returns the first moment as Adam uses it; with nesterov, b1 m / (1 - b1^(t+1)) + (1 - b1) g / (1 - b1^t).
 Array first_moment(const Array& m, const Array& g, double b1, int64_t t, bool nesterov);
 }  // namespace detail
 

@@ -1,9 +1,8 @@
-// The arithmetic of scaling: in bulk where one factor fits all arrays, else array by array.
+// Scaling transforms: in bulk if one factor applies to all arrays, otherwise array by array.
 #include "optim/formulas/scaling.h"
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -11,8 +10,6 @@
 #include "optim/schedules/check_options.h"
 #include "optim/transform/internal.h"
 #include "sharding/array/ownership.h"
-#include "sharding/kernels/simd_loops.h"
-#include "sharding/kernels/small_tensors.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/random/random.h"
@@ -27,38 +24,22 @@ using namespace tessera::detail;
 
 namespace {
 
-// at::_foreach_mul's bits, in place. On the CPU at::_foreach_mul_ rounds the number first where tensors are of half
-// precision.
-void scale_in_place(std::vector<at::Tensor> tensors, const at::Tensor& factor) { at::_foreach_mul_(tensors, factor); }
+// Multiplies in place with the rounding of at::_foreach_mul. On the CPU, at::_foreach_mul_ would round the number first
+// for tensors of half precision.
+void scale_in_place(const std::vector<at::Tensor>& tensors, const at::Tensor& factor) {
+  at::_foreach_mul_(tensors, factor);
+}
 void scale_in_place(std::vector<at::Tensor> tensors, double factor) {
   std::erase_if(tensors, [factor](const at::Tensor& t) {
     const bool is_half = t.is_cpu() && at::isReducedFloatingType(t.scalar_type());
     if (is_half) t.copy_(at::_foreach_mul({t}, factor)[0]);
-    if (is_half || !is_short(t) || t.scalar_type() != at::kFloat) return is_half;
-    scale_floats(t.mutable_data_ptr<float>(), static_cast<float>(factor), t.numel());
-    return true;
+    return is_half;
   });
   if (!tensors.empty()) at::_foreach_mul_(tensors, factor);
 }
 
-// at::_foreach_mul, and its bits.
-template <class Factor>
-std::vector<at::Tensor> scaled(const std::vector<at::Tensor>& tensors, const Factor& factor) {
-  std::vector<at::Tensor> results(tensors.size()), short_ones, others;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (is_short(tensors[i]))
-      short_ones.push_back(results[i] = copy_of(tensors[i]));
-    else
-      others.push_back(tensors[i]);
-  if (!short_ones.empty()) scale_in_place(std::move(short_ones), factor);
-  if (!others.empty()) others = at::_foreach_mul(others, factor);
-  auto next = others.begin();
-  for (at::Tensor& t : results)
-    if (!t.defined()) t = std::move(*next++);
-  return results;
-}
-
-// All blocks of all arrays in one call: where they lie, of arrays that nobody else holds, else into new memory.
+// Scales all blocks of all arrays in one call. It is in place if the array is the only owner of its memory, otherwise
+// into new memory.
 template <class Factor>
 void scale_all(const Arrays& updates, const Factor& factor) {
   at::AutoGradMode off(false);
@@ -67,7 +48,7 @@ void scale_all(const Arrays& updates, const Factor& factor) {
     Arrays arrays;
     std::vector<at::Tensor> tensors;
   };
-  Blocks own[2], shared[2];  // the second of each without data: on stages of other processes, or all
+  Blocks own[2], shared[2];  // [1]: blocks without data (on stages of other processes, or abstract)
   for (Array* u : updates) {
     if (u->is_absent()) continue;
     const Tensors& local = materialized(*u, "scale").local;
@@ -79,7 +60,7 @@ void scale_all(const Arrays& updates, const Factor& factor) {
     if (!blocks.tensors.empty()) scale_in_place(std::move(blocks.tensors), factor);
   for (Blocks& blocks : shared) {
     if (blocks.tensors.empty()) continue;
-    const std::vector<at::Tensor> made_of = scaled(blocks.tensors, factor);
+    const std::vector<at::Tensor> made_of = at::_foreach_mul(blocks.tensors, factor);
     auto next = made_of.begin();
     for (Array* u : blocks.arrays) {
       const ArrayImpl& a = *u->impl();
@@ -91,8 +72,8 @@ void scale_all(const Arrays& updates, const Factor& factor) {
   }
 }
 
-// By what LibTorch's bulk calls take together.
-std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> alike(const Arrays& updates) {
+// Groups updates that one bulk call of LibTorch accepts.
+std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> by_kind(const Arrays& updates) {
   std::map<std::pair<at::ScalarType, c10::DeviceType>, Arrays> result;
   for (Array* u : updates)
     if (!u->is_absent()) {
@@ -109,13 +90,13 @@ const at::Tensor& first_of(const Arrays& arrays) { return arrays[0]->impl()->loc
 void scale(const Arrays& updates, double factor) { scale_all(updates, factor); }
 
 void scale(const Arrays& updates, const Array& factor) {
-  for (const auto& [kind, arrays] : alike(updates))
+  for (const auto& [kind, arrays] : by_kind(updates))
     scale_all(arrays, materialized(factor, "scale").local[0].to(first_of(arrays).options()));
 }
 
 void scale(const Arrays& updates, const ScalarSource& factor) {
   if (!host_work() || !factor.at) return scale(updates, factor.now);
-  for (const auto& [kind, arrays] : alike(updates)) {
+  for (const auto& [kind, arrays] : by_kind(updates)) {
     const auto wide = kind.first == at::kDouble ? at::kDouble : at::kFloat;
     scale_all(arrays, host_work()->anew([at = factor.at] { return at(0); }, wide));
   }
@@ -162,8 +143,12 @@ Scale scale(double step_size) {
 
 namespace {
 
-detail::ScalarSource scalar_source(const Schedule& schedule, double now, std::function<double(int64_t)> at) {
-  return {now, schedule.constant() ? nullptr : std::move(at)};
+// Returns value(0), with the function to compute it again unless the schedule is constant. Counts the update.
+detail::ScalarSource counted(const Schedule& schedule, std::function<double(int64_t back)> value,
+                             ScaleByScheduleState& state, const detail::UpdateStep& step) {
+  const double now = value(0);
+  step.count(state.count);
+  return {now, schedule.constant() ? nullptr : std::move(value)};
 }
 
 }  // namespace
@@ -173,9 +158,7 @@ detail::ScalarSource ScaleBySchedule::factor(ScaleByScheduleState& state, const 
   const auto value = [this, &state](int64_t back) {
     return detail::value_of(step_size_fn, state.count - back, "scale_by_schedule", "step_size_fn");
   };
-  const double now = value(0);
-  step.count(state.count);
-  return scalar_source(step_size_fn, now, value);
+  return counted(step_size_fn, value, state, step);
 }
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn) {
   detail::check_rate("scale_by_schedule", "step_size_fn", step_size_fn);
@@ -186,10 +169,10 @@ detail::ScalarSource ScaleByLearningRate::factor(ScaleByScheduleState& state, co
   const auto rate = [this, &state](int64_t back) {
     return detail::value_of(learning_rate, state.count - back, "scale_by_learning_rate", "learning_rate");
   };
-  const double sign = flip_sign ? -1 : 1, now = rate(0);
   step.report_learning_rate([rate] { return rate(0); });
-  step.count(state.count);
-  return scalar_source(learning_rate, sign * now, [rate, sign](int64_t back) { return sign * rate(back); });
+  const double sign = flip_sign ? -1 : 1;
+  return counted(
+      learning_rate, [rate, sign](int64_t back) { return sign * rate(back); }, state, step);
 }
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
   detail::check_rate("scale_by_learning_rate", "learning_rate", rate);
@@ -198,7 +181,7 @@ ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign) {
 
 double AddDecayedWeights::value(int64_t count) const {
   if (!weight_decay.constant())
-    detail::refuse_in_recording("Optimizer.update", "a weight_decay that is a schedule, no number, is used");
+    detail::refuse_in_recording("Optimizer.update", "a weight_decay that is a schedule, not a number, is used");
   return detail::value_of(weight_decay, count, "add_decayed_weights", "weight_decay");
 }
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask) {
@@ -206,7 +189,6 @@ AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask) {
   return {{}, std::move(weight_decay), std::move(mask)};
 }
 
-Array Trace::initial(size_t, const Array& parameter) const { return zeros_for(parameter, accumulator_dtype); }
 Array Trace::operator()(const ArrayStep& step) const {
   Array& trace = step.state[0];
   trace = step.gradient + decay * trace;
@@ -217,7 +199,6 @@ PerArray<Trace> trace(const Trace& o) {
   return {o};
 }
 
-Array Ema::initial(size_t, const Array& parameter) const { return zeros_for(parameter, accumulator_dtype); }
 Array Ema::operator()(const ArrayStep& step) const {
   Array& average = step.state[0];
   average = detail::moment(average, step.gradient, decay);
@@ -292,7 +273,7 @@ double AddNoise::deviation(int64_t t) const { return std::sqrt(eta / std::pow(st
 AddNoise add_noise(double eta, double gamma, Key key) {
   detail::check_options("add_noise", {}, {{"eta", eta}});
   detail::check_finite("add_noise", "gamma", gamma);
-  return {eta, gamma, key};
+  return {{}, eta, gamma, key};
 }
 
 }  // namespace tessera::optim

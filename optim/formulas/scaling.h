@@ -13,37 +13,34 @@ namespace tessera::optim {
 // Names, defaults and formulas are Optax's; g is the update that a transform receives, p the parameter.
 
 namespace detail {
-// These replace the arrays of `updates`, a tree that the caller has copied.
+// Replace the arrays of `updates`, a tree that the caller has copied.
 void scale(const Arrays& updates, double factor);
-void scale(const Arrays& updates, const Array& factor);  // of one number, replicated
+void scale(const Arrays& updates, const Array& factor);  // a replicated scalar
 void scale(const Arrays& updates, const ScalarSource& factor);
 void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);
 }  // namespace detail
 
-// Updates as they are.
+// Returns updates unchanged.
 struct Identity : detail::InPlaceTransform<Identity, EmptyState> {
-  template <class Model>
-  void run(Model&, EmptyState&, const Model&, const detail::UpdateStep&) const {}
+  void run(auto&, EmptyState&, const auto&, const detail::UpdateStep&) const {}
 };
 inline Identity identity() { return {}; }
 
-// Zeros. In place, the parameters are left alone.
+// Sets updates to zero; an Optimizer leaves the parameters unchanged.
 struct SetToZero : detail::InPlaceTransform<SetToZero, EmptyState> {
-  template <class Model>
-  void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep& step) const {
+  void run(auto& updates, EmptyState&, const auto&, const detail::UpdateStep& step) const {
     step.set_to_zero(nn::bare_arrays(updates).arrays);
   }
 };
 inline SetToZero set_to_zero() { return {}; }
 
-// step_size * g
+// Multiplies by a constant: step_size * g.
 struct Scale : detail::InPlaceTransform<Scale, EmptyState> {
   double step_size;
 
-  template <class Model>
-  void run(Model& updates, EmptyState&, const Model&, const detail::UpdateStep&) const {
+  void run(auto& updates, EmptyState&, const auto&, const detail::UpdateStep&) const {
     detail::scale(nn::bare_arrays(updates).arrays, step_size);
   }
 };
@@ -53,12 +50,12 @@ struct ScaleByScheduleState {
   int64_t count = 0;
 };
 
-// step_size_fn(count) * g. Error (invalid_argument): a schedule whose value is not finite, before anything is changed.
+// Multiplies by a schedule: step_size_fn(count) * g. Error (invalid_argument), before anything is changed: a schedule
+// whose value is not finite.
 struct ScaleBySchedule : detail::InPlaceTransform<ScaleBySchedule, ScaleByScheduleState> {
   Schedule step_size_fn;
 
-  template <class Model>
-  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
+  void run(auto& updates, ScaleByScheduleState& state, const auto&, const detail::UpdateStep& step) const {
     detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
   // Returns the factor, and counts the update.
@@ -66,13 +63,13 @@ struct ScaleBySchedule : detail::InPlaceTransform<ScaleBySchedule, ScaleBySchedu
 };
 ScaleBySchedule scale_by_schedule(Schedule step_size_fn);
 
-// -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors as of scale_by_schedule.
+// Multiplies by the learning rate: -learning_rate(count) * g; without flip_sign, learning_rate(count) * g. Errors: as
+// scale_by_schedule.
 struct ScaleByLearningRate : detail::InPlaceTransform<ScaleByLearningRate, ScaleByScheduleState> {
   Schedule learning_rate;
   bool flip_sign = true;
 
-  template <class Model>
-  void run(Model& updates, ScaleByScheduleState& state, const Model&, const detail::UpdateStep& step) const {
+  void run(auto& updates, ScaleByScheduleState& state, const auto&, const detail::UpdateStep& step) const {
     if (!learning_rate.constant()) step.read_counts();
     detail::scale(nn::bare_arrays(updates).arrays, factor(state, step));
   }
@@ -81,23 +78,22 @@ struct ScaleByLearningRate : detail::InPlaceTransform<ScaleByLearningRate, Scale
 };
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
-// g + weight_decay(count) * p for the parameters that the mask takes, else g
+// Adds weight decay: g + weight_decay(count) * p for the parameters that the mask selects, else g.
 struct AddDecayedWeights : detail::InPlaceTransform<AddDecayedWeights, ScaleByScheduleState> {
   Schedule weight_decay = 0.0;
   Mask mask = {};
 
-  template <class Model>
-  void run(Model& updates, ScaleByScheduleState& state, const Model& params, const detail::UpdateStep& step) const {
+  void run(auto& updates, ScaleByScheduleState& state, const auto& params, const detail::UpdateStep& step) const {
     if (!weight_decay.constant()) step.read_counts();
     detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
     step.count(state.count);
   }
-  // Error (invalid_argument): a schedule in a captured step.
+  // Returns the decay at this count. Error (invalid_argument): a schedule in a graphed step.
   double value(int64_t count) const;
 };
 AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
 
-// trace = g + decay * trace is the update; with nesterov it is g + decay * trace, of the new trace.
+// Adds momentum: the update is trace = g + decay * trace. With nesterov it is g + decay * trace, of the new trace.
 struct Trace {
   double decay = must_be_given;
   bool nesterov = false;
@@ -108,12 +104,11 @@ struct Trace {
   struct State {
     Model trace;
   };
-  Array initial(size_t tree, const Array& parameter) const;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<Trace> trace(const Trace& options);
 
-// ema = decay * ema + (1 - decay) * g; the update is ema, with debias ema / (1 - decay^t).
+// Takes the moving average: the update is ema = decay * ema + (1 - decay) * g; with debias, ema / (1 - decay^t).
 struct Ema {
   double decay = must_be_given;
   bool debias = true;
@@ -125,20 +120,20 @@ struct Ema {
     int64_t count = 0;
     Model ema;
   };
-  Array initial(size_t tree, const Array& parameter) const;
   Array operator()(const ArrayStep& step) const;
 };
 PerArray<Ema> ema(const Ema& options);
 
-// sign(g)
+// Takes the sign: sign(g).
 struct ScaleBySign {
   static constexpr const char* name = "scale_by_sign";
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<ScaleBySign> scale_by_sign() { return {}; }
 
-// g * trust_coefficient * |p| / (|g| + eps), where |.| is the norm of the whole array, at least min_norm; g if either
-// norm is 0. You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
+// Scales by the trust ratio: g * trust_coefficient * |p| / (|g| + eps), where |.| is the norm of the complete array, at
+// least min_norm. The update is g if either norm is 0.
+// You, Gitman and Ginsburg, "Large batch training of convolutional networks" (2017).
 struct ScaleByTrustRatio {
   double min_norm = 0;
   double trust_coefficient = 1;
@@ -149,7 +144,7 @@ struct ScaleByTrustRatio {
 };
 PerArray<ScaleByTrustRatio> scale_by_trust_ratio(const ScaleByTrustRatio& options = {});
 
-// g * max(sqrt(mean(p^2)), min_scale)
+// Scales by the parameter's root mean square: g * max(sqrt(mean(p^2)), min_scale).
 struct ScaleByParamBlockRms {
   double min_scale = 1e-3;
 
@@ -166,7 +161,7 @@ struct ScaleByParamBlockNorm {  // g * max(|p|, min_scale)
 };
 PerArray<ScaleByParamBlockNorm> scale_by_param_block_norm(double min_scale = 1e-3);
 
-// g minus its mean over all dims but the first; g itself if it has fewer than two dims.
+// Subtracts the mean of g over all dimensions except the first; g is unchanged if it has fewer than two dimensions.
 // Yong et al., "Gradient centralization: a new optimization technique for deep neural networks" (2020).
 struct Centralize {
   static constexpr const char* name = "centralize";
@@ -174,15 +169,15 @@ struct Centralize {
 };
 inline PerArray<Centralize> centralize() { return {}; }
 
-// -p where p + g would be below 0, else g.
+// Keeps parameters nonnegative: the update is -p where p + g would be below 0, else g.
 struct KeepParamsNonnegative {
   static constexpr const char* name = "keep_params_nonnegative";
   Array operator()(const ArrayStep& step) const;
 };
 inline PerArray<KeepParamsNonnegative> keep_params_nonnegative() { return {}; }
 
-// The sum of the last k gradients at every k-th update, else zeros. (Transforms after it still run at every update; see
-// accumulate to run them at every k-th only.)
+// Returns the sum of the last k gradients at every k-th update, else zeros. Transforms after it still run at every
+// update; see accumulate to run them only at every k-th.
 struct ApplyEvery {
   int64_t k = 1;
 
@@ -196,15 +191,12 @@ struct ApplyEvery {
 };
 PerArray<ApplyEvery> apply_every(int64_t k = 1);
 
-// g * scale_factor / (global_norm(g) + eps)
+// Normalizes by the norm of all updates: g * scale_factor / (global_norm(g) + eps).
 struct NormalizeByUpdateNorm {
   double scale_factor = 1;
   double eps = 1e-6;
 
-  template <class Model>
-  EmptyState init(const Model&) const {
-    return {};
-  }
+  EmptyState init(const auto&) const { return {}; }
   template <class Model>
   std::pair<Model, EmptyState> update(Model grads, EmptyState, const Model&,
                                       std::source_location where = std::source_location::current()) const {
@@ -220,23 +212,18 @@ struct AddNoiseState {
   Key rng_key;
 };
 
-// g + sqrt(eta / t^gamma) * n, with n standard normal for every element, and the same on every mesh.
+// Adds noise: g + sqrt(eta / t^gamma) * n, with n standard normal for every element, and the same on every mesh.
 // Neelakantan et al., "Adding gradient noise improves learning for very deep networks" (2015).
-struct AddNoise {
+struct AddNoise : detail::CopyingTransform<AddNoise> {
   double eta = must_be_given;
   double gamma = must_be_given;
   Key key;
 
-  template <class Model>
-  AddNoiseState init(const Model&) const {
-    return {0, key};
-  }
-  template <class Model>
-  std::pair<Model, AddNoiseState> update(Model grads, AddNoiseState state, const Model&) const {
+  AddNoiseState init(const auto&) const { return {0, key}; }
+  void run(auto& updates, AddNoiseState& state, const auto&, const detail::UpdateStep&) const {
     const auto [next, sample] = split<2>(state.rng_key);
     state = {state.count + 1, next};
-    detail::add_noise(nn::leaves(grads), sample, deviation(state.count));
-    return {std::move(grads), state};
+    detail::add_noise(nn::leaves(updates), sample, deviation(state.count));
   }
   double deviation(int64_t t) const;
 };

@@ -1,8 +1,7 @@
-// The arithmetic of the optimizers of optax.contrib.
+// Computes schedule-free learning, Prodigy and reduce_on_plateau.
 #include "optim/optimizer/contrib.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <functional>
 
@@ -46,7 +45,7 @@ void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z
 
 namespace {
 
-// The numbers of an update of prodigy: on an accelerator, arrays of one element there.
+// Functions for the numbers of prodigy's update, which are doubles or, on an accelerator, arrays of one element.
 double larger(double a, double b) { return std::isnan(b) ? b : std::max(a, b); }
 Array larger(const Array& a, const Array& b) { return maximum(a, b); }
 double ratio_or(double a, double b, double otherwise) { return b == 0 ? otherwise : a / b; }
@@ -85,7 +84,7 @@ struct ProdigyStep {
     }
     const Number product = number(total(products), 0), size = number(total(sums), 1);
     const Number numerator = beta3 * numerator_before + d / o.estim_lr0 * dlr * product;
-    const Number next = larger(d, ratio_or(o.estim_lr_coef * numerator, size, d));  // size 0: nothing was seen yet
+    const Number next = larger(d, ratio_or(o.estim_lr_coef * numerator, size, d));  // size 0: no gradient so far
     for (size_t i = 0; i < n; ++i) {
       if (updates[i].value->is_absent()) continue;
       const Array &m = moment_of(0, i), &v = moment_of(1, i);
@@ -96,7 +95,7 @@ struct ProdigyStep {
   }
 };
 
-// The first array that has a gradient, if it lies on an accelerator.
+// Returns the first array that has a gradient, if it is stored on an accelerator.
 const Array* on_accelerator(const nn::Leaves& updates, const nn::Leaves& params) {
   for (size_t i = 0; i < params.size(); ++i)
     if (!updates[i].value->is_absent()) return is_on_accelerator(*params[i].value) ? params[i].value : nullptr;
@@ -110,10 +109,7 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumb
   at::AutoGradMode off(false);
   check_count("prodigy", count + 1);
   check_same_tree("prodigy", "the gradient", updates, params);
-  if (state.size() != 4 * params.size())
-    fail(ErrorKind::invalid_argument, "prodigy",
-         "the state has {} arrays, the model {}, expected 4 times as many. Both must come from the same model.",
-         state.size(), params.size());
+  check_sizes("prodigy", state, 4, params);
   if (const Array* there = on_accelerator(updates, params)) {
     const auto scalar = [](const Array& x, double) { return astype(x, float32); };
     const auto [next, numerator] = ProdigyStep<Array>{o, count, updates, state, params, scalar}(
@@ -163,7 +159,7 @@ Prodigy prodigy(const ProdigyOptions& o) {
                         {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
   detail::check_positive("prodigy", "estim_lr0", o.estim_lr0);
   detail::check_finite("prodigy", "estim_lr_coef", o.estim_lr_coef);
-  return {o};
+  return {{}, o};
 }
 
 ReduceOnPlateauState ReduceOnPlateau::next(ReduceOnPlateauState state, const ExtraArgs& extra) const {
@@ -194,13 +190,16 @@ ReduceOnPlateauState ReduceOnPlateau::next(ReduceOnPlateauState state, const Ext
 }
 
 ReduceOnPlateau reduce_on_plateau(const ReduceOnPlateau& o) {
-  const auto refuse = [](const std::string& words) { fail(ErrorKind::invalid_argument, "reduce_on_plateau", words); };
-  if (!(o.factor > 0 && o.factor < 1)) refuse(fmt::format("factor: {} given, expected 0 < factor < 1.", o.factor));
-  if (!(o.rtol >= 0 && o.rtol <= 1)) refuse(fmt::format("rtol: {} given, expected 0 <= rtol <= 1.", o.rtol));
-  if (!(o.atol >= 0)) refuse(fmt::format("atol: {} given, expected atol >= 0.", o.atol));
-  if (o.rtol == 0 && o.atol == 0) refuse("rtol and atol: both 0 given, expected one above 0.");
-  if (o.cooldown < 0) refuse(fmt::format("cooldown: {} given, expected 0 or more.", o.cooldown));
-  if (!(o.min_scale >= 0)) refuse(fmt::format("min_scale: {} given, expected min_scale >= 0.", o.min_scale));
+  const auto check = [](bool fits, const char* name, auto given, const char* expected) {
+    if (!fits)
+      fail(ErrorKind::invalid_argument, "reduce_on_plateau", "{}: {} given, expected {}.", name, given, expected);
+  };
+  check(o.factor > 0 && o.factor < 1, "factor", o.factor, "0 < factor < 1");
+  check(o.rtol >= 0 && o.rtol <= 1, "rtol", o.rtol, "0 <= rtol <= 1");
+  check(o.atol >= 0, "atol", o.atol, "atol >= 0");
+  check(o.rtol != 0 || o.atol != 0, "rtol and atol", "both 0", "one above 0");
+  check(o.cooldown >= 0, "cooldown", o.cooldown, "0 or more");
+  check(o.min_scale >= 0, "min_scale", o.min_scale, "min_scale >= 0");
   detail::at_least(1, "reduce_on_plateau", "patience", o.patience);
   detail::at_least(1, "reduce_on_plateau", "accumulation_size", o.accumulation_size);
   return o;

@@ -1,4 +1,4 @@
-// From optax.contrib: schedule-free learning, Prodigy, and learning rates that fall when the loss stays.
+// From optax.contrib: schedule-free learning, Prodigy, and learning rates that fall when the loss stops falling.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 
 #include "optim/formulas/adaptive.h"
 #include "optim/optimizer/optimizers.h"
-#include "optim/transform/device_scalar.h"
 #include "optim/wrappers/chain.h"
 #include "optim/wrappers/wrappers.h"
 
@@ -30,19 +29,20 @@ namespace detail {
 struct ScheduleFreeStep {
   double b1, ck;
 };
-// Adds the updates to z, then replaces them by the updates from the parameters y to the next y.
+// Adds the updates to z. Then replaces the updates by the differences between the next y and the parameters y.
 void schedule_free(const ScheduleFreeStep& step, const nn::Leaves& updates, const nn::Leaves& z,
                    const nn::Leaves& params);
 void schedule_free_eval(double b1, const nn::Leaves& params, const nn::Leaves& z);
-// Error (invalid_argument): a schedule whose value is not finite.
+// Returns the learning rate. Error (invalid_argument): a schedule whose value is not finite.
 double schedule_free_rate(const Schedule& learning_rate, int64_t count);
-// weight / total: the weight of this step, max_lr^power, among all so far; 0 if total is 0. NaN stays NaN.
+// Returns weight / total: the weight of this step, max_lr^power, relative to all so far; 0 if total is 0. NaN stays
+// NaN.
 double weight_of(double weight, double total);
 }  // namespace detail
 
-// The model's parameters are y = b1 x + (1 - b1) z. The base optimizer updates z; x is the average of all z, weighted
-// with max_lr^weight_lr_power. Evaluate with x, from schedule_free_eval_params. The base optimizer must have no
-// momentum (its b1 is 0). Learning rates are read at step_count, which begins at 1.
+// Trains without a learning rate schedule. The model's parameters are y = b1 x + (1 - b1) z. The base optimizer updates
+// z; x is the average of all z, weighted with max_lr^weight_lr_power. Evaluate with x, from schedule_free_eval_params.
+// The base optimizer must have no momentum (b1 = 0). Learning rates are evaluated at step_count, which begins at 1.
 // Defazio et al., "The road less scheduled" (2024).
 template <class Base>
 struct ScheduleFree : detail::InPlaceTransform<ScheduleFree<Base>> {
@@ -56,14 +56,13 @@ struct ScheduleFree : detail::InPlaceTransform<ScheduleFree<Base>> {
     return ScheduleFreeState<Model, decltype(base_optimizer.init(params))>{
         .base_optimizer_state = base_optimizer.init(params), .z = detail::own_copies(params)};
   }
-  template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     step.requires_host();
     const double rate = detail::schedule_free_rate(learning_rate, state.step_count);
     const double max_lr = std::max(state.max_lr, rate), weight = std::pow(max_lr, weight_lr_power);
     const double weight_sum = state.weight_sum + weight;
     step.before()(base_optimizer, updates, state.base_optimizer_state, params);
-    Model z = state.z;
+    auto z = state.z;
     detail::schedule_free({b1, detail::weight_of(weight, weight_sum)}, nn::leaves(updates), nn::leaves(z),
                           nn::leaves(params));
     step.commit([=, z = std::move(z), &state]() mutable {
@@ -73,7 +72,7 @@ struct ScheduleFree : detail::InPlaceTransform<ScheduleFree<Base>> {
   }
 };
 
-// Error (invalid_argument): b1 outside (0, 1).
+// Returns the transform. Error (invalid_argument): b1 outside (0, 1).
 template <class Base>
 ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, double b1 = 0.9,
                                  double weight_lr_power = 2) {
@@ -82,14 +81,14 @@ ScheduleFree<Base> schedule_free(Base base_optimizer, Schedule learning_rate, do
   return {{}, std::move(base_optimizer), std::move(learning_rate), b1, weight_lr_power};
 }
 
-// x, computed from the optimizer's state and the parameters: (y - (1 - b1) z) / b1.
+// Returns x, computed from the optimizer's state and the parameters: (y - (1 - b1) z) / b1.
 template <class Base, class Model, class State>
 Model schedule_free_eval_params(const ScheduleFree<Base>& transform, const State& state, Model params) {
   detail::schedule_free_eval(transform.b1, nn::leaves(params), nn::leaves(state.z));
   return params;
 }
 
-struct ScheduleFreeSgdOptions {  // sgd without momentum, with weight decay if it is given
+struct ScheduleFreeSgdOptions {  // sgd without momentum, with optional weight decay
   double learning_rate = 1;
   std::optional<int64_t> warmup_steps = std::nullopt;
   double b1 = 0.9;
@@ -97,7 +96,7 @@ struct ScheduleFreeSgdOptions {  // sgd without momentum, with weight decay if i
   double weight_lr_power = 2;
 };
 using ScheduleFreeSgd = ScheduleFree<Chain<AddDecayedWeights, ScaleByLearningRate>>;
-ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& options = {});  // schedule_free around it
+ScheduleFreeSgd schedule_free_sgd(const ScheduleFreeSgdOptions& options = {});  // schedule_free(sgd)
 
 struct ScheduleFreeAdamwOptions {  // adamw without momentum; b1 is schedule_free's
   double learning_rate = 0.0025;
@@ -105,11 +104,11 @@ struct ScheduleFreeAdamwOptions {  // adamw without momentum; b1 is schedule_fre
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, weight_decay = 0, weight_lr_power = 2;
 };
 using ScheduleFreeAdamw = ScheduleFree<Chain<PerArray<ScaleByRms>, AddDecayedWeights, ScaleByLearningRate>>;
-ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = {});  // schedule_free around it
+ScheduleFreeAdamw schedule_free_adamw(const ScheduleFreeAdamwOptions& options = {});  // schedule_free(adamw)
 
 // ---- prodigy --------------------------------------------------------------------------------------------------------
 
-// Its numbers are read from an accelerator when somebody asks for them.
+// State of Prodigy. On an accelerator, its numbers are read at first use.
 template <class Model>
 struct ProdigyState {
   Model exp_avg, exp_avg_sq, grad_sum, params0;
@@ -130,7 +129,7 @@ struct ProdigyState {
 struct ProdigyOptions {
   Schedule learning_rate = 1.0;
   std::pair<double, double> betas = {0.9, 0.999};
-  std::optional<double> beta3 = std::nullopt;  // sqrt(betas.second)
+  std::optional<double> beta3 = std::nullopt;  // default: sqrt(betas.second)
   double eps = 1e-8;
   double estim_lr0 = 1e-6;
   double estim_lr_coef = 1;
@@ -146,26 +145,22 @@ ProdigyNumbers prodigy(const ProdigyOptions& o, int64_t count, const ProdigyNumb
                        const nn::Leaves& state, const nn::Leaves& params);
 }  // namespace detail
 
-// Adam that estimates its own learning rate from how far the parameters have come: estim_lr grows when <g, p0 - p>,
-// added up over the updates, is large against the 1-norm of the added up g. Each is one all-reduce of one number.
+// Runs Adam with an estimated learning rate. estim_lr grows when the accumulated <g, p0 - p> is large compared with the
+// 1-norm of the accumulated g. Each of the two takes one all-reduce of one number.
 // Mishchenko and Defazio, "Prodigy: an expeditiously adaptive parameter-free learner" (2023).
-struct Prodigy {
+struct Prodigy : detail::CopyingTransform<Prodigy> {
   ProdigyOptions options;
 
   template <class Model>
   ProdigyState<Model> init(const Model& params) const {
     return {zeros_like(params), zeros_like(params), zeros_like(params), detail::own_copies(params), options.estim_lr0};
   }
-  template <class Model>
-  std::pair<Model, ProdigyState<Model>> update(Model grads, ProdigyState<Model> state, const Model& params,
-                                               std::source_location where = std::source_location::current()) const {
-    const CallerScope caller(where);
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep&) const {
     const auto [estim_lr, numerator] = detail::prodigy(options, state.count, {state.estim_lr, state.numerator_weighted},
-                                                       nn::leaves(grads), nn::leaves(state), nn::leaves(params));
+                                                       nn::leaves(updates), nn::leaves(state), nn::leaves(params));
     state.estim_lr = estim_lr;
     state.numerator_weighted = numerator;
     state.count += 1;
-    return {std::move(grads), std::move(state)};
   }
 };
 Prodigy prodigy(const ProdigyOptions& options = {});
@@ -179,13 +174,14 @@ struct ReduceOnPlateauState {
   double avg_value = 0;
 };
 
-// Updates times a scale. The scale is multiplied by `factor` when the loss, averaged over accumulation_size updates,
-// has not fallen below (1 - rtol) best - atol for `patience` averages; then it rests for `cooldown` ones. Needs .value:
+// Multiplies updates by a scale that falls when the loss stops falling. The loss is averaged over accumulation_size
+// updates. If `patience` averages in a row are not below (1 - rtol) best - atol, the scale is multiplied by `factor`.
+// It then stays unchanged for `cooldown` averages. Needs .value:
 //   optim::Optimizer optimizer(model, optim::chain(optim::adam({.learning_rate = 1e-3}), optim::reduce_on_plateau()));
 //   optimizer.update(model, grads, {.value = loss.item<double>()});
-// Errors (invalid_argument): no value given, or one that is not finite; factor outside (0, 1), rtol or atol negative,
-// both 0, or rtol above 1.
-struct ReduceOnPlateau {
+// Errors (invalid_argument): no value, or one that is not finite; factor outside (0, 1); rtol or atol negative, both 0,
+// or rtol above 1.
+struct ReduceOnPlateau : detail::CopyingTransform<ReduceOnPlateau, ReduceOnPlateauState> {
   double factor = 0.1;
   int64_t patience = 10;
   double rtol = 1e-4, atol = 0;
@@ -193,16 +189,9 @@ struct ReduceOnPlateau {
   int64_t accumulation_size = 1;
   double min_scale = 0;
 
-  template <class Model>
-  ReduceOnPlateauState init(const Model&) const {
-    return {};
-  }
-  template <class Model>
-  std::pair<Model, ReduceOnPlateauState> update(Model grads, ReduceOnPlateauState state, const Model&,
-                                                const ExtraArgs& extra = {}) const {
-    state = next(state, extra);
-    detail::scale(nn::bare_arrays(grads).arrays, state.scale);
-    return {std::move(grads), state};
+  void run(auto& updates, ReduceOnPlateauState& state, const auto&, const detail::UpdateStep& step) const {
+    state = next(state, step.extra);
+    detail::scale(nn::bare_arrays(updates).arrays, state.scale);
   }
   ReduceOnPlateauState next(ReduceOnPlateauState state, const ExtraArgs& extra) const;
 };

@@ -1,4 +1,4 @@
-// Optimizer: a transform with its state, which updates a model in place and in bulk.
+// Optimizer: a transform with its state, which updates a model in place with fused kernels.
 #pragma once
 
 #include <concepts>
@@ -9,34 +9,66 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "nn/tree/tree.h"
 #include "optim/formulas/global_norm.h"
 #include "optim/optimizer/optimizers.h"
-#include "optim/optimizer/update_checks.h"
 #include "optim/transform/state_placement.h"
 #include "optim/transform/update_step.h"
 #include "optim/wrappers/masking.h"
 #include "optim/wrappers/wrappers.h"
 #include "sharding/accounting/finite_check.h"
 #include "sharding/base/caller.h"
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/events/observer.h"
 
 namespace tessera::optim {
 
 namespace detail {
-struct ReadCounts {
-  template <class T>
-  void operator()(T& part, const nn::detail::Place&) const {
-    if constexpr (requires { part.read_counts(); }) part.read_counts();
-  }
+
+// Checks that an optimizer gets the model it was made for: the paths and shapes of its arrays.
+class MadeFor {
+ public:
+  template <class Model>
+  explicit MadeFor(const Model& model) : MadeFor(nn::leaves(model), nn::bare_arrays(model)) {}
+  MadeFor(const nn::Leaves& params, const nn::BareArrays& bare);
+  // Returns true if the model is the same as at the last check and the gradients fit it. It takes a few nanoseconds per
+  // array. If it returns false, the full checks below decide.
+  bool plainly_fits(const nn::BareArrays& params, const nn::BareArrays& grads) const;
+  // Returns true if the set of absent arrays of the model has changed since the last check.
+  bool has_other_parts(const Arrays& params) const;
+  // Checks the model. Errors (invalid_argument, shape_mismatch): the model now has different arrays, or arrays of
+  // different shapes.
+  void check(const nn::Leaves& params, const nn::BareArrays& bare);
+
+ private:
+  struct Entry {
+    std::string path;
+    std::optional<Shape> shape;  // nullopt if the array is not trained
+  };
+  std::shared_ptr<const std::vector<Entry>> entries_;
+  std::vector<const void*> types_;  // at the last check
+  size_t structure_ = 0;
 };
-template <class State>
-void read_counts(State& state) {
-  nn::detail::walk_all(state, ReadCounts());
-}
+
+void check_gradients(const nn::Leaves& params, const nn::Leaves& grads);
+// Throw Error (not_finite) while checks_finite(): before an update if a gradient has NaN or inf, and after it if a
+// parameter or an array of the state does.
+void check_finite_gradients(const nn::Leaves& grads);
+void check_finite_update(const nn::Leaves& params, const nn::Leaves& state);
+// Returns whether a guard of this thread may reject a communication.
+bool is_guarded();
+// Returns whether every array of the state that is on a mesh is on the model's mesh.
+bool on_mesh_of(const Arrays& params, const Arrays& state);
+// Throws Error (device_mismatch) if an array of the state is not on the model's mesh.
+void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state);
+// Returns whether any array is not absent.
+bool any_given(const Arrays& updates);
+// Returns whether a gradient is a partial sum, or is on a mesh although its parameter is on none.
+bool needs_placement(const Arrays& grads, const Arrays& params);
 
 template <class T>
 inline constexpr bool accumulates = false;
@@ -48,7 +80,7 @@ void take_transform(const InPlaceTransform<Self>&);
 
 struct NotGiven {};  // replaces a missing transform or model
 
-// True, or a compile-time error before anything else of an optimizer is compiled.
+// Returns true, or fails to compile with one message before anything else of an optimizer is compiled.
 template <class Model, class Transform>
 constexpr bool check_transform() {
   if constexpr (std::same_as<Transform, NotGiven>) {
@@ -66,62 +98,67 @@ constexpr bool check_transform() {
   return false;
 }
 
-// Does not compile code that depends on a mistake, so that the compiler reports one sentence.
-template <class Model, class Transform, bool fits>
-struct InitialState {
-  using Type = EmptyState;
-  static Type of(const Model&, const Transform&) { return {}; }
-};
-template <class Model, class Transform>
-struct InitialState<Model, Transform, true> {
-  using Type = decltype(std::declval<const Transform&>().init(std::declval<const Model&>()));
-  static Type of(const Model& model, const Transform& transform) { return transform.init(model); }
-};
+// Returns the state. If a static_assert has failed, `init` is not compiled, so that the compiler reports one sentence.
+template <bool fits>
+auto initial_state(const auto& model, const auto& transform) {
+  if constexpr (fits)
+    return transform.init(model);
+  else
+    return EmptyState();
+}
 }  // namespace detail
 
-// The last step of training:
+// Updates a model with a transform, the last step of training:
 //   auto optimizer = optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0),
 //                                                         optim::adamw({.learning_rate = 3e-4})));
 //   optimizer.update(model, grads);
 // The state has the sharding of the model's parameters. An optimizer is a tree: named("optimizer", optimizer) lists the
 // arrays optimizer.state.1.mu.layers.0.kernel and so on. The masks of fused weight decays and the labels of partitions
-// are called at the first update, and again when other parameters are absent than before.
+// are called at the first update. They are called again when the set of absent parameters changes.
 template <class Model, class Transform>
 class Optimizer {
   static constexpr bool fits = detail::check_transform<Model, Transform>();
-  using Initial = detail::InitialState<Model, Transform, fits>;
 
  public:
-  using State = typename Initial::Type;
+  using State = decltype(detail::initial_state<fits>(std::declval<const Model&>(), std::declval<const Transform&>()));
 
-  // Errors: an axis of the options that the mesh does not have (unknown_axis), or that is given twice
-  // (invalid_argument).
+  // Makes the state of the transform for a model.
+  // Errors
+  //   unknown_axis: an axis of the options that the mesh does not have
+  //   invalid_argument: an axis that is given twice
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),
-        state_(Initial::of(with_state(model, model), transform_)),
+        state_(detail::initial_state<fits>(with_state(model, model), transform_)),
         made_for_(model) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
-  // A mistake: a transform or a model alone.
+  // Diagnoses a common mistake: a transform or a model alone.
   explicit Optimizer(const Model&) requires std::same_as<Transform, detail::NotGiven>;
 
-  // The same result as transform.update and apply_updates. A chain that ends with adam, adamw or sgd is computed by one
-  // fused kernel over all blocks of all parameters, into the memory of the parameters and moments; so is such a chain
-  // as a part of a partition, and within named_chain, masked, inject_hyperparams, apply_if_finite and accumulate. An
-  // array whose storage another copy shares (`auto best = model;`) is copied first, so that the copy is not changed.
-  // Gradients are only read; update(model, std::move(grads)) scales them in place, which
-  // takes no memory. Gradients that are pending sums are reduced first, all together (by accumulate at every k-th
-  // update). In a captured step (nn/transformations/graphed_step.h) chains that end with the kernels' are repeated
-  // without the host, but for the count and the learning rate; parts that count or decide on the host are refused there
-  // (invalid_argument), as are schedules of the weight decay.
+  // Updates the model and the state, with the same result as transform.update and apply_updates.
+  //
+  // A chain that ends with adam, adamw or sgd is computed by one fused kernel over all blocks of all parameters, in
+  // place. This also holds for such a chain inside partition, named_chain, masked, inject_hyperparams, apply_if_finite
+  // and accumulate. An array whose storage is shared with another copy (`auto best = model;`) is copied first, so that
+  // the other copy does not change. Gradients are only read. update(model, std::move(grads)) scales them in place,
+  // which takes no memory. Gradients that are partial sums are reduced first, all together (with accumulate, at every
+  // k-th update).
+  //
+  // In a graphed step (nn/transformations/graphed_step.h), chains that end with such a kernel are replayed without the
+  // host, except for the count and the learning rate. Transforms that count or decide on the host throw there
+  // (invalid_argument), and so do schedules of the weight decay.
+  //
   // After an error, model and state are unchanged, with one exception: with shard_state_over, memory may run out while
   // the updated parameters are gathered. Then model, state and count() contain the update, and the parameters stay
-  // sharded like their state. You can continue training; filter_shard restores the parameters' sharding. Errors:
-  // gradients that are all absent, of another model, or of one that this optimizer was not made for (invalid_argument,
-  // shape_mismatch, dtype_mismatch, device_mismatch), a state on another mesh than the model (device_mismatch), arrays
-  // that value_and_grad records (no_gradient), and the transform's own. NaN is checked for by DetectNonFinite only
-  // (not_finite): see apply_if_finite.
+  // sharded like their state. You can continue training; filter_shard restores the parameters' sharding. Only
+  // DetectNonFinite checks for NaN (not_finite); see also apply_if_finite.
+  // Errors
+  //   invalid_argument, shape_mismatch, dtype_mismatch, device_mismatch: gradients that are all absent or belong to
+  //     another model; a model for which this optimizer was not made
+  //   device_mismatch: a state that is not on the model's mesh
+  //   no_gradient: arrays that value_and_grad records
+  //   those of the transform
   void update(Model& model, Model grads, const ExtraArgs& extra = {},
               std::source_location where = std::source_location::current()) {
     const CallerScope caller(where);
@@ -137,32 +174,34 @@ class Optimizer {
         step_in_shards(model, std::move(grads), extra);
       if (tessera::detail::checks_finite()) detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
     } catch (...) {
-      if (before) restore(model, *before);
+      if (before) std::tie(model, state_, metrics_, count_) = *before;
       throw;
     }
     detail::at_each_update([this] { ++count_; });
   }
 
   const Transform& transform() const { return transform_; }
-  // Reads from the accelerator the counts that it keeps (apply_if_finite).
+  // Returns the state. Counts that an accelerator keeps (apply_if_finite) are read first.
   const State& state() const { return const_cast<Optimizer&>(*this).state(); }
   State& state() {
-    detail::read_counts(state_);
+    nn::detail::walk_all(state_, [](auto& part, const nn::detail::Place&) {
+      if constexpr (requires { part.read_counts(); }) part.read_counts();
+    });
     return state_;
   }
 
   // Returns the number of updates done.
   int64_t count() const { return count_; }
-  // The learning rate that the last update used, wherever it is in the transform; 0 before the first update, behind a
-  // restore too, and if there is none. If parts of a partition have different rates, give a label,
-  // learning_rate("matrices"); the labels of nested partitions are joined by dots. Error (invalid_argument): a label
-  // without a rate, or no label although the rates differ.
+  // Returns the learning rate of the last update, from any part of the transform. It is 0 before the first update,
+  // after a restore until the next update, and for transforms without a rate. If parts of a partition have different
+  // rates, pass a label: learning_rate("matrices"). Labels of nested partitions are joined by dots. Error
+  // (invalid_argument): a label without a rate; no label although the rates differ.
   double learning_rate(const std::string& label = "") const {
     return count_ == 0 ? 0 : detail::value_of_label("learning_rate", metrics_.learning_rates, label).value_or(0);
   }
-  // The norm of the gradients that clip_by_global_norm saw in the last update; std::nullopt before the first, and if
-  // the transform has none. By label as above. Error (invalid_argument): the model is on a mesh that has no values
-  // here, an abstract one or one over the devices of other processes.
+  // Returns the norm of the gradients in clip_by_global_norm at the last update. It is std::nullopt before the first
+  // update, and if the transform has no such part. Labels: as learning_rate. Error (invalid_argument): the model is on
+  // a mesh without values in this process (abstract, or over devices of other processes).
   std::optional<double> grad_norm(const std::string& label = "") const {
     return detail::value_of_label("grad_norm", metrics_.norms, label);
   }
@@ -170,7 +209,7 @@ class Optimizer {
   // Identifies this optimizer and its copies. An optimizer with other options has another identity.
   const std::shared_ptr<const void>& identity() const { return identity_; }
 
-  // A mistake: an optimizer has no text.
+  // Diagnoses a common mistake: an optimizer cannot be printed.
   friend std::ostream& operator<<(std::ostream& out, const Optimizer&) {
     static_assert(tessera::detail::dependent_false<Model>,
                   "tessera: of an optimizer print nn::tree_summary(optimizer).");
@@ -201,28 +240,17 @@ class Optimizer {
       detail::check_state_mesh(nn::leaves(model), nn::leaves(state_, "state"));
   }
 
-  // The values before an update, if an error may follow the first write: values are checked, or a guard may refuse to
-  // gather updated parameters.
-  struct Before {
-    Model model;
-    State state;
-    detail::Metrics metrics;
-    int64_t count;
-  };
-  std::optional<Before> backup(const Model& model, const Model& grads) const {
+  // Returns model, state, metrics and count before an update, if an error may follow the first write. This is the case
+  // if values are checked, or if a guard may reject the gather of updated parameters.
+  std::optional<std::tuple<Model, State, detail::Metrics, int64_t>> backup(const Model& model,
+                                                                           const Model& grads) const {
     const bool checks = tessera::detail::checks_finite();
     if (checks) detail::check_finite_gradients(nn::leaves(grads));
     if (!checks && (options_.shard_state_over.empty() || !detail::is_guarded())) return std::nullopt;
-    return Before{model, state_, metrics_, count_};
-  }
-  void restore(Model& model, const Before& before) {
-    model = before.model;
-    state_ = before.state;
-    metrics_ = before.metrics;
-    count_ = before.count;
+    return std::tuple(model, state_, metrics_, count_);
   }
 
-  // Whether this is an update of accumulate before the k-th, which does not change the model.
+  // Returns true for an update of accumulate before the k-th, which does not change the model.
   bool is_accumulating() const {
     if constexpr (detail::accumulates<Transform>)
       return !transform_.completes(state_);
@@ -259,7 +287,7 @@ class Optimizer {
     }
   }
 
-  // Updates a model whose gradients and state have its sharding.
+  // Updates a model whose gradients and state have the same sharding as its parameters.
   void step(Model& model, Model updates, const ExtraArgs& extra) {
     detail::PendingUpdate pending(nn::bare_arrays(model).arrays, mask_cache_);
     if constexpr (fits) detail::UpdateStep{extra, &pending}(transform_, updates, state_, std::as_const(model));
@@ -273,7 +301,7 @@ class Optimizer {
   State state_;
   int64_t count_ = 0;
   std::shared_ptr<const void> identity_ = std::make_shared<char>();
-  detail::Metrics metrics_;  // of the last update
+  detail::Metrics metrics_;  // numbers that the last update reported
   detail::MadeFor made_for_;
   detail::MaskCache mask_cache_;
 };

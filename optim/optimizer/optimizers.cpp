@@ -1,4 +1,4 @@
-// The optimizers' sentences: what each chains. Their errors name the optimizer, not the transform that checks a number.
+// Builds the optimizers' chains. Their errors name the optimizer, not the transform that checks a number.
 #include "optim/optimizer/optimizers.h"
 
 #include "optim/schedules/check_options.h"
@@ -7,7 +7,7 @@ namespace tessera::optim {
 
 namespace {
 
-// trace, whose decay is the momentum of an optimizer.
+// Returns trace; its decay is the optimizer's momentum.
 PerArray<Trace> momentum(double decay, bool nesterov, std::optional<DType> accumulator_dtype = std::nullopt) {
   const detail::SettingNames scope("trace", {{"decay", "momentum"}});
   return trace({decay, nesterov, accumulator_dtype});

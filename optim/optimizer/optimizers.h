@@ -1,4 +1,4 @@
-// The optimizers of Optax: chains of its transforms, under its names and with its defaults.
+// The optimizers of Optax: chains of its transforms, with its names and defaults.
 #pragma once
 
 #include "optim/formulas/adaptive.h"
@@ -12,10 +12,11 @@
 
 namespace tessera::optim {
 
-// Every optimizer takes its options by name, adamw({.learning_rate = 3e-4, .b2 = 0.95}), and is a chain; its formula is
-// at its first transform. In the formulas g is the gradient, p the parameter and lr the learning rate: a number, or a
-// schedule, which the first update reads at 0. Errors of all (invalid_argument): a learning rate or another number that
-// is not finite, a decay (b1, b2, momentum, ...) outside [0, 1), a bound (eps, ...) that is negative.
+// Every optimizer takes its options by name, adamw({.learning_rate = 3e-4, .b2 = 0.95}), and is a chain. Its formula is
+// documented at its first transform. In the formulas g is the gradient, p the parameter and lr the learning rate: a
+// number, or a schedule, which the first update evaluates at 0.
+// Errors of every optimizer (invalid_argument): a learning rate or another number that is not finite; a decay (b1, b2,
+// momentum, ...) outside [0, 1); a bound (eps, ...) that is negative.
 
 struct SgdOptions {
   Schedule learning_rate;
@@ -23,7 +24,7 @@ struct SgdOptions {
   bool nesterov = false;
   std::optional<DType> accumulator_dtype = std::nullopt;
 };
-// -lr g, or -lr trace(g).
+// Stochastic gradient descent: -lr g, or with momentum -lr trace(g).
 using Sgd = Chain<Optional<PerArray<Trace>>, ScaleByLearningRate>;
 Sgd sgd(SgdOptions options);
 
@@ -33,7 +34,7 @@ struct AdamOptions {
   std::optional<DType> mu_dtype = std::nullopt;
   bool nesterov = false;
 };
-// -lr adam(g); nadam is adam with nesterov.
+// Adam: -lr adam(g). nadam is adam with nesterov.
 using Adam = Chain<PerArray<ScaleByAdam>, ScaleByLearningRate>;
 Adam adam(AdamOptions options);
 Adam nadam(AdamOptions options);
@@ -42,11 +43,12 @@ struct AdamwOptions {
   Schedule learning_rate;
   double b1 = 0.9, b2 = 0.999, eps = 1e-8, eps_root = 0;
   Schedule weight_decay = 1e-4;  // Optax's default; PyTorch's is 1e-2
-  Mask mask = {};                // which parameters decay: all
+  Mask mask = {};                // which parameters decay; default: all
   std::optional<DType> mu_dtype = std::nullopt;
   bool nesterov = false;
 };
-// -lr (adam(g) + weight_decay p). Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
+// Adam with decoupled weight decay: -lr (adam(g) + weight_decay p).
+// Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
 //   adamw({.learning_rate = 3e-4, .weight_decay = 0.1, .mask = optim::matrices_only})
 using Adamw = Chain<PerArray<ScaleByAdam>, AddDecayedWeights, ScaleByLearningRate>;
 Adamw adamw(AdamwOptions options);
@@ -85,13 +87,13 @@ using Adagrad = Chain<PerArray<ScaleByRss>, ScaleByLearningRate>;
 Adagrad adagrad(AdagradOptions options);
 
 struct AdadeltaOptions {
-  std::optional<Schedule> learning_rate = std::nullopt;  // none: the update is not scaled, and its sign not changed
+  std::optional<Schedule> learning_rate = std::nullopt;  // default: the update is not scaled, and its sign not changed
   double rho = 0.9, eps = 1e-6;
   Schedule weight_decay = 0.0;
   Mask weight_decay_mask = {};
 };
-// -lr adadelta(g + weight_decay p). Without a learning rate the sign is not changed: add scale(-1) after it, as in
-// Optax.
+// Adadelta: -lr adadelta(g + weight_decay p). Without a learning rate the sign is not changed: add scale(-1) after it,
+// as in Optax.
 using Adadelta = Chain<AddDecayedWeights, PerArray<ScaleByAdadelta>, Optional<ScaleByLearningRate>>;
 Adadelta adadelta(AdadeltaOptions options);
 
@@ -119,7 +121,7 @@ struct RmspropOptions {
   std::optional<double> momentum = std::nullopt;
   bool nesterov = false, bias_correction = false;
 };
-// trace(-lr rms(g)): momentum comes after the learning rate.
+// RMSProp: trace(-lr rms(g)). Momentum comes after the learning rate.
 using Rmsprop = Chain<Optional<PerArray<ScaleByRms>>, Optional<PerArray<ScaleByStddev>>, ScaleByLearningRate,
                       Optional<PerArray<Trace>>>;
 Rmsprop rmsprop(RmspropOptions options);
@@ -140,8 +142,8 @@ struct LambOptions {
   Schedule weight_decay = 0.0;
   Mask mask = {};
 };
-// -lr trust_ratio(adam(g) + weight_decay p). You et al., "Large batch optimization for deep learning: training BERT in
-// 76 minutes" (2020).
+// LAMB: -lr trust_ratio(adam(g) + weight_decay p).
+// You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (2020).
 using Lamb = Chain<PerArray<ScaleByAdam>, AddDecayedWeights, PerArray<ScaleByTrustRatio>, ScaleByLearningRate>;
 Lamb lamb(LambOptions options);
 
@@ -154,7 +156,7 @@ struct LarsOptions {
   double momentum = 0.9;
   bool nesterov = false;
 };
-// The trust ratio for the parameters that the mask takes.
+// Scales by the trust ratio the parameters that the mask selects.
 struct MaskedTrustRatio {
   ScaleByTrustRatio ratio;
   Mask mask;
@@ -162,7 +164,7 @@ struct MaskedTrustRatio {
   static constexpr const char* name = "lars";
   Array operator()(const ArrayStep& step) const;
 };
-// trace(-lr trust_ratio(g + weight_decay p)). You, Gitman and Ginsburg (2017).
+// LARS: trace(-lr trust_ratio(g + weight_decay p)). You, Gitman and Ginsburg (2017).
 using Lars = Chain<AddDecayedWeights, PerArray<MaskedTrustRatio>, ScaleByLearningRate, PerArray<Trace>>;
 Lars lars(LarsOptions options);
 
@@ -202,7 +204,8 @@ struct AdafactorOptions {
   bool factored = true;
   Mask weight_decay_mask = {};
 };
-// -(lr param_scale clip_by_block_rms(factored_rms(g)) + weight_decay_rate p): lr does not multiply the weight decay.
+// Adafactor: -(lr param_scale clip_by_block_rms(factored_rms(g)) + weight_decay_rate p). lr does not multiply the
+// weight decay.
 using Adafactor =
     Chain<ScaleByFactoredRms, Optional<PerArray<ClipByBlockRms>>, Optional<ScaleByLearningRate>,
           Optional<PerArray<ScaleByParamBlockRms>>, Optional<PerArray<Ema>>, Optional<AddDecayedWeights>, Scale>;
@@ -211,7 +214,7 @@ Adafactor adafactor(AdafactorOptions options);
 struct SignSgdOptions {
   Schedule learning_rate;
 };
-// -lr sign(g). Bernstein et al., "signSGD: compressed optimisation for non-convex problems" (2018).
+// signSGD: -lr sign(g). Bernstein et al., "signSGD: compressed optimisation for non-convex problems" (2018).
 using SignSgd = Chain<PerArray<ScaleBySign>, ScaleByLearningRate>;
 SignSgd sign_sgd(SignSgdOptions options);
 
@@ -220,7 +223,7 @@ struct SignumOptions {
   double beta = 0.9;
   std::optional<DType> accumulator_dtype = std::nullopt;
 };
-// -lr sign(ema(g)).
+// Signum: -lr sign(ema(g)).
 using Signum = Chain<PerArray<Ema>, PerArray<ScaleBySign>, ScaleByLearningRate>;
 Signum signum(SignumOptions options);
 
@@ -259,17 +262,17 @@ struct MuonOptions {
   Preconditioning preconditioning = Preconditioning::frobenius;
   double adam_b1 = 0.9, adam_b2 = 0.999, adam_eps_root = 0;
   Schedule adam_weight_decay = 0.0;
-  std::optional<Schedule> adam_learning_rate = std::nullopt;  // learning_rate unless given
+  std::optional<Schedule> adam_learning_rate = std::nullopt;  // default: learning_rate
   std::optional<double> consistent_rms = std::nullopt;        // 0.2 makes updates as large as Adam's
 };
 
-// -lr (shape(muon(g)) + weight_decay p) for the parameters of two dims, adamw for the others, both with the same eps
-// and nesterov. To choose the matrices yourself, write partition(labels, "muon", muon_matrices(...), "adam",
-// adamw(...)).
+// Muon: -lr (shape(muon(g)) + weight_decay p) for the parameters of two dimensions, and adamw for the others, both with
+// the same eps and nesterov. To choose the matrices yourself, write partition(labels, "muon", muon_matrices(...),
+// "adam", adamw(...)).
 using MuonMatrices = Chain<ScaleByMuon, PerArray<ScaleByShape>, AddDecayedWeights, ScaleByLearningRate>;
 using Muon = Partition<MuonMatrices, Adamw>;
 Muon muon(MuonOptions options);
-// The part for matrices alone.
+// Returns only the transform for matrices.
 MuonMatrices muon_matrices(MuonOptions options);
 
 }  // namespace tessera::optim

@@ -1,16 +1,15 @@
-// Models, gradients and states that do not fit together, each with its message.
-#include "optim/optimizer/update_checks.h"
-
+// Checks that a model, its gradients and its optimizer state fit together.
 #include <algorithm>
 #include <unordered_set>
 
 #include "nn/tree/filter.h"
+#include "optim/optimizer/optimizer.h"
 #include "optim/transform/internal.h"
 #include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/finite_check.h"
 #include "sharding/array/tape_state.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 
 namespace tessera::optim::detail {
 
@@ -27,7 +26,7 @@ bool plainly_fits(const Type* gradient, const Type* parameter) {
          gradient->mesh == parameter->mesh && gradient->shape == parameter->shape;
 }
 
-// Whether no two of them are one and the same array.
+// Returns whether no array occurs twice.
 bool are_distinct(const Arrays& arrays) {
   std::unordered_set<const ArrayImpl*> seen;
   for (const Array* x : arrays)
@@ -95,7 +94,8 @@ namespace {
 
 bool is_given(const nn::Leaf& gradient) { return !gradient.value->is_absent(); }
 
-// One gradient may be absent, as one that a filter left out is; without any there is nothing to update with.
+// Throws if all gradients are absent, because there is nothing to update. Single gradients may be absent, for example
+// by a filter.
 void check_any_gradient(const nn::Leaves& params, const nn::Leaves& grads) {
   const auto first = std::find_if(params.begin(), params.end(), nn::is_trainable);
   if (first == params.end() || std::any_of(grads.begin(), grads.end(), is_given)) return;
@@ -115,11 +115,7 @@ void check_gradient_mesh(const std::string& path, const Array& gradient, const A
       path, Mesh(from).to_string(), Mesh(to).to_string());
 }
 
-}  // namespace
-
-namespace {
-
-// A model and its gradients are of one type, so that the compiler takes them in either order.
+// Detects swapped arguments: a model and its gradients have the same type, so both orders compile.
 void check_order(const nn::Leaves& params, const nn::Leaves& grads) {
   for (size_t i = 0; i < std::min(params.size(), grads.size()); ++i) {
     const Array &p = *params[i].value, &g = *grads[i].value;

@@ -1,4 +1,4 @@
-// Checks of settings, and their messages.
+// Checks an optimizer's settings; the errors name the setting and the optimizer.
 #include "optim/schedules/check_options.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 
 thread_local const SettingNames* current_names = nullptr;
 
-// `expected` is a format of the setting's name.
+// Throws an error that names the setting. `expected` is a format string that takes the setting's name.
 void refuse(const char* verb, const char* name, double given, fmt::format_string<const char*&> expected) {
   const char* ours = SettingNames::name_for(name);
   fail(ErrorKind::invalid_argument, SettingNames::verb_for(verb), "{}: {} given, expected {}.", ours, given,

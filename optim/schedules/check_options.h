@@ -1,4 +1,4 @@
-// Checks of the settings of optimizers, made where an optimizer is made.
+// Checks of an optimizer's settings, made when the optimizer is made.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "optim/schedules/schedule.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera::optim::detail {
 
@@ -18,12 +18,13 @@ struct Setting {
 };
 using Settings = std::initializer_list<Setting>;
 
-// Errors (invalid_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.": a decay outside [0, 1), a bound that is
-// negative or NaN.
+// Throws Error (invalid_argument), "[adamw] b1: 1 given, expected 0 <= b1 < 1.", for a decay outside [0, 1) and for a
+// bound that is negative or NaN.
 void check_options(const char* verb, Settings decays, Settings bounds);
 
-// While it lives, the checks below name the optimizer that is being made in place of its transforms, and its settings
-// in place of theirs: {{"decay", "momentum"}}. The outermost verb counts.
+// Replaces the transform's name in messages of the checks below by `verb`, the optimizer that is being made, as long as
+// this object exists. Settings are renamed by `names`: {{"decay", "momentum"}}. If objects are nested, the `verb` of
+// the outermost one is used.
 class SettingNames {
  public:
   using Names = std::vector<std::pair<std::string_view, const char*>>;
@@ -38,21 +39,21 @@ class SettingNames {
   tessera::detail::ScopedValue<const SettingNames*> scope_;
 };
 
-// Error (invalid_argument): a constant rate that is not finite. Other schedules are checked at each update instead.
+// Throws Error (invalid_argument) for a constant rate that is not finite. Other schedules are checked at each update.
 void check_rate(const char* verb, const char* name, const Schedule& rate);
 
-// check_options for a constant schedule; other schedules are checked at each update instead.
+// Apply check_options to a constant schedule. Other schedules are checked at each update.
 void check_constant_decay(const char* verb, const char* name, const Schedule& schedule);
 void check_constant_bound(const char* verb, const char* name, const Schedule& schedule);
 
-// The schedule's value at `count`, for update number `count` + 1. Error (invalid_argument): not finite, or count below
-// 0.
+// Returns the schedule's value at `count`, for update number `count` + 1. Error (invalid_argument): a value that is not
+// finite; count below 0.
 double value_of(const Schedule& schedule, int64_t count, const char* verb, const char* name);
 
-// The number given. Error (invalid_argument): less than `least`.
+// Returns `given`. Error (invalid_argument): it is less than `least`.
 int64_t at_least(int64_t least, const char* verb, const char* name, int64_t given);
 
-// Errors (invalid_argument) unless value > 0, or finite.
+// Throw Error (invalid_argument) unless the value is > 0, or finite.
 void check_positive(const char* verb, const char* name, double value);
 void check_finite(const char* verb, const char* name, double value);
 

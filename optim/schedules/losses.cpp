@@ -1,4 +1,4 @@
-// The formulas of the losses.
+// Computes the losses.
 #include "optim/schedules/losses.h"
 
 #include <cmath>
@@ -28,16 +28,16 @@ void check_integer(const char* verb, const char* what, const Array& x) {
          x.type_string());
 }
 
-void check_alike(const char* verb, const Array& a, const Array& b) {
+void check_same_shape(const char* verb, const Array& a, const Array& b) {
   if (a.shape() != b.shape())
     fail(ErrorKind::shape_mismatch, verb, "{} and {} given, expected the same shape twice.", a.type_string(),
          b.type_string());
 }
 
-// The errors, predictions - targets, of two arrays of one shape.
+// Returns predictions - targets of two arrays of one shape.
 Array errors_of(const char* verb, const Array& predictions, const Array& targets) {
   check_floating(verb, "predictions", predictions);
-  check_alike(verb, predictions, targets);
+  check_same_shape(verb, predictions, targets);
   return predictions - targets;
 }
 
@@ -94,7 +94,7 @@ Array hinge_loss(Operand predictor_outputs, Operand targets) {
 
 Array perceptron_loss(Operand predictor_outputs, Operand targets) {
   const CallerScope caller(predictor_outputs.where());
-  check_alike("perceptron_loss", predictor_outputs.array(), targets.array());
+  check_same_shape("perceptron_loss", predictor_outputs.array(), targets.array());
   return maximum(-predictor_outputs.array() * targets.array(), 0.0);
 }
 

@@ -1,4 +1,4 @@
-// The formulas of the schedules, and the checks of their options.
+// Computes the schedules, and checks their options.
 #include "optim/schedules/schedule.h"
 
 #include <algorithm>

@@ -13,9 +13,8 @@
 
 namespace tessera::optim {
 
-// A function of the count of updates done before this one: the first update reads it at 0. A number is a schedule too:
-// adamw({.learning_rate = 3e-4}), and so is any function:
-// adamw({.learning_rate = [](int64_t count) { return 1e-3 / (1 + count); }}).
+// A function of the number of updates done before this one: 0 for the first update. Converts from a number or function:
+//   adamw({.learning_rate = 3e-4})    adamw({.learning_rate = [](int64_t count) { return 1e-3 / (1 + count); }})
 class Schedule {
  public:
   Schedule(double value) : constant_(value) {}
@@ -25,7 +24,7 @@ class Schedule {
       : value_(std::move(f)) {}
 
   double operator()(int64_t count) const { return constant_ ? *constant_ : value_(count); }
-  // The number, where it is one.
+  // Returns the number if the schedule is a number.
   const std::optional<double>& constant() const { return constant_; }
 
  private:
@@ -33,13 +32,15 @@ class Schedule {
   std::function<double(int64_t)> value_;
 };
 
-// Every schedule below is made of its options, by Optax's names. What has the default `must_be_given` has none. Errors
-// of all (invalid_argument): a number that is missing or not finite; steps that are out of range, as each one says.
+// Marks an option without a default. Every schedule below takes its options by Optax's names.
+// Errors of every schedule (invalid_argument): a number that is missing or not finite; steps outside the range in its
+// comment.
 inline constexpr double must_be_given = std::numeric_limits<double>::quiet_NaN();
 
-Schedule constant_schedule(double value);  // the number at every count
+Schedule constant_schedule(double value);  // returns `value` at every count
 
-// init + (end - init) * n / transition_steps, where n = count - transition_begin, clamped to [0, transition_steps].
+// Interpolates linearly: init + (end - init) * n / transition_steps, where n = count - transition_begin, clamped to [0,
+// transition_steps].
 struct LinearSchedule {
   double init_value = must_be_given;
   double end_value = must_be_given;
@@ -48,7 +49,7 @@ struct LinearSchedule {
 };
 Schedule linear_schedule(const LinearSchedule& options);
 
-// (init - end) * (1 - n / transition_steps)^power + end, with the same n.
+// Interpolates by a power: (init - end) * (1 - n / transition_steps)^power + end, with n as in LinearSchedule.
 struct PolynomialSchedule {
   double init_value = must_be_given;
   double end_value = must_be_given;
@@ -58,8 +59,8 @@ struct PolynomialSchedule {
 };
 Schedule polynomial_schedule(const PolynomialSchedule& options);
 
-// init * decay_rate^((count - transition_begin) / transition_steps), and init before transition_begin; with staircase
-// the exponent is rounded down. end_value, if given, bounds the result.
+// Decays exponentially: init * decay_rate^((count - transition_begin) / transition_steps), and init before
+// transition_begin. With staircase the exponent is rounded down. end_value, if given, bounds the result.
 struct ExponentialDecay {
   double init_value = must_be_given;
   int64_t transition_steps = 0;       // at least 1
@@ -70,7 +71,8 @@ struct ExponentialDecay {
 };
 Schedule exponential_decay(const ExponentialDecay& options);
 
-// init * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count, T) / T)))^exponent + alpha), T = decay_steps.
+// Decays as a cosine: init * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count, T) / T)))^exponent + alpha), T =
+// decay_steps.
 struct CosineDecay {
   double init_value = must_be_given;
   int64_t decay_steps = 0;  // at least 1
@@ -79,14 +81,14 @@ struct CosineDecay {
 };
 Schedule cosine_decay_schedule(const CosineDecay& options);
 
-// From each boundary on, the previous value times the boundary's scale.
+// Multiplies the value by a scale at each boundary.
 struct PiecewiseConstant {
   double init_value = must_be_given;
   std::map<int64_t, double> boundaries_and_scales = {};  // scales at least 0
 };
 Schedule piecewise_constant_schedule(const PiecewiseConstant& options);
 
-// The same values at the boundaries, and between them a line or half a cosine.
+// Interpolates between the values of piecewise_constant_schedule at the boundaries, linearly or by half a cosine.
 enum class Interpolation { linear, cosine };
 struct PiecewiseInterpolate {
   Interpolation interpolate_type = Interpolation::linear;
@@ -95,7 +97,7 @@ struct PiecewiseInterpolate {
 };
 Schedule piecewise_interpolate_schedule(const PiecewiseInterpolate& options);
 
-// Linear from init to peak in warmup_steps, then peak.
+// Rises linearly from init to peak in warmup_steps, then stays at peak.
 struct WarmupConstant {
   double init_value = must_be_given;
   double peak_value = must_be_given;
@@ -107,20 +109,19 @@ struct WarmupCosineDecay {
   double init_value = 0;
   double peak_value = must_be_given;
   int64_t warmup_steps = 0;
-  int64_t decay_steps = 0;  // of the whole schedule: the warmup is part of it
+  int64_t decay_steps = 0;  // steps of the complete schedule, including the warmup
   double end_value = 0;
   double exponent = 1;
 };
 
-// optax.warmup_cosine_decay_schedule, with w = warmup_steps, T = decay_steps - w:
+// Computes optax.warmup_cosine_decay_schedule, with w = warmup_steps, T = decay_steps - w, alpha = end / peak:
 //   count < w:  init + (peak - init) * count / w
-//   else:       peak * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count - w, T) / T)))^exponent + alpha), alpha = end /
-//   peak
+//   else:       peak * ((1 - alpha) * (0.5 * (1 + cos(pi * min(count - w, T) / T)))^exponent + alpha)
 // Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2017).
 // Error (invalid_argument) unless 0 <= warmup_steps < decay_steps.
 Schedule warmup_cosine_decay_schedule(const WarmupCosineDecay& options);
 
-// Linear from init to peak in warmup_steps, then exponential_decay from peak, which counts from there.
+// Rises linearly from init to peak in warmup_steps, then follows exponential_decay from peak, counted from there.
 struct WarmupExponentialDecay {
   double init_value = must_be_given;
   double peak_value = must_be_given;
@@ -133,8 +134,9 @@ struct WarmupExponentialDecay {
 };
 Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& options);
 
-// Up from first = peak / div_factor to peak at pct_start of the steps, then down. linear_onecycle: linearly to first at
-// pct_final, then to first / final_div_factor at the end. cosine_onecycle: half cosines, down to the latter directly.
+// One cycle: the value rises from first = peak / div_factor to peak at pct_start of the steps, then falls.
+// linear_onecycle falls linearly to `first` at pct_final, then to first / final_div_factor at the end. cosine_onecycle
+// uses half cosines and falls to first / final_div_factor directly.
 // Smith and Topin, "Super-convergence: very fast training of neural networks using large learning rates" (2018).
 struct LinearOnecycle {
   int64_t transition_steps = 0;  // at least 1
@@ -152,11 +154,11 @@ struct CosineOnecycle {
 };
 Schedule cosine_onecycle_schedule(const CosineOnecycle& options);
 
-// Schedules one after the other: schedules[i + 1] begins at boundaries[i], and counts from there. Error
-// (invalid_argument) unless there is one schedule more than boundaries, and the boundaries ascend.
+// Joins schedules: schedules[i + 1] begins at boundaries[i], and counts from there. Errors (invalid_argument): a number
+// of schedules that is not the number of boundaries plus one; boundaries that do not ascend.
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);
 
-// Warmups with cosine decays, each as long as its decay_steps, joined: SGDR's restarts.
+// Joins warmups with cosine decays, each as long as its decay_steps: SGDR's restarts.
 Schedule sgdr_schedule(const std::vector<WarmupCosineDecay>& cycles);
 
 }  // namespace tessera::optim

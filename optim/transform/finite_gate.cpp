@@ -1,23 +1,63 @@
-// The decision of a FiniteGate, its counts and its selections, computed by arrays.
+// Reads a DeviceScalar, and computes a FiniteGate's decision, counts and selections with array operations.
 #include "optim/transform/finite_gate.h"
 
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "optim/transform/internal.h"
+#include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
+#include "sharding/placement/mesh_impl.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::optim::detail {
 
+using namespace tessera::detail;
+
 namespace {
+
+bool has_values(const Array& x) { return !x.is_committed() || !x.impl()->type->mesh->abstract; }
 
 Array as_count(const Array& x) { return astype(x, int32); }
 
 }  // namespace
+
+DeviceScalar::DeviceScalar(Array value) : on_device_(std::move(value)), recorded_(host_work() != nullptr) {
+  if (!has_values(on_device_)) value_ = std::numeric_limits<double>::quiet_NaN();
+}
+
+DeviceScalar DeviceScalar::now() const {
+  if (!recorded_ || host_work() || on_device_.is_absent()) return *this;
+  const ArrayImpl& a = *on_device_.impl();
+  Tensors local;
+  for (const at::Tensor& t : a.local) local.push_back(t.clone());
+  return DeviceScalar(Array(make_array(a.type, a.slots, std::move(local))));
+}
+
+Array DeviceScalar::array(const Array& x) const {
+  return on_device_.is_absent() ? zeros_on_mesh_of(x, {}, DType::float32) + value_ : on_device_;
+}
+
+double& DeviceScalar::value() const {
+  if (!on_device_.is_absent() && has_values(on_device_)) value_ = std::exchange(on_device_, Array()).item<double>();
+  return value_;
+}
+
+double DeviceScalar::read(const char* verb) const {
+  if (on_device_.is_absent() || has_values(on_device_)) return value();
+  const MeshImpl* mesh = on_device_.impl()->type->mesh;
+  const std::string place = Mesh(mesh).to_string();
+  if (!mesh->elsewhere)
+    fail(ErrorKind::invalid_argument, verb, "the model is on the abstract mesh ({}), which holds no values.", place);
+  fail(ErrorKind::invalid_argument, verb,
+       "the model is on the mesh ({}), whose devices are those of {}. Reading does not communicate: read it there.",
+       place, mesh->words_of_members());
+}
 
 Array not_finite(const Arrays& arrays) {
   at::AutoGradMode off(false);

@@ -1,13 +1,10 @@
-// Trees of updates and states: zeros, sums, and what does not fit together.
+// Trees of updates and states: zeros, sums, and checks that two trees fit together.
 #include "optim/transform/transform.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
-#include <limits>
-
 #include "nn/tree/filter.h"
-#include "optim/transform/device_scalar.h"
 #include "optim/transform/internal.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
@@ -15,8 +12,8 @@
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_impl.h"
-#include "sharding/placement/sub_mesh.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/runtime/graph.h"
@@ -40,9 +37,9 @@ Array zeros_of_type(const Type* type) {
   return Array(make_array(type, std::move(local)));
 }
 
-std::string name_of_leaf(const nn::Leaf& leaf) { return leaf.path.empty() ? "" : leaf.path + ": "; }
-
 }  // namespace
+
+std::string name_of_leaf(const nn::Leaf& leaf) { return leaf.path.empty() ? "" : leaf.path + ": "; }
 
 void prefetch_next(const Arrays& arrays, size_t i) {
   constexpr size_t ahead = 8;
@@ -120,7 +117,7 @@ void check_constant(const char* verb, const Arrays& arrays) {
 Array like_parameter(const Array& value, const Array& parameter, const char* verb) {
   ArrayPtr v = value.impl();
   const Type* type = parameter.impl()->type;
-  static const Text reason = tessera::detail::lasting_text("a parameter stays where it was placed");
+  static const Text reason = tessera::detail::lasting_text("a parameter keeps its sharding");
   if (type->mesh && v->type != type)
     v = convert(*v, v, type, {.operation = verb, .where = {}, .reason = reason, .path = {}});
   ArrayPtr made = make_array(v->type, v->slots, materialized(Array(v), verb).local);
@@ -142,44 +139,6 @@ std::optional<double> known_value(const Array& x) {
 bool is_on_accelerator(const Array& x) {
   const at::Tensor& t = materialized(x, "update").local[0];
   return !t.is_cpu() && !t.is_meta();
-}
-
-namespace {
-
-bool has_values(const Array& x) { return !x.is_committed() || !x.impl()->type->mesh->abstract; }
-
-}  // namespace
-
-DeviceScalar::DeviceScalar(Array value) : there_(std::move(value)), recorded_(host_work() != nullptr) {
-  if (!has_values(there_)) value_ = std::numeric_limits<double>::quiet_NaN();
-}
-
-DeviceScalar DeviceScalar::now() const {
-  if (!recorded_ || host_work() || there_.is_absent()) return *this;
-  const ArrayImpl& a = *there_.impl();
-  Tensors local;
-  for (const at::Tensor& t : a.local) local.push_back(t.clone());
-  return DeviceScalar(Array(make_array(a.type, a.slots, std::move(local))));
-}
-
-Array DeviceScalar::array(const Array& x) const {
-  return there_.is_absent() ? zeros_on_mesh_of(x, {}, DType::float32) + value_ : there_;
-}
-
-double& DeviceScalar::value() const {
-  if (!there_.is_absent() && has_values(there_)) value_ = std::exchange(there_, Array()).item<double>();
-  return value_;
-}
-
-double DeviceScalar::read(const char* verb) const {
-  if (there_.is_absent() || has_values(there_)) return value();
-  const MeshImpl* mesh = there_.impl()->type->mesh;
-  const std::string place = Mesh(mesh).to_string();
-  if (!mesh->elsewhere)
-    fail(ErrorKind::invalid_argument, verb, "the model is on the abstract mesh ({}), which holds no values.", place);
-  fail(ErrorKind::invalid_argument, verb,
-       "the model is on the mesh ({}), whose devices are those of {}. Reading does not communicate: read it there.",
-       place, mesh->words_of_members());
 }
 
 Array total(const std::vector<Array>& scalars) {

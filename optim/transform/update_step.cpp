@@ -1,4 +1,4 @@
-// Writes of an update in place, cached masks, and reported numbers.
+// Writes an update in place, caches masks, and looks up reported numbers.
 #include "optim/transform/update_step.h"
 
 #include <ATen/core/grad_mode.h>
@@ -24,14 +24,6 @@ MaskVector mask_vector(const Mask& mask, const nn::Leaves& params) {
   return result;
 }
 
-MaskCache::MaskCache() = default;
-MaskCache::MaskCache(const MaskCache&) {}
-MaskCache& MaskCache::operator=(const MaskCache&) {
-  all.clear();
-  return *this;
-}
-MaskCache::~MaskCache() = default;
-
 std::optional<double> value_of_label(const char* verb, const LabeledScalars& numbers, const std::string& label) {
   if (numbers.empty()) return std::nullopt;
   const auto as_first = [&](const auto& n) {
@@ -54,7 +46,7 @@ auto entry_of(LabeledScalars& numbers, const std::string& label) {
   return std::find_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n.first == label; });
 }
 
-// Returns whether the number is the first of its label.
+// Adds the number and returns true if it is the first of its label.
 bool add(LabeledScalars& numbers, const std::string& label, const DeviceScalar& number) {
   const bool first = entry_of(numbers, label) == numbers.end();
   if (first) numbers.emplace_back(label, number);

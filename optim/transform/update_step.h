@@ -1,4 +1,4 @@
-// UpdateStep: one update on its way through a transform, and in place everything that it will write.
+// UpdateStep: the state of one update while it passes through a transform. PendingUpdate: its deferred writes.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "optim/transform/device_scalar.h"
 #include "optim/transform/finite_gate.h"
 #include "optim/transform/transform.h"
 #include "sharding/base/caller.h"
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 
 namespace tessera::detail {
 class ScopedIntraOpThreads;
@@ -24,33 +23,35 @@ class ScopedIntraOpThreads;
 
 namespace tessera::optim::detail {
 
-// Whether a transform can be part of an update that a FiniteGate decides on.
+// True if a transform can be part of an update that a FiniteGate decides on.
 template <class Transform>
 inline constexpr bool can_be_gated = requires {
   requires Transform::can_be_gated;
 };
 
-// For each parameter: whether a mask selects it. For each of several parts: such a vector.
+// MaskVector: for each parameter, whether a mask selects it. MaskVectors: one for each of several parts.
 using MaskVector = std::vector<bool>;
 using MaskVectors = std::vector<MaskVector>;
 MaskVector mask_vector(const Mask& mask, const nn::Leaves& params);
 
-// Results of masks and labels, by the address of the mask, which is called at the first update only. A copy starts
-// empty, because its transform has other addresses.
+// Caches results of masks and labels by the address of the mask, which is called only at the first update. A copy
+// starts empty, because its transform has other addresses.
 struct MaskCache {
-  MaskCache();
-  MaskCache(const MaskCache&);
-  MaskCache& operator=(const MaskCache&);
-  ~MaskCache();
+  MaskCache() = default;
+  MaskCache(const MaskCache&) {}
+  MaskCache& operator=(const MaskCache&) {
+    all.clear();
+    return *this;
+  }
 
   std::map<const void*, std::shared_ptr<const MaskVectors>> all;
 };
 
-// Numbers that parts of a transform report, by the labels of these parts. The first part of a label counts.
+// Numbers that parts of a transform report, by the labels of these parts. The first number of a label counts.
 using LabeledScalars = std::vector<std::pair<std::string, DeviceScalar>>;
 
-// Returns the number of this label. For an empty label: the number that all parts have, or std::nullopt without parts.
-// Errors (invalid_argument): an empty label although the numbers differ, a label without a number.
+// Returns the number of this label. For an empty label, returns the number that all parts have, or std::nullopt without
+// parts. Error (invalid_argument): an empty label although the numbers differ; a label without a number.
 std::optional<double> value_of_label(const char* verb, const LabeledScalars& numbers, const std::string& label);
 
 struct Metrics {
@@ -58,19 +59,19 @@ struct Metrics {
   void take(const Metrics& newer);
 };
 
-// A number of an update, and how to compute it again before each replay of a captured step.
+// A number of an update; `at` computes it again before each replay of a graphed step.
 struct ScalarSource {
   double now;
-  std::function<double(int64_t back)> at;  // as it was `back` updates before; empty: the number is constant
+  std::function<double(int64_t back)> at;  // its value `back` updates earlier; empty: constant
 };
 
-// Error (invalid_argument): a captured step updates a model or an optimizer that it may not change.
+// Throws Error (invalid_argument) if a graphed step updates a model or an optimizer that it may not change.
 void check_captured(const void* model, const void* optimizer);
-// Calls f now. While a graph is recorded: after each replay instead.
+// Calls f now; while a graph is recorded, after each replay instead.
 void at_each_update(std::function<void()> f);
 
-// Everything that an update in place will write. Nothing is written before carry_out(), so that an error leaves model
-// and state unchanged. The functions are not inline, because every program that trains would compile them.
+// Collects all writes of an in-place update. Nothing is written before carry_out(), so that an error leaves model and
+// state unchanged. The functions are not inline, because every program that trains would compile them.
 struct PendingUpdate {
   PendingUpdate(Arrays params, MaskCache& mask_cache);
   PendingUpdate(const PendingUpdate&) = delete;
@@ -87,27 +88,27 @@ struct PendingUpdate {
   void add(const nn::Leaves& parameters, const nn::Leaves& updates);
   void carry_out();
 
-  Arrays params;  // of the model
+  Arrays params;  // parameters of the model
   MaskCache& mask_cache;
   std::shared_ptr<Metrics> metrics;
-  std::vector<std::function<void()>> preparations;  // these may fail, so they run before the writes
+  std::vector<std::function<void()>> preparations;  // run before the writes, because they may fail
   std::vector<std::function<void()>> writes;
-  std::vector<std::function<void()>> commits;  // after the writes; again after each replay of a captured step
+  std::vector<std::function<void()>> commits;  // run after the writes, and after each replay of a graphed step
 
  private:
-  std::unique_ptr<tessera::detail::ScopedIntraOpThreads> alone_;  // if parameters are stored in several slots
+  std::unique_ptr<tessera::detail::ScopedIntraOpThreads> alone_;  // if parameters are stored in several local shards
 };
 
-// One update, as a transform sees it that holds other transforms, or that an accelerator decides on. Such a transform
-// has, in place of `update`,
-//   template <class Model, class State>
-//   void run(Model& updates, State& state, const Model& params, const UpdateStep& step) const
-// It replaces `updates`, which are the gradients at first, and passes changes of its state to `commit`. It runs a part
-// by step(part, updates, state, params). InPlaceTransform derives the pure `update` from `run`.
+// Passes one update through a transform. Most of the library's transforms implement their arithmetic once, in
+//   void run(auto& updates, auto& state, const auto& params, const UpdateStep& step) const
+// `run` replaces `updates`, which are the gradients at first. To run an inner transform, `run` calls
+// step(part, updates, state, params). There are two base classes; both derive the pure `update` from `run`:
+//   InPlaceTransform: the base of all transforms that contain others. `run` passes changes of the state to `commit`.
+//   CopyingTransform: `run` writes to the state directly. In an Optimizer, this state is a copy.
 struct UpdateStep {
   const ExtraArgs& extra;
-  PendingUpdate* pending = nullptr;  // null in the pure algebra, which writes at once
-  bool is_last = true;               // whether no other part changes the updates of this part
+  PendingUpdate* pending = nullptr;  // nullptr in a pure update, which writes at once
+  bool is_last = true;               // whether no later part changes the updates of this part
   bool caches_masks = true;
   FiniteGate* gate = nullptr;  // decides on an accelerator whether the update is applied
   std::string label = {};
@@ -115,25 +116,25 @@ struct UpdateStep {
   template <class T, class Model, class State>
   void operator()(const T& part, Model& updates, State& state, const Model& params) const;
 
-  // Returns the step of a part that is followed by others, and of a part with a label (joined by dots).
+  // Return the step of a part that is followed by others, and of a part with a label (joined by dots).
   UpdateStep before() const;
   UpdateStep labeled(const std::string& name) const;
 
-  // Returns what will be written if this part may add its updates to the parameters, and make the updates absent; else
-  // null.
+  // Returns the pending writes if this part may add its updates to the parameters and make the updates absent;
+  // otherwise nullptr.
   PendingUpdate* in_place() const { return is_last ? pending : nullptr; }
-  // Calls f after the whole update has been computed, and after each replay of a captured step. A part whose f is not
-  // repeatable calls requires_host() first.
+  // Calls f after all parts of the update have been computed, and after each replay of a graphed step. A part whose f
+  // cannot be repeated calls requires_host() first.
   void commit(std::function<void()> f) const;
   // Adds 1 to a count of updates.
   void count(int64_t& counted) const;
-  // Makes counts exact before their use: reads from the accelerator which updates were rejected.
+  // Makes counts exact before their use, by reading from the accelerator which updates were rejected.
   void read_counts() const;
-  // Throws (invalid_argument) in a captured step: this part counts or decides on the host.
+  // Throws Error (invalid_argument) in a graphed step, because this part counts or decides on the host.
   void requires_host() const;
   // Returns make(), or the cached result of `key`, the address of a mask or of labels.
   std::shared_ptr<const MaskVectors> masks(const void* key, const std::function<MaskVectors()>& make) const;
-  // Makes updates zeros; absent, if the update is in place.
+  // Sets updates to zero; in an in-place update, makes them absent.
   void set_to_zero(const Arrays& updates) const;
 
   void report_learning_rate(const std::function<double()>& rate) const;
@@ -141,7 +142,7 @@ struct UpdateStep {
   void report_norm(const DeviceScalar& norm) const;
 };
 
-// Calls transform.update, with `extra` if it takes that.
+// Calls transform.update, with `extra` if it accepts it.
 template <class T, class Model, class State>
 std::pair<Model, State> updated(const T& transform, Model updates, State state, const Model& params,
                                 const ExtraArgs& extra) {
@@ -153,7 +154,8 @@ std::pair<Model, State> updated(const T& transform, Model updates, State state, 
 
 template <class T, class Model, class State>
 void UpdateStep::operator()(const T& part, Model& updates, State& state, const Model& params) const {
-  if constexpr (requires { part.run(updates, state, params, *this); }) {
+  if constexpr (
+      requires { part.run(updates, state, params, *this); } && !requires { T::changes_copies; }) {
     part.run(updates, state, params, *this);
   } else {
     constexpr bool counts = requires { state.count; };
@@ -164,15 +166,12 @@ void UpdateStep::operator()(const T& part, Model& updates, State& state, const M
   }
 }
 
-// Provides `update` to a transform that has `run`; and `init`, if the state is OneState for every model.
+// Provides the pure `update` to a transform that has `run`, and `init` if the state is OneState for every model.
 template <class Self, class OneState = void>
 struct InPlaceTransform {
   static constexpr bool can_be_gated = !std::is_void_v<OneState>;
 
-  template <class Model>
-  OneState init(const Model&) const {
-    return OneState();
-  }
+  OneState init(const auto&) const { return OneState(); }
   template <class Model, class State = OneState>
   std::pair<Model, State> update(Model grads, State state, const Model& params, const ExtraArgs& extra = {},
                                  std::source_location where = std::source_location::current()) const {
@@ -180,13 +179,20 @@ struct InPlaceTransform {
     static_cast<const Self&>(*this).run(grads, state, params, UpdateStep{extra});
     return {std::move(grads), std::move(state)};
   }
-  // A mistake: what an Optimizer does.
+  // Diagnoses a common mistake: calling a transform like an Optimizer.
   template <class Model>
   auto update(Model&, const Model&) const {
     static_assert(tessera::detail::dependent_false<Model>,
                   "tessera: a transform's update is pure, (grads, state, params) -> {updates, state}; "
                   "optim::Optimizer(model, transform) has update(model, grads).");
   }
+};
+
+// Base of a transform whose `run` writes to its state directly. An Optimizer passes it a copy, which replaces the state
+// after the complete update has been computed.
+template <class Self, class OneState = void>
+struct CopyingTransform : InPlaceTransform<Self, OneState> {
+  static constexpr bool can_be_gated = false, changes_copies = true;
 };
 
 }  // namespace tessera::optim::detail

@@ -1,17 +1,123 @@
-// chain and named_chain: transforms one after the other.
+// chain and named_chain: apply transforms in order. One fused kernel computes the end of adam, adamw and sgd.
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
-#include "optim/wrappers/fused.h"
+#include "optim/formulas/adaptive.h"
+#include "optim/formulas/scaling.h"
+#include "optim/transform/update_step.h"
 
 namespace tessera::optim {
 
-// Transforms one after the other, each receiving the updates of the one before. The state is the tuple of their states.
+namespace detail {
+// Throws Error (invalid_argument): the state was made without the transform.
+[[noreturn]] void no_state_of_optional();
+}  // namespace detail
+
+// A transform that an option may omit, such as sgd's momentum. Its state is then omitted, too.
+template <class Inner>
+struct Optional : detail::InPlaceTransform<Optional<Inner>> {
+  static constexpr bool can_be_gated = detail::can_be_gated<Inner>;
+  std::optional<Inner> inner;
+
+  Optional() = default;
+  Optional(std::optional<Inner> inner) : inner(std::move(inner)) {}
+
+  auto init(const auto& params) const {
+    using State = decltype(inner->init(params));
+    return inner ? std::optional<State>(inner->init(params)) : std::optional<State>();
+  }
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
+    if (!inner) return;
+    if (!state) detail::no_state_of_optional();
+    step(*inner, updates, *state, params);
+  }
+};
+
+namespace detail {
+
+template <class Inner>
+Optional<Inner> when(bool used, Inner inner) {
+  return used ? Optional<Inner>(std::move(inner)) : Optional<Inner>();
+}
+// Returns make(*setting) if the setting is given, otherwise an empty Optional.
+template <class Setting, class Make>
+auto where_given(const std::optional<Setting>& setting, Make make) {
+  return setting ? Optional(std::optional(make(*setting))) : Optional<decltype(make(*setting))>();
+}
+
+// Returns references to a tuple's elements from `first` on.
+template <size_t first, class Tuple>
+auto references_from(Tuple& tuple) {
+  return [&]<size_t... I>(std::index_sequence<I...>) { return std::tie(std::get<first + I>(tuple)...); }
+  (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Tuple>> - first>());
+}
+
+// The last parts of a chain, with their states.
+struct FusedRate {
+  const ScaleByLearningRate& part;
+  ScaleByScheduleState& state;
+};
+struct FusedDecay {
+  const AddDecayedWeights& part;
+  ScaleByScheduleState& state;
+  std::shared_ptr<const MaskVectors> masks;  // one: the parameters that decay
+};
+struct Moments {
+  int64_t& count;
+  Arrays mu, nu;
+};
+template <class Model>
+Moments moments_of(AdamState<Model>& state) {
+  return {state.count, nn::bare_arrays(state.mu).arrays, nn::bare_arrays(state.nu).arrays};
+}
+
+// Add a call of the kernel to step.in_place(), and make the updates absent. They return false and add nothing if the
+// kernel cannot compute this update, because it lacks a setting or moments are not sharded like their parameters.
+bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam& adam, Moments moments,
+               const std::optional<FusedDecay>& decay, const FusedRate& rate);
+bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional<PerArray<Trace>>& momentum,
+              bool has_trace, Arrays trace, const FusedRate& rate);
+
+// Calls the fused kernel for the parts at the end of a chain and their states, if there is one.
+template <class Model>
+bool fuse(const UpdateStep& step, Model& updates, const Model& params,
+          const std::tuple<const PerArray<ScaleByAdam>&, const AddDecayedWeights&, const ScaleByLearningRate&>& parts,
+          const std::tuple<AdamState<Model>&, ScaleByScheduleState&, ScaleByScheduleState&>& states) {
+  const auto& [adam, decay, rate] = parts;
+  const auto& [moments, decay_state, rate_state] = states;
+  const auto masks =
+      step.masks(&decay.mask, [&, &mask = decay.mask] { return MaskVectors{mask_vector(mask, nn::leaves(params))}; });
+  return fuse_adam(step, nn::bare_arrays(updates).arrays, adam, moments_of(moments),
+                   FusedDecay{decay, decay_state, masks}, {rate, rate_state});
+}
+template <class Model>
+bool fuse(const UpdateStep& step, Model& updates, const Model&,
+          const std::tuple<const PerArray<ScaleByAdam>&, const ScaleByLearningRate&>& parts,
+          const std::tuple<AdamState<Model>&, ScaleByScheduleState&>& states) {
+  return fuse_adam(step, nn::bare_arrays(updates).arrays, std::get<0>(parts), moments_of(std::get<0>(states)), {},
+                   {std::get<1>(parts), std::get<1>(states)});
+}
+template <class Model>
+bool fuse(const UpdateStep& step, Model& updates, const Model&,
+          const std::tuple<const Optional<PerArray<Trace>>&, const ScaleByLearningRate&>& parts,
+          const std::tuple<std::optional<Trace::State<Model>>&, ScaleByScheduleState&>& states) {
+  auto& trace = std::get<0>(states);
+  return fuse_sgd(step, nn::bare_arrays(updates).arrays, std::get<0>(parts).inner, trace.has_value(),
+                  trace ? nn::bare_arrays(trace->trace).arrays : Arrays(), {std::get<1>(parts), std::get<1>(states)});
+}
+
+}  // namespace detail
+
+// Applies transforms in order: each receives the updates of the previous one. The state is the tuple of their states.
 template <class... Parts>
 struct Chain : detail::InPlaceTransform<Chain<Parts...>> {
   static constexpr bool can_be_gated = (detail::can_be_gated<Parts> && ...);
@@ -19,13 +125,13 @@ struct Chain : detail::InPlaceTransform<Chain<Parts...>> {
 
   explicit Chain(std::tuple<Parts...> parts) : parts(std::move(parts)) {}
 
-  template <class Model>
-  auto init(const Model& params) const {
+  auto init(const auto& params) const {
     return std::apply([&](const auto&... part) { return std::make_tuple(part.init(params)...); }, parts);
   }
-  // In place, the parts at the end of the chain that one kernel computes are left to it.
-  template <size_t first = 0, class Model, class State>
-  void run(Model& updates, State& states, const Model& params, const detail::UpdateStep& step) const {
+  // Runs the parts from `first` on. In an in-place update, a fused kernel computes the parts at the end of the chain if
+  // there is one.
+  template <size_t first = 0>
+  void run(auto& updates, auto& states, const auto& params, const detail::UpdateStep& step) const {
     if constexpr (first < sizeof...(Parts)) {
       const auto tail = detail::references_from<first>(parts);
       const auto tail_states = detail::references_from<first>(states);
@@ -49,7 +155,7 @@ std::tuple<Parts...> parts_of(const Chain<Parts...>& chain) {
   return chain.parts;
 }
 
-// Whether a class has a member `update`: the name is then ambiguous in WithUpdate.
+// Detects whether a class has a member `update`: if it has, the name is ambiguous in WithUpdate.
 struct Update {
   int update;
 };
@@ -60,27 +166,26 @@ concept has_update = std::is_class_v<T> && !std::is_final_v<T> && !requires {
   &WithUpdate<T>::update;
 };
 
-// The names and the transforms of f("a", x, "b", y).
-template <size_t n, class... Args>
-auto names_of(const std::tuple<Args...>& args) {
+// Throws Error (invalid_argument): a name given twice, or an empty one.
+void check_names(const char* verb, const std::string* names, size_t count);
+
+// Returns the checked names and the transforms of f("a", x, "b", y).
+template <class... Args>
+auto named_parts(const char* verb, const Args&... args) {
+  constexpr size_t n = sizeof...(Args) / 2;
+  const auto all = std::tie(args...);
   return [&]<size_t... I>(std::index_sequence<I...>) {
-    return std::array<std::string, n>{std::string(std::get<2 * I>(args))...};
+    std::array<std::string, n> names{std::string(std::get<2 * I>(all))...};
+    check_names(verb, names.data(), n);
+    return std::pair(std::move(names), std::tuple(std::get<2 * I + 1>(all)...));
   }
   (std::make_index_sequence<n>());
 }
-template <size_t n, class... Args>
-auto transforms_of(const std::tuple<Args...>& args) {
-  return [&]<size_t... I>(std::index_sequence<I...>) { return std::tuple(std::get<2 * I + 1>(args)...); }
-  (std::make_index_sequence<n>());
-}
-
-// Error (invalid_argument): a name given twice, or an empty one.
-void check_names(const char* verb, const std::string* names, size_t count);
 
 }  // namespace detail
 
-// optax.chain. A chain within a chain is flattened, chain(a, chain(b, c)) = chain(a, b, c), so that the first moments
-// of chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
+// Chains transforms, as optax.chain. A chain within a chain is flattened: chain(a, chain(b, c)) = chain(a, b, c). So
+// the first moments of chain(clip_by_global_norm(1.0), adamw(...)) have the path 1.mu.
 template <class... Transforms>
 auto chain(const Transforms&... transforms) {
   constexpr bool are_transforms = (detail::has_update<Transforms> && ...);
@@ -89,7 +194,7 @@ auto chain(const Transforms&... transforms) {
   if constexpr (are_transforms) return Chain(std::tuple_cat(detail::parts_of(transforms)...));
 }
 
-// The states of several transforms under their names.
+// The states of several transforms, by name.
 template <class... States>
 struct NamedStates {
   std::array<std::string, sizeof...(States)> names;
@@ -114,26 +219,19 @@ struct NamedChain : detail::InPlaceTransform<NamedChain<Parts...>> {
   NamedChain(std::array<std::string, sizeof...(Parts)> names, std::tuple<Parts...> parts)
       : names(std::move(names)), chain(std::move(parts)) {}
 
-  template <class Model>
-  auto init(const Model& params) const {
-    return NamedStates(names, chain.init(params));
-  }
-  template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  auto init(const auto& params) const { return NamedStates(names, chain.init(params)); }
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     chain.run(updates, state.states, params, step);
   }
 };
 
-// optax.named_chain: named_chain("clip", clip_by_global_norm(1.0), "adam", adam(...)), whose states have paths that
-// begin with these names. Error (invalid_argument): a name given twice.
+// Chains named transforms, as optax.named_chain. The states of named_chain("clip", clip_by_global_norm(1.0), "adam",
+// adam(...)) have paths that begin with these names. Error (invalid_argument): a name given twice.
 template <class... Args>
 auto named_chain(const Args&... args) {
   static_assert(sizeof...(Args) % 2 == 0, "tessera: named_chain takes a name before each transform.");
-  constexpr size_t n = sizeof...(Args) / 2;
-  const auto all = std::tie(args...);
-  const auto names = detail::names_of<n>(all);
-  detail::check_names("named_chain", names.data(), n);
-  return NamedChain(names, detail::transforms_of<n>(all));
+  auto [names, parts] = detail::named_parts("named_chain", args...);
+  return NamedChain(std::move(names), std::move(parts));
 }
 
 }  // namespace tessera::optim

@@ -1,4 +1,4 @@
-// Which parameters belong to which part, and trees taken apart and put together.
+// Selects the parameters of each part, and splits and recombines trees.
 #include "optim/wrappers/masking.h"
 
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-// The arithmetic of the wrappers: means of gradients, finite flags, slow weights.
+// Arithmetic of the wrappers: means of gradients, checks for finite values, slow weights.
 #include "optim/wrappers/wrappers.h"
 
 #include <ATen/core/grad_mode.h>
@@ -22,11 +22,11 @@ using namespace tessera::detail;
 
 namespace {
 
-// acc as a pending sum over the axes over which `like` is one: no communication.
+// Returns `acc` as a partial sum over the same mesh axes as `like`, without communication.
 Array as_pending(const Array& acc, const Array& like) {
   const Type* to = with_dtype(like.impl()->type, acc.dtype());
   if (!to->unreduced || acc.impl()->type == to) return acc;
-  static const Text reason = tessera::detail::lasting_text("gradients are added up before they are reduced");
+  static const Text reason = tessera::detail::lasting_text("gradients are accumulated before they are reduced");
   return Array(
       convert(*acc.impl(), acc.impl(), to, {.operation = "accumulate", .where = {}, .reason = reason, .path = {}}));
 }
@@ -130,7 +130,7 @@ void update_average(const nn::Leaves& average, const nn::Leaves& params, const n
 
 ParamsEma params_ema(double decay) {
   detail::check_options("params_ema", {{"decay", decay}}, {});
-  return {decay};
+  return {{}, decay};
 }
 
 namespace {

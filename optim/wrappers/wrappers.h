@@ -1,4 +1,4 @@
-// Transforms around another: accumulate, apply_if_finite, lookahead, params_ema, inject_hyperparams.
+// Wrappers of one transform: accumulate, apply_if_finite, lookahead, params_ema, inject_hyperparams.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -22,18 +21,19 @@
 namespace tessera::optim {
 
 namespace detail {
-// Adds `grads` to `acc`, the mean (or the sum) of n gradients so far, and to `counts` 1 for each that is there: one
-// that is absent among others counts as zeros. Gradients that are pending sums stay pending.
+// Adds `grads` to `acc`, the mean (or the sum) of n gradients so far. Adds 1 to `counts` for each gradient that is not
+// absent. If a gradient is absent at some of the steps, it counts as zeros there. Gradients that are partial sums stay
+// partial.
 void add_to_mean(const nn::Leaves& acc, std::vector<int64_t>& counts, const nn::Leaves& grads, int64_t n,
                  bool use_grad_mean);
-// Brings the accumulated gradients to the parameters' element types and placements, reduced all together. Those of
-// which there was none are absent.
+// Converts the accumulated gradients to the parameters' element types and shardings, reduced all together. Parameters
+// that had no gradient get an absent one.
 void finish_mean(const nn::Leaves& acc, const std::vector<int64_t>& counts, const nn::Leaves& params);
-// Whether all elements are finite. One all-reduce.
+// Returns whether all elements are finite. One all-reduce.
 bool all_finite(const Arrays& arrays);
-// Whether these are on an accelerator.
+// Returns true if these arrays are on an accelerator.
 bool are_on_accelerator(const Arrays& arrays);
-// Subtracts n from the counts of the states of a chain, but not from a field `count` of a model in them.
+// Subtracts n from each update count in the states of a chain. A model in a state keeps its own field `count`.
 template <class State>
 void subtract_from_counts(State& state, int64_t n) {
   if constexpr (requires { std::tuple_size<State>::value; }) {
@@ -48,9 +48,9 @@ void subtract_from_counts(State& state, int64_t n) {
     state.count -= n;
   }
 }
-// slow = slow + step_size (params + updates - slow), and `updates` become those from params to it.
+// Sets slow = slow + step_size (params + updates - slow), and `updates` to the difference from params to slow.
 void look_ahead(const nn::Leaves& updates, const nn::Leaves& slow, const nn::Leaves& params, double step_size);
-// Replaces the arrays that are trained by copies; in float32 for half precision.
+// Replaces trained arrays by copies, in float32 for half precision.
 void make_own(const nn::Leaves& tree);
 template <class Model>
 Model own_copies(Model params) {
@@ -67,15 +67,17 @@ struct MultiStepsState {
   int64_t mini_step = 0, gradient_step = 0;
   State inner_opt_state;
   Model acc_grads;
-  std::vector<int64_t> grad_counts;  // how many gradients each of acc_grads is made of
+  std::vector<int64_t> grad_counts;  // number of gradients in each of acc_grads
 };
 
-// optax.MultiSteps: at every k-th update, the inner transform's update of the mean (or the sum) of the last k
-// gradients; zeros in between, when the inner transform does not run. Gradients are added up in float32 and not moved:
-// those that value_and_grad(loss_fn, {.reduce = false}) left pending stay pending until the k-th update, where they are
-// reduced once, all together. A parameter that had no gradient in all k updates (a frozen one) has none in the inner
-// transform's update. k may depend on the number of inner updates done. A NaN reaches the parameters at the
-// k-th update only (in Optax at once, since its zeros are 0 times an inner update); then the mean is reset.
+// Accumulates gradients over k updates, as optax.MultiSteps. At every k-th update it returns the inner transform's
+// update of the mean (or the sum) of the last k gradients. In between it returns zeros and does not run the inner
+// transform. k may depend on the number of inner updates done.
+//
+// Gradients are added in float32 and not resharded. Partial sums of value_and_grad(loss_fn, {.reduce = false}) stay
+// partial until the k-th update, which reduces them once, all together. A parameter without a gradient in all k updates
+// (a frozen one) has none in the inner transform's update. A NaN reaches the parameters only at the k-th update, after
+// which the mean is reset. (In Optax a NaN reaches them immediately, because its zeros are 0 times an inner update.)
 template <class Inner>
 struct MultiSteps : detail::InPlaceTransform<MultiSteps<Inner>> {
   Inner opt;
@@ -87,10 +89,9 @@ struct MultiSteps : detail::InPlaceTransform<MultiSteps<Inner>> {
     return MultiStepsState<Model, decltype(opt.init(params))>{0, 0, opt.init(params), zeros_like(params),
                                                               std::vector<int64_t>(nn::leaves(params).size())};
   }
-  template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     step.requires_host();
-    Model acc = state.acc_grads;
+    auto acc = state.acc_grads;
     std::vector<int64_t> counts = state.grad_counts;
     detail::add_to_mean(nn::leaves(acc), counts, nn::leaves(updates), state.mini_step, use_grad_mean);
     if (!completes(state)) {
@@ -108,18 +109,17 @@ struct MultiSteps : detail::InPlaceTransform<MultiSteps<Inner>> {
     });
   }
 
-  // Whether the next update is the k-th.
-  template <class State>
-  bool completes(const State& state) const {
+  // Returns whether the next update is the k-th.
+  bool completes(const auto& state) const {
     return state.mini_step + 1 >= detail::at_least(1, "accumulate", "every_k", every_k_schedule(state.gradient_step));
   }
 };
 
 struct MultiStepsOptions {
-  bool use_grad_mean = true;  // else their sum
+  bool use_grad_mean = true;  // otherwise their sum
 };
 
-// accumulate(adamw({.learning_rate = 3e-4}), 4). Error (invalid_argument): k below 1.
+// Returns MultiSteps: accumulate(adamw({.learning_rate = 3e-4}), 4). Error (invalid_argument): k below 1.
 template <class Inner>
 MultiSteps<Inner> accumulate(Inner opt, int64_t every_k, MultiStepsOptions options = {}) {
   detail::at_least(1, "accumulate", "every_k", every_k);
@@ -133,11 +133,11 @@ MultiSteps<Inner> accumulate(Inner opt, std::function<int64_t(int64_t)> every_k_
 
 // ---- apply_if_finite ------------------------------------------------------------------------------------------------
 
-// After updates on an accelerator the counts are right when Optimizer::state(), a checkpoint or any other walk over the
-// state's scalars has asked for them.
+// State of apply_if_finite. After updates on an accelerator, the counts are exact once Optimizer::state(), a checkpoint
+// or another walk over the state's scalars has read them.
 template <class State>
 struct ApplyIfFiniteState {
-  int64_t notfinite_count = 0;  // in a row
+  int64_t notfinite_count = 0;  // gradients in a row that were not finite
   bool last_finite = true;
   int64_t total_notfinite = 0;
   State inner_state;
@@ -160,27 +160,26 @@ struct ApplyIfFiniteState {
   void settle() { read_counts(); }
 };
 
-// optax.apply_if_finite: gradients with an infinity or a NaN give zeros and do not change the inner state, unless more
-// than max_consecutive_errors of them came in a row: then they are applied. On an accelerator an Optimizer decides
-// there and waits for nothing, if the inner transform is a chain that ends with adam, adamw or sgd; around others,
-// which count on the host, the host reads whether the update before was applied; a rate that is a schedule has it read
-// once in 256 updates. Error (invalid_argument): the model is on a mesh without devices of this process, which has no
-// values to check.
+// Skips updates whose gradients have an infinity or a NaN, as optax.apply_if_finite: they give zeros and do not change
+// the inner state. After more than max_consecutive_errors in a row they are applied.
+//
+// On an accelerator, the decision is made there without a wait if the inner transform is a chain that ends with adam,
+// adamw or sgd. If the chain's learning rate is a schedule, the host reads the counts once in 256 updates. Other inner
+// transforms count on the host, so the host reads whether the previous update was applied.
+// Error (invalid_argument): the model is on a mesh without devices of this process, which has no values to check.
 template <class Inner>
 struct ApplyIfFinite : detail::InPlaceTransform<ApplyIfFinite<Inner>> {
   Inner inner;
   int64_t max_consecutive_errors;
 
-  template <class Model>
-  auto init(const Model& params) const {
+  auto init(const auto& params) const {
     return ApplyIfFiniteState<decltype(inner.init(params))>{.inner_state = inner.init(params)};
   }
-  template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     step.requires_host();
     const detail::Arrays arrays = nn::bare_arrays(updates).arrays;
     if constexpr (detail::can_be_gated<Inner>)
-      if (step.pending && detail::are_on_accelerator(arrays)) return run_there(updates, state, params, step);
+      if (step.pending && detail::are_on_accelerator(arrays)) return run_gated(updates, state, params, step);
     state.read_counts();
     const bool finite = detail::all_finite(arrays);
     const int64_t in_a_row = finite ? 0 : state.notfinite_count + 1;
@@ -194,8 +193,7 @@ struct ApplyIfFinite : detail::InPlaceTransform<ApplyIfFinite<Inner>> {
   }
 
  private:
-  template <class Model, class State>
-  void run_there(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  void run_gated(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     detail::FiniteGate gate(nn::bare_arrays(updates).arrays, state.late, state.notfinite_count, state.total_notfinite,
                             max_consecutive_errors, [&state] { state.read_counts(); });
     detail::UpdateStep gated = step;
@@ -205,7 +203,7 @@ struct ApplyIfFinite : detail::InPlaceTransform<ApplyIfFinite<Inner>> {
     step.commit([next = gate.next(), &state] { state.late = next; });
   }
 };
-// Error (invalid_argument): max_consecutive_errors below 0.
+// Returns the transform. Error (invalid_argument): max_consecutive_errors below 0.
 template <class Inner>
 ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
   return {
@@ -221,9 +219,10 @@ struct LookaheadState {
   int64_t steps_since_sync = 0;
 };
 
-// optax.lookahead: at every sync_period-th update the slow weights move by slow_step_size towards the fast weights,
-// which are then set to them. The model holds the fast weights; the state holds the slow ones, to evaluate with (Optax
-// keeps both in the parameters). With reset_state, the state of the fast optimizer is reset, too.
+// Keeps slow weights that follow the fast weights, as optax.lookahead. At every sync_period-th update the slow weights
+// move by the fraction slow_step_size towards the fast weights, which are then set to the slow ones. The model holds
+// the fast weights; the state holds the slow ones, for evaluation. (Optax keeps both in the parameters.) With
+// reset_state, the state of the fast optimizer is reset, too.
 // Zhang et al., "Lookahead optimizer: k steps forward, 1 step back" (2019).
 template <class Inner>
 struct Lookahead : detail::InPlaceTransform<Lookahead<Inner>> {
@@ -237,21 +236,20 @@ struct Lookahead : detail::InPlaceTransform<Lookahead<Inner>> {
     return LookaheadState<Model, decltype(fast_optimizer.init(params))>{fast_optimizer.init(params),
                                                                         detail::own_copies(params), 0};
   }
-  template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     step.requires_host();
     step.before()(fast_optimizer, updates, state.fast_state, params);
     const int64_t since = (state.steps_since_sync + 1) % sync_period;
     step.commit([since, &state] { state.steps_since_sync = since; });
     if (since != 0) return;
-    Model slow = state.slow;
+    auto slow = state.slow;
     detail::look_ahead(nn::leaves(updates), nn::leaves(slow), nn::leaves(params), slow_step_size);
     step.commit([slow = std::move(slow), &state]() mutable { state.slow = std::move(slow); });
-    if (reset_state)  // behind what the fast optimizer counts
+    if (reset_state)  // runs after the fast optimizer's own commits, which change its counts
       step.commit([fresh = fast_optimizer.init(params), &state] { state.fast_state = fresh; });
   }
 };
-// Errors (invalid_argument): sync_period below 1, slow_step_size negative or not finite.
+// Returns the transform. Error (invalid_argument): sync_period below 1; slow_step_size negative or not finite.
 template <class Inner>
 Lookahead<Inner> lookahead(Inner fast_optimizer, int64_t sync_period, double slow_step_size, bool reset_state = false) {
   detail::at_least(1, "lookahead", "sync_period", sync_period);
@@ -265,30 +263,28 @@ struct ParamsEmaState {
   Model ema;
 };
 
-// The moving average of the parameters, for evaluation: ema = decay ema + (1 - decay) (p + update), which begins with
-// p. Put it at the end of a chain; it does not change the updates.
+// Keeps the moving average of the parameters, for evaluation: ema = decay ema + (1 - decay) (p + update), which begins
+// with p. Put it at the end of a chain; it does not change the updates.
 // Polyak and Juditsky, "Acceleration of stochastic approximation by averaging" (1992).
 // The average has no Buffers and no integer arrays. To evaluate it, take them from the trained model:
 //   nn::combine(std::get<optim::ParamsEmaState<Model>>(optimizer.state()).ema, model)
-struct ParamsEma {
+struct ParamsEma : detail::CopyingTransform<ParamsEma> {
   double decay;
 
   template <class Model>
   ParamsEmaState<Model> init(const Model& params) const {
     return {0, detail::own_copies(params)};
   }
-  template <class Model>
-  std::pair<Model, ParamsEmaState<Model>> update(Model grads, ParamsEmaState<Model> state, const Model& params) const {
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep&) const {
     state.count += 1;
-    detail::update_average(nn::leaves(state.ema), nn::leaves(params), nn::leaves(grads), decay);
-    return {std::move(grads), std::move(state)};
+    detail::update_average(nn::leaves(state.ema), nn::leaves(params), nn::leaves(updates), decay);
   }
 };
 ParamsEma params_ema(double decay);
 
 // ---- inject_hyperparams ---------------------------------------------------------------------------------------------
 
-// Numbers by name. Error (invalid_argument) of operator[]: an unknown name; the message lists the known ones.
+// Numbers by name. operator[] throws Error (invalid_argument) for an unknown name; the message lists the known ones.
 class Hyperparams {
  public:
   Hyperparams() = default;
@@ -307,11 +303,11 @@ class Hyperparams {
 };
 
 namespace detail {
-// Returns the current numbers, and the schedules' values.
+// Returns the current numbers, with the schedules' values.
 Hyperparams hyperparams_at(const std::map<std::string, Schedule>& schedules, int64_t count, const Hyperparams& now);
 }  // namespace detail
 
-// `hyperparams` may be changed between updates.
+// State of inject_hyperparams. You may change `hyperparams` between updates.
 template <class State>
 struct InjectHyperparamsState {
   int64_t count = 0;
@@ -324,29 +320,27 @@ struct InjectHyperparams : detail::InPlaceTransform<InjectHyperparams<Factory>> 
   Factory inner_factory;
   std::map<std::string, Schedule> schedules;
 
-  template <class Model>
-  auto init(const Model& params) const {
+  auto init(const auto& params) const {
     Hyperparams values = detail::hyperparams_at(schedules, 0, {});
     auto inner = inner_factory(std::as_const(values)).init(params);
     return InjectHyperparamsState<decltype(inner)>{0, std::move(values), std::move(inner)};
   }
-  template <class Model, class State>
-  void run(Model& updates, State& state, const Model& params, const detail::UpdateStep& step) const {
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
     step.requires_host();
     const Hyperparams now = detail::hyperparams_at(schedules, state.count, state.hyperparams);
     detail::UpdateStep uncached = step;
-    uncached.caches_masks = false;  // the inner transform, whose masks they are, lives only for this update
+    uncached.caches_masks = false;  // the inner transform owns the masks and lives only for this update
     uncached(inner_factory(now), updates, state.inner_state, params);
     step.commit([now, &state] { state.hyperparams = now, state.count += 1; });
   }
 };
 
-// optax.inject_hyperparams: settings that are part of the state, to be read and changed while training.
+// Makes settings part of the state, so that you can read and change them during training, as optax.inject_hyperparams.
 //   auto optimizer = optim::Optimizer(model, optim::inject_hyperparams(
 //       [](const optim::Hyperparams& h) { return optim::adamw({.learning_rate = h["learning_rate"]}); },
 //       {{"learning_rate", 3e-4}}));
 //   optimizer.state().hyperparams["learning_rate"] = 1e-4;
-// A number stays as it is in the state; a schedule is evaluated at every update, which writes its value to the state.
+// A number stays as it is in the state. A schedule is evaluated at every update, which writes its value to the state.
 // The factory is called at every update. Error (invalid_argument): a name that the factory reads and that is not given.
 template <class Factory>
 InjectHyperparams<Factory> inject_hyperparams(Factory inner_factory, std::map<std::string, Schedule> hyperparams) {

@@ -1,4 +1,4 @@
-// Events of communication.
+// Emits events of communication.
 #include "sharding/accounting/communication_event.h"
 
 #include "sharding/base/caller.h"

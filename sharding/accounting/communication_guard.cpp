@@ -1,4 +1,4 @@
-// Guards and budgets: observers that may prevent a communication.
+// Guards and budgets: observers that may forbid communication.
 #include "sharding/accounting/communication_guard.h"
 
 #include <fmt/format.h>
@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "sharding/accounting/communication_event.h"
+#include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/scoped_value.h"
-#include "sharding/base/source_lines.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera {
 
@@ -42,18 +42,21 @@ class CommunicationGuard::Watch : public Observer {
     return others == 0;
   }
 
-  // No constraint takes the place of a sum of gradients.
+  // Returns the advice of the message. A constraint cannot replace the sum of gradients, so the advice for gradients is
+  // different.
   static const char* advice_for(const CommRecord& r) {
     if (r.operation == gradients_operation)
-      return "Place the work otherwise, or allow it (forbid_implicit_communication's options: backward, mesh_axes).";
-    return "Move it with with_sharding_constraint or device_put, place it otherwise, or allow it "
+      return "Shard the computation differently, or allow it (forbid_implicit_communication's options: backward, "
+             "mesh_axes).";
+    return "Move it with with_sharding_constraint or device_put, shard it differently, or allow it "
            "(forbid_implicit_communication's options).";
   }
 
-  // An axis that was allowed under a name that the mesh does not have.
+  // Returns a sentence about an allowed axis that the mesh does not have, for example a misspelled one.
   std::string misspelled(const MeshImpl* mesh) const {
     for (const std::string& name : allowed_.mesh_axes)
-      if (mesh->find(name) < 0) return fmt::format(" The scope allows \"{}\", which is no axis of this mesh.", name);
+      if (mesh->find(name) < 0)
+        return fmt::format(" The scope allows \"{}\", which is not an axis of this mesh.", name);
     return "";
   }
 
@@ -101,7 +104,8 @@ class CommBudget::Watch : public Observer {
     if (bytes_ + c.bytes <= most_) return;
     Contributors with = contributors_;
     with[name_of(c)] += c.bytes;
-    fail(ErrorKind::forbidden, "CommBudget", message(bytes_ + c.bytes, with) + ". Move less, or raise the budget.");
+    fail(ErrorKind::forbidden, "CommBudget",
+         message(bytes_ + c.bytes, with) + ". Communicate less, or raise the budget.");
   }
 
   void communicated(const Communication& c) override {

@@ -1,4 +1,4 @@
-// Scopes in which a communication that nobody asked for is an error, or in which bytes are limited.
+// Scopes that forbid implicit communication, or that limit its bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-// What a scope allows all the same.
+// Exceptions to forbid_implicit_communication.
 struct CommunicationGuardOptions {
-  std::vector<std::string> mesh_axes = {};  // communication over no other mesh axes than these
-  bool backward = false;               // what the backward pass moves, and reductions of parameters' gradients
+  std::vector<std::string> mesh_axes = {};  // allows collectives over subsets of these mesh axes
+  bool backward = false;                    // allows it in the backward pass, and for parameter gradients
 };
 
-// The scope of forbid_implicit_communication and allow_implicit_communication: until it is destroyed.
+// The scope of forbid_implicit_communication and allow_implicit_communication, which ends with its destruction.
 class CommunicationGuard {
  public:
   ~CommunicationGuard();
@@ -30,37 +30,37 @@ class CommunicationGuard {
   std::unique_ptr<Watch> watch_;
 };
 
-// While the guard lives, a collective of this thread that the user did not ask for is an Error (forbidden), thrown
-// before any of its data moves. It names the line, the operation, the operand, the reason and what to do.
+// Makes implicit collectives of this thread throw (forbidden) in the guard's scope, before data is communicated. The
+// message has the line, the operation, the operand, the reason and a remedy.
 //   const auto guard = forbid_implicit_communication({.backward = true});
 //   auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
-// Asked for are device_put, with_sharding_constraint, redistribute and the like, the collectives inside a shard_map,
-// and the reading of a value, which includes the loss that value_and_grad returns. What moves nothing is never
-// forbidden. Of nested scopes the innermost counts, as in JAX's transfer_guard.
+// The following are explicit: device_put, with_sharding_constraint, redistribute and similar functions; the collectives
+// inside a shard_map; and reading a value, which includes the loss that value_and_grad returns. Conversions without
+// communication are always allowed. The innermost scope counts, as in JAX's transfer_guard.
 [[nodiscard]] CommunicationGuard forbid_implicit_communication(CommunicationGuardOptions allowed = {});
-// Lifts, while it lives, what an outer scope forbids.
+// Allows implicit communication in the guard's scope, even if an outer scope forbids it.
 [[nodiscard]] CommunicationGuard allow_implicit_communication();
 
 struct CommBudgetOptions {
-  bool throw_on_exceed = false;  // an Error (forbidden), before the collective that would be too much
-  std::function<void(const std::string&)> report = {};  // where the warning goes; by default a line on std::clog
+  bool throw_on_exceed = false;  // throw (forbidden) before the collective that would exceed the budget
+  std::function<void(const std::string&)> report = {};  // receives the warning; default: a line on std::clog
 };
 
-// How many bytes a device may receive inside a scope, by the ledger's count. The first collective that passes the
-// budget is reported, with the lines that moved most:
-//   [CommBudget] 5,242,880 bytes a device, 1,048,576 allowed: 4,194,304 at model.cpp:31 (all_gather over data for
-//   matmul), 1,048,576 at ...
-// A warning comes once. Nested budgets all count; if several throw, a collective that one of them prevents is counted
-// by none.
+// Limits the bytes that a device may receive while the object exists, as the ledger counts them. The first collective
+// that exceeds the budget is reported, with the three largest contributions:
+//   [CommBudget] 5242880 bytes a device, 1048576 allowed: 4194304 at model.cpp:31 (all_gather over data for
+//   matmul), 1048576 at ...
+// The warning appears once per scope. Nested budgets all count. If a budget throws, no budget counts the forbidden
+// collective.
 class CommBudget {
  public:
-  // Error (invalid_argument): bytes < 0.
+  // Throws invalid_argument if `bytes` is negative.
   explicit CommBudget(int64_t bytes, CommBudgetOptions options = {});
   ~CommBudget();
   CommBudget(const CommBudget&) = delete;
   CommBudget& operator=(const CommBudget&) = delete;
 
-  int64_t bytes() const;  // so far
+  int64_t bytes() const;  // received so far
 
  private:
   class Watch;

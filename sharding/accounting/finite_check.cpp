@@ -1,4 +1,4 @@
-// The finite check: an observer that reads results and gradients and reports the first that is not finite.
+// An observer that reads results and gradients, and throws at the first that is not finite.
 #include "sharding/accounting/finite_check.h"
 
 #include <ATen/ops/isfinite.h>
@@ -16,8 +16,7 @@
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/scoped_value.h"
-#include "sharding/base/source_lines.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera {
 
@@ -29,12 +28,13 @@ namespace {
 
 bool is_number(float x) { return std::isfinite(x); }
 
-// What is looked at sooner here than by a kernel of LibTorch's.
+// Returns whether the loop here is faster than a kernel of LibTorch for this tensor.
 bool is_small(const at::Tensor& t) {
   return t.numel() <= 4096 && t.scalar_type() == at::kFloat && t.is_cpu() && t.is_contiguous();
 }
 
-// A sum has NaN or inf where its terms have; that of finite terms may have, too.
+// Returns whether all values are finite. If a value is NaN or inf, the sum of all values is not finite. A sum of finite
+// values may overflow as well, so the values are then tested one by one.
 bool is_finite(const at::Tensor& t) {
   if (!t.defined() || t.is_meta() || !t.is_floating_point() || t.numel() == 0) return true;
   if (is_small(t)) return std::all_of(t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel(), is_number);
@@ -47,8 +47,8 @@ bool are_finite(std::span<const at::Tensor> tensors) { return std::all_of(tensor
 
 struct Values {
   int64_t all = 0, nan = 0, inf = 0;
-  int first = -1, devices = 0;                    // tensors with some that are not finite
-  double least = INFINITY, greatest = -INFINITY;  // of the finite ones
+  int first = -1, devices = 0;                    // by slot: the first with non-finite values, and how many have some
+  double least = INFINITY, greatest = -INFINITY;  // range of the finite values
 
   bool finite() const { return nan + inf == 0; }
 
@@ -65,13 +65,13 @@ struct Values {
     greatest = std::max(greatest, rest.max().item<double>());
   }
 
-  // "3 of 32 values are NaN"
+  // Returns, for example, "3 of 32 values are NaN".
   std::string count() const {
     const std::string of = fmt::format("{} of {} values {}", nan + inf, all, nan + inf == 1 ? "is" : "are");
     if (!nan || !inf) return fmt::format("{} {}", of, nan ? "NaN" : "inf");
     return fmt::format("{} not finite ({} NaN, {} inf)", of, nan, inf);
   }
-  // "from -1 to 2.5"
+  // Returns, for example, "from -1 to 2.5".
   std::string range() const { return least <= greatest ? fmt::format("from {:.4g} to {:.4g}", least, greatest) : ""; }
 };
 
@@ -81,7 +81,7 @@ Values look_at(std::span<const at::Tensor> tensors) {
   return values;
 }
 
-// Of replicas that are stored apart the first counts, unless others alone are not finite.
+// Counts the values of the first replica of each block. If these are finite, counts the values of all replicas.
 Values look_at(const Type* type, AxisSet slots, std::span<const at::Tensor> local) {
   const MeshImpl* mesh = type->mesh;
   Values values;
@@ -95,7 +95,7 @@ Values look_at(const ArrayImpl& a) { return look_at(a.type, a.slots, a.local); }
 
 // ---- places
 
-// " on the device data=1 of process 2", of one tensor of those along `slots`; empty where there is one device.
+// Returns " on the device data=1 of process 2" for one of the tensors along `slots`; empty if there is one device.
 std::string device_of(const MeshImpl* mesh, AxisSet slots, int slot) {
   if (!mesh || mesh->devices.size() == 1) return "";
   Coordinates along(mesh);
@@ -113,7 +113,7 @@ std::string devices_of(const Values& values, const MeshImpl* mesh, AxisSet slots
   return values.devices > 1 && !first.empty() ? fmt::format("{} and {} more", first, values.devices - 1) : first;
 }
 
-// "layers.2.mlp: model.cpp:31, step 12: "
+// Returns, for example, "layers.2.mlp: model.cpp:31, step 12: ".
 std::string place_of(const Text& path, const std::source_location& where, bool backward) {
   std::string text = path ? *path + ": " : "";
   text += line_name(where);
@@ -125,19 +125,19 @@ std::string place_of(const OperationCall& call, bool backward) {
 }
 
 constexpr const char* advice_of_operation =
-    "Keep its operands where it has a value (clip, a larger epsilon, where around them), or lower the learning rate; "
+    "Keep its operands in its domain (clip, a larger epsilon, where around them), or lower the learning rate; "
     "DetectNonFinite(false) allows it.";
 
 // ---- operands
 
-// Those that add up their operands' values: no model means an infinite sum.
+// Returns true for operations that sum their operands' values: no model intends an infinite sum.
 bool adds_up(std::string_view operation) {
   constexpr std::string_view names[] = {"sum",    "mean",   "cross_entropy", "linear_cross_entropy",
                                         "matmul", "einsum", "avg_pool",      "conv_general_dilated"};
   return std::find(std::begin(names), std::end(names), operation) != std::end(names);
 }
 
-// Those whose results have only values of their operands, and numbers that the program gives.
+// Returns true for operations whose results contain only values of their operands and constants of the program.
 bool computes_nothing(std::string_view operation) {
   return operation == "where" || operation == "pad" || operation == "pad_value";
 }
@@ -159,7 +159,7 @@ std::string name_of(const ArrayImpl& a) {
   return has_path ? fmt::format("parameter {}, {}", *a.details->path, a.type->to_string()) : a.type->to_string();
 }
 
-// "operand 0, float32[8,4], from 0 to 3.5; operand 1, parameter layers.0.w, ..."
+// Returns, for example, "operand 0, float32[8,4], from 0 to 3.5; operand 1, parameter layers.0.w, ...".
 std::string ranges_of(const std::vector<OperandValues>& operands) {
   std::string text;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -176,18 +176,18 @@ std::string ranges_of(const std::vector<OperandValues>& operands) {
   const ArrayImpl& given = *operand.given;
   if (operand.as_given.finite())
     fail(ErrorKind::not_finite, call.operation,
-         "{}operand {}, {}, is finite, {}, and not after its move to {}: {}{}. Scale it down, or compute in a wider "
-         "element type.",
+         "{}operand {}, {}, is finite, {}, but not after it is resharded to {}: {}{}. Scale it down, or compute in a "
+         "wider element type.",
          place_of(call, false), i, name_of(given), operand.as_given.range(), arrays.read[i]->type->to_string(),
          operand.as_read.count(), devices_of(operand.as_read, arrays.read[i]->type->mesh, arrays.read[i]->slots));
   fail(ErrorKind::not_finite, call.operation,
-       "{}operand {}, {}, is not finite: {}{}. No operation under this check made it so. Look at where it comes from: "
+       "{}operand {}, {}, is not finite: {}{}. No operation under this check produced it. Check its source: "
        "the batch, an initial value, a checkpoint, an update before the check.",
        place_of(call, false), i, name_of(given), operand.as_given.count(),
        devices_of(operand.as_given, given.type->mesh, given.slots));
 }
 
-// The operand that was not finite before, if there is one: then it is at fault, or nobody.
+// Throws if an operand is at fault for a non-finite result.
 void check_operands(const OperationCall& call, const OperationArrays& arrays,
                     const std::vector<OperandValues>& operands) {
   for (size_t i = 0; i < operands.size(); ++i)
@@ -221,11 +221,11 @@ void check_gradients(const OperationCall& call, const BackwardCall& part) {
   const Values incoming = look_at(part.incoming), outgoing = look_at(part.outgoing);
   if (!incoming.finite())
     fail(ErrorKind::not_finite, call.operation,
-         "{}the gradient that comes to its result {} is not finite, as the sum of those of its uses: {}. They are too "
+         "{}the gradient of its result {} is not finite, as the sum of the gradients of its uses: {}. They are too "
          "large for its element type: scale the loss down, or compute in a wider one.",
          place_of(call, true), call.results[0]->to_string(), incoming.count());
   fail(ErrorKind::not_finite, call.operation,
-       "{}{} of the gradients of its operands; those that came to its result {} are {}. {}", place_of(call, true),
+       "{}{} of the gradients of its operands; the gradients of its result {} are {}. {}", place_of(call, true),
        outgoing.count(), call.results[0]->to_string(), incoming.range(), advice_of_operation);
 }
 
@@ -249,7 +249,7 @@ class DetectNonFinite::Check : public Observer {
 };
 
 DetectNonFinite::DetectNonFinite(bool on) {
-  are_operations_observed();  // makes the environment's check first, which encloses all others
+  are_operations_observed();  // creates the environment's check first, as the outermost one
   check_ = std::make_unique<Check>(on);
 }
 DetectNonFinite::~DetectNonFinite() = default;
@@ -270,10 +270,10 @@ void detail::check_moved(const CheckedMove& move, std::span<const at::Tensor> be
                          std::span<const at::Tensor> after) {
   if (are_finite(after)) return;
   const Values given = look_at(before), made = look_at(move.to, move.to->slots, after);
-  if (!given.finite()) return;  // the operation that uses it reports it
+  if (!given.finite()) return;  // the operation that uses it throws
   const CallerLine line(move.cause.where);
   fail(ErrorKind::not_finite, move.cause.operation,
-       "{}{}, {}, is moved to {}, and there {}{}. Scale it down, or compute in a wider element type.",
+       "{}{}, {}, is resharded to {}, and there {}{}. Scale it down, or compute in a wider element type.",
        place_of(move.cause.path, line, move.backward), move.from->to_string(), given.range(), move.to->to_string(),
        made.count(), devices_of(made, move.to->mesh, move.to->slots));
 }

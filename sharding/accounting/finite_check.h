@@ -1,4 +1,4 @@
-// DetectNonFinite and TESSERA_CHECK_FINITE=1: the first operation whose result is not finite is an Error.
+// DetectNonFinite and TESSERA_CHECK_FINITE=1: the first operation with a non-finite result throws.
 #pragma once
 
 #include <memory>
@@ -13,32 +13,32 @@ namespace tessera {
 
 class Array;
 
-// While it lives, the first operation of this thread whose result is not finite is an Error (not_finite), forward or
-// backward, also where a value is computed again (remat), inside shard_map and on pretended devices. With
-// TESSERA_CHECK_FINITE=1 in the environment all threads check, outside of scopes that are off. The Error names the
-// operation, its module, the parameter among its operands, the line, the step (StepScope), the device and process, how
-// many values are NaN or inf, and from where to where the operands reach. Of several processes each checks its own
-// devices; one that finds something ends as with any other Error, and tells the others.
+// Makes the first operation of this thread with a non-finite result throw not_finite in its scope. This covers the
+// forward and backward pass, recomputation (remat), shard_map, and virtual devices. With TESSERA_CHECK_FINITE=1 in the
+// environment, all threads check, except in DetectNonFinite(false).
+// The message contains the operation and its module; the parameter among its operands; the line and the step
+// (StepScope); the device and process; how many values are NaN or inf; and the ranges of the operands. With several
+// processes, each checks its own devices. A process that throws ends and reports it to the others, as with any Error.
 //
-// An operation is at fault if
+// An operation is at fault in these cases:
 // - its result has NaN, and no operand has;
-// - its result has inf, and no operand has inf or NaN, nor is it the number of a where or pad;
-// - backward, a gradient that it passes on is not finite, and those that came to it are.
-// An operand is, if no operation made it what it is:
+// - its result has inf, no operand has inf or NaN, and inf is not the constant of a where or pad;
+// - backward: it returns a non-finite gradient, and its incoming gradients are finite.
+// An operand is at fault in these cases, if no operation made its value:
 // - it has NaN (a parameter, a batch, a creation), and so has the result;
-// - it has inf, is a parameter or goes into a sum (sum, mean, cross_entropy, matmul, einsum, a convolution), and the
-//   result is not finite. Else inf may go on: where(mask, scores, -inf) and what it becomes on its way to a softmax are
-//   as they should be, until NaN comes of them.
-// A result that is finite is never at fault, whatever its operands: where(isnan(x), 0, x) is allowed. A move is at
-// fault if it sums or casts finite values to some that are not, a sum of gradients likewise, and Optimizer::update if
-// it would leave a parameter or its state so: then both stay what they were.
+// - it has inf, the result is not finite, and the operand is a parameter or enters a sum (sum, mean, cross_entropy,
+//   linear_cross_entropy, matmul, einsum, avg_pool, a convolution). Other uses of inf are allowed until they produce
+//   NaN, for example where(mask, scores, -inf) before a softmax.
+// A finite result is never at fault, whatever its operands: where(isnan(x), 0, x) is allowed. A resharding is at fault
+// if it sums or casts finite values to non-finite ones; the same holds for a sum of gradients. Optimizer::update is at
+// fault if it would make a parameter or its state non-finite: both then keep their values.
 //
-// What is computed while it lives is checked in the backward pass as well, if that runs while it lives: enclose all of
-// value_and_grad. Arrays on abstract meshes have no values, and are not checked. Every result and every gradient is
-// read once more; on a GPU the program waits for each. Off, it costs the reading of one flag per operation.
+// The backward pass is checked if it runs in the scope, so enclose all of value_and_grad. Arrays on abstract meshes
+// have no values and are not checked. Each result and each gradient is read once more; on a GPU, the program waits for
+// each. Without the check, an operation reads one flag.
 //   const DetectNonFinite check;
 //   auto [loss, grads] = nn::value_and_grad(loss_fn)(model, batch);
-// DetectNonFinite(false) allows, inside it, what an outer scope or the environment checks.
+// DetectNonFinite(false) disables, in its scope, the check of an outer scope or of the environment.
 class DetectNonFinite {
  public:
   explicit DetectNonFinite(bool on = true);
@@ -56,28 +56,28 @@ namespace detail {
 struct Provenance;
 struct Type;
 
-// Returns whether this thread checks: as the innermost DetectNonFinite requests; without one, as the environment does.
+// Returns whether this thread checks. The innermost DetectNonFinite decides, or the environment if there is none.
 bool checks_finite();
 
-// Values that were summed or cast on their way from one placement to another.
+// Values that were summed or cast when an array was resharded.
 struct CheckedMove {
   const Provenance& cause;
   const Type* from;
   const Type* to;
   bool backward;
 };
-// Called only while checks_finite(). Throws Error (not_finite) if finite values became others that are not.
+// Throws not_finite if finite values became non-finite. Call it only if checks_finite().
 void check_moved(const CheckedMove& move, std::span<const at::Tensor> before, std::span<const at::Tensor> after);
 
-// An array that a function takes or returns and that no known operation made: "[gradients] layers.0.w: ...". `what`
-// describes it, `advice` is what to do.
+// An array that a function takes or returns, and that no known operation made: "[gradients] layers.0.w: ...". `what`
+// describes it; `advice` is the remedy.
 struct CheckedValue {
   const char* verb;
   std::string path;
   const char* what;
   const char* advice;
 };
-// Called only while checks_finite(). Throws Error (not_finite); skips absent arrays and lazy initializers.
+// Throws not_finite if x is not finite. Skips absent arrays and lazy initializers. Call it only if checks_finite().
 void check_value(const CheckedValue& value, const Array& x);
 
 }  // namespace detail

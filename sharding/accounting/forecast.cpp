@@ -1,4 +1,4 @@
-// A meter and a ledger for one scope.
+// Implements Forecast: a meter of memory and FLOPs, and a ledger, for one scope.
 #include "sharding/accounting/forecast.h"
 
 #include "sharding/array/abstract_tensor.h"

@@ -1,11 +1,11 @@
-// Forecast: what a program takes and costs on an abstract mesh, in bytes per device, operations and communication.
+// Forecast: the memory, FLOPs and communication of a program on an abstract mesh.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "sharding/accounting/ledger.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera {
 
@@ -13,37 +13,36 @@ namespace detail {
 struct Meter;
 }
 
-// Everything between its construction and its destruction that this thread does on abstract meshes:
+// Measures what this thread does on abstract meshes between its construction and its destruction:
 //   const Mesh mesh = make_mesh({{"data", 64}, {"model", 8}}, {.abstract = true});
 //   Forecast forecast;
 //   step(mesh);
 //   std::cout << forecast.peak_bytes() << " bytes\n" << forecast.ledger().to_text();
-// Bytes are those of one device, as LibTorch's CPU kernels and autograd would take them: parameters, whatever the
-// graph saves, gathered weights, temporaries, gradients. What is inside a kernel (its scratch space) is not known and
-// not counted. A step knows what the one before it gathered: run it once before. The ledger is that of the same program
-// on a mesh of devices, record by record, where weights are gathered ahead as between processes. Scopes nest.
+// Bytes are per device with LibTorch's CPU kernels and autograd: parameters, tensors saved by the graph,
+// gathered weights, temporaries and gradients. Scratch space inside a kernel is unknown and not counted. A step
+// prefetches what the previous step gathered, so run one step first. The ledger has the same
+// records as on a mesh of devices, if weights are prefetched as between processes. Scopes nest.
 class Forecast {
  public:
   Forecast();
 
   const CommLedger& ledger() const { return ledger_; }
-  // The bytes of the abstract arrays made since this began: now, and at most.
+  // Return the current and the maximum bytes of live abstract arrays that were made in the scope.
   int64_t live_bytes() const;
   int64_t peak_bytes() const;
-  // The bytes of all abstract arrays made since this began, freed or not.
+  // Returns the bytes of all abstract arrays made in the scope, freed or not.
   int64_t allocated_bytes() const;
-  // The most bytes that a forward pass of value_and_grad had beyond those live before it: what the graph saves, and
-  // temporaries.
+  // Returns the most bytes that a forward pass of value_and_grad added: tensors saved by the graph, and temporaries.
   int64_t activation_bytes() const;
-  // Floating point operations of one device in matrix products, convolutions and attention, where a multiplication and
-  // an addition are two; causal attention counts as if nothing were masked. A double, since 2^63 is soon exceeded.
+  // Returns the floating-point operations of one device in matrix products, convolutions and attention. A multiply-add
+  // counts as two; causal attention counts as if unmasked. The type is double because values may exceed 2^63.
   double flops() const;
-  // The operations of LibTorch on one device that make or write memory: what is called, or launched as a kernel. An
-  // array that a collective moves, whose parts are packed and unpacked, counts as one.
+  // Returns the number of LibTorch operations on one device that allocate or write memory: calls, or kernel launches.
+  // An array of a collective, whose blocks are packed and unpacked, counts as one.
   int64_t call_count() const;
-  // Of a model on stages (sub_mesh.h), all of this is that of a device of the stage that has most. And the part of the
-  // time that a stage waits for others, (S - 1) / (M + S - 1) for S stages and the M micro-batches of nn::pipeline (one
-  // without it); 0 without stages.
+  // Returns the fraction of time that a pipeline stage waits for others: (S - 1) / (M + S - 1) for S stages and the M
+  // micro-batches of nn::pipeline (1 without it); 0 without stages. With stages (mesh.h), the other functions
+  // return the values of a device of the stage with the most.
   double bubble() const;
 
  private:

@@ -1,4 +1,4 @@
-// The ledger: an observer that stores communications, and the records made from them.
+// An observer that stores communications and makes their records.
 #include "sharding/accounting/ledger.h"
 
 #include <algorithm>
@@ -87,7 +87,7 @@ class CommLedger::Book : public Observer {
     CommMoment begun, awaited, arrived;
   };
   using Time = std::chrono::steady_clock::time_point;
-  // The outermost meter has counted for the longest time.
+  // Returns the FLOPs of the outermost meter, because it has counted for the longest time.
   static double flops_so_far() {
     const Meter* meter = current_meter().get();
     while (meter && meter->outer) meter = meter->outer.get();
@@ -100,8 +100,8 @@ class CommLedger::Book : public Observer {
     if (*index < written_.size()) written_[*index].*written = received_[*index].*received;
   }
 
-  std::deque<Received> received_;    // a deque never moves its elements
-  std::vector<CommRecord> written_;  // records of the first of them
+  std::deque<Received> received_;    // a deque does not move its elements when it grows
+  std::vector<CommRecord> written_;  // the records of the first of `received_`
   std::vector<UnplacedArray> unplaced_;
   Time start_ = std::chrono::steady_clock::now();
   double flops_ = flops_so_far();

@@ -1,4 +1,4 @@
-// CommLedger as tables by kind, by mesh axis and by line, as JSON and as a trace.
+// Prints CommLedger as tables by kind, by mesh axis and by line, as JSON and as a trace.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@
 
 #include "sharding/accounting/ledger.h"
 #include "sharding/accounting/trace_events.h"
-#include "sharding/base/source_lines.h"
+#include "sharding/base/caller.h"
 #include "sharding/base/table.h"
 
 namespace tessera {
@@ -38,7 +38,7 @@ struct Sum {
 
 const std::string nothing = "no communication\n";
 
-// A line for each line of the program, which names at most three of its arrays.
+// Returns one line per line of the program, with at most three of its arrays.
 std::string unplaced_lines(const std::vector<UnplacedArray>& unplaced) {
   std::vector<std::string> files;
   for (const UnplacedArray& x : unplaced) files.push_back(x.where.file_name());
@@ -160,7 +160,7 @@ std::string detail::chrome_trace_of(const std::vector<CommRecord>& records) {
   for (const CommRecord& r : records) {
     const TimeSpan span{r.begun.seconds, r.arrived.seconds};
     json::object args = to_object(r);
-    args["awaited"] = r.awaited.seconds * 1e6;  // in microseconds, as all moments of the trace
+    args["awaited"] = r.awaited.seconds * 1e6;  // in microseconds, the unit of traces
     trace.add_slice(trace.take_track("mesh axes " + r.mesh_axes, span), r.kind + " for " + r.operation,
                     r.backward ? "backward" : "forward", span, args);
   }

@@ -1,4 +1,4 @@
-// Events of operations.
+// Emits events of operations.
 #include "sharding/accounting/operation_event.h"
 
 #include "sharding/array/autograd.h"

@@ -13,22 +13,22 @@ namespace tessera::detail {
 struct OperationCall {
   const char* operation = "";
   CallerLine where;
-  Text module;                     // the path of the module that computes; null outside of modules
-  Text parameter;                  // the path of the first operand that has one
-  Text reason;                     // why operands had to be moved first
-  std::vector<const Type*> given;  // the operands' types, and those to which they were moved
+  Text module;                     // the path of the calling module; null outside modules
+  Text parameter;                  // the path of the first operand with one
+  Text reason;                     // why operands had to be resharded first
+  std::vector<const Type*> given;  // the operands' types, before and after resharding
   std::vector<const Type*> read;
   std::vector<const Type*> results;
   bool recomputed = false;      // in the backward pass
-  uint64_t first_function = 0;  // in LibTorch's graph: see next_function
+  uint64_t first_function = 0;  // its number in the graph: see next_function
   Clock::time_point began, ended;
 };
 
-// Plans of the same call for other placements of one operand.
+// Plans the same call for another sharding of one operand.
 class OtherPlans {
  public:
   struct Plan {
-    const Type *read, *result;  // the operand after its move, and the first result
+    const Type *read, *result;  // the operand after resharding, and the first result
   };
   virtual ~OtherPlans() = default;
   virtual Plan with(size_t operand, const Type* type) const = 0;
@@ -36,20 +36,20 @@ class OtherPlans {
 
 // The arrays of a call, valid during the event.
 struct OperationArrays {
-  std::span<const ArrayImpl*const> given, read;  // read: after their moves
+  std::span<const ArrayImpl*const> given, read;  // read: after resharding
   std::span<const Array> results = {};
   const OtherPlans* plans = nullptr;
 };
 
-// A part of the backward pass of a call: all of it, or one of LibTorch's functions that make it up.
+// The backward pass of a call: all of it, or one of its LibTorch functions.
 struct BackwardCall {
-  Tensors incoming, outgoing;  // gradients; undefined where there is none
+  Tensors incoming, outgoing;  // gradients; undefined if there is none
   Clock::time_point began, ended;
 };
 
-// Returns whether operations of this thread are observed. Then the code that computes an operation calls begin_call,
-// and notify when the results are there.
-bool begin_thread();  // called once per thread: starts what the environment requests
+// Returns whether operations of this thread are observed. If so, call begin_call before an operation, and notify when
+// its results are complete.
+bool begin_thread();  // called once per thread: starts the checks that the environment requests
 inline bool are_operations_observed() {
   if (!is_observed(Events::operations | Events::new_thread)) [[likely]]
     return false;

@@ -1,4 +1,4 @@
-// Events of a trace, written as they come.
+// Writes the events of a trace.
 #include "sharding/accounting/trace_events.h"
 
 #include <fmt/format.h>
@@ -14,8 +14,8 @@ constexpr double microseconds = 1e6;
 
 std::string quoted(std::string_view text) { return boost::json::serialize(boost::json::value(text)); }
 
-// Perfetto takes process and thread 0 for the idle one, and a thread with the number of a process for its first; so
-// both begin elsewhere.
+// Perfetto treats process and thread 0 as idle, and a thread whose number equals its process's as the main thread.
+// These offsets avoid both.
 int pid_of(int process) { return process + 1; }
 size_t tid_of(size_t track) { return track + 10'000; }
 

@@ -1,4 +1,4 @@
-// TraceEvents: a trace for chrome://tracing and Perfetto; collectives as JSON and as such a trace.
+// TraceEvents: a trace for chrome://tracing and Perfetto. Also converts collectives to JSON and to such a trace.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -10,23 +10,24 @@
 
 namespace tessera::detail {
 
-// In seconds of the trace's clock.
+// A time span, in seconds of the trace's clock.
 struct TimeSpan {
   double begin = 0, end = 0;
 };
 
-// In the JSON of the Trace Event Format. Moments are in seconds of the trace's clock and written to a nanosecond.
+// Writes JSON in the Trace Event Format. Times are in seconds of the trace's clock and are written to the nanosecond.
 class TraceEvents {
  public:
-  // The number of a new track of a process; slices on one track are disjoint or nested.
+  // Adds a track to a process and returns its number. Slices on one track must be disjoint or nested.
   size_t add_track(std::string_view name, int process = 0);
-  // The first track of this name that is free at the span's begin, or a new one; it is taken until the span's end.
+  // Returns the first track of this name that is free at the span's begin, or a new one, and reserves it until the
+  // span's end.
   size_t take_track(std::string_view name, const TimeSpan& span, int process = 0);
 
   void add_slice(size_t track, std::string_view name, std::string_view category, const TimeSpan& span,
                  const boost::json::object& args = {});
 
-  // An arrow through slices that were added before: each point names one by its track and its begin.
+  // Adds an arrow through existing slices; each point selects one by its track and begin.
   struct FlowPoint {
     size_t track;
     double begin;

@@ -1,4 +1,4 @@
-// A kernel for every operation on abstract tensors, below LibTorch's autograd, and the counting of their memory.
+// A fallback kernel for all operations on abstract tensors, below LibTorch's autograd, and a count of their memory.
 #include "sharding/array/abstract_tensor.h"
 
 #include <ATen/EmptyTensor.h>
@@ -14,7 +14,7 @@
 #include "sharding/array/dispatcher.h"
 #include "sharding/array/shape_functions.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/placement/type.h"
 
 namespace tessera::detail {
@@ -54,7 +54,7 @@ namespace {
 thread_local std::shared_ptr<Meter> innermost;
 thread_local Interceptor* interceptor = nullptr;
 
-// What an abstract storage stands for, and who counts it.
+// The bytes that an abstract storage represents, and the meter that counts them.
 struct CountedBytes {
   std::shared_ptr<Meter> meter;
   int64_t bytes;
@@ -68,8 +68,8 @@ void uncount(void* bytes) {
 
 void keep(void*) {}
 
-// Replaces LibTorch's allocator of meta tensors, whose storages cannot be told apart or counted. From the first
-// abstract tensor on, all meta tensors of the process use it. The pointers are never followed.
+// Replaces LibTorch's allocator of meta tensors, whose storages are indistinguishable and uncounted. From the first
+// abstract tensor on, all meta tensors of the process use it. The pointers are never dereferenced.
 class CountingAllocator : public c10::Allocator {
  public:
   CountingAllocator() { c10::SetAllocator(c10::DeviceType::Meta, this, /*priority=*/1); }
@@ -87,7 +87,7 @@ class CountingAllocator : public c10::Allocator {
 
 // ---- operations
 
-// The key under which a program may register a kernel for all operations, between autograd and the backends.
+// Programs may register kernels for all operations under this key. It is between autograd and the backends.
 constexpr auto key = c10::DispatchKey::Fake;
 
 at::Tensor with_key(const at::Tensor& t) {
@@ -97,7 +97,7 @@ at::Tensor with_key(const at::Tensor& t) {
   return marked;
 }
 
-// f of every tensor in a value, which it may replace.
+// Calls f with each tensor in a value. If f returns true, its change of the tensor is stored.
 template <class F>
 void for_each_tensor(c10::IValue& value, F f) {
   if (value.isTensor()) {
@@ -123,7 +123,7 @@ bool mark(at::Tensor& t) {
   return true;
 }
 
-// One call, whose arguments are the last values of the stack.
+// One call of an operation. Its arguments are the last values of the stack.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack)
@@ -163,7 +163,7 @@ class Call {
     return found;
   }
 
-  // Whether its results are parts of its operands.
+  // Returns true if the results are views of the operands.
   bool is_view() const {
     const auto& results = op_.schema().returns();
     return std::any_of(results.begin(), results.end(), [](const c10::Argument& result) {
@@ -171,7 +171,7 @@ class Call {
     });
   }
 
-  // Tensors with data are taken for their shape; single numbers LibTorch takes as they are.
+  // Replaces tensors with data by abstract ones of the same shape. Single numbers remain: LibTorch accepts them.
   void bring_over() {
     for (size_t i = first_; i < stack_.size(); ++i)
       for_each_tensor(stack_[i], [](at::Tensor& t) {
@@ -206,7 +206,8 @@ class Call {
     }
   }
 
-  // What is written in place has its shape already; an `out` argument may not.
+  // Ends the call and returns true if all results are written in place: such results already have their shape. An `out`
+  // argument may lack it.
   bool writes_all_results() {
     Values results;
     for (const c10::Argument& result : op_.schema().returns()) {
@@ -230,7 +231,7 @@ class Call {
     return outs;
   }
 
-  // The shapes of small results from zeros on the CPU.
+  // Computes the result shapes on the CPU with zeros, if the operands are small.
   void emulate() {
     constexpr int64_t max_elements = 1 << 24;
     int64_t elements = 0;
@@ -239,7 +240,7 @@ class Call {
       if (value.isDevice()) value = c10::Device(c10::kCPU);
       for_each_tensor(value, [&](at::Tensor& t) {
         if ((elements += t.numel()) > max_elements)
-          refuse("has no form without data, and these are too many elements to try");
+          refuse("has no result shape without data, and its operands have too many elements to compute it");
         t = at::zeros(t.sizes(), t.options().device(at::kCPU));
         return true;
       });
@@ -270,8 +271,8 @@ void on_abstract_tensors(const c10::OperatorHandle& op, c10::DispatchKeySet keys
     compute();
 }
 
-// LibTorch would compute attention on the meta device as products with (seq, seq) weights, which the CPU's kernel
-// never forms.
+// Computes attention on the meta device. LibTorch would use matrix products with (seq, seq) weights, which the CPU's
+// kernel never allocates.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key_heads, const at::Tensor& value,
                      const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale,
                      bool grouped) {

@@ -1,4 +1,4 @@
-// Abstract tensors: tensors without data that stand for those of an abstract mesh, and meters of what they would cost.
+// Abstract tensors: tensors without data for abstract meshes, and meters of the memory and FLOPs that they would take.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,32 +19,32 @@ namespace tessera::detail {
 
 struct Type;
 
-// A tensor of LibTorch's meta device: sizes, strides and a number of bytes. Operations on abstract tensors, gradients
-// included, give abstract tensors, with the shapes and temporaries of the CPU's kernels; shape_functions.cpp has the
-// operations that LibTorch cannot do without data. An operand with data counts by its shape alone. Reading a value is
-// an Error (invalid_argument).
-// The first call registers kernels with LibTorch's dispatcher and an allocator of meta tensors, which remain. Error
-// (other): another library has registered a fallback for DispatchKey::Fake.
+// Returns a tensor of LibTorch's meta device: sizes, strides and a number of bytes. Operations on abstract tensors,
+// gradients included, return abstract tensors, with the shapes and temporaries of the CPU's kernels.
+// shape_functions.cpp handles the operations that LibTorch cannot run without data. For an operand with data, only the
+// shape counts. Reading a value throws invalid_argument.
+// The first call registers kernels with LibTorch's dispatcher and an allocator of meta tensors, permanently. Throws an
+// Error (other) if another library has registered a fallback for DispatchKey::Fake.
 at::Tensor abstract_tensor(at::IntArrayRef sizes, DType dtype);
-// An abstract tensor of the shape of one block of this type.
+// Returns an abstract tensor with the shape of one block of this type.
 at::Tensor abstract_block(const Type* type);
 
-// Called, while installed, for this thread's operations on abstract tensors (under DispatchKey::Fake, on all tensors).
+// While installed, receives this thread's operations on abstract tensors (under DispatchKey::Fake, on all tensors).
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
-  // One call of an operation: its arguments are the last values of the stack. compute() carries it out and leaves its
+  // Handles one call of an operation. Its arguments are the last values of the stack. compute() runs it and leaves its
   // results as the last values of the stack.
   virtual void call(const c10::FunctionSchema& operation, std::vector<c10::IValue>& stack,
                     const std::function<void()>& compute) = 0;
 };
 
-// This thread's; null: none. A ScopedValue installs one.
+// Returns this thread's interceptor; null if there is none. Install one with a ScopedValue.
 Interceptor*& current_interceptor();
-// Registers the kernel of all operations under DispatchKey::Fake at its first call; errors as of abstract_tensor.
+// Registers the kernel of all operations under DispatchKey::Fake, at the first call. Errors: as abstract_tensor.
 void register_call_kernel_once(const char* feature);
 
-// An amount on the devices of a pipeline: what those of all stages have, and those of each stage beside that.
+// An amount on the devices of a pipeline: the amount that all stages have, plus each stage's own.
 template <class Number>
 struct OnStages {
   Number everywhere = 0;
@@ -58,29 +58,30 @@ struct OnStages {
   Number most() const { return everywhere + (own.empty() ? 0 : *std::max_element(own.begin(), own.end())); }
 };
 
-// The stage on which this thread computes and makes abstract tensors: the coordinate of a sub-mesh; -1: the whole mesh.
+// The stage on which this thread computes and makes abstract tensors: the coordinate of a sub-mesh, or -1 for the whole
+// mesh.
 inline int& metered_stage() {
   thread_local int stage = -1;
   return stage;
 }
 inline int stage_number(const MeshImpl* mesh) { return mesh && mesh->parent ? mesh->cut_at : -1; }
 
-// The bytes of the abstract tensors made since the meter was opened, and the floating point operations of matrix
-// products, convolutions and attention (a multiplication and an addition are two). All are those of one device; of a
-// pipeline's, where there are most.
+// Counts the bytes of abstract tensors made since the meter was opened. Also counts the floating-point operations of
+// matrix products, convolutions and attention (a multiply-add counts as two). All numbers are per device; for a
+// pipeline, of the device with the most.
 struct Meter {
   OnStages<int64_t> live, allocated;
   OnStages<double> flops;
-  OnStages<int64_t> calls;  // of operations that make or write memory
-  int64_t peak = 0;         // the most bytes that were live
-  // The most bytes that one forward pass of value_and_grad had beyond those that were live when it began.
+  OnStages<int64_t> calls;  // operations that allocate or write memory
+  int64_t peak = 0;         // the maximum of live bytes
+  // The most bytes that one forward pass of value_and_grad added to those that were live when it began.
   int64_t activations = 0;
   int64_t forward_start = 0, forward_peak = 0;
-  int64_t num_micro_batches = 1;  // of a pipeline
+  int64_t num_micro_batches = 1;  // micro-batches of a pipeline
   std::shared_ptr<Meter> outer;
 
   virtual ~Meter() = default;
-  // The meter inside this one that counts what is allocated now; null: this one.
+  // Returns the meter inside this one that counts new allocations; null if this one does.
   virtual std::shared_ptr<Meter> part() { return nullptr; }
   void add(int64_t bytes, int stage = -1);
   void add_flops(double n, int stage = -1);
@@ -89,7 +90,7 @@ struct Meter {
   virtual void end_forward();
 };
 
-// The innermost open meter of this thread; null if there is none. A ScopedValue opens one.
+// Returns the innermost open meter of this thread; null if there is none. Open one with a ScopedValue.
 std::shared_ptr<Meter>& current_meter();
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Handles, host values, and how arrays are made and printed.
+// Array handles, host values, and the creation of arrays.
 #include "sharding/array/array.h"
 
 #include <ATen/core/grad_mode.h>
@@ -21,7 +21,7 @@
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
 #include "sharding/events/observer.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {
@@ -38,7 +38,7 @@ void move_held_arrays(Details& details, std::vector<ArrayPtr>& to) {
 
 ArrayImpl::ArrayImpl() = default;
 ArrayImpl::~ArrayImpl() {
-  // A long chain of scalings or conversions is destroyed by a loop: recursion would exhaust the stack.
+  // Destroys long chains of scalings or conversions in a loop: recursion would exhaust the stack.
   if (!details) return;
   std::vector<ArrayPtr> held;
   move_held_arrays(*details, held);
@@ -80,15 +80,15 @@ void set_pending(ArrayImpl& a, std::function<Tensors()> arrival) {
 
 namespace {
 
-// Other threads read the state first, so it is written last.
+// Stores the tensors, and then the state, because other threads read the state first.
 void make_ready(ArrayImpl& a, Tensors local) {
   a.local = std::move(local);
   a.state = ArrayState::ready;
 }
 
 void resolve(ArrayImpl& a) {
-  Tensors local = a.details->arrival();  // which stays if it fails, and fails again
-  std::function<Tensors()> arrival;      // destroyed when the lock has been released
+  Tensors local = a.details->arrival();  // if it throws, `arrival` remains and throws again
+  std::function<Tensors()> arrival;      // destroyed after the lock is released
   const std::lock_guard lock(first_uses());
   make_ready(a, std::move(local));
   arrival.swap(a.details->arrival);
@@ -104,7 +104,7 @@ ArrayImpl& materialized_now(const Array& x, const char* verb) {
     if (a.state == ArrayState::lazy)
       make_ready(a, {generate(*a.details->recipe, a.type->dtype, a.type->shape, whole_block(a.type->shape))});
   } else if (a.state == ArrayState::pending) {
-    static std::recursive_mutex arrivals;  // one may wait for another
+    static std::recursive_mutex arrivals;  // recursive: one transfer may wait for another
     const std::lock_guard lock(arrivals);
     if (a.state == ArrayState::pending) resolve(a);
   }
@@ -116,7 +116,7 @@ at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t) {
   const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
   if (t.device() == device || t.is_meta() || device.is_meta()) return t;
   if (!device.is_cpu()) return moved_to(t, device);
-  const ActivityScope waiting(Activity::device);  // for what computes these values
+  const ActivityScope waiting(Activity::device);  // for the computation of these values
   return read_back(t);
 }
 
@@ -161,7 +161,7 @@ const ArrayImpl& origin_of(const ArrayImpl& a) {
 
 namespace {
 
-// The whole value from this process's blocks; a pending sum is summed.
+// Returns the complete value from this process's blocks; the terms of a partial sum are added.
 at::Tensor assemble(const ArrayImpl& a) {
   at::AutoGradMode off(false);
   const Type* type = a.type;
@@ -185,7 +185,7 @@ at::Tensor assemble(const ArrayImpl& a) {
   if (!type->mesh || a.slots == 0 || type->own() == 0) return in_memory_of(nullptr, a.local[0].detach());
   if (const AxisSet elsewhere = type->own() & type->mesh->crossing())
     fail(ErrorKind::invalid_argument, "to_host",
-         "{} has parts on other processes, along \"{}\". Reading does not communicate: gather it first, on all "
+         "{} has shards on other processes, along \"{}\". Reading does not communicate: gather it first, on all "
          "processes.",
          type->to_string(), type->mesh->names(elsewhere));
   at::Tensor whole = a.local[0].new_full(type->shape, no_term);
@@ -268,20 +268,20 @@ at::Tensor to_tensor(const Array& x) {
 
 namespace {
 
-// A contiguous tensor's elements. (LibTorch's const_data_ptr<T> has another symbol in clang than in its own g++.)
+// Returns a contiguous tensor's elements. (LibTorch's const_data_ptr<T> has different symbols in clang and g++.)
 template <class T>
 const T* values_of(const at::Tensor& tensor) {
   return static_cast<const T*>(tensor.const_data_ptr());
 }
 
-// What a value of this element type is read as on the host.
+// Returns whether a host value of this element type is read as T.
 template <class T>
 bool reads_as(DType dtype) {
   if (dtype == DType::bfloat16 || dtype == DType::float16) return std::is_same_v<T, float>;
   return dtype == dtype_for<T>();
 }
 
-// "uint64" of size_t and unsigned long long alike.
+// Returns the type's name; "uint64" for both size_t and unsigned long long.
 template <class T>
 std::string name_of_number() {
   if constexpr (std::is_same_v<T, bool>) return "bool";
@@ -289,7 +289,7 @@ std::string name_of_number() {
   return fmt::format("{}{}", kind, 8 * sizeof(T));
 }
 
-// Whether a T has this value; every bool stands for a number.
+// Returns whether a T can represent this value; bool represents every number.
 template <class T>
 bool holds(int64_t value) {
   const T number = static_cast<T>(value);

@@ -1,4 +1,4 @@
-// Array: a global shape, an element type, a placement, and one tensor for each distinct block of it.
+// Array: a global shape, an element type, a sharding, and one tensor for each local shard.
 #pragma once
 
 #include <concepts>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "sharding/array/index.h"
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/axis.h"
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/named_sharding.h"
@@ -33,10 +33,13 @@ struct ArrayImpl;
 struct Shard;
 class ArrayUpdate;
 
-// A cheap handle to an immutable value: copies share it. Five kinds of Array look alike to their users:
-// placed on a mesh (committed), not placed (uncommitted: it joins its partners' mesh as replicated), a recipe
-// (initializer, key, shape: no memory until it is placed or used), a parameter of a tape inside value_and_grad,
-// and absent (filtered out of its tree: an operation on it is an Error).
+// A cheap handle to an immutable value: copies share the value. An Array is in one of five states, which all have the
+// same interface:
+// - Committed: placed on a mesh.
+// - Uncommitted: not placed. Operations treat it as replicated on the mesh of their other operands.
+// - Lazy initializer (recipe): an initializer, a key and a shape. It takes no memory until it is placed or used.
+// - Parameter of a tape, inside value_and_grad.
+// - Absent: a filter removed it from its tree. Operations on it throw.
 class Array {
  public:
   Array() = default;  // absent
@@ -45,7 +48,7 @@ class Array {
   Array& operator=(const Array& x) &;
   Array& operator=(Array&& x) & noexcept;
   ~Array();
-  // A mistake: assignment to a temporary.
+  // Diagnostic for a common mistake: assignment to a temporary.
   template <class T>
   void operator=(const T&) && {
     static_assert(detail::dependent_false<T>,
@@ -56,30 +59,32 @@ class Array {
   bool is_recipe() const;
   bool is_committed() const;  // placed on a mesh
 
-  const Shape& shape() const;    // global, whatever the placement
-  int64_t shape(int dim) const;  // negative counts from the end
+  const Shape& shape() const;    // global
+  int64_t shape(int dim) const;  // a negative `dim` counts from the end
   int ndim() const;
-  int64_t size() const;  // elements, global
+  int64_t size() const;  // the number of elements, global
   DType dtype() const;
-  NamedSharding sharding() const;  // Error (device_mismatch) if not committed
+  NamedSharding sharding() const;  // throws device_mismatch if not committed
 
-  bool is_fully_replicated() const;   // every device holds the whole value; so does the host, if not committed
+  bool is_fully_replicated() const;   // each device stores the complete value; true if not committed
   bool is_fully_addressable() const;  // this process has all devices of the mesh
-  int64_t nbytes() const;             // of the whole value
-  int64_t shard_bytes() const;        // of what one device holds, padding included
+  int64_t nbytes() const;             // bytes of the complete value
+  int64_t shard_bytes() const;        // bytes of one local shard, with padding
 
-  // The value, assembled from this process's devices; nothing is communicated. Error (invalid_argument) if other
-  // processes hold parts of it: gather it first (device_put.h). T must be the C++ type of dtype() (bfloat16 and float16
-  // are read as float).
+  // Returns the value, assembled from this process's devices. Nothing is communicated. T must be the C++ type of
+  // dtype(); bfloat16 and float16 are read as float. Throws invalid_argument if other processes store blocks of the
+  // value: gather it first (device_put.h).
   template <class T>
   std::vector<T> to_host() const;
-  // The value of an array with one element, as a T of its kind: a floating T for floating types; of integers any T that
-  // holds the value, else an Error (invalid_argument): float holds 2^24, not 2^24 + 1. A floating array as an integer
-  // or as a bool is an Error (dtype_mismatch), whatever its value: say what becomes of a fraction, by astype(x, int32),
-  // which drops it, or astype(round(x), int32). (numpy's item() has the array's own type; int(x) of Python drops it.)
+  // Returns the value of an array with one element. To truncate or round a floating array, call astype(x, int32) or
+  // astype(round(x), int32) first. (numpy's item() returns the array's own type; Python's int(x) truncates.)
+  // Errors
+  //   shape_mismatch: the array does not have one element
+  //   dtype_mismatch: the array is floating and T is an integer or bool, whatever the value
+  //   invalid_argument: T cannot hold an integer array's value exactly (float holds 2^24, but not 2^24 + 1)
   template <class T>
   T item() const;
-  // Mistakes: a type that no array has, one that is no number, and none.
+  // Diagnostics for common mistakes: T is not an element type, is not a number, or is missing.
   template <class T>
   requires(!detail::ElementType<T>) std::vector<T> to_host() const {
     static_assert(detail::dependent_false<T>,
@@ -98,26 +103,27 @@ class Array {
     return {};
   }
 
-  // The shards of this process's devices, and those of all devices of the mesh, in mesh order; `data` is absent for a
-  // device of another process. Error (device_mismatch) if not committed.
+  // Return the shards of this process's devices, and of all devices of the mesh, in mesh order. For a device of another
+  // process, `data` is absent. Throw device_mismatch if not committed.
   std::vector<Shard> addressable_shards() const;
   std::vector<Shard> global_shards() const;
 
-  // float32[8@data,4@model]{U:pipe}
+  // Returns the element type, shape and sharding: "float32[8@data,4@model]{U:pipe}".
   std::string type_string() const;
 
-  // The dotted path that filter_shard stamped on a parameter; empty elsewhere.
+  // Returns the dotted path of a parameter in its tree, which filter_shard sets; empty for other arrays.
   const std::string& path() const;
 
-  // Returns numpy's x[...], written as in LibTorch, with one entry for each dim: x.index({0}),
-  // x.index({range(2, 5), ellipsis, -1}), x.index({ellipsis, newaxis}), x.index({{}, ids}).
-  // - An integer selects one element and removes its dim.
-  // - An array of integers selects what take() does. If other entries separate it from an integer, its dims come first
-  //   in the result.
-  // - {} selects all of a dim, as do entries that are omitted at the end.
-  // Along a sharded dim each device receives the elements of its block of the result from the devices that hold them. A
-  // dim that its mesh axes no longer divide becomes replicated.
-  // Errors (invalid_argument): an integer out of range, more entries than dims, two ellipses or arrays, a step of zero.
+  // Returns the selected elements, as numpy's x[...] does. `entries` has LibTorch's form, one entry for each dimension:
+  // x.index({0}), x.index({range(2, 5), ellipsis, -1}), x.index({ellipsis, newaxis}), x.index({{}, ids}).
+  // - An integer selects one element and removes its dimension.
+  // - An array of integers selects the same elements as take(). If other entries separate it from an integer, its
+  //   dimensions come first in the result.
+  // - {} selects a complete dimension, as `:` does in numpy. Omitted entries at the end do the same.
+  // Along a sharded dimension, each device receives the elements of its block of the result from the devices that store
+  // them. A dimension that its mesh axes no longer divide becomes replicated.
+  // Throws invalid_argument for an integer out of range, more entries than dimensions, two ellipses or arrays, or a
+  // step of zero.
   Array index(std::initializer_list<Index> entries, std::source_location where = std::source_location::current()) const;
   template <class T, class... More>
     requires std::integral<T>
@@ -132,7 +138,7 @@ class Array {
   // x.at({...}).set(v) and x.at({...}).add(v) return a new array with the selected elements updated, as in JAX.
   ArrayUpdate at(std::initializer_list<Index> entries,
                  std::source_location where = std::source_location::current()) const;
-  // A mistake: entries without braces.
+  // Diagnostic for a common mistake: entries without braces.
   template <std::same_as<void>... Nothing>
   Array at(Index, Index = {}, Index = {}, Index = {}, Index = {}, Index = {}) const {
     static_assert(detail::dependent_false<Nothing...>,
@@ -149,17 +155,17 @@ class Array {
   std::shared_ptr<detail::ArrayImpl> impl_;
 };
 
-// The result of x.at({...}), which updates elements of x. Call set or add on it in the same expression: it refers to x
-// and to the entries.
+// The result of x.at({...}). Call set or add on it in the same expression, because it refers to x and to the entries.
 //   x = x.at({0}).set(row);
 //   x = x.at({range(2, 5), 1}).set(column);
 //   x = x.at({{}, ids}).add(updates);
-// `v` is an array or a number. Entries as in x.index({...}). Three forms are supported; any others are an Error (invalid_argument):
-// - One integer or one array of integers, and nothing else that selects: set and add, with values and errors of
+// `v` is an array or a number. Entries are as in x.index({...}). Three forms are supported; others throw
+// invalid_argument:
+// - One integer or one array of integers, and no other entry that selects: set and add, with the values and errors of
 //   scatter_set and scatter_add (indexing.h). `v` broadcasts, and is cast to x's element type.
-// - Integers and ranges of step 1: set only, by dynamic_update_slice (update_slice.h). `v` has the shape of
+// - Integers and ranges of step 1: set only, by dynamic_update_slice (slicing.h). `v` must have the shape of
 //   x.index({...}) (else shape_mismatch) and x's element type (else dtype_mismatch).
-// - No entries: the same for all of x.
+// - No entries: the second form, for the complete x.
 class ArrayUpdate {
  public:
   ArrayUpdate(const ArrayUpdate&) = delete;
@@ -175,7 +181,7 @@ class ArrayUpdate {
   [[nodiscard]] Array add(T v) && {
     return std::move(*this).add(number(v));
   }
-  // A mistake: an update that is kept in a variable.
+  // Diagnostic for a common mistake: an update that is stored in a variable.
   template <class T>
   void set(const T&) & {
     static_assert(detail::dependent_false<T>, "tessera: an update is one expression: x = x.at({0}).set(v).");
@@ -189,7 +195,7 @@ class ArrayUpdate {
   friend class Array;
   ArrayUpdate(const Array& x, std::initializer_list<Index> entries, std::source_location where)
       : x_(x), entries_(entries), where_(where) {}
-  Array number(double v) const;  // of x's element type
+  Array number(double v) const;  // converts v to the element type of x
 
   const Array& x_;
   std::initializer_list<Index> entries_;
@@ -199,24 +205,26 @@ inline ArrayUpdate Array::at(std::initializer_list<Index> entries, std::source_l
   return {*this, entries, where};
 }
 
-// What one device holds of an array.
+// The local shard of one device.
 struct Shard {
-  int device = 0;      // device id
-  int process = 0;     // the process that has it
-  IndexRanges index;   // [start, stop) of every dim
+  int device = 0;      // the device's id
+  int process = 0;     // the process that owns the device
+  IndexRanges index;   // [start, stop) of each dimension
   int replica_id = 0;  // counts the devices with the same index, from 0
-  Array data;          // the block without padding, uncommitted; it shares the array's memory and has no gradient. Of
-                       // a pending sum it is this device's part of the sum.
+  Array data;          // the block without padding, uncommitted; it shares the array's memory and has no gradient; for
+                       // a partial sum, this device's term
 };
 
-// Prints the type, and the values of small arrays; where other processes have parts of the value, this one's shards.
+// Prints the type and the values. Arrays of more than 1000 elements are abbreviated, and lazy initializers of that size
+// are printed without values. If other processes store blocks of the value, prints this process's blocks.
 std::ostream& operator<<(std::ostream& out, const Array& x);
 
-// An uncommitted array with the values of these raw bytes in this machine's byte order, as files hold them.
+// Returns an uncommitted array with the values of these bytes, in row-major order and in this machine's byte order.
+// Throws shape_mismatch if their number does not fit the shape.
 Array array_from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
 
-// An uncommitted array with these values, in row-major order. Error (shape_mismatch) if their number is not that of the
-// shape. T: float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, bool.
+// Returns an uncommitted array with these values, in row-major order. T is float, double, int8_t, int16_t, int32_t,
+// int64_t, uint8_t or bool. Throws shape_mismatch if the number of values does not fit the shape.
 template <class T>
 Array array(std::span<const T> values, Shape shape) {
   return array_from_bytes(std::as_bytes(values), dtype_for<T>(), std::move(shape));
@@ -229,7 +237,7 @@ template <class T>
 Array array(const std::vector<T>& values, Shape shape) {
   return array<T>(std::span<const T>(values), std::move(shape));
 }
-// Without a shape, of one dim.
+// Returns an uncommitted array of one dimension with these values.
 template <class T>
 Array array(std::initializer_list<T> values) {
   return array(values, {static_cast<int64_t>(values.size())});
@@ -238,7 +246,7 @@ template <class T>
 Array array(const std::vector<T>& values) {
   return array(values, {static_cast<int64_t>(values.size())});
 }
-// Mistakes: other ranges without the type of their elements or with another one, sizes without braces.
+// Diagnostics for common mistakes: a missing or wrong element type for other ranges, a shape without braces.
 template <class T = void, class Values>
 requires(std::is_void_v<T> || !std::convertible_to<const Values&, std::span<const T>>) Array
     array(const Values&, const Shape&) {
@@ -253,10 +261,10 @@ requires(sizeof...(Size) > 0) Array array(const Values&, Size...) {
   return {};
 }
 
-Array zeros(Shape shape, DType dtype = float32);  // these three are not placed; those of creation.h are
+Array zeros(Shape shape, DType dtype = float32);  // uncommitted; creation.h has the same on a mesh
 Array ones(Shape shape, DType dtype = float32);
 Array full(Shape shape, double value, DType dtype = float32);
-// A mistake: sizes without braces.
+// Diagnostic for a common mistake: a shape without braces.
 template <std::integral... Size>
 Array zeros(Size...) {
   static_assert(detail::dependent_false<Size...>, "tessera: a shape has braces: zeros({3, 4}).");
@@ -268,11 +276,12 @@ Array ones(Size...) {
   return {};
 }
 
-// A LibTorch tensor as an uncommitted array (no copy), and back: the whole value as one tensor.
+// from_tensor returns an uncommitted array of the tensor's values, without a copy if they are in host memory. to_tensor
+// returns an array's complete value as one tensor.
 Array from_tensor(const at::Tensor& tensor);
 at::Tensor to_tensor(const Array& x);
 
-// An Array whose dims have names, as the fields of a batch do. Usable wherever an Array is.
+// An Array with logical axis names, for fields of a batch. Converts to Array.
 //   struct Batch {
 //     NamedArray inputs{"batch", "seq"};
 //     NamedArray targets{"batch", "seq"};
@@ -284,7 +293,7 @@ struct NamedArray {
 
   template <std::convertible_to<AxisName>... Names>
   NamedArray(const Names&... names) : axes{AxisName(names)...} {}
-  NamedArray& operator=(Array x) {  // the names stay
+  NamedArray& operator=(Array x) {  // keeps the names
     value = std::move(x);
     return *this;
   }

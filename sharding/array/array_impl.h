@@ -1,4 +1,4 @@
-// ArrayImpl: what an Array points to: a type, local tensors, and facts that a tape or a placement adds.
+// ArrayImpl: the state of an Array: its type, local tensors, and facts that a tape or a placement adds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,18 +34,18 @@ inline at::ScalarType scalar_type(DType dtype) { return static_cast<at::ScalarTy
 //
 //   absent                     no ArrayImpl: never set, moved away, or removed by a filter
 //   lazy     -- first use -->  ready    Details::recipe generates the tensors
-//   pending  -- first use -->  ready    Details::arrival waits for a transfer; an error leaves the array pending
-//   ready                      `local` has the tensors, and never loses them
+//   pending  -- first use -->  ready    Details::arrival waits for a transfer; after an error the array remains pending
+//   ready                      `local` has the tensors, permanently
 //
 // Only materialized() changes the state of an array that other code has seen.
 enum class ArrayState : uint8_t { absent, lazy, pending, ready };
 
 struct ArrayImpl {
   const Type* type = nullptr;
-  AxisSet slots = 0;    // one local tensor for each position of this process along these mesh axes
+  AxisSet slots = 0;    // `local` has one tensor for each position of this process along these mesh axes
   bool weight = false;  // a parameter, or computed from parameters only
-  bool gradient = false;  // as a tape gave it out
-  bool direct = false;  // of a tape's leaf: it is used in other ways than by gathers whose gradients come by block
+  bool gradient = false;  // a gradient that a tape returned
+  bool direct = false;    // for a tape's leaf: some use is not a gather whose gradient is reduced by block
   std::atomic<ArrayState> state = ArrayState::ready;
   const MeshRulesImpl* mesh_rules = nullptr;
   Tensors local;
@@ -53,7 +53,7 @@ struct ArrayImpl {
 
   ArrayImpl();
   ~ArrayImpl();
-  Details& detail();  // made on first use
+  Details& detail();  // creates it on first use
   bool is_ready() const { return state == ArrayState::ready; }
 };
 using ArrayPtr = std::shared_ptr<ArrayImpl>;
@@ -62,65 +62,66 @@ inline ArrayState state_of(const Array& x) { return x.impl() ? x.impl()->state.l
 struct TapeState;
 class BorrowedGather;
 
-// An array in another placement (gathered, summed, reduced), kept for its next use.
+// An array in another sharding (gathered, summed, reduced), cached for its next use.
 struct Conversion {
   const Type* to;
-  bool recorded;  // with an autograd graph; one without is never used where a gradient is wanted
+  bool recorded;  // has an autograd graph; a conversion without one is never used where a gradient is needed
   ArrayPtr array;
 };
 
-// The rarer facts about an array.
+// Rarely used facts about an array.
 struct Details {
   Text path;
-  std::unique_ptr<NamedSharding> placed;  // as the user or the rules spelled it
+  std::unique_ptr<NamedSharding> placed;  // the sharding as the user or the mesh rules wrote it
   std::shared_ptr<const Recipe> recipe;
-  std::function<Tensors()> arrival;           // waits for the tensors, which are on their way; null in the state ready
+  std::function<Tensors()> arrival;           // waits for the transfer of the tensors; null in the state ready
   std::shared_ptr<TapeState> tape;            // if the array is a parameter inside value_and_grad
-  std::vector<ArrayPtr> leaves;               // a tape parameter's, one per set of reduced axes
-  std::list<Conversion> conversions;  // known_form gives its elements out
-  // Of a cast, view or scaling of a parameter: what it was made from, and how to make it again from another leaf.
-  ArrayPtr source, origin;  // the latter by all of them
+  std::vector<ArrayPtr> leaves;               // leaves of a tape parameter, one per set of reduced axes
+  std::list<Conversion> conversions;          // a list, because cached_conversion returns pointers to its elements
+  // For a cast, view or scaling of a parameter: `source` is its operand, `origin` the parameter at the start of the
+  // chain, and `again` recomputes it from another leaf.
+  ArrayPtr source, origin;
   void come_from(const ArrayPtr& x);
   std::function<ArrayPtr(const ArrayPtr&)> again;
-  bool cast = false;                         // it differs from its source by the element type only
+  bool cast = false;                         // differs from `source` only in the element type
   std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight
 };
 
-// Held where an array gets what it keeps from a first use, values that were awaited or a form of it: threads may share
+// Returns the mutex for changes at an array's first use: storing awaited tensors or a conversion. Threads may share
 // arrays.
 std::mutex& first_uses();
 
 ArrayPtr make_array(const Type* type, AxisSet slots, Tensors local);
-// The same with the type's own slots.
+// Makes an array over the slots of the type.
 ArrayPtr make_array(const Type* type, Tensors local);
 
-// Makes `a`, a new array without tensors, pending: `arrival` returns its tensors at the first use.
+// Makes `a`, a new array without tensors, pending. `arrival` returns its tensors at the first use.
 void set_pending(ArrayImpl& a, std::function<Tensors()> arrival);
 
-// Copies path, mesh rules, and the placement as it was spelled.
+// Copies path, mesh rules, and the sharding as it was written.
 void copy_facts(const ArrayImpl& from, ArrayImpl& to);
 
-// Error (missing_array), which begins with `verb`.
+// Throws missing_array if x is absent. The message begins with `verb`.
 void check_present(const Array& x, const char* verb);
 
-// Returns x in the state ready: generates lazy tensors, waits for pending ones. Throws missing_array, with an error
-// that begins with `verb`, if x is absent.
-ArrayImpl& materialized_now(const Array& x, const char* verb);  // if it is not yet
+// Returns x in the state ready: generates lazy tensors, waits for pending ones. Throws missing_array if x is absent;
+// the message begins with `verb`.
+ArrayImpl& materialized_now(const Array& x, const char* verb);  // the slow path
 inline ArrayImpl& materialized(const Array& x, const char* verb) {
   ArrayImpl* const a = x.impl().get();
   return a && a->is_ready() && !checks ? *a : materialized_now(x, verb);
 }
 
-// `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where all unplaced arrays lie. Returns
-// `t` itself if it lies there already, or if `t` or the mesh is abstract.
+// Returns `t` in the memory of the mesh's devices; for a null mesh in the host's memory, where uncommitted arrays are
+// stored. Returns `t` itself if it is there already, or if `t` or the mesh is abstract.
 at::Tensor in_memory_of(const MeshImpl* mesh, const at::Tensor& t);
-c10::Device memory_of(const MeshImpl* mesh);  // of an abstract mesh the host's
+c10::Device memory_of(const MeshImpl* mesh);  // for an abstract mesh, the host's
 void bring_to_memory_of(const MeshImpl* mesh, Tensors& tensors);
 
-// The part `block` of the whole value, as a view.
+// Returns this block of a complete value, as a view.
 at::Tensor cut(const at::Tensor& whole, const IndexRanges& block);
 
-// Whether x lies on a mesh of which several slots of this process compute on the CPU.
+// Returns whether this process computes several local shards of x on the CPU.
 bool lies_in_slots(const Array& x);
 
 // Returns whether `a` is a parameter of an open tape.
@@ -130,7 +131,8 @@ bool is_differentiated(const ArrayImpl& a);
 // Returns whether an operation on `a` has to be recorded now: the only test for a gradient.
 bool wants_gradient(const ArrayImpl& a);
 
-// The array that `a` was made from by casts, views and scalings (Details::source, to the end); else `a` itself.
+// Returns the array from which `a` was made by casts, views and scalings (the end of the Details::source chain); else
+// `a` itself.
 const ArrayImpl& origin_of(const ArrayImpl& a);
 
 }  // namespace tessera::detail

@@ -1,9 +1,10 @@
-// Autograd nodes over all local tensors of an array. What touches the internals of LibTorch's autograd is here.
+// Autograd nodes over all local tensors of an array. All uses of the internals of LibTorch's autograd are here.
 #include "sharding/array/autograd.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -20,9 +21,9 @@ namespace {
 
 using torch::autograd::variable_list;
 
-constexpr uint64_t leaf_sequence = UINT64_MAX;  // of a graph's leaves, as LibTorch has it: they run first
+constexpr uint64_t leaf_sequence = UINT64_MAX;  // LibTorch's number for leaves of a graph: they run first
 
-// A node as LibTorch owns it: by intrusive_ptr in the newer versions, by shared_ptr with a deleter of its own before.
+// Makes a node with LibTorch's ownership: intrusive_ptr in newer versions, shared_ptr with its deleter before.
 template <class Node>
 auto make_node() {
   if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>)
@@ -41,14 +42,14 @@ at::Tensor zeros(at::IntArrayRef sizes, const at::TensorOptions& options) {
 struct FunctionNode : torch::autograd::Node {
   const char* label = "";
   Backward backward, forward;
-  c10::SmallVector<c10::DimVector, 1> sizes;  // of the outputs, for gradients that never came
+  c10::SmallVector<c10::DimVector, 1> sizes;  // sizes of the outputs, for undefined gradients
   at::TensorOptions options;
 
   std::string name() const override { return label; }
   void release_variables() override { backward = forward = nullptr; }
 
   variable_list apply(variable_list&& incoming) override {
-    const bool recorded = at::GradMode::is_enabled();  // these gradients are differentiated once more
+    const bool recorded = at::GradMode::is_enabled();  // these gradients will be differentiated again
     at::AutoGradMode off(false);
     Tensors gradients(std::make_move_iterator(incoming.begin()), std::make_move_iterator(incoming.end()));
     if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return variable_list(num_outputs());
@@ -97,14 +98,15 @@ void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs
 
 // ---- second derivatives
 
-// The backward pass of the node as a function in the graph of its gradients.
+// Records the backward pass of the node as a function of its incoming gradients.
 void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
   at::AutoGradMode on(true);
   const bool all = std::all_of(results.begin(), results.end(), is_defined);
   forward&& all ? record_function(label, given, results, forward, backward) : record_refusal(given, results);
 }
 
-// It may depend on what the node saved as well: on its inputs. Who wants a gradient of these gradients comes by here.
+// Records a function that throws if it is differentiated. The gradients may also depend on the node's saved inputs, so
+// its edges lead to those as well.
 void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const {
   Tensors defined;
   for (const at::Tensor& t : results)
@@ -114,14 +116,64 @@ void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const 
   for (const at::Tensor& gradient : given) edges.push_back(torch::autograd::impl::gradient_edge(gradient));
   const auto refuse = [name = label](const Tensors&) -> Tensors {
     fail(ErrorKind::no_gradient, name,
-         "is differentiated a second time, which its gradient, made by hand, does not provide for. Write it with "
-         "operations of the library, which do, or take the inner gradient as a constant: {{.differentiable = false}}.");
+         "is differentiated a second time, which its gradient does not support. Write it with operations of the "
+         "library, which do, or take the inner gradient as a constant: {{.differentiable = false}}.");
   };
   record(label, std::move(edges), defined, refuse, nullptr);
   size_t next = 0;
   for (at::Tensor& t : results)
     if (t.defined()) t = defined[next++];
 }
+
+// The start of a graph: its input i is the gradient of its tensor i.
+struct Beginning : torch::autograd::Node {
+  std::string name() const override { return "beginning"; }
+  variable_list apply(variable_list&&) override { return {}; }
+};
+
+// Empties this thread's queue of LibTorch's engine. A failed backward pass leaves its tasks and their tensors there
+// until the thread's next pass, which may be much later for a worker.
+void drop_failed_tasks() {
+  const auto last = make_node<Beginning>();
+  last->set_sequence_nr(0);  // after all others
+  const at::Tensor nothing = at::empty({0});
+  last->add_input_metadata(nothing);
+  torch::autograd::Engine::get_default_engine().execute({{last, 0}}, {nothing}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+}
+
+// The recorded graph between proxies and outputs. It stores edges only, because a tensor would keep its storage alive.
+class RecordedGraph {
+ public:
+  RecordedGraph(const Tensors& proxies, const Tensors& outputs) {
+    for (const at::Tensor& t : proxies) inputs_.push_back(torch::autograd::impl::gradient_edge(t));
+    for (const at::Tensor& t : outputs) outputs_.push_back(torch::autograd::impl::gradient_edge(t));
+    for (const torch::autograd::Edge& e : outputs_)  // gradients come in any element type: see add_gradients_in
+      e.function->mutable_input_metadata(e.input_nr).set_grad_dtype(std::nullopt);
+  }
+
+  Tensors backward(const Tensors& gradients) const {
+    torch::autograd::edge_list roots;
+    variable_list seeds;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      roots.push_back(outputs_[i]);
+      seeds.push_back(gradients[i]);
+    }
+    if (roots.empty()) return Tensors(inputs_.size());
+    try {
+      const variable_list result = torch::autograd::Engine::get_default_engine().execute(
+          roots, seeds, /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false, inputs_);
+      return Tensors(result.begin(), result.end());
+    } catch (...) {
+      drop_failed_tasks();
+      throw;
+    }
+  }
+
+ private:
+  torch::autograd::edge_list inputs_, outputs_;
+};
 
 }  // namespace
 
@@ -184,8 +236,8 @@ void add_gradients_in(const Tensors& tensors, DType dtype) {
 
 namespace {
 
-// LibTorch gives every accelerator a thread of its own for the backward pass. Tapes, ledgers and the order of
-// collectives belong to this one.
+// While it exists, backward passes run in this thread. LibTorch runs the backward pass of each accelerator in a
+// separate thread, but tapes, ledgers and the order of collectives belong to this thread.
 class InThisThread {
  public:
   InThisThread() : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) { set(false); }
@@ -211,16 +263,6 @@ Tensors gradients(const Tensors& roots, const Tensors& seeds, const Tensors& lea
 
 at::Tensor make_leaf(const at::Tensor& tensor) { return tensor.variable_data().requires_grad_(true); }
 
-namespace {
-
-// Where a graph begins: its input i is the gradient of its tensor i.
-struct Beginning : torch::autograd::Node {
-  std::string name() const override { return "beginning"; }
-  variable_list apply(variable_list&&) override { return {}; }
-};
-
-}  // namespace
-
 Tensors make_leaves(const Tensors& tensors) {
   if (tensors.size() == 1) return Tensors(1, make_leaf(tensors[0]));
   const auto beginning = make_node<Beginning>();
@@ -234,7 +276,7 @@ bool is_leaf(const at::Tensor& tensor) {
   return !tensor.grad_fn() || dynamic_cast<const Beginning*>(tensor.grad_fn().get());
 }
 
-Tensors stand_ins(const Tensors& tensors) {
+Tensors make_proxies(const Tensors& tensors) {
   const auto beginning = make_node<Beginning>();
   Tensors made;
   for (const at::Tensor& t : tensors) {
@@ -242,9 +284,15 @@ Tensors stand_ins(const Tensors& tensors) {
     made.emplace_back(whole.shallow_copy_and_detach(whole.version_counter(), /*allow_tensor_metadata_change=*/false));
     torch::autograd::set_history(made.back(), beginning);
   }
-  for (size_t i = 0; i < made.size(); ++i)  // in whatever element type they come: see add_gradients_in
+  for (size_t i = 0; i < made.size(); ++i)  // gradients come in any element type: see add_gradients_in
     beginning->mutable_input_metadata(i).set_grad_dtype(std::nullopt);
   return made;
+}
+
+Backward backward_of(const Tensors& proxies, const Tensors& outputs) {
+  return [graph = std::make_shared<const RecordedGraph>(proxies, outputs)](const Tensors& gradients) {
+    return graph->backward(gradients);
+  };
 }
 
 }  // namespace tessera::detail

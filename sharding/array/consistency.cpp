@@ -1,4 +1,4 @@
-// Local tensors compared with their type, and replicas by their bits.
+// Compares local tensors with their type, and replicas bit by bit.
 #include "sharding/array/consistency.h"
 
 #include <fmt/format.h>
@@ -14,11 +14,11 @@ namespace tessera::detail {
 void fail_broken(const char* verb, const std::string& what) {
   fail(ErrorKind::inconsistent, verb,
        what +
-           " Give all processes the same arguments, seeds and values, and write into no tensor of the library's; else "
-           "it is an error of the library.");
+           " Give all processes the same arguments, seeds and values, and do not write into the tensors of the "
+           "library. Otherwise this is a bug of the library.");
 }
 
-// FNV-1a over words.
+// Computes the hash FNV-1a over 64-bit words.
 uint64_t checksum(const at::Tensor& t) {
   const at::Tensor plain = t.detach().cpu().contiguous();
   const auto* bytes = static_cast<const char*>(plain.const_data_ptr());
@@ -54,7 +54,7 @@ void check_tensors(const ArrayImpl& a, const char* verb) {
   if (!has_clear_padding(a)) fail_broken(verb, name_of(a) + " has values in its padding, expected zeros.");
 }
 
-// The device of the mesh at a slot, the first one of those that share its tensor.
+// Returns the device at a slot; the first one, if several share its tensor.
 int device_at(const ArrayImpl& a, int slot) {
   const MeshImpl* mesh = a.type->mesh;
   Coordinates coordinates(mesh);

@@ -1,4 +1,4 @@
-// What TESSERA_CHECK=1 checks of one array: its tensors are as its type says, and its replicas are equal.
+// Checks of TESSERA_CHECK=1 on one array: its tensors fit its type, and its replicas are equal.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace tessera::detail {
 
-// Called whenever an array is an operand or is read. Checks that there are as many tensors as the type says, of its
-// block's shape and element type, and that replicas are equal bit by bit: those stored apart are read for it, others
-// share their memory. Error (inconsistent), which begins with `verb`.
+// Checks an array that is an operand or is read. Throws an Error (inconsistent) unless the number of tensors, their
+// shape and their element type fit the type, and replicas are equal bit by bit. Replicas with separate memory are read
+// for this; others share their memory. The message begins with `verb`.
 void check_array(const ArrayImpl& a, const char* verb);
 
-// A hash of all bits of `t`.
+// Returns a hash of all bits of `t`.
 uint64_t checksum(const at::Tensor& t);
 
-// Throws Error (inconsistent), which begins with `verb`, and says what is broken and what to look for.
+// Throws an Error (inconsistent), whose message begins with `verb` and adds likely causes to `what`.
 [[noreturn]] void fail_broken(const char* verb, const std::string& what);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Arrays of LibTorch's tensors: of the program's own, and of what lies on each device.
+// Arrays made from LibTorch tensors: from the program's own, and from the local shards of an array.
 #include <ATen/core/Tensor.h>
 
 #include <vector>
@@ -25,12 +25,12 @@ Array from_tensor(const at::Tensor& tensor) {
     fail(ErrorKind::missing_array, "from_tensor", "an undefined tensor, expected one with a value.");
   if (tensor.layout() != at::kStrided)
     fail(ErrorKind::invalid_argument, "from_tensor",
-         "a sparse tensor, which no Array has. Make it dense with to_dense.");
+         "a sparse tensor, expected a dense one. Convert it with to_dense.");
   if (tensor.is_meta())
     fail(ErrorKind::missing_array, "from_tensor",
          "a tensor of the \"meta\" device, which has no values, expected some.");
   if (name_of(static_cast<DType>(tensor.scalar_type())).empty())
-    fail(ErrorKind::dtype_mismatch, "from_tensor", "a tensor of {}, which no Array has.",
+    fail(ErrorKind::dtype_mismatch, "from_tensor", "a tensor of {}, which is not an element type of an Array.",
          c10::toString(tensor.scalar_type()));
   return unplaced(tensor);
 }

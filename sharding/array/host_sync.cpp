@@ -1,4 +1,4 @@
-// Kernels in front of LibTorch's own that make the host wait. Only threads with a HostSyncObserver dispatch to them.
+// Intercepts LibTorch kernels that wait for the accelerator, in threads with a HostSyncObserver.
 #include "sharding/array/host_sync.h"
 
 #include <ATen/ATen.h>
@@ -11,13 +11,12 @@
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/source_lines.h"
 #include "sharding/runtime/graph.h"
 
 namespace tessera::detail {
 namespace {
 
-// LibTorch reserves this key for modes that see operations before all other keys.
+// LibTorch reserves this key for modes that intercept operations before all other keys.
 constexpr c10::DispatchKey in_front = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local bool is_allowed = false;
@@ -29,7 +28,7 @@ void notify(HostSync sync, const c10::OperatorHandle& op) {
   emit(Events::host_syncs, &Observer::waited, sync, op.schema().name());
 }
 
-// The first tensor of a call.
+// Returns the first tensor argument of a call.
 at::Tensor subject(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t first = stack.size() - op.schema().arguments().size();
   const auto found = std::find_if(stack.begin() + static_cast<ptrdiff_t>(first), stack.end(),
@@ -46,7 +45,7 @@ void read_of_a_value(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   call_behind(op, keys, stack);
 }
 
-// copy_(to, from, non_blocking)
+// Intercepts copy_(to, from, non_blocking).
 void copy(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const at::Tensor to = (*stack)[stack->size() - 3].toTensor(), from = (*stack)[stack->size() - 2].toTensor();
   if (to.is_cpu() && on_accelerator(from)) notify(HostSync::read, op);
@@ -74,7 +73,7 @@ class ForbidHostSync : public HostSyncObserver {
     fail(ErrorKind::device_mismatch, operation,
          "{}: the host waits for the accelerator ({}: {}), which TESSERA_CHECK_SYNC makes an error. Read values "
          "outside of steps, with item or to_host.",
-         latest_line(), kernel, sync == HostSync::read ? "a value is read" : "memory of the host is handed over");
+         latest_line(), kernel, sync == HostSync::read ? "a value is read" : "host memory is copied to it");
   }
 };
 

@@ -1,38 +1,39 @@
-// Host synchronization: where the host waits for an accelerator. TESSERA_CHECK_SYNC=1 makes each wait an error.
+// Host synchronization: detects where the host waits for an accelerator. TESSERA_CHECK_SYNC=1 makes each wait an error.
 #pragma once
 
 #include <source_location>
 #include <string>
 
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/events/observer.h"
 
 namespace tessera::detail {
 
-// The operation that this thread began last, and its line: an operation's kernels run before the next begins.
+// The operation that this thread started most recently, and its source line. All kernels of an operation are started
+// before the next operation begins.
 struct LatestOperation {
   const char* name = "";
   std::source_location where;
 };
 LatestOperation& latest_operation();
-// "model.cpp:31": the latest operation's innermost line that is not the library's.
+// Returns the innermost line of the latest operation outside the library: "model.cpp:31".
 std::string latest_line();
 
-// Receives Events::host_syncs: copies between the memories, and LibTorch's operators whose result's size depends on
-// values. The first one of the process registers kernels with LibTorch's dispatcher, which remain. Error (other):
-// another library has registered a fallback for the same dispatch key.
+// Receives Events::host_syncs: copies between host and device memory, and LibTorch operators whose result size depends
+// on values. The first observer of the process registers kernels with LibTorch's dispatcher, permanently. Throws an
+// Error (other) if another library has registered a fallback for the same dispatch key.
 class HostSyncObserver : public Observer {
  public:
   HostSyncObserver();
   ~HostSyncObserver() override;
 };
 
-// Whether TESSERA_CHECK_SYNC makes waits errors. For tests: ScopedValue(host_syncs_are_errors(), true).
+// Whether TESSERA_CHECK_SYNC makes waits errors. Tests set it: ScopedValue(host_syncs_are_errors(), true).
 bool& host_syncs_are_errors();
-// Makes the waits of this thread errors (device_mismatch), except in an AllowHostSync: "[take] model.cpp:31: ...".
+// Makes waits of this thread throw device_mismatch, except in an AllowHostSync: "[take] model.cpp:31: ...".
 void forbid_host_syncs_of_thread();
 
-// Allows waits while it lives: the program reads a value.
+// Allows waits in its scope, where the program reads a value.
 struct AllowHostSync : ScopedValue<bool> {
   AllowHostSync();
 };

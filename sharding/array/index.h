@@ -1,4 +1,4 @@
-// Index: one entry of x.index({...}) and x.at({...}): a number, a range, an array, an ellipsis or a new dim.
+// Index: one entry of x.index({...}) and x.at({...}): a number, a range, an array, an ellipsis or a new dimension.
 #pragma once
 
 #include <concepts>
@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// Elements start, start + step, ... before stop. Negative indices count from the end, indices past an end are cut off
-// there, and an omitted bound is the end itself: range(2, 5), range(2, {}), range({}, -1), range({}, {}, -1) are
-// numpy's 2:5, 2:, :-1, ::-1. As in Python, range(3) is the first three.
+// Selects elements start, start + step, ... before stop. Negative indices count from the end, indices past an end are
+// clipped, and an omitted bound means the end of the dimension: range(2, 5), range(2, {}), range({}, -1), range({}, {},
+// -1) are numpy's 2:5, 2:, :-1, ::-1. As in Python, range(3) selects the first three.
 struct Range {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
@@ -25,19 +25,19 @@ inline Range range(int64_t stop) { return {0, stop}; }
 class Array;
 struct Ellipsis {};
 struct NewAxis {};
-inline constexpr Ellipsis ellipsis;  // all dims that have no other entry
-inline constexpr NewAxis newaxis;    // a new dim of size one
+inline constexpr Ellipsis ellipsis;  // all dimensions without an entry
+inline constexpr NewAxis newaxis;    // a new dimension of size one
 
 struct Index {
   enum class Kind : uint8_t { range, integer, array, ellipsis, newaxis };
 
-  Index() = default;  // {}: all of a dim
+  Index() = default;  // {}: all of a dimension
   template <std::integral T>
   Index(T i, std::source_location where = std::source_location::current())
       : kind(Kind::integer), integer(saturated(i)), where(where) {}
   template <std::integral T>
   requires std::same_as<T, bool> Index(T, std::source_location = {})
-  = delete;  // a mask is not an index: see where()
+  = delete;  // a mask is not an index: use where()
   Index(Range r, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(r), where(where) {}
   template <class T>
@@ -50,11 +50,11 @@ struct Index {
   Kind kind = Kind::range;
   int64_t integer = 0;
   Range range = {};
-  const Array* ids = nullptr;  // not owned: use an Index as a parameter only
+  const Array* ids = nullptr;  // not owned: use an Index only as a parameter
   std::source_location where;
 
  private:
-  // An index beyond int64 becomes its largest value, which is out of range for every dim as well.
+  // An index that exceeds int64 becomes int64's maximum, which is also out of range for every dimension.
   template <std::integral T>
   static constexpr int64_t saturated(T i) {
     return std::in_range<int64_t>(i) ? static_cast<int64_t>(i) : std::numeric_limits<int64_t>::max();

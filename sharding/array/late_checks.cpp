@@ -1,4 +1,4 @@
-// The least and the greatest index of each operation and line, which stay on the device until a value is read.
+// Stores the minimum and maximum index of each operation and line on the device until a value is read.
 #include "sharding/array/late_checks.h"
 
 #include <ATen/ATen.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::detail {
 
-// What is checked where, by the element type of the integers.
+// One check: a device, an operation, its line, the meaning, range and element type of the integers.
 struct Check {
   c10::DeviceIndex device;
   std::string verb, line, what;
@@ -26,15 +26,15 @@ struct Check {
   friend auto operator<=>(const Check&, const Check&) = default;
 };
 
-// The memory for what is read together: a short value, and behind it a row for each check.
+// The buffer of one read: a short value, followed by one row for each check.
 struct Table {
   static constexpr int64_t value = 4096, row = 16;  // bytes
 
   at::Tensor bytes;
-  std::map<Check, int64_t> rows;  // by check, its row: the least and the greatest integer so far
+  std::map<Check, int64_t> rows;  // by check, the row with the minimum and maximum so far
 
   int64_t size() const { return value + row * static_cast<int64_t>(rows.size()); }
-  // The elements that begin at this byte.
+  // Returns the elements that begin at this byte.
   at::Tensor elements(int64_t first, int64_t count, at::ScalarType dtype) const {
     return bytes.narrow(0, first, count * static_cast<int64_t>(at::elementSize(dtype))).view(dtype);
   }
@@ -48,7 +48,7 @@ struct Noted {
 
 namespace {
 
-thread_local Noted* apart = nullptr;  // of a function that is recorded
+thread_local Noted* apart = nullptr;  // the checks of a function that is being recorded
 
 Noted& noted() {
   static auto* all = new Noted;  // never destroyed: its tensors would outlive their device
@@ -60,7 +60,7 @@ at::Tensor memory_for_table(int64_t bytes, const c10::Device& device) {
   return kept->get({bytes}, at::TensorOptions(device).dtype(at::kByte));
 }
 
-// A row more, in larger memory if there is none left.
+// Adds a row, in a larger buffer if this one is full.
 at::Tensor add_row(Table& table, const Check& check, const c10::Device& device) {
   constexpr int64_t rows = 256;
   if (!table.bytes.defined()) table.bytes = memory_for_table(Table::value + rows * Table::row, device);
@@ -74,7 +74,7 @@ at::Tensor add_row(Table& table, const Check& check, const c10::Device& device) 
   return table.bounds(check, number);
 }
 
-// Notes what `write` writes into two integers, beside what is noted of this check.
+// Combines the two bounds that `write` writes with those of earlier calls of this check.
 void add(Noted& all, const Check& check, const c10::Device& device,
          const std::function<void(const at::Tensor& bounds)>& write) {
   static auto* kept = new StagingPool;
@@ -90,7 +90,7 @@ void add(Noted& all, const Check& check, const c10::Device& device,
   at::maximum_out(greatest, greatest, more.select(0, 1));
 }
 
-// Who takes the table has its memory to himself: the next check gets another.
+// Returns the device's table and removes it, so that the caller alone has its buffer: the next check gets another.
 Table take_table(c10::DeviceIndex device) {
   Noted& all = noted();
   const std::lock_guard lock(all.mutex);
@@ -98,7 +98,7 @@ Table take_table(c10::DeviceIndex device) {
   return found == all.tables.end() ? Table() : std::exchange(found->second, Table());
 }
 
-// `rows`: all of them, on the host.
+// Throws if a minimum or maximum in the table is out of range. `rows` has all rows, on the host.
 void refuse_outside(const Table& table, const at::Tensor& rows) {
   for (const auto& [check, number] : table.rows) {
     const at::Tensor bounds = rows.narrow(0, Table::row * number, 2 * at::elementSize(check.dtype)).view(check.dtype);
@@ -113,7 +113,7 @@ void refuse_outside(const Table& table, const at::Tensor& rows) {
 }
 
 at::Tensor kept_indices(const at::Tensor& like, at::ScalarType dtype) {
-  static auto* kept = new StagingPool(64);  // those of a step are held until its end
+  static auto* kept = new StagingPool(64);  // the indices of a step are kept until its end
   return kept->get(like.sizes(), like.options().dtype(dtype));
 }
 
@@ -124,6 +124,8 @@ at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t l
   if (integers.numel() == 0) return integers.to(dtype);
   if (size == 0)
     fail(ErrorKind::invalid_argument, verb, "{} {} given for a dim without elements.", integers.numel(), what);
+  if (integers.scalar_type() == at::kLong && dtype != at::kLong)  // a conversion would change large integers
+    return checked_later(verb, integers, lowest, size, at::kLong, what).to(dtype);
   at::Tensor inside = kept_indices(integers, dtype);
   const at::Tensor read = integers.scalar_type() == dtype ? integers : inside.copy_(integers);
   add(apart ? *apart : noted(), {integers.device().index(), verb, latest_line(), what, lowest, size, dtype},
@@ -168,7 +170,7 @@ at::Tensor moved_to(const at::Tensor& t, c10::Device device) {
   if (t.device() == device) return t;
   if (host_work() && t.is_cpu())
     fail(ErrorKind::invalid_argument, latest_operation().name,
-         "{}: memory of the host is handed to the device inside a captured step, whose later calls run without the "
+         "{}: host memory is copied to the device inside a captured step, whose later calls run without the "
          "host. Place it on the mesh before.",
          latest_line());
   return t.to(device, t.scalar_type(), /*non_blocking=*/t.is_cpu());

@@ -1,4 +1,4 @@
-// Checks of values on an accelerator: noted there while the program goes on, and read with the next value.
+// Range checks of integers on an accelerator: recorded there without waiting, and reported when the next value is read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,27 +8,29 @@
 
 namespace tessera::detail {
 
-// `integers`, of an accelerator, each brought into [lowest, size), as int32 or int64. That some lay outside is an error
-// (invalid_argument) of the next read from that device, which names this operation, its line and what they are.
+// Returns `integers`, which are on an accelerator, clamped to [lowest, size), as int32 or int64. If some are out of
+// range, the next read from that device throws invalid_argument. The message begins with `verb`. It contains the
+// operation's line and `what`, the meaning of the integers.
 at::Tensor checked_later(const char* verb, const at::Tensor& integers, int64_t lowest, int64_t size,
                          at::ScalarType dtype, const char* what = "indices");
 
-// The checks of a function that a graph records: each replay notes them anew.
+// The checks of a function that a CUDA graph records. Each replay repeats them.
 class RecordedChecks {
  public:
-  // What `f` notes is kept here.
+  // Runs `f` and stores its checks here.
   void during(const std::function<void()>& f);
-  // Notes it, with what lay outside in the latest replay.
+  // Adds these checks, with the bounds of the latest replay, to the pending checks of the device.
   void note() const;
 
  private:
   std::shared_ptr<struct Noted> noted_;
 };
 
-// A copy of `t`, of an accelerator, on the host. Errors: what was noted on that device; it is forgotten then.
+// Returns a copy of `t`, which is on an accelerator, on the host. Throws the errors of checks on that device, and
+// forgets them.
 at::Tensor read_back(const at::Tensor& t);
 
-// `t` on another device. From the host without waiting until it is read there.
+// Returns `t` on another device. A copy from the host does not wait until the device has read it.
 at::Tensor moved_to(const at::Tensor& t, c10::Device device);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// OncePtr: an object that is made when it is first needed, perhaps while other threads look whether it is there.
+// OncePtr: an object that is created on first use. Other threads may use the pointer concurrently.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class OncePtr {
     return made_.compare_exchange_strong(theirs, ours.get()) ? *ours.release() : *theirs;
   }
 
-  T* get() const { return made_.load(std::memory_order_acquire); }  // null if it was not made
+  T* get() const { return made_.load(std::memory_order_acquire); }  // null if not created yet
   explicit operator bool() const { return get(); }
   T* operator->() const { return get(); }
   T& operator*() const { return *get(); }

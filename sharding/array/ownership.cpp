@@ -1,14 +1,12 @@
-// Holders counted: of the array, of its tensors, of their storages.
+// Counts references to arrays, to their tensors, and to their storages.
 #include "sharding/array/ownership.h"
 
 #include <algorithm>
 
-#include "sharding/kernels/small_tensors.h"
-
 namespace tessera::detail {
 
 bool owns_memory(const at::Tensor& t, size_t others) {
-  const size_t own = t.is_view() && t._base().use_count() == 1 ? 2 : 1;  // autograd keeps what a view was made of
+  const size_t own = t.is_view() && t._base().use_count() == 1 ? 2 : 1;  // autograd keeps the base of a view
   return t.use_count() == 1 && t.storage().use_count() == own + others &&
          t.storage().unsafeGetStorageImpl()->resizable() && t.is_contiguous() && !t.requires_grad();
 }
@@ -31,7 +29,7 @@ void make_sole_owner(Array& x, size_t others) {
   ArrayImpl& a = *x.impl();
   if (a.details) a.details->conversions.clear();
   for (at::Tensor& t : a.local)
-    if (!owns_memory(t, others)) t = copy_of(t);
+    if (!owns_memory(t, others)) t = t.detach().clone(at::MemoryFormat::Contiguous);
 }
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Whose an array's memory is: what may be written to where it lies.
+// Ownership of an array's memory: whether it may be written in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +7,14 @@
 
 namespace tessera::detail {
 
-// Whether all of this memory is the tensor's, which nobody else holds but so many who have its storage.
+// Returns whether `t` is the sole owner of its storage, apart from `others` known references, and covers all of it.
 bool owns_memory(const at::Tensor& t, size_t others = 0);
-// Whether nobody else holds the array or any of its memory, but so many who have its storages.
+// Returns whether x is the only reference to its array, without cached conversions, and its tensors are the only owners
+// of their storages. `others` further references to each storage are allowed.
 bool is_sole_owner(const Array& x, size_t others = 0);
-// The same facts over other tensors, without what was derived from `a`.
+// Returns an array with the facts of `a` and other tensors, without the conversions of `a`.
 Array with_tensors(const ArrayImpl& a, Tensors local);
-// Puts copies in the place of what somebody else holds, and forgets what was derived from the array.
+// Makes x the sole owner of its memory: replaces tensors that others refer to with copies, and drops the conversions.
 void make_sole_owner(Array& x, size_t others = 0);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Which elements of each local tensor are padding, and how they are written.
+// Finds and writes the padding of local tensors.
 #include "sharding/array/padding.h"
 
 #include <ATen/ExpandUtils.h>
@@ -14,7 +14,7 @@
 namespace tessera::detail {
 namespace {
 
-// visit(slot, dim, first index behind the end) for each local tensor and dim that has padding.
+// Calls visit(slot, dimension, first index of the padding) for each local tensor and dimension with padding.
 template <class Visit>
 void each_padding(const Type* type, AxisSet slots, uint64_t dims, Visit visit) {
   if (!(type->padded & dims) || type->mesh->abstract) return;
@@ -77,7 +77,7 @@ at::Tensor lengthened(const at::Tensor& t, int dim, int64_t size) {
 void clear_padding(const Type* type, AxisSet slots, const Tensors& local) {
   const at::AutoGradMode off(false);
   each_padding(type, slots, any_dim, [&](int s, int64_t dim, int64_t end) {
-    behind(local[s].variable_data(), dim, end).zero_();  // who saved the tensor does not need its padding
+    behind(local[s].variable_data(), dim, end).zero_();  // saved tensors keep their version: they need no padding
   });
 }
 

@@ -1,4 +1,4 @@
-// Arrays printed: the type, then the values in numpy's layout.
+// Prints arrays: the type, then the values in numpy's layout.
 #include "sharding/array/print.h"
 
 #include <ATen/core/grad_mode.h>
@@ -23,7 +23,7 @@ constexpr int64_t max_printed = 1000, at_each_end = 3;
 constexpr size_t line_width = 75;
 constexpr int max_digits = 8;
 
-// ---- what is printed of a long dim
+// ---- abbreviated dimensions
 
 bool is_cut(int64_t size, bool summarized) { return summarized && size > 2 * at_each_end; }
 
@@ -36,14 +36,14 @@ at::Tensor ends_only(at::Tensor t) {
 
 // ---- numbers
 
-// The fewest significant digits, and the power of ten before the point: "125", 1 is 12.5.
+// The fewest significant digits, and the power of ten of the first one: "125" with exponent 1 is 12.5.
 struct Decimal {
   bool negative = false;
   std::string digits;
   int exponent = 0;
 };
 
-// From what C++ prints in scientific notation: -1.25e+01.
+// Parses C++'s scientific notation: -1.25e+01.
 Decimal parsed(const std::string& text) {
   Decimal d{.negative = text[0] == '-', .digits = {}, .exponent = 0};
   const size_t e = text.find('e');
@@ -54,7 +54,7 @@ Decimal parsed(const std::string& text) {
   return d;
 }
 
-// The shortest that reads back as the same value of the element type.
+// Returns the shortest decimal that reads back as the same value of the element type.
 Decimal shortest(double value, at::ScalarType dtype) {
   char text[64];
   const auto end = [&](auto v) {
@@ -72,7 +72,7 @@ Decimal shortest(double value, at::ScalarType dtype) {
   }
 }
 
-// Rounded to this many digits; at least one stays.
+// Rounds to this many digits, at least one.
 Decimal rounded(const Decimal& d, double value, int digits) {
   if (static_cast<int>(d.digits.size()) <= digits) return d;
   return parsed(fmt::format("{:.{}e}", value, std::max(digits, 1) - 1));
@@ -112,7 +112,8 @@ std::vector<std::string> aligned(const std::vector<T>& values) {
   return texts;
 }
 
-// All alike: whole parts right-aligned, fractions left-aligned (with zeros in scientific notation).
+// Formats all numbers with the same width: integer digits right-aligned, fractions left-aligned (padded with zeros in
+// scientific notation).
 std::vector<std::string> floats_text(const std::vector<double>& values, at::ScalarType dtype) {
   const bool exponents = spans_much(values);
   std::vector<Parts> parts;
@@ -215,7 +216,7 @@ using namespace detail;
 
 namespace {
 
-// Of an array that other processes have parts of: what this one's devices hold, each block once.
+// Prints the blocks of this process's devices, each block once, for an array of several processes.
 std::ostream& print_shards(std::ostream& out, const Array& x) {
   const Mesh mesh(x.impl()->type->mesh);
   out << fmt::format(" on process {} of {}", mesh.process_index(), mesh.process_count());
@@ -233,7 +234,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   const std::string type = x.type_string();
   out << type;
   if (x.is_absent()) return out;
-  if (x.is_recipe() && x.size() > max_printed) return out << " a recipe, without values yet";
+  if (x.is_recipe() && x.size() > max_printed) return out << " a lazy initializer, without values yet";
   if (x.is_committed() && x.impl()->type->mesh->elsewhere)
     return out << " on devices of " << x.impl()->type->mesh->words_of_members();
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return out << " on a mesh without hardware";
@@ -241,8 +242,8 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   if (x.is_committed() && (x.impl()->type->own() & x.impl()->type->mesh->crossing())) return print_shards(out, x);
   out << (x.ndim() > 1 ? "\n" : " ") << values_text(to_tensor(x));
   if (x.impl()->type->unreduced)
-    out << (x.ndim() > 1 ? "\n" : " ") << "(a pending sum over "
-        << x.impl()->type->mesh->names(x.impl()->type->unreduced) << ", added up)";
+    out << (x.ndim() > 1 ? "\n" : " ") << "(a partial sum over "
+        << x.impl()->type->mesh->names(x.impl()->type->unreduced) << ", reduced for printing)";
   return out;
 }
 

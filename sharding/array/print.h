@@ -1,4 +1,4 @@
-// Values as numpy prints them.
+// Prints tensors as numpy does.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +7,11 @@
 
 namespace tessera::detail {
 
-// What numpy's repr has between "array(" and ")", each line but the first indented by `indent` blanks: rows in
-// brackets, columns aligned, lines of at most 75 characters, floats with the fewest digits that read back to the same
-// value (at most 8 behind the point), in scientific notation if their magnitudes differ much; past 1000 elements, the
-// first and last three of each dim. bfloat16 and float16 have the digits that their own precision needs.
+// Returns what numpy's repr prints between "array(" and ")". Lines after the first are indented by `indent` spaces.
+// - Rows are in brackets, columns are aligned, and lines have at most 75 characters.
+// - Floats have the fewest digits that read back to the same value, at most 8 after the point. bfloat16 and float16
+//   have the digits that their own precision needs. Values of very different magnitudes are in scientific notation.
+// - Beyond 1000 elements, only the first and last three of each dimension are printed.
 std::string values_text(const at::Tensor& tensor, int indent = 0);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Blocks of recipes made: constants, and random numbers scaled and cast.
+// Generates blocks of lazy initializers: constants, and random numbers that are scaled and cast.
 #include "sharding/array/recipe.h"
 
 #include <ATen/ops/full.h>

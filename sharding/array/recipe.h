@@ -1,4 +1,4 @@
-// Recipes: arrays that are described, not stored, until they are placed or used.
+// Lazy initializers (recipes): arrays that are described, not stored, until they are placed or used.
 #pragma once
 
 #include <memory>
@@ -7,32 +7,32 @@
 
 namespace tessera::detail {
 
-// Makes the random numbers of an array, block by block (random/samplers.h).
+// Generates the random numbers of an array block by block (random/random.cpp).
 class Generator {
  public:
   virtual ~Generator() = default;
-  // The function that makes such an array, for errors: "normal".
+  // Returns the name of the public function that makes such an array, for error messages: "normal".
   virtual const char* name() const = 0;
-  // One block of an array of this global shape, contiguous, in the recipe's element type `drawn`. An element depends on
-  // its global index alone, and has the same bits on every device.
+  // Returns one block of an array of this global shape, contiguous, in the recipe's element type `drawn`. Each element
+  // depends only on its global index, and has the same bits on every device.
   virtual at::Tensor block(const Shape& global, const IndexRanges& block, c10::Device device) const = 0;
 };
 
-// value = cast(scale * x + shift), where x is 1 for a constant, else a number that the generator makes.
+// A lazy initializer: value = cast(scale * x + shift), where x is 1 for a constant, else a number from the generator.
 struct Recipe {
-  std::shared_ptr<const Generator> generator = {};  // none: a constant
-  DType drawn = DType::float32;  // the element type in which numbers are drawn and, if it is floating, scaled
+  std::shared_ptr<const Generator> generator = {};  // null: a constant
+  DType drawn = DType::float32;  // the element type in which numbers are drawn and, if floating, scaled
   double scale = 1, shift = 0;
 };
 
 Array make_recipe(const Recipe& recipe, Shape shape, DType dtype);
 
-// The values of one block of the array, as a contiguous tensor of this device: only this block is ever held.
+// Returns the values of one block of the array, as a contiguous tensor on this device. Allocates only this block.
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block,
                     c10::Device device = c10::kCPU);
 
-// The same recipe with another scale or element type, still without memory. can_recast: the array has the element type
-// of `drawn`, so that it was not rounded by a cast before.
+// Return the same recipe with another scale or element type, still without memory. can_recast returns whether the
+// array's element type is `drawn`, so that no cast has rounded it before.
 Array scaled(const Array& recipe, double factor);
 bool can_recast(const Array& recipe);
 Array recast(const Array& recipe, DType dtype);

@@ -1,4 +1,4 @@
-// The table of shapes: where LibTorch's C++ has no form of a kernel for the meta device, this is it.
+// The table of shape functions, for kernels that LibTorch's C++ lacks on the meta device.
 #include "sharding/array/shape_functions.h"
 
 #include <ATen/ExpandUtils.h>
@@ -11,8 +11,6 @@
 
 #include <unordered_map>
 
-#include "sharding/kernels/small_tensors.h"
-
 namespace tessera::detail {
 namespace {
 
@@ -22,7 +20,7 @@ std::vector<int64_t> sizes_of(const c10::IValue& tensor) { return tensor.toTenso
 
 at::Tensor made(at::IntArrayRef sizes, const at::Tensor& like) { return at::empty(sizes, like.options()); }
 
-// The same shape, contiguous.
+// Returns a contiguous result of the first argument's shape.
 Values like_first(Arguments a) { return {made(a[0].toTensor().sizes(), a[0].toTensor())}; }
 
 // ---- lookups
@@ -67,7 +65,14 @@ Values logical_not(Arguments a) {
 
 Values in_place(Arguments a) { return {a[0]}; }
 
-// ---- views: LibTorch's own, since 2.15, take whatever has DispatchKey::Fake for fake tensors of its own
+// ---- views: LibTorch's own, since 2.15, treat all tensors with DispatchKey::Fake as its fake tensors
+
+at::Tensor view_of(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+  const at::TensorImpl& whole = *t.unsafeGetTensorImpl();
+  auto view = whole.shallow_copy_and_detach(whole.version_counter(), /*allow_tensor_metadata_change=*/true);
+  view->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(view));
+}
 
 Values view(Arguments a) {
   const at::Tensor x = a[0].toTensor();
@@ -83,7 +88,7 @@ Values as_strided(Arguments a) {
   return {view_of(x, a[1].toIntVector(), a[2].toIntVector(), has_offset ? a[3].toInt() : x.storage_offset())};
 }
 
-// ---- normalization: the CPU's kernel keeps mean and 1 / deviation of every row
+// ---- normalization: the CPU's kernel saves mean and 1 / deviation of each row
 
 Values layer_norm(Arguments a) {
   const at::Tensor x = a[0].toTensor();
@@ -148,17 +153,17 @@ Values attention_backward(Arguments a) {
 
 double elements(const c10::IValue& tensor) { return static_cast<double>(tensor.toTensor().numel()); }
 
-// x (..., k) times w (..., k, n).
+// Returns the FLOPs of x (..., k) times w (..., k, n).
 double product_flops(const c10::IValue& x, const c10::IValue& w) {
   return 2 * elements(x) * static_cast<double>(w.toTensor().size(-1));
 }
 
-// `products` times queries x keys x head_dim of every head.
+// Returns the FLOPs of `products` products, each of queries x keys x head_dim for every head.
 double attention_flops(const c10::IValue& query, const c10::IValue& keys, int products) {
   return 2.0 * products * elements(query) * static_cast<double>(keys.toTensor().size(2));
 }
 
-// Every element of the result sums over the kernel and its input channels.
+// Returns the FLOPs of a convolution: each element of the result is a sum over the kernel and its input channels.
 double convolution_flops(double results, const c10::IValue& weight) {
   return 2 * results * elements(weight) / static_cast<double>(weight.toTensor().size(0));
 }

@@ -1,4 +1,4 @@
-// Result shapes of the operations that LibTorch cannot do without data, and the floating point operations of all.
+// Shape functions for operations that LibTorch cannot run without data, and FLOP counts of operations.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -10,13 +10,14 @@ namespace tessera::detail {
 
 using Values = std::vector<c10::IValue>;
 
-// Makes an operation's results, without data, from its arguments.
+// Makes an operation's results without data from its arguments.
 using ShapeFunction = Values (*)(c10::ArrayRef<c10::IValue> arguments);
 
-// The shape function of the operation with this name ("aten::where.self"); null if LibTorch's own suffices.
+// Returns the shape function of the operation with this name ("aten::where.self"); null if LibTorch's own works.
 ShapeFunction shape_function(const std::string& operation);
 
-// Floating point operations of one call; zero unless it is a matrix product, a convolution or attention.
+// Returns the floating-point operations of one call. Only matrix products, convolutions and attention count; others are
+// 0.
 double flops_of(const std::string& operation, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace tessera::detail

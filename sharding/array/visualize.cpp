@@ -1,4 +1,4 @@
-// Boxes and their labels, laid out as the library "rich" does for JAX.
+// Draws boxes and their labels, in the layout that the Python library "rich" produces for JAX.
 #include "sharding/array/visualize.h"
 
 #include <fmt/format.h>
@@ -32,14 +32,14 @@ struct Grid {
   size_t columns() const { return rows.empty() ? 0 : rows[0].size(); }
 };
 
-// ---- which devices hold what
+// ---- blocks and their devices
 
 struct Block {
   IndexRanges ranges;
   std::set<int> devices;
 };
 
-// The distinct blocks, in the order of the array's elements.
+// Returns the distinct blocks in the order of the array's elements.
 std::vector<Block> blocks_of(const Shape& shape, const NamedSharding& sharding) {
   std::map<IndexRanges, std::set<int>> holders;
   const auto ranges = sharding.devices_indices_map(shape);
@@ -51,12 +51,12 @@ std::vector<Block> blocks_of(const Shape& shape, const NamedSharding& sharding) 
 
 std::string label_of(const std::set<int>& devices) { return fmt::format("CPU {}", fmt::join(devices, ",")); }
 
-// ---- sizes: JAX draws 10 lines for a whole column, and a character as 2.5 times as high as wide
+// ---- sizes: as in JAX, 10 lines for a whole column; a character is 2.5 times as high as wide
 
 constexpr int whole_height = 10, least_width = 9;
 constexpr double character_height = 2.5;
 
-// {before, after}; what is odd comes after.
+// Splits n blank cells into {before, after}. If n is odd, `after` has one more.
 std::pair<int, int> halves(int n) {
   const int half = static_cast<int>(std::floor(n / 2.0));
   return {std::max(half, 0), std::max(n - half, 0)};
@@ -73,7 +73,7 @@ double share(const std::pair<int64_t, int64_t>& range, int64_t size) {
   return size ? static_cast<double>(range.second - range.first) / static_cast<double>(size) : 1;
 }
 
-// The grid of the last two dims of these blocks, or of what there is.
+// Returns the grid of the last two dimensions of these blocks, or of fewer if the array has fewer.
 Grid grid_of(const Shape& shape, const std::vector<Block>& blocks, int max_width) {
   const size_t n = shape.size();
   const double high = n > 1 ? static_cast<double>(shape[n - 2]) : n ? static_cast<double>(shape[n - 1]) : 1;
@@ -95,7 +95,7 @@ Grid grid_of(const Shape& shape, const std::vector<Block>& blocks, int max_width
 
 // ---- columns that fit into a line
 
-// Takes `excess` from the columns that are `widest`, evenly, at most `most` from each.
+// Takes `excess` evenly from the columns of width `widest`, at most `most` from each.
 void narrow(std::vector<int>& widths, int widest, int excess, int most) {
   auto left = static_cast<int>(std::count(widths.begin(), widths.end(), widest));
   for (int& width : widths) {
@@ -105,7 +105,7 @@ void narrow(std::vector<int>& widths, int widest, int excess, int most) {
   }
 }
 
-// The widest columns first, down to the next, until all fit.
+// Narrows the widest columns down to the next width, until all fit.
 std::vector<int> fitted(std::vector<int> widths, int available) {
   for (;;) {
     int total = 0, widest = 0, next = 0;
@@ -131,7 +131,7 @@ std::string centred(const std::string& text, int width) {
   return std::string(excess / 2, ' ') + text + std::string(excess - excess / 2, ' ');
 }
 
-// The words, as many on a line as fit; a word that is too long is broken.
+// Breaks the text into lines at spaces; a word that is too long is split.
 std::vector<std::string> wrapped(const std::string& text, int width) {
   std::vector<std::string> lines;
   std::string line;
@@ -172,7 +172,8 @@ std::string border(const std::vector<int>& widths, const char* left, const char*
   return text + right + '\n';
 }
 
-// Color `index` of a terminal's 256, with readable text on it; adjacent colors differ.
+// Returns the text with terminal escape codes: background color `index` of a palette, and a foreground color with
+// enough contrast. Adjacent indices have different colors.
 std::string coloured(const std::string& text, size_t index) {
   struct Pair {
     int back, front;
@@ -208,7 +209,7 @@ std::string drawing(Grid grid, int width, bool color) {
   const int borders = color ? 0 : static_cast<int>(grid.columns()) + 1;
   const std::vector<int> widths = column_widths(grid, width - borders);
   std::string text = color ? "" : border(widths, "┌", "┬", "┐");
-  // Beside and below a cell is another colour: a row begins one colour further where its number of columns is even.
+  // Adjacent cells differ in color: with an even number of columns, each row starts one color further.
   const size_t shift = grid.columns() % 2 == 0 ? grid.columns() + 1 : grid.columns();
   for (size_t r = 0; r < grid.rows.size(); ++r) {
     if (r && !color) text += border(widths, "├", "┼", "┤");
@@ -223,7 +224,7 @@ bool is_colored(VisualizeOptions::Color color) {
   return isatty(STDOUT_FILENO) && !(no_color && *no_color);
 }
 
-// "[0:2, 4:8, :, :]" of the dims before the last two.
+// Returns the range of the dimensions before the last two: "[0:2, 4:8, :, :]".
 std::string slice_name(const IndexRanges& ranges) {
   std::string text = "[";
   for (size_t d = 0; d + 2 < ranges.size(); ++d) text += fmt::format("{}:{}, ", ranges[d].first, ranges[d].second);
@@ -253,7 +254,7 @@ std::string visualize_sharding(const Array& x, const VisualizeOptions& options) 
   const NamedSharding sharding = x.sharding();
   const auto& pending = sharding.spec().unreduced_axes();
   return visualize_sharding(x.shape(), sharding, options) +
-         (pending.empty() ? "" : fmt::format("each a part of a sum over {}\n", fmt::join(pending, ",")));
+         (pending.empty() ? "" : fmt::format("each a partial sum over {}\n", fmt::join(pending, ",")));
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The backward pass of a tape, its sums over processes beside it, and the gradients brought home.
+// The backward pass of a tape, with sums over processes during it, and the gradients with the parameters' shardings.
 #include "sharding/autodiff/backpropagation.h"
 
 #include <ATen/core/grad_mode.h>
@@ -14,11 +14,11 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
-#include "sharding/kernels/sum.h"
-#include "sharding/placement/cut_further.h"
+#include "sharding/kernels/tensors.h"
+#include "sharding/placement/type.h"
 #include "sharding/redistribution/coalesced.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
-#include "sharding/redistribution/replica_checks.h"
 
 namespace tessera::detail {
 namespace {
@@ -39,7 +39,7 @@ ArrayPtr off_mesh(const ArrayPtr& a, const Type* type) {
   return make_array(type, std::move(value));
 }
 
-// How many blocks of such a gradient this process has.
+// Returns the number of blocks of such a gradient in this process.
 int64_t blocks_of(const Type* type) { return type->mesh ? type->mesh->slots(type->mesh->distinct(type->own())) : 1; }
 
 }  // namespace
@@ -55,7 +55,7 @@ void fail_no_gradient() {
 }
 
 Backpropagation::Backpropagation(const std::vector<Array>& shadows, TapeState& tape, WeightPolicy* weights)
-    : shadows_(shadows), tape_(tape), scatters_(weights ? &weights->scatters() : nullptr), homes_(shadows.size()) {
+    : shadows_(shadows), tape_(tape), scatters_(weights ? &weights->scatters() : nullptr), targets_(shadows.size()) {
   for (size_t p = 0; p < shadows.size(); ++p)
     if (is_traced(shadows[p])) {
       place_of_[shadows[p].impl().get()] = p;
@@ -97,12 +97,12 @@ std::vector<Array> Backpropagation::finish() {
   if (is_cut()) chunks_.begin_rest([this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
   for (size_t p = 0; p < shadows_.size(); ++p) {
     if (!is_traced(shadows_[p])) continue;
-    const Home& home = homes_[p];
-    if (!home.is_gathered) gather_contributions(p);
-    if (!home.bucket) continue;
+    const ParameterGradient& target = targets_[p];
+    if (!target.is_gathered) gather_contributions(p);
+    if (!target.bucket) continue;
     const ArrayImpl& a = parameter(p);
-    buckets_.add(*home.bucket, a.type->bytes / item_size(a.type->dtype) * item_size(std::get<DType>(*home.bucket)),
-                 a.details->path, home.first_block, home.first_block + home.blocks);
+    buckets_.add(*target.bucket, a.type->bytes / item_size(a.type->dtype) * item_size(std::get<DType>(*target.bucket)),
+                 a.details->path, target.first_block, target.first_block + target.blocks);
   }
   if (checks) check_parameters();
   sums_ = sum_each(contributions_);
@@ -110,27 +110,27 @@ std::vector<Array> Backpropagation::finish() {
   buckets_.reduce(sums_);
   std::vector<Array> result;
   for (size_t p = 0; p < shadows_.size(); ++p)
-    result.push_back(is_traced(shadows_[p]) ? gradient_of(p, homes_[p].type, tensors_of(p)) : Array());
+    result.push_back(is_traced(shadows_[p]) ? gradient_of(p, targets_[p].type, tensors_of(p)) : Array());
   return result;
 }
 
-// A parameter that was never placed has its gradient whole.
+// Returns the type of the gradient, sharded over shard_gradients_over if the parameter is placed.
 const Type* Backpropagation::cut_type_of(size_t p) const {
-  const Type* type = with_unreduced(homes_[p].type, 0);
+  const Type* type = with_unreduced(targets_[p].type, 0);
   return parameter(p).type->mesh ? cut_further(type, tape_.options.shard_gradients_over) : type;
 }
 
 void Backpropagation::scatter(const std::vector<size_t>& parameters) {
-  static const Text reason = lasting_text("each device keeps its part of the gradients");
+  static const Text reason = lasting_text("each device keeps its shard of the gradients");
   std::vector<TransferItem> items;
   for (const size_t p : parameters) {
-    const Array pending = gradient_of(p, homes_[p].type, tensors_of(p));
+    const Array pending = gradient_of(p, targets_[p].type, tensors_of(p));
     items.push_back(item_of(*pending.impl(), cut_type_of(p), std::get<DType>(key_of(p))));
     items.back().path = parameter(p).details->path;
   }
   const Provenance cause{gradients_operation, {}, reason, {}};
   scattered_.push_back({parameters, Transfer(std::move(items), {cause, nullptr, nullptr, true})});
-  if (scattered_.size() > 2) scattered_[scattered_.size() - 3].arrive();  // two under way: they take memory
+  if (scattered_.size() > 2) scattered_[scattered_.size() - 3].transfer.wait();  // limits memory: two in flight
 }
 
 std::vector<Array> Backpropagation::finish_scattered() {
@@ -142,14 +142,12 @@ std::vector<Array> Backpropagation::finish_scattered() {
     if (is_traced(shadows_[p]) && !is_sent[p]) rest.push_back(p);
   if (!rest.empty()) scatter(rest);
   std::vector<Array> result(shadows_.size());
-  for (Scattered& sent : scattered_) {
-    sent.arrive();
-    for (size_t i = 0; i < sent.arrived.size(); ++i) {
+  for (Scattered& sent : scattered_)
+    for (size_t i = 0; i < sent.parameters.size(); ++i) {
       const size_t p = sent.parameters[i];
       const Type* type = cut_type_of(p);
-      result[p] = gradient_of(p, type, as_dtype(sent.arrived[i], type->dtype));
+      result[p] = gradient_of(p, type, as_dtype(sent.transfer.take(i), type->dtype));
     }
-  }
   return result;
 }
 
@@ -163,7 +161,7 @@ void Backpropagation::check_parameters() const {
 }
 
 void Backpropagation::add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors) {
-  homes_[p].leaves.push_back({leaf, leaves_.size()});
+  targets_[p].leaves.push_back({leaf, leaves_.size()});
   leaves_.append(tensors.begin(), tensors.end());
 }
 
@@ -172,11 +170,11 @@ std::span<at::Tensor> Backpropagation::gradients_of(LeafRange& range) {
                             : std::span(range.late);
 }
 
-// What remat's second runs and the groups of reduce_scatters brought: as if from leaves of their own.
+// Adds gradients from remat's second runs and from grouped reduce_scatters, each as if from a separate leaf.
 void Backpropagation::add_late_gradients() {
   for (LateGradients& late : std::exchange(tape_.late, {})) {
     const size_t p = place_of_.at(late.parameter.get());
-    homes_[p].leaves.push_back({.leaf = late.leaf.get(), .late = std::move(late.gradients)});
+    targets_[p].leaves.push_back({.leaf = late.leaf.get(), .late = std::move(late.gradients)});
     if (chunks_.has(p) && comes_late(p) && begins_early())
       chunks_.arrive(p, [this](const auto& key, const auto& parameters) { begin_chunk(key, parameters); });
   }
@@ -187,22 +185,22 @@ bool Backpropagation::has_gradient() const {
     return std::any_of(range.late.begin(), range.late.end(), is_defined);
   };
   return std::any_of(gradients_.begin(), gradients_.end(), is_defined) ||
-         std::any_of(homes_.begin(), homes_.end(), [&](const Home& home) {
-           return home.is_gathered || std::any_of(home.leaves.begin(), home.leaves.end(), came_late);
+         std::any_of(targets_.begin(), targets_.end(), [&](const ParameterGradient& target) {
+           return target.is_gathered || std::any_of(target.leaves.begin(), target.leaves.end(), came_late);
          });
 }
 
-// The axes along which the work on this parameter differed.
+// Returns the axes along which the work on this parameter differed.
 AxisSet Backpropagation::axes_of(size_t p) const {
   AxisSet axes = 0;
-  for (const LeafRange& range : homes_[p].leaves) axes |= range.leaf->type->reduced & ~parameter(p).type->reduced;
+  for (const LeafRange& range : targets_[p].leaves) axes |= range.leaf->type->reduced & ~parameter(p).type->reduced;
   return axes;
 }
 
-// Where the gradient is: the parameter's, or that of the first leaf that has one.
+// Returns the gradient's mesh: the parameter's mesh, or the mesh of the first leaf that has one.
 const MeshImpl* Backpropagation::mesh_of(size_t p) const {
   const MeshImpl* mesh = parameter(p).type->mesh;
-  for (const LeafRange& range : homes_[p].leaves)
+  for (const LeafRange& range : targets_[p].leaves)
     if (!mesh) mesh = range.leaf->type->mesh;
   return mesh;
 }
@@ -222,8 +220,8 @@ std::optional<GradientBuckets::Key> Backpropagation::bucket_of(size_t p) const {
   return key_of(p);
 }
 
-// Sums of whole gradients are chunks only where they begin early, between processes; cut ones are on every mesh, so
-// that their ledger is the same.
+// Plans the chunks (gradient_buckets.h). Unsharded gradients get chunks only if their all-reduces cross processes and
+// may start before the pass ends. Sharded gradients get chunks on every mesh, so that all ledgers are equal.
 void Backpropagation::plan_chunks() {
   if (tape_.nested || !(begins_early() || is_cut())) return;
   std::optional<GradientBuckets::Key> last_late;
@@ -239,13 +237,14 @@ void Backpropagation::plan_chunks() {
       last_late = key_of(p);
       block = own;
     }
-    const int64_t blocks = is_cut() ? 1 : blocks_of(type_of(p));  // of a device, or of this process
+    const int64_t blocks = is_cut() ? 1 : blocks_of(type_of(p));  // blocks of a device, or of this process
     chunks_.add(p, key_of(p), blocks * parameter(p).local[0].numel(), *tensors);
   }
   chunks_.close();
 }
 
-// What a guard may prevent does not begin before it is asked, and what remat computes again comes late.
+// Returns false under a guard, which must be asked before any communication starts, and under remat, whose gradients
+// come late.
 bool Backpropagation::begins_early() const { return !is_guarded() && !tape_.anchor.defined(); }
 
 bool Backpropagation::is_shared_by_stages(AxisSet axes, const MeshImpl* mesh) const {
@@ -253,22 +252,22 @@ bool Backpropagation::is_shared_by_stages(AxisSet axes, const MeshImpl* mesh) co
   return stage && stage->parent == mesh && axes & cut_of(stage);
 }
 
-// How often a gradient of the parameter arrives: as a tensor of a leaf, or with its block. None if that is not known
-// before.
+// Returns how often a gradient of the parameter arrives: as a tensor of a leaf, or with its block. Returns nullopt if
+// the number is not known in advance.
 std::optional<int64_t> Backpropagation::arrivals_of(size_t p) const {
   int64_t arrivals = 0;
   const bool is_late = comes_late(p);
-  for (const LeafRange& range : homes_[p].leaves) {
+  for (const LeafRange& range : targets_[p].leaves) {
     if (is_late && (range.leaf->direct || !scatters_->expects(*range.leaf))) return std::nullopt;
     arrivals += is_late ? scatters_->expected_of(*range.leaf) : static_cast<int64_t>(range.leaf->local.size());
   }
   return arrivals;
 }
 
-// Whether gradients of the parameter are reduce-scattered with their block.
+// Returns true if gradients of the parameter are reduce-scattered with their block.
 bool Backpropagation::comes_late(size_t p) const {
   const auto is_late = [&](const LeafRange& range) { return scatters_ && scatters_->expects(*range.leaf); };
-  return std::any_of(homes_[p].leaves.begin(), homes_[p].leaves.end(), is_late);
+  return std::any_of(targets_[p].leaves.begin(), targets_[p].leaves.end(), is_late);
 }
 
 void Backpropagation::listen() {
@@ -276,7 +275,7 @@ void Backpropagation::listen() {
   if (scatters_) scatters_->listen([this] { add_late_gradients(); });
   for (size_t p = 0; p < shadows_.size(); ++p) {
     if (!chunks_.has(p) || comes_late(p)) continue;
-    for (const LeafRange& range : homes_[p].leaves)
+    for (const LeafRange& range : targets_[p].leaves)
       for (size_t i = range.begin; i < range.begin + range.leaf->local.size(); ++i)
         hooks_.add(leaves_[i], [this, p, i](const at::Tensor& gradient) {
           if (!gradient.defined()) return;
@@ -292,8 +291,8 @@ void Backpropagation::begin_chunk(const GradientBuckets::Key& key, const std::ve
   std::vector<Tensors> lists;
   for (const size_t p : parameters) {
     gather_contributions(p);
-    for (size_t b = 0; b < homes_[p].blocks; ++b) {
-      places.push_back(homes_[p].first_block + b);
+    for (size_t b = 0; b < targets_[p].blocks; ++b) {
+      places.push_back(targets_[p].first_block + b);
       lists.push_back(contributions_[places.back()]);
     }
   }
@@ -303,36 +302,37 @@ void Backpropagation::begin_chunk(const GradientBuckets::Key& key, const std::ve
 }
 
 void Backpropagation::gather_contributions(size_t p) {
-  Home& home = homes_[p];
-  home.is_gathered = true;
+  ParameterGradient& target = targets_[p];
+  target.is_gathered = true;
   const ArrayImpl& a = parameter(p);
-  std::erase_if(home.leaves, [&](LeafRange& range) { return !fill_gaps(range); });
+  std::erase_if(target.leaves, [&](LeafRange& range) { return !fill_gaps(range); });
   const AxisSet axes = axes_of(p);
   const MeshImpl* mesh = mesh_of(p);
-  home.type = type_of(p);
-  home.bucket = bucket_of(p);
-  home.first_block = contributions_.size();
-  home.blocks = static_cast<size_t>(blocks_of(home.type));
-  contributions_.resize(contributions_.size() + home.blocks);
+  target.type = type_of(p);
+  target.bucket = bucket_of(p);
+  target.first_block = contributions_.size();
+  target.blocks = static_cast<size_t>(blocks_of(target.type));
+  contributions_.resize(contributions_.size() + target.blocks);
   at::Tensor nothing;
-  for (size_t b = 0; b < home.blocks; ++b) {
-    Tensors& list = contributions_[home.first_block + b];
-    for (LeafRange& range : home.leaves) add_contributions(*home.type, range, mesh, axes, static_cast<int>(b), list);
-    if (list.empty() && !home.type->unreduced) list.push_back(at::zeros_like(a.local[0]));
+  for (size_t b = 0; b < target.blocks; ++b) {
+    Tensors& list = contributions_[target.first_block + b];
+    for (LeafRange& range : target.leaves)
+      add_contributions(*target.type, range, mesh, axes, static_cast<int>(b), list);
+    if (list.empty() && !target.type->unreduced) list.push_back(at::zeros_like(a.local[0]));
     if (list.empty()) list.push_back(nothing = nothing.defined() ? nothing : zero_placeholder(a.local[0]));
-    bring_to_memory_of(home.type->mesh, list);
-    if (home.bucket && std::get<DType>(*home.bucket) != a.type->dtype)
-      for (at::Tensor& t : list) t = t.to(scalar_type(std::get<DType>(*home.bucket)));
+    bring_to_memory_of(target.type->mesh, list);
+    if (target.bucket && std::get<DType>(*target.bucket) != a.type->dtype)
+      for (at::Tensor& t : list) t = t.to(scalar_type(std::get<DType>(*target.bucket)));
   }
 }
 
-// Every leaf's gradient as an array, resharded to the parameter's sharding and added. A parameter that was never placed
-// has leaves on the meshes of the other operands, and one on no mesh if it is used alone. All gradients are added on
-// the mesh, and the sum is returned on no mesh.
+// Reshards every leaf's gradient to the parameter's sharding and adds them. A parameter that was never placed has one
+// leaf per mesh of the operands with which it is used, and a leaf without a mesh if it is also used alone. All
+// gradients are added on the mesh. The sum is returned without a mesh.
 Array Backpropagation::recorded_gradient(size_t p) {
-  static const Text reason = lasting_text("the work differs along these axes");
+  static const Text reason = lasting_text("the work is split over these axes");
   ArrayPtr total;
-  for (LeafRange& range : homes_[p].leaves) {
+  for (LeafRange& range : targets_[p].leaves) {
     if (!fill_gaps(range)) continue;
     const ArrayImpl& leaf = *range.leaf;
     const std::span<at::Tensor> given = gradients_of(range);
@@ -355,8 +355,8 @@ Array Backpropagation::recorded_gradient(size_t p) {
   return Array(std::move(total));
 }
 
-// False if no gradient came to this leaf; else zeros where none came to one of its tensors. What a stage of another
-// process read gets zeros here.
+// Returns false if no gradient reached this leaf; else fills in zeros for tensors without one. A parameter that a stage
+// of another process read also gets zeros here.
 bool Backpropagation::fill_gaps(LeafRange& range) {
   const std::span<at::Tensor> gradients = gradients_of(range);
   if (std::none_of(gradients.begin(), gradients.end(), is_defined) &&
@@ -367,10 +367,10 @@ bool Backpropagation::fill_gaps(LeafRange& range) {
   return true;
 }
 
-// Every tensor of a leaf's gradient that adds to this block of the gradient, of those that this process has: all
-// coordinates of the reduced axes that are stored apart and not left pending, the first of every other replicated
-// axis. What is equal along one of the axes to be reduced counts at its first coordinate, so in one process only;
-// what this process's devices have added up counts at their first.
+// Adds every tensor of a leaf's gradient that contributes to this block and that this process has. Along reduced axes
+// that are stored separately and not left unreduced, these are the tensors at all coordinates. Along every other
+// replicated axis it is the tensor at the first coordinate. A gradient that is equal along a reduced axis counts only
+// at the first coordinate, so in one process only. A sum over this process's devices counts at their first coordinate.
 void Backpropagation::add_contributions(const Type& gradient, LeafRange& range, const MeshImpl* mesh, AxisSet axes,
                                         int block, Tensors& out) {
   const Type* type = range.leaf->type;
@@ -391,14 +391,14 @@ void Backpropagation::add_contributions(const Type& gradient, LeafRange& range, 
   }
 }
 
-// Of the gradient of p as its contributions add up to it: one for each of its slots.
+// Returns the gradient of p from its summed contributions: one tensor per slot.
 Tensors Backpropagation::tensors_of(size_t p) const {
   const ArrayImpl& a = parameter(p);
-  const Home& home = homes_[p];
-  const AxisSet slots = home.type == a.type ? a.slots : home.type->slots;
+  const ParameterGradient& target = targets_[p];
+  const AxisSet slots = target.type == a.type ? a.slots : target.type->slots;
   Tensors local;
-  for (int i = 0; i < (home.type->mesh ? home.type->mesh->slots(slots) : 1); ++i) {
-    const size_t block = home.first_block + project(home.type->mesh, slots, i, home.type->own());
+  for (int i = 0; i < (target.type->mesh ? target.type->mesh->slots(slots) : 1); ++i) {
+    const size_t block = target.first_block + project(target.type->mesh, slots, i, target.type->own());
     local.push_back((sums_.empty() ? contributions_[block][0] : sums_[block]).to(a.local[0].scalar_type()));
   }
   return local;

@@ -1,4 +1,4 @@
-// Backpropagation: from the gradients of a tape's leaves to one reduced gradient for each parameter.
+// Backpropagation: turns the gradients of a tape's leaves into one reduced gradient per parameter.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace tessera::detail {
 
-// Whether a tape records this shadow: it does not if the parameter is absent or not floating.
+// Returns true if a tape records this shadow: false for an absent parameter and one that is not floating.
 bool is_traced(const Array& shadow);
 [[noreturn]] void fail_no_gradient();
 
@@ -22,25 +22,25 @@ class Backpropagation {
   // `weights` is null in a nested tape.
   Backpropagation(const std::vector<Array>& shadows, TapeState& tape, WeightPolicy* weights);
 
-  // Runs the backward pass. Sums over processes begin during it, except in a nested tape, under remat or a guard.
+  // Runs the backward pass. Sums over processes start during it, except in a nested tape, under remat or a guard.
   void run(const ArrayImpl& root);
 
-  // finish(), recorded in the autograd graph: for a tape around this one that differentiates the gradients.
+  // Like finish(), recorded in the autograd graph for an outer tape that differentiates the gradients.
   std::vector<Array> finish_recorded();
 
-  // One gradient per shadow, at the parameter's own placement.
+  // Returns one gradient per shadow, with the parameter's own sharding.
   std::vector<Array> finish();
 
  private:
-  // A leaf, and its gradients: in gradients_ from this index on, or those that came late.
+  // A leaf and its gradients: in gradients_ from index `begin` on, or those that arrived late.
   struct LeafRange {
     const ArrayImpl* leaf;
     size_t begin = 0;
     Tensors late = {};
   };
-  struct Home {
+  struct ParameterGradient {
     std::vector<LeafRange> leaves;
-    const Type* type = nullptr;  // of the gradient
+    const Type* type = nullptr;  // type of the gradient
     bool is_gathered = false;
     size_t first_block = 0, blocks = 0;          // its range in contributions_
     std::optional<GradientBuckets::Key> bucket;  // the bucket that reduces the gradient
@@ -50,11 +50,12 @@ class Backpropagation {
   void check_parameters() const;
   void add_leaf(size_t p, const ArrayImpl* leaf, const Tensors& tensors);
   std::span<at::Tensor> gradients_of(LeafRange& range);
-  // Of remat's second runs, and of gathered weights, each when it has arrived.
+  // Adds the gradients of remat's second runs and of gathered weights after they have arrived.
   void add_late_gradients();
   bool has_gradient() const;
 
-  // From the leaves of parameter p: the mesh axes to reduce its gradient over, the gradient's mesh, type and bucket.
+  // These return, from the leaves of parameter p: the mesh axes over which its gradient is reduced, and the gradient's
+  // mesh, type and bucket.
   AxisSet axes_of(size_t p) const;
   const MeshImpl* mesh_of(size_t p) const;
   const Type* type_of(size_t p) const;
@@ -64,15 +65,15 @@ class Backpropagation {
 
   void plan_chunks();
   bool begins_early() const;
-  // Whether this is a parameter on the whole mesh that stages read: in no process all of them.
+  // Returns true for a parameter on the whole mesh that stages read: no process has all of its gradient.
   bool is_shared_by_stages(AxisSet axes, const MeshImpl* mesh) const;
   bool comes_late(size_t p) const;
   std::optional<int64_t> arrivals_of(size_t p) const;
   void listen();
   void begin_chunk(const GradientBuckets::Key& key, const std::vector<size_t>& parameters);
 
-  // GradientOptions::shard_gradients_over: sends the summed contributions of these parameters on their way, and what
-  // has come of all.
+  // Implement GradientOptions::shard_gradients_over: scatter starts the reduce-scatter of these parameters' summed
+  // contributions; finish_scattered returns the results of all.
   void scatter(const std::vector<size_t>& parameters);
   std::vector<Array> finish_scattered();
   const Type* cut_type_of(size_t p) const;
@@ -88,20 +89,15 @@ class Backpropagation {
   const std::vector<Array>& shadows_;
   TapeState& tape_;
   ReduceScatterBatcher* const scatters_;  // null in a nested tape
-  std::vector<Home> homes_;  // one per shadow
+  std::vector<ParameterGradient> targets_;  // one per shadow
   std::unordered_map<const ArrayImpl*, size_t> place_of_;
   Tensors leaves_, gradients_;  // the local tensors of all leaves, and their gradients
   struct Scattered {
     std::vector<size_t> parameters;
     Transfer transfer;
-    std::vector<Tensors> arrived = {};
-
-    void arrive() {
-      if (arrived.empty()) arrived = transfer.finish();
-    }
   };
 
-  std::vector<Tensors> contributions_;  // for each distinct block of each gradient: the tensors to add up
+  std::vector<Tensors> contributions_;  // for each distinct block of each gradient: the tensors to add
   Tensors sums_;
   GradientBuckets buckets_;
   GradientChunks chunks_;

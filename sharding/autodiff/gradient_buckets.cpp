@@ -1,4 +1,4 @@
-// Buckets summed: chunk by chunk as they come, or in the order of their first parameters.
+// Sums buckets of gradients: chunk by chunk as they arrive, or in the order of their first parameters.
 #include "sharding/autodiff/gradient_buckets.h"
 
 #include <fmt/format.h>
@@ -12,15 +12,14 @@ namespace tessera::detail {
 namespace {
 
 constexpr int64_t chunk_bytes = int64_t{4} << 20;
-// What a process has beside the gradients, a device's part of it: the sums of its devices' own, copies, and parts of the
-// others' that it sums; of two processes each leaves its own part where it lies.
-int64_t bytes_beside(const MeshImpl* mesh, AxisSet axes, int64_t bytes) {
+// Returns one device's fraction of its process's buffers. A process has buffers for its own devices' sums, for copies,
+// and for the data that it receives from other processes and sums. With two processes, each sums in place.
+int64_t buffer_bytes(const MeshImpl* mesh, AxisSet axes, int64_t bytes) {
   const int processes = mesh->processes_over(axes), each = mesh->count(axes) / processes;
   const int64_t own = each == 1 ? 0 : bytes;
   const int64_t others = processes == 1 ? 0 : processes == 2 ? bytes + bytes / 2 : 2 * bytes;
   return (own + others) / each;
 }
-// Of the caller of the moment.
 Provenance cause_now() { return {.operation = gradients_operation, .where = {}, .reason = {}, .path = {}}; }
 
 }  // namespace
@@ -31,24 +30,27 @@ void GradientBuckets::add(const Key& key, int64_t bytes, const Text& path, size_
   bucket.parameters.push_back({path, begin, end});
 }
 
-// "embed.tokens", or "embed.tokens and 28 more".
+// Returns "embed.tokens", or "embed.tokens and 28 more".
 Text GradientBuckets::paths_of(const Bucket& bucket) {
   const Text& first = bucket.parameters[0].path;
   if (bucket.parameters.size() == 1 || !first) return first;
   return as_text(fmt::format("{} and {} more", *first, bucket.parameters.size() - 1));
 }
 
-Communication GradientBuckets::said_of(const Key& key, const Bucket& bucket) {
+Communication GradientBuckets::event_of(const Key& key, const Bucket& bucket, const Begun& begun) {
   const auto& [mesh, axes, dtype] = key;
-  return {.bytes = bucket.bytes,
-          .cause = {.operation = gradients_operation,
-                    .where = {},
-                    .reason = as_text(fmt::format("the work differs along {}", mesh->names(axes))),
-                    .path = paths_of(bucket)},
-          .operand = as_text(fmt::format("{} {} gradient{}", bucket.parameters.size(), name_of(dtype),
-                                         bucket.parameters.size() == 1 ? "" : "s")),
-          .result = as_text("the parameters' placements"),
-          .backward = true};
+  const Provenance cause{.operation = gradients_operation,
+                         .where = {},
+                         .reason = as_text(fmt::format("the work is split over {}", mesh->names(axes))),
+                         .path = paths_of(bucket)};
+  const int64_t bytes = mesh->count(axes) > 1 ? bucket.bytes : 0;
+  Communication event =
+      detail::event_of(Collective::all_reduce, mesh, axes, bytes, {.cause = cause, .in_backward_pass = true});
+  event.operand = as_text(fmt::format("{} {} gradient{}", bucket.parameters.size(), name_of(dtype),
+                                      bucket.parameters.size() == 1 ? "" : "s"));
+  event.result = as_text("the parameters' shardings");
+  if (!begun.sums.empty()) event.began = begun.sums.front().began();
+  return event;
 }
 
 void GradientBuckets::begin(const Key& key, const std::vector<size_t>& places, const Tensors& blocks) {
@@ -60,7 +62,7 @@ void GradientBuckets::begin(const Key& key, const std::vector<size_t>& places, c
   begun.places.insert(begun.places.end(), places.begin(), places.end());
 }
 
-// By the first parameter of each, not by the keys, which hold addresses: all processes take them in one order.
+// Orders buckets by their first parameter. Keys hold addresses, so their order would differ between processes.
 void GradientBuckets::reduce(Tensors& blocks) {
   std::map<size_t, decltype(buckets_)::value_type*> in_order;
   for (auto& entry : buckets_) in_order[entry.second.parameters[0].begin] = &entry;
@@ -73,23 +75,24 @@ void GradientBuckets::reduce(const Key& key, Bucket& bucket, Tensors& blocks) {
   std::vector<size_t> places = begun.places;
   Tensors mine;
   if (axes & mesh->crossing()) {
-    const std::set<size_t> there(places.begin(), places.end());
+    const std::set<size_t> begun_places(places.begin(), places.end());
     for (const Entry& parameter : bucket.parameters)
       for (size_t b = parameter.begin; b < parameter.end; ++b)
-        if (!there.contains(b)) {
+        if (!begun_places.contains(b)) {
           places.push_back(b);
           mine.push_back(in_memory_of(mesh, blocks[b]));
         }
   }
   const at::Tensor copies =
-      mesh->abstract ? abstract_tensor({bytes_beside(mesh, axes, bucket.bytes)}, DType::uint8) : at::Tensor();
-  const Tensors sums = communicate({.operation = gradients_operation,
-                                    .mesh = mesh,
-                                    .axes = axes,
-                                    .over = axes,
-                                    .begun = begun.sums,
-                                    .said = [&] { return said_of(key, bucket); }},
-                                   mine);
+      mesh->abstract ? abstract_tensor({buffer_bytes(mesh, axes, bucket.bytes)}, DType::uint8) : at::Tensor();
+  const auto add_sums = [&, mesh = mesh, axes = axes] {
+    Tensors sums;
+    const auto append = [&](const Tensors& some) { sums.append(some.begin(), some.end()); };
+    for (PendingSum& sum : begun.sums) append(sum.finish());
+    append(sum_over_processes(mesh, axes, mine, {.operation = gradients_operation, .where = {}}));
+    return sums;
+  };
+  const Tensors sums = communicate([&] { return event_of(key, bucket, begun); }, add_sums);
   for (size_t i = 0; i < places.size(); ++i) blocks[places[i]] = sums[i].to(blocks[places[i]].device());
 }
 

@@ -1,4 +1,4 @@
-// The second run: fresh leaves for activations, the tape's own leaves for parameters.
+// The second run of remat: fresh leaves for activations, the tape's own leaves for parameters.
 #include "sharding/autodiff/remat.h"
 
 #include <ATen/core/grad_mode.h>
@@ -28,15 +28,16 @@ namespace {
 using Arrays = std::vector<Array>;
 using Function = std::function<Arrays(const Arrays&)>;
 
-// The tape's parameter that `a` is, or is made of by casts, views and scalings; null if there is none.
+// Returns the tape's parameter from which `a` was made by casts, views and scalings, or `a` itself if it is one; else
+// null.
 ArrayPtr root_parameter(ArrayPtr a) {
   while (a && !is_tape_parameter(*a)) a = a->details && a->details->again ? a->details->source : nullptr;
   return a;
 }
 
-// `a` made again from its parameter, in the graph of now.
+// Makes `a` again from its parameter, in the current graph.
 ArrayPtr made_again(const ArrayPtr& a) {
-  std::vector<const ArrayImpl*> copies;  // from `a` to the first that was made
+  std::vector<const ArrayImpl*> copies;  // from `a` back to the first copy
   ArrayPtr made = a;
   for (; !is_tape_parameter(*made); made = made->details->source) copies.push_back(made.get());
   for (; !copies.empty(); copies.pop_back()) {
@@ -59,7 +60,7 @@ ArrayPtr with_tensors(const ArrayPtr& a, Tensors tensors) {
   return made;
 }
 
-// What one call of remat knows of its arguments.
+// The arguments of one call of remat, and its second run.
 class Recomputation {
  public:
   Recomputation(Function f, const Arrays& arguments, RematPolicy policy) : f_(std::move(f)) {
@@ -73,7 +74,7 @@ class Recomputation {
       if (root && std::find(parameters_.begin(), parameters_.end(), root) == parameters_.end())
         parameters_.push_back(root);
       if (root) add_tape(root->details->tape);
-      // Activations go to the stage once, not in the second run again.
+      // Moves activations to the stage once, not again in the second run.
       if (wanted && !root && are_stages(a->type->mesh, stage))
         a = convert(*a, a, type_on(a->type, stage), {.operation = "remat"});
       if (wanted && !root) inputs_.append(a->local.begin(), a->local.end());
@@ -82,10 +83,10 @@ class Recomputation {
     for (const auto& tape : tapes_) inputs_.push_back(tape->anchor);
   }
 
-  // What the graph sees going in.
+  // Returns the tensors of the recorded function's inputs.
   const Tensors& inputs() const { return inputs_; }
 
-  // The first run; its arrays are fresh ones, over which a function can be recorded.
+  // Runs f the first time; its results are fresh arrays, over which a function can be recorded.
   Arrays run() const {
     at::AutoGradMode off(false);
     Arrays results = run_first();
@@ -97,7 +98,7 @@ class Recomputation {
     return results;
   }
 
-  // From the gradients of the results' tensors to those of inputs().
+  // Returns the gradients of inputs() from the gradients of the results' tensors.
   Tensors backward(Tensors gradients) const {
     at::AutoGradMode on(true);
     Tensors leaves;
@@ -106,7 +107,7 @@ class Recomputation {
     const size_t activations = leaves.size();
     std::vector<LateGradients> late = leaves_of_parameters();
     for (const LateGradients& l : late) leaves.append(l.leaf->local.begin(), l.leaf->local.end());
-    for (const auto& tape : tapes_) leaves.push_back(tape->anchor);  // a remat in f may depend on nothing else
+    for (const auto& tape : tapes_) leaves.push_back(tape->anchor);  // a remat inside f may have only this leaf
     keep_recorded(roots, gradients);
     Tensors result = roots.empty() ? Tensors(leaves.size()) : detail::gradients(roots, gradients, leaves);
     hand_over(std::move(late), result.begin() + static_cast<ptrdiff_t>(activations));
@@ -119,8 +120,8 @@ class Recomputation {
  private:
   struct Argument {
     ArrayPtr array;
-    bool of_parameter;  // goes into the second run as what it is
-    bool activation;    // goes in as a fresh leaf
+    bool of_parameter;  // true: a parameter or made from one; the second run takes it as it is
+    bool activation;    // true: the second run takes it as a fresh leaf
   };
 
   SavedResults* kept() const { return kept_ ? &*kept_ : nullptr; }
@@ -129,7 +130,7 @@ class Recomputation {
     const SavingScope scope(kept());
     return f_(values());
   }
-  // Where the first run was: in the body of a shard_map, in a module.
+  // Restores the context of the first run: the body of a shard_map, the module.
   Arrays run_again(const Arrays& arrays) const {
     const ScopedValue manual(manual_axes(), manual_);
     const ScopedValue module(current_module_path(), module_);
@@ -144,12 +145,13 @@ class Recomputation {
     tapes_.push_back(tape);
   }
 
-  // Whether it is a parameter of the tape whose gradients are being computed: nested tapes do not mix.
+  // Returns true for a parameter of the tape whose gradients are being computed, since nested tapes do not mix.
   static bool is_sought(const ArrayImpl& parameter) {
     return is_tape_parameter(parameter) && parameter.details->tape.get() == differentiated_tape();
   }
 
-  // An activation keeps the forms that f makes of it: it goes in as another array, which is gone with the first run.
+  // Passes an activation as a new array, whose conversions disappear with the first run. The activation would keep
+  // them.
   Arrays values() const {
     Arrays arrays;
     for (const Argument& a : arguments_)
@@ -157,7 +159,8 @@ class Recomputation {
     return arrays;
   }
 
-  // A parameter that f hands through is in the graph as its leaf, and a recipe has its tensors, as of the first run.
+  // Replaces a parameter that f returns by its leaf in the graph, and evaluates a lazy initializer, as in the first
+  // run.
   static Arrays as_recorded(Arrays results) {
     for (Array& x : results) {
       if (x.is_absent()) continue;
@@ -183,7 +186,7 @@ class Recomputation {
     return arrays;
   }
 
-  // The forward pass kept forms of the parameters whose graph is not ours to walk.
+  // Sets aside the parameters' conversions from the forward pass, whose graph must not be walked here.
   std::vector<std::list<Conversion>> take_conversions() const {
     std::vector<std::list<Conversion>> kept;
     for (const ArrayPtr& p : parameters_) kept.push_back(std::exchange(p->details->conversions, {}));
@@ -193,7 +196,7 @@ class Recomputation {
     for (size_t i = 0; i < kept.size(); ++i) parameters_[i]->details->conversions = kept[i];
   }
 
-  // Only what depends on an argument that wants a gradient has one.
+  // Keeps the results that depend on an argument with a gradient; others have no gradient.
   static void keep_recorded(Tensors& roots, Tensors& gradients) {
     Tensors kept_roots, kept_gradients;
     for (size_t i = 0; i < roots.size(); ++i)
@@ -201,7 +204,8 @@ class Recomputation {
     roots = std::move(kept_roots), gradients = std::move(kept_gradients);
   }
 
-  // Those that the second run has made so far: what is made while going back through it, a remat in f hands over.
+  // Returns the leaves that the second run has made so far. Leaves made later, in its backward pass, come from a remat
+  // within f, which adds their gradients itself.
   std::vector<LateGradients> leaves_of_parameters() const {
     std::vector<LateGradients> late;
     for (const ArrayPtr& p : parameters_)
@@ -221,7 +225,8 @@ class Recomputation {
 
   friend Arrays tessera::remat(const Function&, const Arrays&, RematPolicy);
 
-  // Whether a gradient can reach a result. A result without a mesh has values, so it depends on no abstract argument.
+  // Returns true if a gradient can reach a result. A result without a mesh has values, so it depends on no abstract
+  // argument.
   bool is_recorded(const Array& x) const {
     return !x.is_absent() && is_floating(x.dtype()) && (has_values_ || x.impl()->type->mesh);
   }
@@ -239,7 +244,7 @@ class Recomputation {
   std::vector<Argument> arguments_;
   bool has_values_ = false;  // a differentiated argument is not on an abstract mesh
   std::vector<ArrayPtr> parameters_;
-  std::vector<std::shared_ptr<TapeState>> tapes_;  // of the parameters
+  std::vector<std::shared_ptr<TapeState>> tapes_;  // tapes of the parameters
   Tensors inputs_;
 };
 

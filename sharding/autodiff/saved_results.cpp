@@ -1,4 +1,4 @@
-// Which operations are kept, and results handed out a second time.
+// Selects the operations whose results are kept, and returns these results in the second run.
 #include "sharding/autodiff/saved_results.h"
 
 #include <ATen/core/function_schema.h>
@@ -10,7 +10,7 @@ namespace tessera::detail {
 
 namespace {
 
-struct ScopedLogLevel {
+struct WithoutInterceptor {
   ScopedValue<Interceptor*> none{current_interceptor(), nullptr};
 };
 
@@ -35,7 +35,7 @@ bool is_kept(std::string_view operation) {
   return products.contains(operation);
 }
 
-// Another tensor over the same memory, which counts the same versions and knows nothing of gradients.
+// Returns another tensor over the same memory, with the same version counter and without gradients.
 at::Tensor handle_to(const at::Tensor& t) {
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
@@ -66,12 +66,12 @@ void SavedResults::call(const c10::FunctionSchema& operation, torch::jit::Stack&
   const size_t arguments = operation.arguments().size();
   if (replays_) {
     if (take(operation.name(), arguments, stack)) return;
-    const ScopedLogLevel inner_calls;
+    const WithoutInterceptor inner_calls;
     return compute();
   }
   Shapes shapes = shapes_of(stack, arguments);
   {
-    const ScopedLogLevel inner_calls;
+    const WithoutInterceptor inner_calls;
     outward();
   }
   keep(operation.name(), std::move(shapes), operation.returns().size(), stack);

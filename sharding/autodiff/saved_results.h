@@ -1,4 +1,4 @@
-// SavedResults: the results of matrix products and the like in one run, for a second run of the same computation.
+// SavedResults: keeps the results of matrix products and similar operations of one run, for a second run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,16 +12,18 @@
 #include <vector>
 
 #include "sharding/array/abstract_tensor.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera::detail {
 
-// The first run stores the results of every matrix product, convolution and attention here; the second run, after
-// begin_replay(), takes them instead of computing. All other operations run both times. Where the second run calls
-// another operation, or of other shapes, than the first, as LibTorch's kernels do that have a gradient, it computes
-// everything from there on. A result that was overwritten in the meantime is computed again. During the first run, each
-// write to its memory is detected here, also through views; later writes are detected by LibTorch's version counters.
-// A first run inside the second run of another stores the results that the other one returns.
+// Stores the results of every matrix product, convolution and attention of the first run. After begin_replay(), the
+// second run takes them instead of computing them. All other operations run both times.
+//
+// The runs may diverge: LibTorch's kernels may call other operations, or use other shapes, if they have a gradient.
+// From that point on the second run computes everything. A result that was overwritten in the meantime is also computed
+// again. Writes to its memory are detected here during the first run, also through views, and by LibTorch's version
+// counters later. If SavedResults are nested, a first run inside an outer second run stores the results that the outer
+// object returns.
 class SavedResults : public Interceptor {
  public:
   void begin_replay();
@@ -30,10 +32,10 @@ class SavedResults : public Interceptor {
 
  private:
   friend class SavingScope;
-  using Shapes = std::vector<int64_t>;  // element types, sizes and strides of tensors, one behind the other
+  using Shapes = std::vector<int64_t>;  // element types, sizes and strides of all tensors, concatenated
   struct Kept {
     std::string operation;
-    Shapes shapes;  // of its arguments
+    Shapes shapes;  // shapes of its arguments
     std::vector<c10::IValue> values;
     std::vector<uint32_t> versions;
     bool overwritten = false;
@@ -47,10 +49,10 @@ class SavedResults : public Interceptor {
   std::vector<Kept> kept_;
   size_t next_ = 0;
   bool replays_ = false;
-  Interceptor* outer_ = nullptr;  // that operations went through before
+  Interceptor* outer_ = nullptr;  // the interceptor that was active before
 };
 
-// While it lives, this thread's LibTorch operations go through `results`; if that is null, nothing changes.
+// Passes this thread's LibTorch operations through `results` during its lifetime; does nothing if that is null.
 class SavingScope {
  public:
   explicit SavingScope(SavedResults* results);

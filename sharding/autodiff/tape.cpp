@@ -1,4 +1,4 @@
-// Shadows, and the backward pass over what was computed with them.
+// Makes shadows, and runs the backward pass over computations with them.
 #include "sharding/autodiff/tape.h"
 
 #include <ATen/core/grad_mode.h>
@@ -17,10 +17,9 @@
 #include "sharding/autodiff/backpropagation.h"
 #include "sharding/autodiff/weights/weight_policy.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/events/observer.h"
 #include "sharding/kernels/parallel_for.h"
-#include "sharding/placement/cut_further.h"
 #include "sharding/placement/type.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
@@ -31,7 +30,7 @@ using namespace detail;
 
 namespace {
 
-// The state of every Tape. `weights` is null until the parameters have shadows, and in a nested tape.
+// The state of a Tape. `weights` is null until the parameters have shadows, and in a nested tape.
 struct OpenTape : TapeState {
   std::unique_ptr<WeightPolicy> weights;
 };
@@ -52,7 +51,7 @@ struct Tape::Guard {
 
 namespace {
 
-// Nothing is borrowed where the backward pass is recorded: its graph reads the weights later still.
+// Disables reshard_after_forward if the backward pass is recorded: its graph reads the weights again later.
 std::shared_ptr<TapeState> opened(GradientOptions options) {
   auto state = std::make_shared<OpenTape>();
   state->nested = current_tape() && options.differentiable.value_or(at::GradMode::is_enabled());
@@ -67,11 +66,11 @@ Tensors detached_tensors(const ArrayImpl& a) {
   return local;
 }
 
-// A pending parameter becomes ready when its shadow is used.
+// Makes the shadow of a parameter. The shadow of a pending parameter waits for it at its first use.
 Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   if (x.is_absent() || !is_floating(x.dtype())) return x;
   const Type* given = x.impl()->type;
-  const Type* type = at_rest(given);  // a gradient is a value, no pending sum
+  const Type* type = at_rest(given);  // a gradient is a value, not a partial sum
   const bool depends = state->nested && wants_gradient(*x.impl());
   const bool comes = state_of(x) == ArrayState::pending && type == given && !depends;
   if (!comes) materialized(x, "value_and_grad");
@@ -93,7 +92,7 @@ Array shadow_of(const Array& x, const std::shared_ptr<TapeState>& state) {
   return Array(std::move(shadow));
 }
 
-// The first that there is.
+// Returns the mesh of the first placed parameter.
 const MeshImpl* mesh_of(const std::vector<Array>& parameters) {
   for (const Array& x : parameters)
     if (!x.is_absent() && x.impl()->type->mesh) return x.impl()->type->mesh;
@@ -105,10 +104,10 @@ void communicate_in_groups(OpenTape& tape, const std::vector<Array>& shadows) {
   for (const Array& x : shadows)
     if (is_traced(x)) traced.push_back(x.impl());
   tape.weights = std::make_unique<WeightPolicy>(tape, std::move(traced));
-  conversion_policy() = tape.weights.get();  // the Guard restores the one before
+  conversion_policy() = tape.weights.get();  // the Guard restores the previous policy
 }
 
-// The tensors to differentiate: of a loss that no device holds only in part.
+// Returns the array to differentiate: the loss without reduced axes, or the leaf if the loss is a parameter itself.
 ArrayPtr root_of(const Array& loss) {
   if (loss.is_absent())
     fail(ErrorKind::missing_array, "value_and_grad",
@@ -135,11 +134,10 @@ Tape::Tape(const std::vector<Array>& parameters, const GradientOptions& options)
       guard_(std::make_unique<Guard>(state_, std::any_of(parameters.begin(), parameters.end(), lies_in_slots))) {
   if (options.reduce_dtype && !is_floating(*options.reduce_dtype))
     fail(ErrorKind::dtype_mismatch, "value_and_grad",
-         "reduce_dtype: {} given, expected a floating type to add up gradients in.", name_of(*options.reduce_dtype));
+         "reduce_dtype: {} given, expected a floating type to sum gradients in.", name_of(*options.reduce_dtype));
   if (options.prefetch_groups < 0)
     fail(ErrorKind::invalid_argument, "value_and_grad",
-         "prefetch_groups: {} given, expected the number of groups to gather ahead, 0 for none.",
-         options.prefetch_groups);
+         "prefetch_groups: {} given, expected the number of groups to prefetch, 0 for none.", options.prefetch_groups);
   check_axes("value_and_grad", "shard_gradients_over", options.shard_gradients_over, mesh_of(parameters));
   for (const Array& x : parameters) shadows_.push_back(shadow_of(x, state_));
   state_->first_stage = first_stage_of(shadows_);
@@ -167,7 +165,7 @@ Tape::~Tape() {
 
 namespace {
 
-// A sum left pending over manual axes could be reduced neither inside the shard_map nor outside.
+// Reduces sums over manual axes here: outside the shard_map they could not be reduced any more.
 void sum_over_manual_axes(std::vector<Array>& gradients) {
   static const Text reason = lasting_text("a gradient varies in a shard_map only where its parameter does");
   const at::AutoGradMode off(false);
@@ -181,13 +179,13 @@ void sum_over_manual_axes(std::vector<Array>& gradients) {
   }
 }
 
-// All that adds up to these gradients was finite.
+// Checks gradients whose terms were all finite.
 void check_sums(const std::vector<Array>& gradients, const std::vector<Array>& shadows) {
   for (size_t i = 0; i < gradients.size(); ++i)
     check_value({.verb = gradients_operation,
                  .path = shadows[i].path(),
                  .what = "the sum of the gradients of all uses and devices,",
-                 .advice = "Scale the loss down, or add gradients up in a wider element type."},
+                 .advice = "Scale the loss down, or sum gradients in a wider element type."},
                 gradients[i]);
 }
 
@@ -199,7 +197,7 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   if (const auto& meter = current_meter()) meter->end_forward();
   if (state_->spent)
     fail(ErrorKind::no_gradient, "value_and_grad",
-         "the gradients of this tape were computed already: its graph is gone. Open another, or add the losses up.");
+         "the gradients of this tape were computed already: its graph is gone. Open another, or sum the losses.");
   const ArrayPtr root = root_of(loss);
   state_->spent = true;
   Backpropagation backward(shadows_, *state_, weights_of(state_));

@@ -1,8 +1,11 @@
-// The stack of open scopes, and which lines are the library's.
+// The stack of open scopes, the test for library lines, and short names of lines.
 #include "sharding/base/caller.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -11,14 +14,14 @@ namespace {
 
 thread_local const CallerScope* innermost = nullptr;
 
-// The folder that holds the library's own, as the compiler spells it.
+// Returns the root folder of the library's sources, as the compiler writes it.
 std::string_view root() {
   constexpr std::string_view here = "sharding/base/caller.cpp";
   const std::string_view file = std::source_location::current().file_name();
   return file.substr(0, file.size() - std::min(file.size(), here.size()));
 }
 
-// Whether `path`, below an include root, is in one of the library's folders.
+// Returns whether `path`, relative to an include root, is in one of the library's folders.
 bool is_in_a_folder(std::string_view path) {
   constexpr std::array<std::string_view, 4> folders{"sharding/", "nn/", "optim/", "data/"};
   return std::any_of(folders.begin(), folders.end(), [&](std::string_view folder) { return path.starts_with(folder); });
@@ -26,7 +29,7 @@ bool is_in_a_folder(std::string_view path) {
 
 bool is_library_source(std::string_view file) {
   static const std::string_view folder = root();
-  constexpr std::string_view include = "/include/tessera/";  // of an installation or of a build folder
+  constexpr std::string_view include = "/include/tessera/";  // in an installation or a build folder
   if (file.empty() || (file.starts_with(folder) && is_in_a_folder(file.substr(folder.size())))) return true;
   const size_t at = file.rfind(include);
   return at != std::string_view::npos && is_in_a_folder(file.substr(at + include.size()));
@@ -66,13 +69,42 @@ Text as_text(std::string words) { return std::make_shared<const std::string>(std
 Text lasting_text(const char* words) { return Text(Text(), new std::string(words)); }
 
 Text asked_for() {
-  static const Text reason = lasting_text("asked for");
+  static const Text reason = lasting_text("explicit");
   return reason;
 }
 
 Text handed_out() {
-  static const Text reason = lasting_text("a value is handed out, not a pending sum");
+  static const Text reason = lasting_text("a value is returned, not a partial sum");
   return reason;
 }
+
+namespace {
+
+// Returns the last `parts` components of a path.
+std::string tail(const std::string& file, int parts) {
+  size_t begin = file.size();
+  for (; parts > 0 && begin != std::string::npos && begin > 0; --parts) begin = file.rfind('/', begin - 1);
+  return begin == std::string::npos || begin == 0 ? file : file.substr(begin + 1);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> short_names(const std::vector<std::string>& files) {
+  const std::set<std::string> distinct(files.begin(), files.end());
+  std::map<std::string, std::string> names;
+  for (const std::string& file : distinct) {
+    int parts = 1;
+    const auto is_like = [&](const std::string& other) { return tail(other, parts) == tail(file, parts); };
+    while (std::count_if(distinct.begin(), distinct.end(), is_like) > 1) ++parts;
+    names[file] = tail(file, parts);
+  }
+  return names;
+}
+
+std::string line_name(const std::string& file, uint32_t line) {
+  return file.empty() ? "an unknown line" : fmt::format("{}:{}", file, line);
+}
+
+std::string line_name(const std::source_location& where) { return line_name(tail(where.file_name(), 1), where.line()); }
 
 }  // namespace tessera::detail

@@ -1,24 +1,26 @@
-// CallerScope, CallerLine: the line of the user's program that a communication is recorded under.
+// CallerScope, CallerLine: the line of the user's program under which communication is recorded.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <source_location>
 #include <string>
+#include <vector>
 
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera {
 
-// Opened, with the caller's line, by code that computes on its caller's behalf (a layer, an optimizer, value_and_grad).
-// While the scope lives, a communication whose own line is in library code is recorded under `where` instead:
+// Code that computes on behalf of its caller (a layer, an optimizer, value_and_grad) opens a CallerScope with the
+// caller's line. In the scope, communication from a line in library code is recorded under `where` instead:
 //   Array Linear::operator()(Operand x) const {
 //     const CallerScope caller(x.where());
 //     ...
-// Library code is every file of the library's sources, and every file that has a CallerScope open now. So the ledger
-// names the innermost line that is not library code. Scopes nest, belong to their thread, and cost two stores. A
-// library of your own layers opens them in the same way.
+// Library code is each file of the library's sources, and each file with an open CallerScope. The ledger thus names the
+// innermost line outside library code. Scopes nest, are per thread, and cost two stores. Open them in the same way in
+// your own layers.
 class CallerScope {
  public:
   explicit CallerScope(const std::source_location& where,
@@ -31,7 +33,8 @@ class CallerScope {
   detail::ScopedValue<const CallerScope*> innermost_;
 };
 
-// A line for a communication: `where`, or, if that is in library code, the innermost open scope's line that is not.
+// The line of a communication: `where`, or, if that is in library code, the line of the innermost open scope that is
+// not.
 class CallerLine {
  public:
   CallerLine(const std::source_location& where = {});
@@ -42,13 +45,13 @@ class CallerLine {
 };
 
 namespace detail {
-// Null outside any scope.
+// Returns the module path of this thread; null outside any scope.
 std::shared_ptr<const std::string>& current_module_path();
 }  // namespace detail
 
-// While it lives, ledgers record `path` for a communication that belongs to no parameter, and an Error whose message
-// names no path at or below `path` begins with it: "[matmul] layers.2.mlp: ...". Scopes belong to their thread; of
-// nested ones the innermost counts; an empty path changes nothing. nn::ModuleScope finds a module's path by itself.
+// In this scope, ledgers record `path` for communication without a parameter. An Error message that names no path at or
+// below `path` begins with it: "[matmul] layers.2.mlp: ...". Scopes are per thread, and the innermost one counts. An
+// empty path changes nothing. nn::ModuleScope finds a module's path automatically.
 class ModulePathScope {
  public:
   explicit ModulePathScope(std::string path);
@@ -63,7 +66,7 @@ namespace tessera::detail {
 
 using Text = std::shared_ptr<const std::string>;
 Text as_text(std::string words);
-// For static variables: never destroyed.
+// Returns a text for static variables: it is never destroyed.
 Text lasting_text(const char* words);
 
 // The origin of a communication, for the ledger. The autograd graph keeps it for the backward pass.
@@ -74,27 +77,36 @@ struct Provenance {
   Text path;
 };
 
-// The `reason` of a move that the user's own line asks for, and of one that makes a value readable.
+// Return the `reason` of a communication that the user's line requests, and of one that makes a value readable.
 Text asked_for();
 Text handed_out();
+
+// Returns a short name for each file, with as few trailing parts of its path as make it unique: "model.cpp",
+// "a/model.cpp".
+std::map<std::string, std::string> short_names(const std::vector<std::string>& files);
+
+// Returns "model.cpp:31", or "an unknown line" if `file` is empty.
+std::string line_name(const std::string& file, uint32_t line);
+// Returns "model.cpp:31" without the folders of the file, as in messages.
+std::string line_name(const std::source_location& where);
 
 }  // namespace tessera::detail
 
 namespace tessera {
 
 namespace detail {
-// Unset outside any scope.
+// Returns the step of this thread; std::nullopt outside any scope.
 inline std::optional<int64_t>& current_step() {
   thread_local std::optional<int64_t> step;
   return step;
 }
 }  // namespace detail
 
-// While it lives, what DetectNonFinite and TESSERA_CHECK_FINITE=1 find is found "in step 12":
+// In this scope, errors of DetectNonFinite and TESSERA_CHECK_FINITE=1 contain the step ("step 12"):
 //   for (int64_t step = 1; step <= steps; ++step) {
 //     const StepScope current(step);
 //     ...
-// Scopes belong to their thread; of nested ones the innermost counts.
+// Scopes are per thread, and the innermost one counts.
 class StepScope {
  public:
   explicit StepScope(int64_t step) : step_(detail::current_step(), step) {}

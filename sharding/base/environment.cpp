@@ -1,4 +1,4 @@
-// Parses environment variables that switch something on or off.
+// Parses environment variables that are flags.
 #include "sharding/base/environment.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ bool environment_flag(const char* name) {
        std::getenv(name));
 }
 
-// An Error here would end the program before main: make_mesh throws it.
+// An invalid value is ignored here, because an Error before main would terminate the program; make_mesh throws it.
 bool checks = known_flag("TESSERA_CHECK").value_or(true);
 
 }  // namespace tessera::detail

@@ -6,19 +6,19 @@
 #include <optional>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/scoped_value.h"
 #include "sharding/base/text.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera::detail {
 
-// Returns whether the variable is on (1, true, on, yes) or off (0, false, off, no, none, empty, unset).
-// Error (invalid_argument): another value.
+// Returns whether the variable is on (1, true, on, yes) or off (0, false, off, no, none, empty, unset). Throws
+// invalid_argument for another value.
 bool environment_flag(const char* name);
-// Like environment_flag, but returns std::nullopt for another value.
+// Returns whether the variable is on or off, as environment_flag does; std::nullopt for another value.
 std::optional<bool> known_flag(const char* name);
 
-// Returns the number of `what` ("threads") that the variable gives; nullopt if it is unset or empty.
-// Error (invalid_argument): not a number from 1.
+// Returns the variable's value, the number of `what` ("threads"); std::nullopt if it is unset or empty. Throws
+// invalid_argument if it is not an integer of at least 1.
 inline std::optional<int64_t> environment_number(const char* name, const char* what) {
   const char* text = std::getenv(name);
   if (!text || !*text) return std::nullopt;
@@ -29,10 +29,10 @@ inline std::optional<int64_t> environment_number(const char* name, const char* w
   return number;
 }
 
-// The value of TESSERA_CHECK, or of the innermost CheckScope. If it is false, checking costs one read of this variable.
+// The value of TESSERA_CHECK, or of the innermost CheckScope. Disabled checks cost one read of this variable.
 extern bool checks;
 
-// For tests: turns the checks on or off until it is destroyed.
+// Turns the checks on or off in its scope, for tests.
 struct CheckScope : ScopedValue<bool> {
   explicit CheckScope(bool on = true) : ScopedValue(checks, on) {}
 };

@@ -1,15 +1,14 @@
-// The one way in which the library throws.
+// Composes messages and throws Errors.
 #include "sharding/base/error.h"
 
 #include "sharding/base/caller.h"
-#include "sharding/base/moved_from.h"
 #include "sharding/base/text.h"
 
 namespace tessera {
 
 namespace {
 
-// Whether the message says where in the model it is: "layers.1: ..." or "layers.1.kernel: ...".
+// Returns whether the message already names the path: "layers.1: ..." or "layers.1.kernel: ...".
 bool names(std::string_view message, std::string_view path) {
   for (size_t at = message.find(path); at != std::string_view::npos; at = message.find(path, at + 1)) {
     const std::string_view next = message.substr(at + path.size(), 2);
@@ -29,7 +28,7 @@ void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
   text.append("[").append(verb).append("] ");
   if (adds_path) text.append(*module).append(": ");
   text.append(message);
-  throw Error(kind, detail::escaped(text));  // names from files are in it, and terminals obey control characters
+  throw Error(kind, detail::escaped(text));  // it may contain names from files
 }
 
 void detail::fail_moved(std::string_view verb, std::string_view what) {

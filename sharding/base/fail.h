@@ -1,4 +1,4 @@
-// fail: throws an Error whose message is put together.
+// fail: throws an Error with a formatted message.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-// Throws Error "[verb] message", where `message` is fmt's format and what it names.
+// Throws an Error with the message "[verb] message", where `message` is a format string of fmt, followed by its
+// arguments.
 template <class First, class... Rest>
 [[noreturn]] void fail(ErrorKind kind, std::string_view verb, fmt::format_string<First, Rest...> message, First&& first,
                        Rest&&... rest) {

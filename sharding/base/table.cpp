@@ -1,4 +1,4 @@
-// Table: rows under titled, typed columns, as aligned text and as Markdown; numbers and nouns in texts.
+// Formats cells, lays out columns, and prints tables.
 #include "sharding/base/table.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ Table::Table(std::vector<std::string> titles, std::string_view types) {
 }
 
 size_t Table::Column::width() const {
-  constexpr size_t max_width = 200;  // a single long name does not make all lines as long
+  constexpr size_t max_width = 200;  // one long name must not make all lines as long
   size_t width = 0;
   for (const std::string& cell : cells) width = std::max(width, cell.size());
   return std::min(width, max_width);
@@ -59,7 +59,7 @@ size_t Table::begin_of(std::string_view title) const {
   return begin;
 }
 
-size_t Table::width() const { return begin_of("\n") - columns_.back().gap; }  // no title is this
+size_t Table::width() const { return begin_of("\n") - columns_.back().gap; }  // no title is "\n": begins at the end
 
 std::string Table::to_text() const {
   std::vector<std::string> lines(columns_[0].cells.size());

@@ -1,4 +1,4 @@
-// Table: rows under titled, typed columns, as aligned text and as Markdown; numbers and nouns in texts.
+// Table: titled, typed columns printed as aligned text and as Markdown. Also formats numbers and nouns.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::detail {
 
-// Prints rows in columns. `types` has a character for each column:
+// Prints rows in columns. `types` has one character per column:
 //   <   a text                                      >   a text, aligned on the right
 //   ,   a count or bytes: 1,234,567                 d   the same without commas
 //   g   a number with four digits                   %   a fraction as percent, with one decimal
@@ -17,31 +17,31 @@ namespace tessera::detail {
 // Columns are two spaces apart, or one space if a space follows the type.
 //   Table table({"module", "bytes", "ms/step"}, "<,f");
 //   table.add({"mlp", int64_t{4096}, 0.0015});
-// A number column prints a text as it is. Control characters in texts (names from files) are escaped.
+// Number columns print texts unchanged. Control characters in texts (names from files) are escaped.
 class Table {
  public:
   using Cell = std::variant<std::string, int64_t, double>;
 
   Table(std::vector<std::string> titles, std::string_view types);
 
-  // Adds a row with a cell for each of the first columns; the other cells are empty.
+  // Adds a row with cells for the first columns; the other cells are empty.
   void add(const std::vector<Cell>& cells);
-  // Removes this column, if there is one.
+  // Removes this column, if it exists.
   void drop(std::string_view title);
   struct Column {
     std::vector<std::string> cells;  // the first is the title
     char type = '<';
-    size_t gap = 2;  // after it
+    size_t gap = 2;  // spaces after the column
     size_t width() const;
   };
-  // The column with this title, which the table has.
+  // Returns the column with this title, which must exist.
   Column& column(std::string_view title);
 
-  // The width of a line, and where this column begins in it.
+  // Return the width of a line, and the position at which this column begins in it.
   size_t width() const;
   size_t begin_of(std::string_view title) const;
 
-  // A line for each row, after a line of titles if there are any.
+  // Return one line per row, after a line of titles. to_text omits the titles if all are empty.
   std::string to_text() const;
   std::string to_markdown() const;
 
@@ -49,10 +49,10 @@ class Table {
   std::vector<Column> columns_;
 };
 
-// "1,234,567"
+// Returns "1,234,567".
 std::string with_commas(int64_t number);
 
-// "1 array", "2,300 arrays", "2 processes", "3 strategies"
+// Returns "1 array", "2,300 arrays", "2 processes", "3 strategies".
 std::string counted(int64_t number, std::string_view noun);
 
 }  // namespace tessera::detail

@@ -1,7 +1,7 @@
-// Escaping of control characters, and similar names.
+// Escaping of control characters, similar names and patterns of paths.
 #include "sharding/base/text.h"
 
-#include <fmt/format.h>
+#include <fmt/format-inl.h>
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,7 @@
 namespace tessera::detail {
 namespace {
 
-// Whether UTF-8 begins with U+2028 to U+202E or U+2066 to U+2069, of three bytes each.
+// Returns whether the text begins with U+2028 to U+202E or U+2066 to U+2069, which have three bytes in UTF-8.
 bool is_line_or_direction(std::string_view text) {
   const auto last = static_cast<unsigned char>(text.size() < 3 ? 0 : text[2]);
   return (text.starts_with("\xe2\x80") && last >= 0xa8 && last <= 0xae) ||
@@ -66,3 +66,50 @@ std::string nearest_words(std::string_view name, const std::vector<std::string>&
 }
 
 }  // namespace tessera::detail
+
+namespace tessera {
+namespace {
+
+// Removes the first name from the dotted path and returns it. After the last one, the path is empty.
+std::string_view take_name(std::string_view& path) {
+  const size_t end = std::min(path.find('.'), path.size());
+  const std::string_view name = path.substr(0, end);
+  path = path.substr(std::min(end + 1, path.size()));
+  return name;
+}
+
+bool name_matches(std::string_view name, std::string_view pattern) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] != '*')
+    return !name.empty() && name[0] == pattern[0] && name_matches(name.substr(1), pattern.substr(1));
+  return name_matches(name, pattern.substr(1)) || (!name.empty() && name_matches(name.substr(1), pattern));
+}
+
+}  // namespace
+
+bool path_matches(std::string_view path, std::string_view pattern) {
+  if (pattern.empty()) return path.empty();
+  std::string_view rest = pattern;
+  const std::string_view first = take_name(rest);
+  if (first == "**") {
+    if (path_matches(path, rest)) return true;
+    if (path.empty()) return false;
+    take_name(path);
+    return path_matches(path, pattern);
+  }
+  return !path.empty() && name_matches(take_name(path), first) && path_matches(path, rest);
+}
+
+}  // namespace tessera
+
+// Compiles the part of fmt that is not a template, because LibTorch ships only the headers of fmt.
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
+template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
+template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template FMT_API auto decimal_point_impl(locale_ref) -> char;
+
+}  // namespace detail
+FMT_END_NAMESPACE

@@ -1,4 +1,4 @@
-// Functions on texts: splitting, numbers, escaping of control characters, similar names.
+// Text functions: splitting, numbers, escaping of control characters, similar names, and path patterns.
 #pragma once
 
 #include <charconv>
@@ -10,7 +10,7 @@
 
 namespace tessera::detail {
 
-// Views into the text: "a,b" -> a and b, "" -> one empty part.
+// Returns views into the text: "a,b" gives a and b, "" gives one empty part.
 inline std::vector<std::string_view> split_text(std::string_view text, std::string_view separator) {
   std::vector<std::string_view> parts;
   for (size_t end; (end = text.find(separator)) != std::string_view::npos; text.remove_prefix(end + separator.size()))
@@ -19,7 +19,8 @@ inline std::vector<std::string_view> split_text(std::string_view text, std::stri
   return parts;
 }
 
-// As std::from_chars reads it, with a base behind the text if it is not 10; nothing may stand before or behind it.
+// Parses a number with std::from_chars; `base` follows the text if it is not 10. Returns std::nullopt unless the whole
+// text is the number.
 template <class Number, class... Base>
 std::optional<Number> parse_number(std::string_view text, Base... base) {
   Number number{};
@@ -28,18 +29,30 @@ std::optional<Number> parse_number(std::string_view text, Base... base) {
   return error == std::errc{} && rest == end ? std::optional(number) : std::nullopt;
 }
 
-// Returns the text with every character that controls a terminal written as \u001b: characters below 0x20 except those
-// in `kept`, 0x7f, U+0080 to U+009F, line separators and text directions (U+2028 to U+202E, U+2066 to U+2069). A second
-// call changes nothing.
+// Returns the text with each character that controls a terminal written as \u001b. These are characters below 0x20
+// except those in `kept`, 0x7f, U+0080 to U+009F, line separators and text directions (U+2028 to U+202E, U+2066 to
+// U+2069). A second call changes nothing.
 std::string escaped(std::string_view text, std::string_view kept = "\n\t");
 
-// The Levenshtein distance: the least number of characters to insert, delete or replace.
+// Returns the Levenshtein distance: the minimum number of characters to insert, delete or replace.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// At most `most` of the names or paths in `among`, nearest first, equally near ones in their order; skips empty ones.
+// Returns at most `most` of the names or paths in `among`, closest first, ties in their order. Skips empty ones.
 std::vector<std::string> closest_matches(std::string_view name, const std::vector<std::string>& among, size_t most = 3);
 
-// "; "embed" is the nearest", if one is near; empty otherwise.
+// Returns "; "embed" is the nearest" if a name is close; empty otherwise.
 std::string nearest_words(std::string_view name, const std::vector<std::string>& among);
 
 }  // namespace tessera::detail
+
+namespace tessera {
+
+// Returns whether the dotted path of a tree matches the pattern of a rule or a filter. `*` matches any part of one
+// name, `**` any number of whole names:
+//   layers.*.mlp.**    layers.0.mlp.up.kernel, layers.12.mlp.down.bias
+//   **.bias            bias, head.bias, layers.0.attn.q.bias
+//   layers.*.norm*     layers.0.norm1, not layers.0.norm1.scale
+//   head               the leaf head, not paths below it: head.** matches those, and head as well
+bool path_matches(std::string_view path, std::string_view pattern);
+
+}  // namespace tessera

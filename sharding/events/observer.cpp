@@ -1,4 +1,4 @@
-// The thread's observers, and activities.
+// The observers of the thread, and activities.
 #include "sharding/events/observer.h"
 
 #include <algorithm>

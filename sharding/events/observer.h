@@ -1,4 +1,4 @@
-// Observer: the one registry through which ledgers, guards, profiles and checks receive a thread's events.
+// Observer: the interface through which ledgers, guards, profiles and checks receive a thread's events.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,15 @@ struct OperationCall;
 
 using Clock = std::chrono::steady_clock;
 
-// Time that a thread spends outside of single operations. input: it waits for a batch; device: it waits for an
-// accelerator; backward: a tape's backward pass; update: an optimizer's update.
+// Time that a thread spends outside single operations:
+// - input: it waits for a batch
+// - device: it waits for an accelerator
+// - backward: the backward pass of a tape
+// - update: an optimizer update
 enum class Activity : uint8_t { input, device, backward, update };
 
-// Why the host waits for an accelerator. read: it reads a value that the accelerator computed; upload: it hands over
-// memory, and waits until that is read.
+// The reason for which the host waits for an accelerator. read: the host reads a value that the accelerator computed.
+// upload: the host passes memory and waits until the accelerator has read it.
 enum class HostSync : uint8_t { read, upload };
 
 // The kinds of events, as bits.
@@ -38,13 +41,13 @@ struct Events {
   static constexpr uint8_t new_thread = 128;  // set until the thread's first operation: see are_operations_observed
 };
 
-// The kinds that some observer of this thread receives. An operation that nobody observes reads this variable once.
+// The kinds of events that some observer of this thread receives. An unobserved operation costs one read of it.
 inline constinit thread_local uint8_t observed_events = Events::new_thread;
 
 inline bool is_observed(uint8_t events) { return (observed_events & events) != 0; }
 
-// Receives events of the kinds `events` of its thread from its construction to its destruction. Observers that were
-// constructed last are notified first.
+// Receives the events of its thread that are in `events`, from its construction to its destruction. The most recently
+// constructed observer is notified first.
 class Observer {
  public:
   explicit Observer(uint8_t events);
@@ -52,18 +55,22 @@ class Observer {
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
 
-  // Events::operations: an operation has computed its results (one that throws causes no event), a part of its backward
-  // pass has run, the program has placed an array (`from` and `to` are the same if it was there already).
-  // An operation that computes inside another one (shard_map, a custom gradient) is reported before the outer one.
-  // Creations are not reported, and implicit moves of operands are communications only.
+  // Events::operations.
+  // - computed: an operation has computed its results.
+  // - differentiated: one function of its backward pass, or all of it, has run.
+  // - moved: the program has placed an array (`from` and `to` are equal if it was there already).
+  // An operation inside another one (shard_map, a function with its own gradient) is reported before the outer one.
+  // Operations that throw and creations are not reported. Implicit resharding of operands is only reported as
+  // communication.
   virtual void computed(const OperationCall&, const OperationArrays&) {}
   virtual void differentiated(const OperationCall&, const BackwardCall&) {}
   virtual void moved(const ArrayImpl& /*from*/, const Array& /*to*/) {}
 
-  // Events::permissions, with Events::communication: throws to prevent a communication.
+  // Events::permissions, with Events::communication: throws to forbid a communication.
   virtual void check(const Communication&) {}
 
-  // Events::communication: a collective that no observer prevents; the program needs its result; the result is there.
+  // Events::communication. communicated: a collective that no observer forbids. awaited: the program starts to wait for
+  // its result. arrived: the result is there. found_unplaced: value_and_grad received an array that was never placed.
   virtual void communicated(const Communication&) {}
   virtual void awaited(int64_t /*number*/) {}
   virtual void arrived(int64_t /*number*/) {}
@@ -72,7 +79,7 @@ class Observer {
   // Events::activities: an activity has ended.
   virtual void spent(Activity, const CallerLine&, Clock::time_point /*began*/, Clock::time_point /*ended*/) {}
 
-  // Events::host_syncs: the host waits in LibTorch's operator `kernel`, such as "aten::_local_scalar_dense".
+  // Events::host_syncs: the host waits in LibTorch's operator `kernel`, for example "aten::_local_scalar_dense".
   virtual void waited(HostSync, const std::string& /*kernel*/) {}
 
   uint8_t events() const { return events_; }
@@ -92,7 +99,7 @@ void emit(uint8_t kind, void (Observer::*event)(Parameters...), const Arguments&
     if ((*o)->events() & kind) ((*o)->*event)(arguments...);
 }
 
-// Reports an activity that lasts as long as the scope. An activity that nobody observes costs two tests.
+// Reports an activity that lasts as long as the scope. An unobserved activity costs two tests.
 class ActivityScope {
  public:
   explicit ActivityScope(Activity activity);

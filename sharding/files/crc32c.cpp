@@ -1,17 +1,17 @@
-// The processor's own instruction, three at a time, where it has one, else eight bytes at a time from tables.
-#include "sharding/files/crc32c.h"
-
+// Computes CRC-32C by the processor's instruction if available, else eight bytes at a time from tables.
 #include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "sharding/files/file.h"
 
 namespace tessera {
 namespace {
 
 using Table = std::array<std::array<uint32_t, 256>, 8>;
 
-// table[k][b]: what byte b does to the register when k further bytes follow it. Kounavis and Berry, "A systematic
-// approach to building high performance, software-based, CRC generators" (2005).
+// table[k][b]: the effect of byte b on the register when k further bytes follow it. Source: Kounavis and Berry, "A
+// systematic approach to building high performance, software-based, CRC generators" (2005).
 constexpr Table make_table() {
   constexpr uint32_t polynomial = 0x82f63b78;  // 0x1edc6f41, its lowest bit first
   Table table{};
@@ -44,47 +44,7 @@ uint32_t by_tables(uint32_t crc, const std::byte* p, size_t n) {
 
 #if defined(__x86_64__)
 
-// The instruction takes three cycles and one can begin in each, so three lanes of the bytes go side by side.
-constexpr size_t lane = 4096;
-
-// shift[k][b]: what `lane` bytes of zero do to a register whose byte k is b and whose others are 0.
-using Shift = std::array<std::array<uint32_t, 256>, 4>;
-
-constexpr Shift make_shift() {
-  std::array<uint32_t, 32> bits{};  // what they do to each bit, first of one byte, then of twice as many
-  const auto applied = [&](uint32_t crc) {
-    uint32_t sum = 0;
-    for (size_t i = 0; i < bits.size(); ++i) sum ^= crc >> i & 1 ? bits[i] : 0;
-    return sum;
-  };
-  for (size_t i = 0; i < bits.size(); ++i) bits[i] = (uint32_t{1} << i >> 8) ^ table[0][uint32_t{1} << i & 255];
-  for (size_t bytes = 1; bytes < lane; bytes *= 2) {
-    auto twice = bits;
-    for (uint32_t& bit : twice) bit = applied(bit);
-    bits = twice;
-  }
-  Shift shift{};
-  for (size_t k = 0; k < 4; ++k)
-    for (uint32_t b = 0; b < 256; ++b) shift[k][b] = applied(b << (8 * k));
-  return shift;
-}
-constexpr Shift shift = make_shift();
-
-uint32_t past_a_lane(uint32_t crc) {
-  return shift[0][crc & 255] ^ shift[1][crc >> 8 & 255] ^ shift[2][crc >> 16 & 255] ^ shift[3][crc >> 24];
-}
-
 __attribute__((target("sse4.2"))) uint32_t by_instruction(uint32_t crc, const std::byte* p, size_t n) {
-  for (; n >= 3 * lane; p += 3 * lane, n -= 3 * lane) {
-    uint64_t a = crc, b = 0, c = 0;
-    for (size_t i = 0; i < lane; i += 8) {
-      a = __builtin_ia32_crc32di(a, word_at(p + i));
-      b = __builtin_ia32_crc32di(b, word_at(p + lane + i));
-      c = __builtin_ia32_crc32di(c, word_at(p + 2 * lane + i));
-    }
-    const uint32_t two = past_a_lane(static_cast<uint32_t>(a)) ^ static_cast<uint32_t>(b);
-    crc = past_a_lane(two) ^ static_cast<uint32_t>(c);
-  }
   uint64_t wide = crc;
   for (; n >= 8; p += 8, n -= 8) wide = __builtin_ia32_crc32di(wide, word_at(p));
   crc = static_cast<uint32_t>(wide);

@@ -1,4 +1,4 @@
-// POSIX calls whose failures become Errors that say what to do.
+// POSIX file calls, whose failures throw Errors with advice.
 #include "sharding/files/file.h"
 
 #include <dirent.h>
@@ -54,7 +54,7 @@ std::string_view advice(int error) {
        path.string());
 }
 
-// Calls again what a signal interrupted.
+// Repeats a call that a signal interrupted.
 template <class Call>
 auto again(Call call) {
   decltype(call()) result;
@@ -65,7 +65,7 @@ auto again(Call call) {
 
 }  // namespace
 
-// A pipe without a writer would keep a reader waiting.
+// Uses O_NONBLOCK, because a pipe without a writer would block the call.
 File File::try_open(const std::filesystem::path& path, const char* verb) {
   File file(-1, path, verb);
   file.fd_ = again([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
@@ -78,7 +78,7 @@ File File::open(const std::filesystem::path& path, const char* verb) {
   return file;
 }
 
-// Never through a symbolic link: in a folder that others can write, it may lead anywhere.
+// Uses O_NOFOLLOW, because in a folder that others can write to, a symbolic link may lead anywhere.
 File File::writable(const std::filesystem::path& path, int flags, const char* verb) {
   File file(-1, path, verb);
   file.fd_ = again([&] { return ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0666); });
@@ -136,7 +136,7 @@ void File::read_at(std::span<std::byte> bytes, int64_t offset) const {
     if (n < 0) refuse("it cannot be read", errno);
     if (n == 0)
       fail(ErrorKind::invalid_file, verb_,
-           "{}: it ends at byte {}, {} more were expected. Was it cut off or replaced meanwhile?", path_.string(),
+           "{}: it ends at byte {}, {} more were expected. Was it truncated or replaced meanwhile?", path_.string(),
            offset, bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
@@ -160,18 +160,18 @@ std::shared_ptr<const void> File::map(size_t size) const {
 }
 
 void File::reserve(int64_t size) const {
-  if (again([&] { return ::ftruncate(fd_, size); }) != 0) refuse("it cannot be made as large as it must be", errno);
+  if (again([&] { return ::ftruncate(fd_, size); }) != 0) refuse("it cannot be resized", errno);
   if (size == 0 || again([&] { return ::fallocate(fd_, 0, 0, size); }) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
     refuse(fmt::format("there is no space for its {} bytes", size), errno);
 }
 
 void File::flush(int64_t offset, int64_t size) const {
-  ::sync_file_range(fd_, offset, size, SYNC_FILE_RANGE_WRITE);  // a hint: sync() is what counts
+  ::sync_file_range(fd_, offset, size, SYNC_FILE_RANGE_WRITE);  // only a hint: sync() reports failures
 }
 
 void File::sync() const {
-  if (again([&] { return ::fsync(fd_); }) != 0) refuse("it did not reach the disk", errno);
+  if (again([&] { return ::fsync(fd_); }) != 0) refuse("it cannot be flushed to the disk", errno);
 }
 
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most) {
@@ -228,7 +228,7 @@ void check_writable_folder(const std::filesystem::path& folder, const char* verb
     refuse_path(folder, "it cannot be written to", errno, verb);
 }
 
-// Not by std::filesystem::directory_iterator: where memory is short it ends the program (libstdc++ 12).
+// Does not use std::filesystem::directory_iterator, which terminates the program when memory runs out (libstdc++ 12).
 std::vector<std::string> names_in(const std::filesystem::path& folder, const char* verb) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   if (!open) refuse_path(folder, "this folder cannot be listed", errno, verb);

@@ -1,4 +1,4 @@
-// Boost.JSON, compiled here once, with a check for repeated keys and errors that say where.
+// Compiles Boost.JSON once, checks for duplicate keys, and reports the position of errors.
 #include "sharding/files/json.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace json = boost::json;
 using boost::system::error_code;
 using json::string_view;
 
-// A handler of parse events that keeps nothing but the keys of the objects that are open.
+// A handler of parse events that stores only the keys of open objects.
 struct KeyChecker {
   static constexpr size_t max_object_size = static_cast<size_t>(-1);
   static constexpr size_t max_array_size = static_cast<size_t>(-1);
@@ -85,12 +85,11 @@ std::string position(std::string_view text, size_t offset) {
 }
 
 std::string explain(const KeyChecker& checker, const error_code& ec) {
-  if (checker.repeated)
-    return fmt::format("the key \"{}\" is there twice in one object. Keep one of them.", checker.key);
+  if (checker.repeated) return fmt::format("the key \"{}\" occurs twice in one object. Keep one of them.", checker.key);
   if (ec == json::error::incomplete) return "the text ends in the middle of a value. Is the file complete?";
   if (ec == json::error::extra_data) return "something follows the value. Remove it.";
   if (ec == json::error::too_deep) return "more than 32 levels of nesting. Expected fewer.";
-  return fmt::format("this is not JSON ({}). Mend the text there.", ec.message());
+  return fmt::format("this is not JSON ({}). Fix the text there.", ec.message());
 }
 
 void check(std::string_view text, std::string_view verb, std::string_view name, const json::parse_options& options) {

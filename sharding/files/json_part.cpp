@@ -1,4 +1,4 @@
-// Values read as the type that they must have, or refused with their place.
+// Reads values as expected types, or throws with their place.
 #include "sharding/files/json_part.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ const boost::json::value* member(const JsonPart& part, std::string_view key) {
   return nullptr;
 }
 
-// ".normalizer.type", from `tree` to `wanted`, which is one of the values in it.
+// Returns ".normalizer.type", the path from `tree` to `wanted`, which is one of its values.
 std::optional<std::string> path_to(const boost::json::value& wanted, const boost::json::value& tree) {
   if (&wanted == &tree) return "";
   if (const auto* array = tree.if_array())

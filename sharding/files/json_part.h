@@ -1,4 +1,4 @@
-// JsonPart: a value of a JSON file, read as the type that it must have. An error names the value's place in the file.
+// JsonPart: a value of a JSON file, read as an expected type. Errors name the value's place in the file.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -13,31 +13,33 @@
 
 namespace tessera::detail {
 
-// Costs two pointers: the place ("tokenizer.json.normalizer.type") is searched for only when an error names it. `value`
-// and the values below it must outlive all parts made of them.
+// A value of a JSON file. Costs two pointers: the place ("tokenizer.json.normalizer.type") is determined only for an
+// error. `value` and the values below it must outlive all JsonParts made from them.
 class JsonPart {
  public:
-  // The whole of a file. Errors read "[verb] file.key.0: 5 given, expected ...", and end with `advice`
-  // (" Was the file changed?"). `file` may be followed by a place: "model.safetensors: header".
+  // Makes the JsonPart of a file's root value. Errors have the form "[verb] file.key.0: 5 given, expected ...",
+  // followed by `advice`, such as " Was the file changed?". `file` may contain a place: "model.safetensors: header".
   JsonPart(const boost::json::value& whole, std::string file, const char* verb, const char* advice = "");
 
-  static constexpr size_t max_dims = 64;  // of a shape in a file: as many as LibTorch's reductions take
+  static constexpr size_t max_dims = 64;  // most dimensions of a shape in a file: the limit of LibTorch's reductions
 
   const boost::json::value& value;
 
   std::string place() const;
   bool is_null() const { return value.is_null(); }
-  // `has`: whether an object has the key with a value other than null. `names`: with any value.
-  // Error (invalid_file): this is neither an object nor null.
+  // has() returns whether an object has the key with a value other than null; names(), with any value. Throw
+  // invalid_file if this is neither an object nor null.
   bool has(std::string_view key) const;
   bool names(std::string_view key) const;
-  // Errors (invalid_file): it is missing, or of another type. With an `otherwise`, one that is missing or null is that.
-  // at_or_null keeps `key` where it is missing.
+  // The following functions throw invalid_file if the value is missing or has the wrong type. Those with an `otherwise`
+  // return it if the key is missing or null. at_or_null returns a null part if `key` is missing, which remembers `key`
+  // for errors.
   JsonPart at(std::string_view key) const;
   JsonPart at_or_null(std::string_view key) const;
-  size_t length() const;  // of an array
+  size_t length() const;  // length of an array
   JsonPart item(size_t i) const;
-  // Items of an array as JsonPart, and members of an object as pairs of std::string and JsonPart, one at a time.
+  // Return the items of an array as JsonPart, and the members of an object as pairs of std::string and JsonPart, one at
+  // a time.
   auto items() const {
     return std::views::iota(size_t{0}, length()) |
            std::views::transform([part = *this](size_t i) { return part.item(i); });
@@ -52,15 +54,15 @@ class JsonPart {
   int64_t integer() const;
   int64_t integer(int64_t least, int64_t most) const;
   int64_t integer(std::string_view key, int64_t otherwise) const;
-  int64_t count() const;               // an integer from 0 on
-  std::vector<int64_t> shape() const;  // at most max_dims of them
+  int64_t count() const;               // an integer of at least 0
+  std::vector<int64_t> shape() const;  // at most max_dims sizes
   uint64_t natural() const;
   double number() const;
   double number(std::string_view key, double otherwise) const;
   bool flag() const;
   bool flag(std::string_view key, bool otherwise) const;
   [[noreturn]] void refuse(const std::string& what) const;
-  // "... given, expected a string."
+  // Throws "... given, expected a string."
   [[noreturn]] void refuse_type(std::string_view expected) const;
 
  private:
@@ -75,7 +77,7 @@ class JsonPart {
   const boost::json::object& object() const;
 
   std::shared_ptr<const File> file_;
-  const boost::json::value* owner_ = nullptr;  // of a member that is missing: the object, and the key
+  const boost::json::value* owner_ = nullptr;  // for a missing member: its object and key
   std::string_view missing_key_;
 };
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "sharding/array/array.h"
+#include "sharding/base/error.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/moved_from.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
@@ -66,8 +66,8 @@ TensorInfo tensor_in(const JsonPart& entry) {
   return info;
 }
 
-// The header's text, a copy: in a mapped file it could change while it is parsed. Errors: a file too short for it, a
-// length past the limit or past the end.
+// Returns a copy of the header's text, because a mapped file could change while it is parsed. Throws if the file is too
+// short for it, or if its length exceeds the limit or the file.
 std::string header_of(const std::filesystem::path& path, std::span<const std::byte> file) {
   const auto refuse_start = [&](std::string_view found) {
     refuse(path, fmt::format("{}. Is the file complete, and a safetensors file?", found));
@@ -86,7 +86,7 @@ std::string header_of(const std::filesystem::path& path, std::span<const std::by
   return text;
 }
 
-// Refuses a hole, an overlap and a wrong end of the data; the entries are in the order of their bytes.
+// Throws for gaps, overlaps and a wrong end of the data. The entries are in the order of their bytes.
 void check_tiling(const std::filesystem::path& path, const std::vector<Entry>& entries, int64_t data_size) {
   int64_t at = 0;
   for (const auto& [name, info] : entries) {
@@ -169,26 +169,18 @@ SafetensorsFile SafetensorsFile::of(const File& opened) {
   return SafetensorsFile(std::move(contents));
 }
 
-const std::filesystem::path& SafetensorsFile::path() const {
-  return detail::held(contents_, "safetensors", "file").path;
+const SafetensorsFile::Contents& SafetensorsFile::contents() const {
+  return detail::held(contents_, "safetensors", "file");
 }
-int64_t SafetensorsFile::data_offset() const {
-  return static_cast<int64_t>(detail::held(contents_, "safetensors", "file").data_offset);
-}
-const std::vector<std::string>& SafetensorsFile::names() const {
-  return detail::held(contents_, "safetensors", "file").names;
-}
-const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
-  return detail::held(contents_, "safetensors", "file").metadata;
-}
-bool SafetensorsFile::contains(std::string_view name) const {
-  return detail::held(contents_, "safetensors", "file").tensors.contains(name);
-}
+const std::filesystem::path& SafetensorsFile::path() const { return contents().path; }
+int64_t SafetensorsFile::data_offset() const { return static_cast<int64_t>(contents().data_offset); }
+const std::vector<std::string>& SafetensorsFile::names() const { return contents().names; }
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return contents().metadata; }
+bool SafetensorsFile::contains(std::string_view name) const { return contents().tensors.contains(name); }
 
 const TensorInfo& SafetensorsFile::info(std::string_view name) const {
-  const auto& tensors = detail::held(contents_, "safetensors", "file").tensors;
-  const auto found = tensors.find(name);
-  if (found == tensors.end())
+  const auto found = contents().tensors.find(name);
+  if (found == contents().tensors.end())
     refuse(path(), fmt::format("there is no tensor \"{}\". Expected one of the {}: {}.", name, names().size(),
                                some_of(names())));
   return found->second;

@@ -1,4 +1,4 @@
-// Reads safetensors files: names, types and shapes, and the bytes of each tensor straight from the mapped file.
+// Reads safetensors files: names, types and shapes, and the bytes of tensors directly from the mapped file.
 #pragma once
 
 #include <cstddef>
@@ -20,64 +20,70 @@ class File;
 
 class Array;
 
-// What a file says about one tensor.
+// The header's entry for one tensor.
 struct TensorInfo {
   DType dtype = DType::float32;
-  Shape shape;        // {} is a scalar
+  Shape shape;        // {} for a scalar
   int64_t begin = 0;  // bytes [begin, end), counted from the end of the header
   int64_t end = 0;
 };
 
-// A safetensors file, checked when it is opened and mapped as long as a copy of this handle lives. Opening reads only
-// the header, so a file larger than memory is fine; copies of the handle are cheap.
+// A safetensors file, which is checked when it is opened, and mapped while a copy of this handle exists. Opening reads
+// only the header, so a file may be larger than memory. Copies of the handle are cheap.
 //
 // The format: 8 bytes of header length N (little endian), N bytes of JSON, the data. The header maps each name to
 // {"dtype", "shape", "data_offsets": [begin, end]}, and "__metadata__" to an object of strings; other fields of an
-// entry are passed over. Values are row-major and little endian.
+// entry are ignored. Values are row-major and little endian.
 // Source: https://github.com/huggingface/safetensors (README "Format", and the checks of its reader).
 //
-// Element types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL. Any other is refused when the file is opened, since then its
-// sizes cannot be checked. The bytes of a BOOL are not looked at: whoever reads them must expect more than 0 and 1.
+// Element types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL. Files with any other type are rejected, because its sizes
+// cannot be checked. The bytes of a BOOL are not checked: callers that read them must handle values other than 0 and 1.
 class SafetensorsFile {
  public:
-  // Every malformed file is an Error (invalid_file) "[safetensors] path: given, expected, what to do": one that is
-  // missing, not a regular file or too short; a header longer than 100 MB or than the file, that is not JSON starting
-  // with '{', or that names a tensor twice, or by more than 4 KiB; an unknown type; a shape or an offset that is not a
-  // whole number from 0 on; more than 64 dimensions; sizes that overflow or differ from shape times item size; bytes of
-  // the data that belong to no tensor or to two.
+  // Opens a file. Throws invalid_file, "[safetensors] path: given, expected, what to do", for each malformed file:
+  // - missing, not a regular file, or too short
+  // - a header longer than 100 MB or than the file, or one that is not JSON starting with '{'
+  // - a tensor name that appears twice, or has more than 4 KiB
+  // - an unknown element type
+  // - a shape or offset that is not an integer of at least 0, or more than 64 dimensions
+  // - sizes that overflow, or that differ from shape times item size
+  // - bytes of the data that belong to no tensor or to two
   static SafetensorsFile open(const std::filesystem::path& path);
   static SafetensorsFile of(const File& opened);
 
   const std::filesystem::path& path() const;
-  int64_t data_offset() const;  // in the file, of the first byte behind the header
+  int64_t data_offset() const;  // offset in the file of the first byte after the header
 
-  // In the order of their bytes in the file; tensors without bytes at one offset are in the order of their names.
+  // Returns the names in the order of their bytes in the file; tensors without bytes at one offset are ordered by name.
   const std::vector<std::string>& names() const;
 
   bool contains(std::string_view name) const;
 
-  // Error (invalid_file) if the file has no such tensor; the same for bytes(), array() and read().
+  // Returns the entry of a tensor. Throws invalid_file if the file has no such tensor, as do bytes(), array() and
+  // read().
   const TensorInfo& info(std::string_view name) const;
 
-  // The values, valid as long as a copy of this handle lives. They may begin at any address, since writers need not
-  // align the header: copy them (std::memcpy, or read) before use as numbers. A file that another program makes
-  // shorter in the meantime ends this one with a bus error, as with every mapped file.
+  // Returns the values, which are valid while a copy of this handle exists. They may begin at any address, because
+  // writers need not align the header: copy them (std::memcpy, or read) before you use them as numbers. If another
+  // program truncates the file meanwhile, reading them terminates this program with a bus error, as for each mapped
+  // file.
   std::span<const std::byte> bytes(std::string_view name) const;
 
-  // Error (invalid_file) if the tensor is a BOOL, and one of these bytes of it is other than 0 and 1.
+  // Throws invalid_file if the tensor is a BOOL and one of these bytes of it is neither 0 nor 1.
   void check_values(std::string_view name, std::span<const std::byte> values) const;
 
-  // The tensor as an array on no mesh; its values are copied. Errors: those of check_values.
+  // Returns the tensor as an uncommitted array with a copy of its values. Throws the errors of check_values.
   Array array(std::string_view name) const;
 
   // Copies the values to `out`, a buffer of at least info(name).end - info(name).begin bytes.
   void read(std::string_view name, void* out) const;
 
-  // The strings under "__metadata__"; empty if there are none.
+  // Returns the strings under "__metadata__"; empty if there are none.
   const std::map<std::string, std::string>& metadata() const;
 
  private:
   struct Contents;
+  const Contents& contents() const;  // throws invalid_argument if this handle was moved from
   explicit SafetensorsFile(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
   std::shared_ptr<const Contents> contents_;
 };

@@ -1,4 +1,4 @@
-// The header of a safetensors file, and the file around it.
+// Lays out and writes safetensors files.
 #include "sharding/files/safetensors_writer.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr size_t alignment = 256;
 std::string_view spelling_of(DType dtype) {
   for (const auto& [spelling, type] : detail::safetensors_types)
     if (type == dtype) return spelling;
-  fail(ErrorKind::dtype_mismatch, "safetensors", "an element type that no Array has.");
+  fail(ErrorKind::dtype_mismatch, "safetensors", "an element type that an Array cannot have.");
 }
 
 bool lies_before(const TensorEntry& a, const TensorEntry& b) {

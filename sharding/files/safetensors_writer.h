@@ -1,4 +1,4 @@
-// Writes safetensors files: the layout is fixed before any byte is written, so that many processes can write at once.
+// Writes safetensors files. The layout is fixed before any byte is written, so that many processes can write at once.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ namespace tessera {
 
 namespace detail {
 
-// A file begins with the length of its header, a uint64; of the header the format allows 100 MB.
+// A file begins with the length of its header, a uint64. The format allows headers of up to 100 MB.
 constexpr size_t length_bytes = 8;
 constexpr uint64_t max_header_bytes = 100'000'000;
-// The longest name of a tensor that is written or read: names of models have some 60 bytes.
+// The maximum length of tensor names, for writing and reading. Names of models have about 60 bytes.
 constexpr size_t max_name_bytes = 4096;
 
-// How the format spells the element types.
+// The names of element types in the format.
 inline constexpr std::pair<std::string_view, DType> safetensors_types[] = {
     {"F64", DType::float64}, {"F32", DType::float32}, {"F16", DType::float16}, {"BF16", DType::bfloat16},
     {"I64", DType::int64},   {"I32", DType::int32},   {"I16", DType::int16},   {"I8", DType::int8},
     {"U8", DType::uint8},    {"BOOL", DType::boolean}};
 
-// The bytes of a tensor; none: more than 2^63 - 1.
+// Returns the bytes of a tensor; std::nullopt if they exceed 2^63 - 1.
 std::optional<int64_t> byte_count(DType dtype, const Shape& shape);
 
 }  // namespace detail
@@ -42,24 +42,24 @@ struct TensorEntry {
   DType dtype = DType::float32;
   Shape shape;
 
-  int64_t bytes() const;  // Error (invalid_argument) where they are more than 2^63 - 1
+  int64_t bytes() const;  // throws invalid_argument if they exceed 2^63 - 1
 };
 
-// The layout of one safetensors file. It depends on the names, types and shapes alone: tensors with larger items come
-// first, those of one item size by name, without gaps; the header is padded with spaces so that the data begins at a
-// multiple of 256.
-// Errors (invalid_argument): a name twice, the name "__metadata__", a name of more than 4 KiB, more than 64 dimensions,
-// a header of more than 100 MB.
+// The layout of one safetensors file, which depends only on names, types and shapes. Tensors with larger items come
+// first; tensors of one item size are ordered by name, without gaps. The header is padded with spaces so that the data
+// begins at a multiple of 256.
+// Errors (invalid_argument): a duplicate name, the name "__metadata__", a name of more than 4 KiB, more than 64
+// dimensions, a header of more than 100 MB.
 class SafetensorsPlan {
  public:
   explicit SafetensorsPlan(std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata = {});
 
-  // The file's first bytes: the header's length, the header, its padding.
+  // Returns the file's first bytes: the header's length, the header, its padding.
   const std::string& header() const { return header_; }
   int64_t file_bytes() const { return static_cast<int64_t>(header_.size()) + data_bytes_; }
-  // In the order of their bytes.
+  // Returns the tensors in the order of their bytes.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  // Where the bytes of tensors()[i] begin, counted from the start of the file.
+  // Returns the offset of the bytes of tensors()[i] from the start of the file.
   int64_t offset(size_t i) const { return static_cast<int64_t>(header_.size()) + begins_[i]; }
 
  private:
@@ -69,9 +69,11 @@ class SafetensorsPlan {
   std::string header_;
 };
 
-// Writes a whole file as path.partial and renames it, so that a reader finds the old file or the new one. `bytes_of` is
-// called once for each tensor, in order; what it returns need only be valid until the next call.
-// Errors (invalid_file): the file cannot be written; (invalid_argument): not as many bytes as the entry says.
+// Writes a file as path.partial and renames it, so that readers see the old file or the new one. Calls `bytes_of` once
+// for each tensor, in order; its result must be valid until the next call.
+// Errors
+//   invalid_file: the file cannot be written
+//   invalid_argument: a different number of bytes than the entry's
 void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
                        const std::function<std::span<const std::byte>(const TensorEntry&)>& bytes_of);
 

@@ -1,4 +1,4 @@
-// The caching allocator of CPU tensors: one list of free blocks per size, over LibTorch's own source of bytes.
+// The caching allocator of CPU tensors: one list of free blocks per size, on top of LibTorch's allocation functions.
 #include "sharding/kernels/caching_cpu_allocator.h"
 
 #include <c10/core/Allocator.h>
@@ -20,7 +20,7 @@ namespace tessera {
 namespace detail {
 namespace {
 
-constexpr size_t alignment = 64;  // LibTorch's, for all CPU tensors
+constexpr size_t alignment = 64;  // LibTorch's alignment of all CPU tensors
 
 // The header before a tensor's bytes.
 struct alignas(alignment) Block {
@@ -45,12 +45,12 @@ struct SizeClass {
 class CachingCpuAllocator final : public c10::Allocator {
  public:
   static CachingCpuAllocator& instance() {
-    static auto* memory = new CachingCpuAllocator;  // tensors may be freed after every destructor of a static value
+    static auto* memory = new CachingCpuAllocator;  // tensors may be freed after all destructors of static objects
     return *memory;
   }
 
-  // For a child of fork(), which lacks the thread that would unlock a list. A list is consistent between any two
-  // writes.
+  // Unlocks all lists in a child of fork(), which lacks the thread that would unlock a list. A list is consistent
+  // between any two writes.
   void unlock_all() {
     for (List& list : lists_) std::construct_at(&list.mutex);
   }

@@ -1,6 +1,4 @@
-// Chooses between the two libraries with which LibTorch multiplies float32 matrices on a CPU: MKL and oneDNN.
-#include "sharding/kernels/matmul.h"
-
+// Matrix products on a CPU by the faster of MKL and oneDNN, and of integers on a GPU.
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
@@ -17,11 +15,12 @@
 
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/kernels/plain.h"
+#include "sharding/kernels/tensors.h"
 
 namespace tessera::detail {
 namespace {
 
-// y = x w^T + row by oneDNN. LibTorch registers it as an operator, for its compiler.
+// oneDNN's y = x w^T + row. LibTorch registers it as an operator for its compiler.
 using OneDnnLinear = at::Tensor(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& row,
                                 std::string_view activation, c10::List<std::optional<at::Scalar>> scalars,
                                 std::optional<std::string_view> algorithm);
@@ -36,6 +35,15 @@ at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b, const std::o
   return linear->call(a, b.t(), row, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
 }
 
+// Computes sum + a b.
+at::Tensor onednn_sum(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  using Linear = at::Tensor(const at::Tensor& x, const at::Tensor& other, const at::Tensor& w,
+                            const std::optional<at::Tensor>& row, std::string_view operation);
+  static const auto linear =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "binary").typed<Linear>();
+  return linear.call(a, sum, b.t(), std::nullopt, "add");
+}
+
 bool mkl_knows_the_processor() {
 #if defined(__x86_64__)
   return __builtin_cpu_is("intel");
@@ -44,7 +52,8 @@ bool mkl_knows_the_processor() {
 #endif
 }
 
-// An old LibTorch lacks the operator, and on a processor without AVX-512 it may refuse float32.
+// Returns whether the operator works: an old LibTorch lacks it, and on a processor without AVX-512 it may reject
+// float32.
 bool onednn_multiplies() {
   if (!onednn_linear()) return false;
   const at::Tensor ones = at::ones({32, 32}, at::kFloat);
@@ -55,23 +64,27 @@ bool onednn_multiplies() {
   }
 }
 
-// 2^i or 3 x 2^i. oneDNN compiles code for each three sizes in a millisecond and keeps it (0.8 MB), so it does not suit
-// a program whose numbers of rows always change.
+// Returns whether size is 2^i or 3 x 2^i. oneDNN compiles code for each combination of three sizes in a millisecond and
+// caches it (0.8 MB). A program whose numbers of rows always change would compile for each product.
 bool is_round(int64_t size) { return size >= 32 && size >> std::countr_zero(static_cast<uint64_t>(size)) <= 3; }
 
-bool is_for_onednn(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != at::kFloat || !a.is_cpu() || !a.is_contiguous()) return false;
-  // 300 microseconds of one core (AMD EPYC, AVX-512): a call of oneDNN costs ten more than a call of MKL.
+// oneDNN copies a transposed operand, and a sum. With a smaller k the copies cost more than the product gains.
+constexpr int64_t least_k_of_copies = 128;
+
+bool is_for_onednn(const at::Tensor& a, const at::Tensor& b, bool is_copied = false) {
+  if (a.scalar_type() != at::kFloat || !a.is_cpu()) return false;
+  // 300 microseconds of one core (AMD EPYC, AVX-512). A call of oneDNN costs ten microseconds more than a call of MKL.
   constexpr int64_t least_multiplications = 16 << 20;
   const int64_t rows = a.size(0), k = a.size(1), columns = b.size(1);
-  if (rows * k * columns < least_multiplications || !is_round(rows) || !is_round(k) || !is_round(columns) ||
-      !at::globalContext().userEnabledMkldnn() || !is_plain_thread() || uses_plain(Kernel::matrix_products))
+  if (rows * k * columns < least_multiplications || ((is_copied || !a.is_contiguous()) && k < least_k_of_copies) ||
+      !is_round(rows) || !is_round(k) || !is_round(columns) || !at::globalContext().userEnabledMkldnn() ||
+      !is_plain_thread() || uses_plain(Kernel::matrix_products))
     return false;
   static const bool is_faster = at::hasMKL() && at::hasMKLDNN() && !mkl_knows_the_processor() && onednn_multiplies();
   return is_faster;
 }
 
-// Some 16 million products exist at one time.
+// Multiplies in pieces, so that about 16 million products exist at a time.
 at::Tensor product_of_integers(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor sum = at::zeros({a.size(0), b.size(1)}, a.options());
   const int64_t k = a.size(1), at_once = std::max<int64_t>(1, (16 << 20) / std::max<int64_t>(1, sum.numel()));
@@ -99,14 +112,20 @@ void multiply_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   if (are_integers_of_a_gpu(a)) return void(out.copy_(product_of_integers(a, b)));
   if (a.scalar_type() != out.scalar_type())
     return void(a.is_cuda() ? at::mm_out(out, a, b, out.scalar_type()) : out.copy_(at::mm(a, b)));
+  if (is_for_onednn(a, b, /*is_copied=*/true)) return void(out.copy_(onednn_product(a, b)));
   at::mm_out(out, a, b);
 }
 
-void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
-  if (are_integers_of_a_gpu(a)) return void(sum.add_(product_of_integers(a, b)));
+at::Tensor plus_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
+  if (are_integers_of_a_gpu(a)) return sum.add_(product_of_integers(a, b));
   if (a.scalar_type() != sum.scalar_type())
-    return void(a.is_cuda() ? at::addmm_out(sum, sum, a, b, sum.scalar_type()) : sum.add_(at::mm(a, b)));
-  sum.addmm_(a, b);
+    return a.is_cuda() ? at::addmm_out(sum, sum, a, b, sum.scalar_type()) : sum.add_(at::mm(a, b));
+  return is_for_onednn(a, b, /*is_copied=*/true) ? onednn_sum(sum, a, b) : sum.addmm_(a, b);
+}
+
+void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor result = plus_product(sum, a, b);
+  if (!result.is_same(sum)) sum.copy_(result);
 }
 
 }  // namespace tessera::detail

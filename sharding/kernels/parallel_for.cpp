@@ -19,8 +19,7 @@
 #include <vector>
 
 #include "sharding/base/caller.h"
-#include "sharding/base/finalize.h"
-#include "sharding/kernels/background_threads.h"
+#include "sharding/base/threads.h"
 #include "sharding/kernels/plain.h"
 
 namespace tessera::detail {
@@ -33,7 +32,7 @@ using std::chrono::nanoseconds;
 // ---- threads of LibTorch's kernels
 
 // Both set the number of threads for the calling thread only; at::set_num_threads sets it for the program. Null if
-// LibTorch is built with another library.
+// LibTorch uses another library.
 const auto omp_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
 const auto mkl_threads = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
 
@@ -50,7 +49,7 @@ void pause() {
 #endif
 }
 
-// Spins until `is_done`, at most this long.
+// Busy-waits until `is_done`, at most this long.
 template <class IsDone>
 bool spin(nanoseconds longest, IsDone is_done) {
   const auto begin = Clock::now();
@@ -64,18 +63,19 @@ bool spin(nanoseconds longest, IsDone is_done) {
 // ---- the pool
 
 constexpr microseconds awake_between_calls{200}, awake_for_others{20};
-// The shortest calls, in nanoseconds, that workers share: by workers that are awake, and by workers that must be woken.
-// A woken worker starts 20,000 ns later (AMD EPYC, 2 cores), but is then awake for the calls that follow.
+// The shortest calls, in nanoseconds, that workers share: with awake workers (least_shared), and with workers that must
+// be woken (least_woken_for). A woken worker starts 20,000 ns later (AMD EPYC, 2 cores), but is then awake for
+// subsequent calls.
 constexpr int max_jobs = 1 << 15;
 constexpr int64_t least_shared = 5'000, least_woken_for = 10'000;
 
 thread_local bool in_a_job = false;
-// Within a ScopedIntraOpThreads: the calling thread's number of threads before it. Otherwise 0.
+// Inside a ScopedIntraOpThreads: the calling thread's previous number of threads. Otherwise 0.
 thread_local int program_threads = 0;
 
 class Pool {
  public:
-  // Never destroyed: a worker may read it while the program ends.
+  // Returns the pool. It is never destroyed: a worker may read it during exit.
   static Pool& instance() {
     static Pool& pool = *new Pool;
     return pool;
@@ -102,7 +102,7 @@ class Pool {
     return true;
   }
 
-  // Ends the workers. The next call starts new ones.
+  // Stops the workers. The next call starts new ones.
   void stop() {
     const std::lock_guard mine(caller_);
     if (pid_ != ::getpid()) return;  // a child of fork() has no workers
@@ -120,8 +120,8 @@ class Pool {
     bool has_jobs() const { return next < jobs; }
   };
 
-  // A thread that increments `next` has taken that job. The call lasts until the job is done, so the thread may read
-  // the fields of the call.
+  // Takes the next job of the call. A thread that increments `next` has taken that job. The call lasts until the job is
+  // done, so the thread may read the fields of the call.
   int take() {
     for (Call now = call_.load(std::memory_order_acquire); now.has_jobs();) {
       Call taken = now;
@@ -156,8 +156,8 @@ class Pool {
     calls_for_help_.notify_all();
   }
 
-  // Blocks the program's signals in the worker. Returns false if the system cannot start a thread: then fewer workers
-  // share the jobs.
+  // Starts a worker with the program's signals blocked. Returns false if the system cannot start a thread: then fewer
+  // workers share the jobs.
   bool start_worker() {
     sigset_t all, before;
     sigfillset(&all);
@@ -165,8 +165,8 @@ class Pool {
     bool started = true;
     try {
       workers_.emplace_back([this, number = static_cast<int>(workers_.size())] { work(number); });
-      if (workers_.size() == 1) on_finalize([] { Pool::instance().stop(); });
-    } catch (const std::exception&) {  // no thread, or no memory for one
+      if (workers_.size() == 1) stop_workers = [] { Pool::instance().stop(); };
+    } catch (const std::exception&) {  // no thread or memory available
       started = false;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -174,7 +174,7 @@ class Pool {
   }
 
   void work(int number) {
-    at::get_num_threads();  // at the first call of a thread LibTorch sets it to the program's number
+    at::get_num_threads();  // LibTorch's first call in a thread sets the program's number
     set_omp_threads(1);
     set_mkl_threads(1);
     at::AutoGradMode off(false);
@@ -192,14 +192,14 @@ class Pool {
     }
   }
 
-  std::mutex caller_;  // of the call in progress
+  std::mutex caller_;  // held by the caller in progress
   c10::function_ref<void(int)> job_;
   std::shared_ptr<const std::string> path_;
   std::vector<std::exception_ptr> errors_;
   std::vector<std::thread> workers_;
   std::atomic<bool> stops_ = false;
   const pid_t pid_ = ::getpid();
-  alignas(64) std::atomic<Call> call_ = Call{};  // the one in progress, or the last
+  alignas(64) std::atomic<Call> call_ = Call{};  // the current or last call
   static_assert(std::atomic<Call>::is_always_lock_free);
   alignas(64) std::atomic<int> left_ = 0;
   std::atomic<int> helpers_ = 0;  // workers that may take jobs
@@ -207,7 +207,8 @@ class Pool {
   std::atomic<int> asleep_ = 0;
 };
 
-// What the backward pass excludes, by guarding names: LibTorch 2.15 has none.
+// The dispatch key of named tensors, which the backward pass excludes (at::NoNamesGuard). Empty in LibTorch 2.15, which
+// lacks the key.
 template <class Key>
 constexpr c10::DispatchKeySet names() {
   if constexpr (requires { Key::Named; })

@@ -18,8 +18,7 @@ namespace {
 
 constexpr const char* variable = "TESSERA_PLAIN";
 
-constexpr std::array<std::string_view, 7> entry_names{"thread_pool", "small_tensors", "vector_sums", "matrix_products",
-                                                      "fused_bias",  "small_graphs",  "staging_pool"};
+constexpr std::array<std::string_view, 4> entry_names{"thread_pool", "matrix_products", "fused_bias", "staging_pool"};
 static_assert(entry_names.size() == static_cast<size_t>(Kernel::staging_pool) + 1);
 
 unsigned plain_entries() {

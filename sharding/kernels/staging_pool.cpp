@@ -1,4 +1,4 @@
-// Which kept tensor is nobody's.
+// Finds a pooled tensor without other references.
 #include "sharding/kernels/staging_pool.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +31,7 @@ at::Tensor StagingPool::get(at::IntArrayRef shape, const at::TensorOptions& opti
         is_nobodys(t))
       return t;
   }
-  const c10::InferenceMode off(false);  // a later step may write to it outside
+  const c10::InferenceMode off(false);  // later steps may write to it outside inference mode
   at::Tensor made = at::empty(shape, options);
   if (made.nbytes() > small) return made;
   if (kept_.size() == most_) kept_.pop_front();

@@ -1,4 +1,4 @@
-// StagingPool: small tensors of an accelerator that stay from step to step, so that a step allocates none.
+// StagingPool: reuses small tensors on an accelerator, so that a step allocates none.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,15 +9,15 @@
 
 namespace tessera::detail {
 
-// Of one place in the program, which makes such tensors at each step. Never destroy one that is static: its tensors
+// The pool of one place in the program that makes such tensors at each step. Never destroy a static one: its tensors
 // would outlive their device.
 class StagingPool {
  public:
   explicit StagingPool(size_t most = 8) : most_(most) {}
 
-  // A tensor whose values are anything: one of before that nobody else holds any more, nor any view of it, and whose
-  // last use was queued on the stream of this thread; else a new one, which is kept if it is small. What is recorded as
-  // a graph gets a new one, of the graph's memory, and so does who asks for one of the CPU.
+  // Returns a tensor with arbitrary values: a pooled one, if nothing else refers to it or a view of it and its last use
+  // was queued on this thread's stream. Otherwise returns a new one, which is pooled if it is at most 1 MiB. Inside a
+  // recording, returns a new one from the graph's memory. A CPU tensor is always new.
   at::Tensor get(at::IntArrayRef shape, const at::TensorOptions& options);
 
  private:

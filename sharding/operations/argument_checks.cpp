@@ -1,4 +1,4 @@
-// Checks that several files of operations need.
+// Checks of arguments that several files of operations share.
 #include "sharding/operations/argument_checks.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ Dims consecutive_dims(int n, int first) {
 }
 
 int checked_dim(const char* verb, const Array& x, int dim) {
-  const int n = x.ndim();
+  const int n = static_cast<int>(materialized(x, verb).type->shape.size());
   if (dim < -n || dim >= n)
     fail(ErrorKind::invalid_argument, verb,
          n ? fmt::format("dim {} of {}, expected {} to {}.", dim, x.type_string(), -n, n - 1)
@@ -52,7 +52,7 @@ Array placed_result(Array result, const ResultOptions& options, const char* verb
   if (!options.out_sharding) return result;
   if (!result.is_committed())
     fail(ErrorKind::device_mismatch, verb,
-         "out_sharding {} for {}, which is on no mesh. Place an operand with device_put.",
+         "out_sharding {} for {}, which is not on a mesh. Place an operand with device_put.",
          options.out_sharding->to_string(), result.type_string());
   return with_sharding_constraint(result, *options.out_sharding, where);
 }
@@ -68,7 +68,8 @@ LeastAndMost bounds_of(const T* values, int64_t n) {
   return {least, most};
 }
 
-// The least and the largest. Of a few, a kernel of LibTorch would take longer than the lookup itself.
+// Returns the least and the largest of some integers. Few integers are read in a loop, because a kernel of LibTorch
+// would take longer than the lookup itself.
 LeastAndMost bounds_of(const at::Tensor& integers) {
   constexpr int64_t few = 1 << 14;
   const bool readable = integers.is_cpu() && integers.is_contiguous() && integers.numel() <= few;
@@ -80,8 +81,8 @@ LeastAndMost bounds_of(const at::Tensor& integers) {
   return {least.item<int64_t>(), most.item<int64_t>()};
 }
 
-// The least of some integers, once they lie in [lowest, size). What lies outside would be an unreadable error of a
-// kernel, or on a sharded dim no error at all.
+// Returns the least of some integers. Throws if one is outside [lowest, size), because a kernel's error would be
+// unreadable, and on a sharded dimension there would be no error.
 int64_t checked_least(const char* verb, const at::Tensor& index, int64_t lowest, int64_t size) {
   if (index.numel() == 0 || index.is_meta()) return 0;
   const auto [first, last] = bounds_of(index);
@@ -96,7 +97,7 @@ at::Tensor as_long(const at::Tensor& integers) {
   return integers.scalar_type() == at::kLong ? integers : integers.to(at::kLong);
 }
 
-// Reading it here would wait for the accelerator.
+// Returns true if reading the values here would wait for an accelerator.
 bool lies_elsewhere(const at::Tensor& index) { return !index.is_cpu() && !index.is_meta(); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Operations that programs define, kept by name and rule.
+// Keeps operations that programs define, by name and rule.
 #include "sharding/operations/define_operation.h"
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,8 @@ namespace tessera::detail {
 
 namespace {
 
-// What the library's own rules may say, but no rule of a program's function of local tensors.
+// Rejects features that only the library's own rules may use: several results, and dimensions that the function itself
+// reduces.
 void check_definition(const std::string& name, const std::string& text, const ShardingRule& rule) {
   const auto wrong = [&](const std::string& why) {
     fail(ErrorKind::invalid_argument, "define_operation", "{}: the rule \"{}\": {}.", name, text, why);
@@ -26,7 +27,7 @@ void check_definition(const std::string& name, const std::string& text, const Sh
       for (const RuleDim& dim : dims)
         for (const RuleFactor& factor : dim.factors)
           if (factor.kind == FactorKind::reduced_inside)
-            wrong(fmt::format("\"({})\" is no dim, expected i, [i], i=4, {{i j}}, 1 or ...", factor.name));
+            wrong(fmt::format("\"({})\" is not a dim, expected i, [i], i=4, {{i j}}, 1 or ...", factor.name));
 }
 
 }  // namespace

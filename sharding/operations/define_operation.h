@@ -1,6 +1,7 @@
-// define_operation: an operation of one's own, in one line, for arrays of any placement.
+// define_operation: defines a custom operation in one line, for arrays of any sharding.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -10,11 +11,11 @@
 
 namespace tessera {
 
-using detail::BlockContext;  // what a function may ask about its block: see below
+using detail::BlockContext;  // the function's access to its block: see below
 using detail::Linearity;
 
 struct DefineOptions {
-  // How it treats pending sums. A function that is linear says so, and its operands need not be summed first.
+  // How the operation treats partial sums. The operands of a linear function need not be summed first.
   Linearity linearity = Linearity::nonlinear;
   // The result's element type; by default the first operand's.
   DType out_dtype = detail::like_first;
@@ -22,10 +23,10 @@ struct DefineOptions {
 
 namespace detail {
 
-// The operation of this name, rule and linearity: kept for good, as plans are found by it.
+// Returns the operation of this name, rule and linearity. It is kept forever, since plans are cached by it.
 const Operation& interned_operation(const std::string& name, const std::string& rule, Linearity linearity);
 
-// Error (shape_mismatch, dtype_mismatch) if what a function gave is not what its rule says.
+// Throws an Error (shape_mismatch, dtype_mismatch) if a function's result does not fit its rule.
 void check_result(const at::Tensor& result, const BlockContext& block, const char* operation);
 
 template <class Fn>
@@ -34,15 +35,9 @@ class DefinedOperation {
   DefinedOperation(const Operation& operation, DType out_dtype, Fn fn)
       : operation_(&operation), out_dtype_(out_dtype), fn_(std::move(fn)) {}
 
-  Array operator()(Operand a) const { return call(std::make_index_sequence<1>(), a.where(), {&a.array()}); }
-  Array operator()(Operand a, Operand b) const {
-    return call(std::make_index_sequence<2>(), a.where(), {&a.array(), &b.array()});
-  }
-  Array operator()(Operand a, Operand b, Operand c) const {
-    return call(std::make_index_sequence<3>(), a.where(), {&a.array(), &b.array(), &c.array()});
-  }
-  Array operator()(Operand a, Operand b, Operand c, Operand d) const {
-    return call(std::make_index_sequence<4>(), a.where(), {&a.array(), &b.array(), &c.array(), &d.array()});
+  template <std::convertible_to<Operand>... More>
+  requires(sizeof...(More) < 4) Array operator()(Operand a, const More&... more) const {
+    return call(std::make_index_sequence<1 + sizeof...(More)>(), a.where(), {&a.array(), &Operand(more).array()...});
   }
 
  private:
@@ -67,29 +62,34 @@ class DefinedOperation {
 
 }  // namespace detail
 
-// From a name (for ledgers and errors), a rule and a function of local LibTorch tensors, the operation on arrays:
+// Returns an operation on arrays, made from a name (for ledgers and errors), a rule and a function of local LibTorch
+// tensors:
 //   const auto mish = define_operation("mish", "*", [](const at::Tensor& x) { return x * at::tanh(at::softplus(x)); });
 //   const Array y = mish(x);
-// Placement, communication, gradients and the ledger follow from the rule; gradients are LibTorch's, of what the
-// function calls. One to four operands.
+// Sharding, communication, gradients and ledger entries follow from the rule. LibTorch differentiates the calls in
+// the function. An operation takes one to four operands.
 //
-// The rule names a factor for each dim, in einsum's manner: "... i k, k j -> ... i j".
-//   i        may be sharded; summed over where the result lacks it: each device's result is then a part of a sum
-//   [i]      must be whole: it is gathered first
-//   {a b}    a dim made of two factors, a major
-//   i=4      a size that the operands' shapes do not give
-//   ...      any number of dims, broadcast
-//   *        as the whole rule: elementwise, broadcast
-// A factor stands once in an operand, and once in the result.
-// A function that has to know where its block lies takes a last parameter `const BlockContext& block`: block.size("i")
-// is the global size of factor i, block.offset("i") where this block begins.
+// The rule names a factor for each dimension, as in einsum: "... i k, k j -> ... i j".
+//   i        may be sharded; summed over if the result lacks it: each device's result is then a partial sum
+//   [i]      must be replicated: it is gathered first
+//   {a b}    a dimension made of two factors, a major
+//   i=4      a size that the operands' shapes do not determine
+//   ...      any number of dimensions, broadcast
+//   *        as the complete rule: elementwise, broadcast
+// A factor occurs once in an operand, and once in the result.
+//
+// A function that depends on the position of its block takes a last parameter `const BlockContext& block`.
+// block.size("i") is the global size of factor i, block.offset("i") the index at which this block begins.
 //   const auto add_positions = define_operation("add_positions", "b t -> b t", [](const at::Tensor& x,
 //                                                                               const BlockContext& w)
 //   {
 //     return x + at::arange(w.offset("t"), w.offset("t") + x.size(1), x.options());
 //   });
-// Include <ATen/ATen.h> where the function is written. Errors: a rule that cannot be read (invalid_argument, at the
-// definition), and those of all operations.
+// Include <ATen/ATen.h> in the file of the function.
+//
+// Errors
+//   invalid_argument: a rule that cannot be parsed (at the definition)
+//   those of all operations (operand.h)
 template <class Fn>
 auto define_operation(const std::string& name, const std::string& rule, Fn fn, DefineOptions options = {}) {
   return detail::DefinedOperation<Fn>(detail::interned_operation(name, rule, options.linearity), options.out_dtype,

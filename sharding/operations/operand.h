@@ -1,4 +1,4 @@
-// Operand: an array as an operation takes it, with the line it was written on.
+// Operand: an array parameter of an operation, together with the source line of the call.
 #pragma once
 
 #include <concepts>
@@ -13,12 +13,16 @@
 
 namespace tessera {
 
-// Every operation takes arrays of any placement and gives the same value and gradient as on one device. Where the
-// operands' placements agree, nothing moves; where they disagree, docs/sharding.md says which operand moves, and the
-// ledger records it. Operands that were never placed join the mesh of the others as replicated.
-// Errors of all: shapes that do not fit (shape_mismatch), arrays on different meshes (device_mismatch), absent arrays.
+// Every operation accepts arrays of any sharding and returns the same value and gradient as on one device. If the
+// operands' shardings agree, nothing is communicated. Otherwise docs/conflicts.md specifies which operand is resharded,
+// and the ledger records it. Operands that were never placed are treated as replicated on the mesh of the others.
+//
+// Errors of every operation
+//   shape_mismatch: shapes that do not fit
+//   device_mismatch: arrays on different meshes
+//   missing_array: absent arrays
 
-// An array as an operand, with the source line of the call. A non-owning view of the array: use it as a parameter only.
+// A non-owning view of an array, with the source line of the call. Use it as a parameter only.
 class Operand {
  public:
   template <class T>
@@ -33,8 +37,9 @@ class Operand {
   std::source_location where_;
 };
 
-// A number as an operand, weakly typed as in JAX: it takes the array's element type where that can hold its kind of
-// number. A fraction makes float32 of integers and booleans, a whole number int32 of booleans.
+// A number as an operand, weakly typed as in JAX. It takes the array's element type if that can hold its kind of
+// number. A floating-point number and an array of integers or booleans give float32. An integer and booleans give
+// int32.
 struct Number {
   enum class Kind : uint8_t { boolean, integer, floating };
   Kind kind;
@@ -50,7 +55,7 @@ struct Number {
   Number(T x) : kind(Kind::floating), floating(static_cast<double>(x)) {}
 };
 
-// An operand that is an array or a number. Non-owning, as Operand is.
+// An operand that is an array or a number; non-owning, as Operand.
 class ArrayOrNumber {
  public:
   template <class T>
@@ -76,14 +81,14 @@ class ArrayOrNumber {
   std::source_location where_;
 };
 
-// Where the result shall lie, as in JAX: matmul(a, b, {.out_sharding = P{"data", none}}), on the mesh of the operands.
-// Works like with_sharding_constraint on the result: a pending sum is scattered where the spec shards it, and stays
-// pending over the mesh axes that the spec leaves unreduced.
+// The sharding of a result on the mesh of the operands, as in JAX: matmul(a, b, {.out_sharding = P{"data", none}}).
+// Works like with_sharding_constraint on the result: a partial sum is reduce-scattered where the spec shards it, and
+// stays a partial sum over the unreduced mesh axes of the spec.
 struct ResultOptions {
   std::optional<PartitionSpec> out_sharding = std::nullopt;
 };
 
-// Dims of an array; a negative one counts from the end. One needs no braces: sum(x, -1), sum(x, {0, 1}).
+// Dimensions of an array; a negative one counts from the end. A single one needs no braces: sum(x, -1), sum(x, {0, 1}).
 struct Dims : std::vector<int> {
   using vector::vector;
   Dims(std::vector<int> dims) : vector(std::move(dims)) {}

@@ -1,4 +1,4 @@
-// Names of dims, as they are printed.
+// Construction and text of logical axes.
 #include "sharding/placement/axis.h"
 
 #include <fmt/format.h>

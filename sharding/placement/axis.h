@@ -1,4 +1,4 @@
-// Logical axes: the names that a model gives to its dims ("embed", "hidden"), before any mesh is known.
+// Logical axes: the names that a model gives to its dimensions ("embed", "hidden"), independent of any mesh.
 #pragma once
 
 #include <concepts>
@@ -8,39 +8,39 @@
 #include <string>
 #include <vector>
 
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 
 namespace tessera {
 
-// "This dim has no name" in Axes; "this dim is not sharded" in a PartitionSpec.
+// Marks a dimension without a name in Axes, and a dimension that is not sharded in a PartitionSpec.
 struct None {
   friend constexpr bool operator==(None, None) { return true; }
 };
 inline constexpr None none{};
 
-// A logical axis together with its size: what a layer needs to make a parameter.
+// A logical axis with its size, from which a layer creates a parameter.
 //   nn::Linear::init(key, Axis{"embed", 512}, Axis{"hidden", 2048})
 struct Axis {
   std::string name;
-  int64_t size = -1;  // not given, which layers refuse
+  int64_t size = -1;  // -1: not given; layers throw
 
   Axis() = default;
   Axis(std::string name, int64_t size = -1);
-  // A mistake: the size before the name.
+  // Diagnostic for a common mistake: the size before the name.
   template <std::integral Size, std::convertible_to<std::string> Name>
   Axis(Size, const Name&) {
     static_assert(detail::dependent_false<Size>, "tessera: an axis is its name and its size: Axis{\"embed\", 64}.");
   }
 
-  friend std::ostream& operator<<(std::ostream& out, const Axis& axis);  // embed=512
+  friend std::ostream& operator<<(std::ostream& out, const Axis& axis);  // prints embed=512
   friend bool operator==(const Axis&, const Axis&) = default;
 };
 
-// What one dim of a parameter or a batch is called: a logical axis, nothing, or a mesh axis directly.
+// The name of one dimension of a parameter or a batch: a logical axis, a mesh axis, or none.
 class AxisName {
  public:
   AxisName(const char* logical);
-  AxisName(std::nullptr_t) = delete;  // none is what Python's None is
+  AxisName(std::nullptr_t) = delete;  // use `none` where Python has None
   AxisName(std::string logical) : name_(std::move(logical)) {}
   AxisName(None) {}
   AxisName(const Axis& axis) : name_(axis.name) {}
@@ -49,7 +49,7 @@ class AxisName {
   bool is_mesh_axis() const { return mesh_axis_; }
   const std::string& name() const { return name_; }
 
-  // "embed", "none", or "@model" for a mesh axis.
+  // Returns "embed", "none", or "@model" for a mesh axis.
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const AxisName& name);
   friend bool operator==(const AxisName&, const AxisName&) = default;
@@ -60,29 +60,30 @@ class AxisName {
   bool mesh_axis_ = false;
 };
 
-// Names a mesh axis directly, without any rule: Axes{"embed", mesh_axis("model")}.
+// Names a mesh axis directly, without a rule: Axes{"embed", mesh_axis("model")}.
 AxisName mesh_axis(std::string name);
 
-// One name for each dim, in order.
+// One name for each dimension, in order.
 class Axes : public std::vector<AxisName> {
  public:
   Axes() = default;
-  // Not an initializer_list: as a field's default, {"batch", "seq"} would then crash g++ 12 where PFR counts the
-  // fields.
+  // Takes any number of names. It is not an initializer_list: with {"batch", "seq"} as a field's default, g++ 12 then
+  // crashes where PFR counts the fields.
   template <class... Name>
   requires(sizeof...(Name) > 0 && (std::convertible_to<const Name&, AxisName> && ...)) Axes(const Name&... names) {
     reserve(sizeof...(names));
     (append(names), ...);
   }
   explicit Axes(std::vector<AxisName> names) : std::vector<AxisName>(std::move(names)) {}
-  // Defined in the .cpp file, like those of Rule, Rules and Array: all models use them, and compile a quarter faster.
+  // Defined in the .cpp file, like the members of Rule, Rules and Array: all models use them, and compile a quarter
+  // faster this way.
   Axes(const Axes& axes);
   Axes(Axes&& axes) noexcept;
   Axes& operator=(const Axes& axes);
   Axes& operator=(Axes&& axes) noexcept;
   ~Axes();
 
-  // (embed, hidden)
+  // Returns "(embed, hidden)".
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const Axes& axes);
 

@@ -1,6 +1,4 @@
-// Places dealt to machines, and filled by the processes of each.
-#include "sharding/placement/device_order.h"
-
+// Orders devices so that mesh axes are within machines or across them, as marked.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,14 +8,15 @@
 #include <string>
 
 #include "sharding/base/fail.h"
+#include "sharding/placement/mesh_impl.h"
 
 namespace tessera::detail {
 namespace {
 
 bool lies_across(const MeshAxis& axis) { return axis.locality == across && axis.size > 1; }
 
-// How many machines lie along each axis: one, or along those across machines a factor above one, the first ones'
-// greatest; all of them together `machines`. False: it cannot be so.
+// Chooses the number of machines along each axis, with the product `machines`: one for most axes, and a factor above
+// one for axes marked `across`, the largest possible for the first of them. Returns false if that is impossible.
 bool deal(const std::vector<MeshAxis>& axes, int64_t machines, std::vector<int64_t>& along) {
   const size_t a = along.size();
   if (a == axes.size()) return machines == 1;
@@ -48,7 +47,6 @@ void check_equal_machines(const std::vector<MeshAxis>& axes, const std::vector<i
          words_of_across(axes), most - processes.begin(), *most, least - processes.begin(), *least);
 }
 
-// The number of machines along each axis.
 std::vector<int64_t> machines_along(const std::vector<MeshAxis>& axes, const std::vector<int>& machines) {
   const bool any = std::any_of(axes.begin(), axes.end(), lies_across);
   std::vector<int64_t> processes(*std::max_element(machines.begin(), machines.end()) + 1), along;
@@ -57,10 +55,10 @@ std::vector<int64_t> machines_along(const std::vector<MeshAxis>& axes, const std
   check_equal_machines(axes, processes);
   if (!deal(axes, static_cast<int64_t>(processes.size()), along))
     fail(ErrorKind::device_mismatch, "make_mesh",
-         "{}, and {} machines do not divide {}. Give a multiple of them (several axes: each of a part of them above "
-         "one), or leave `across` out.",
+         "{}, and {} machines do not divide {}. Give a multiple of the number of machines (for several axes: split "
+         "this number into factors above one, and make each axis a multiple of its factor), or leave `across` out.",
          words_of_across(axes), processes.size(),
-         std::count_if(axes.begin(), axes.end(), lies_across) == 1 ? "it" : "them so");
+         std::count_if(axes.begin(), axes.end(), lies_across) == 1 ? "it" : "all of them");
   return along;
 }
 
@@ -71,8 +69,8 @@ std::vector<int> by_machine(const std::vector<int>& machines) {
   return processes;
 }
 
-// Of a place: the machine that has it, and its number among that one's, those along the axes across machines major. So
-// what one process has is a block of the grid more often.
+// The machine of a place, and the place's index within that machine. In the index, the axes that span machines are
+// major. With this order, a process's devices more often form a box of the grid.
 struct Stand {
   int64_t machine = 0, inside = 0;
 };
@@ -98,7 +96,8 @@ std::vector<int> device_order(const std::vector<MeshAxis>& axes, const std::vect
   const auto count = static_cast<int64_t>(machines.size());
   if (n % count)
     fail(ErrorKind::device_mismatch, "make_mesh",
-         "{} devices are no equal parts for {} processes. Choose another mesh, or name the devices.", n, count);
+         "{} devices cannot be divided equally among {} processes. Choose another mesh, or name the devices.", n,
+         count);
   const std::vector<int64_t> along = machines_along(axes, machines);
   const std::vector<int> processes = by_machine(machines);
   const int64_t used = n / count;

@@ -46,7 +46,8 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 
-// The table is sorted so that the join is the later of the two, but for the two pairs that have no order.
+// Returns the join in JAX's lattice. The rows are sorted so that the join is the later one, except for the two pairs
+// without an order.
 DType promote(DType a, DType b) {
   if (a == b) return a;
   if (are(a, b, DType::uint8, DType::int8)) return DType::int16;

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// The values equal LibTorch's c10::ScalarType, so that a conversion is a cast.
+// The element types. Their values equal c10::ScalarType's (LibTorch), so that a conversion is a cast.
 enum class DType : int8_t {
   uint8 = 0,
   int8 = 1,
@@ -23,38 +23,29 @@ enum class DType : int8_t {
   bfloat16 = 15,
 };
 
-inline constexpr DType float16 = DType::float16;
-inline constexpr DType bfloat16 = DType::bfloat16;
-inline constexpr DType float32 = DType::float32;
-inline constexpr DType float64 = DType::float64;
-inline constexpr DType uint8 = DType::uint8;
-inline constexpr DType int8 = DType::int8;
-inline constexpr DType int16 = DType::int16;
-inline constexpr DType int32 = DType::int32;
-inline constexpr DType int64 = DType::int64;
-inline constexpr DType boolean = DType::boolean;
+using enum DType;
 
-// Bytes of one element.
+// Returns the bytes of one element.
 int64_t item_size(DType dtype);
 
-// "float32", "bool", ...: JAX's names.
+// Returns JAX's name: "float32", "bool", ...
 std::string_view name_of(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
-// The element type of that name, or nothing.
+// Returns the element type of that name, or nullopt.
 std::optional<DType> dtype_of(std::string_view name);
 
-// Whether the type is float16, bfloat16, float32 or float64.
+// Returns true for float16, bfloat16, float32 and float64.
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
 }
 
-// The type of a + b for arrays of these types: the join in JAX's promotion lattice
+// Returns the type of a + b for arrays of these types: the join in JAX's promotion lattice
 // (https://docs.jax.dev/en/latest/type_promotion.html), where int + float16 is float16 and float16 + bfloat16 is
 // float32.
 DType promote(DType a, DType b);
 
-// The DType of a C++ element type: float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, bool.
+// Returns the DType of a C++ element type: float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, bool.
 template <class T>
 constexpr DType dtype_for() {
   if constexpr (std::is_same_v<T, float>)

@@ -1,4 +1,4 @@
-// Ranges of element types, and sizes in them.
+// Value ranges and byte sizes of element types.
 #include "sharding/placement/element_value.h"
 
 #include <c10/util/BFloat16.h>
@@ -54,7 +54,7 @@ double element_value(const char* verb, double value, DType dtype) {
   }
   const Bounds b = bounds_of(dtype);
   const double whole = std::trunc(value);
-  // One above the largest value is a power of two, which a double holds.
+  // A double cannot hold every `most`, but it holds the power of two above it.
   if (!(whole >= static_cast<double>(b.least) && whole < static_cast<double>(b.most / 2 + 1) * 2))
     refuse_number(verb, fmt::format("{}", value), dtype);
   return whole;

@@ -1,4 +1,4 @@
-// Checks that numbers and sizes fit an element type, and the Error if they do not.
+// Checks that numbers and sizes fit an element type.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,18 @@ struct Bounds {
 };
 Bounds bounds_of(DType dtype);
 
-// Throws Error (invalid_argument): the element type cannot hold this number.
+// Throws an Error (invalid_argument): this element type cannot hold the number.
 [[noreturn]] void refuse_number(const char* verb, const std::string& number, DType dtype);
 
-// `value` as an element of this type holds it: infinite beyond a floating type's range, without its fraction for
-// integers, 0 or 1 for booleans. Error (invalid_argument): NaN for an integer type, or a value outside the type's
-// range.
+// Converts `value` to an element of this type: infinite beyond a floating type's range, truncated for integers, 0 or 1
+// for booleans. Error (invalid_argument): NaN for an integer type, or a value outside the type's range.
 double element_value(const char* verb, double value, DType dtype);
 int64_t element_value(const char* verb, int64_t value, DType dtype);
-// Like element_value, for a value that fills an array. A fraction for an integer type is an Error (invalid_argument),
-// too.
+// Like element_value, for a value that fills an array. A fraction for an integer type is also an Error
+// (invalid_argument).
 double fill_value(const char* verb, double value, DType dtype);
 
-// Error (invalid_argument): a shape with a negative size, or of 2^63 bytes or more in elements of this type.
+// Throws an Error (invalid_argument) for a negative size, or for 2^63 bytes or more in elements of this type.
 void check_size(const char* verb, DType dtype, std::span<const int64_t> shape);
 
 }  // namespace tessera::detail

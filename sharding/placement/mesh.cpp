@@ -1,4 +1,4 @@
-// Interned meshes, and which process has which part of them.
+// Makes and interns meshes, and assigns boxes of the grid to processes.
 #include "sharding/placement/mesh.h"
 
 #include <fmt/format.h>
@@ -14,11 +14,9 @@
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/text.h"
-#include "sharding/placement/device_order.h"
 #include "sharding/placement/mesh_impl.h"
-#include "sharding/placement/thread_limit.h"
-#include "sharding/runtime/accelerator.h"
 #include "sharding/runtime/control_plane.h"
+#include "sharding/runtime/hardware.h"
 #include "sharding/runtime/processes.h"
 
 namespace tessera {
@@ -26,7 +24,7 @@ namespace tessera {
 namespace {
 
 const detail::MeshImpl& checked(const detail::MeshImpl* mesh) {
-  if (!mesh) fail(ErrorKind::invalid_argument, "Mesh", "this is no mesh. Make one with make_mesh.");
+  if (!mesh) fail(ErrorKind::invalid_argument, "Mesh", "this is not a mesh. Make one with make_mesh.");
   return *mesh;
 }
 
@@ -85,8 +83,8 @@ constexpr int64_t max_devices = 1 << 22;
 
 int64_t checked_size(const std::vector<MeshAxis>& axes) {
   if (axes.size() > detail::max_axes)
-    fail(ErrorKind::invalid_argument, "make_mesh", "{} axes given, at most {} are possible. Join some of them to one.",
-         axes.size(), detail::max_axes);
+    fail(ErrorKind::invalid_argument, "make_mesh",
+         "{} axes given, at most {} are possible. Merge some of them into one.", axes.size(), detail::max_axes);
   int64_t n = 1;
   std::set<std::string_view> seen;
   for (const MeshAxis& axis : axes) {
@@ -108,12 +106,12 @@ int64_t checked_size(const std::vector<MeshAxis>& axes) {
   return n;
 }
 
-// The number of virtual devices of a process; without a number in the environment, as many as anyone asks for.
+// Returns the number of virtual devices of a process. Without TESSERA_CPU_DEVICES the only limit is max_devices.
 int64_t available_devices() {
   return detail::environment_number("TESSERA_CPU_DEVICES", "devices").value_or(max_devices);
 }
 
-// The processes of this run, and how many device ids each has: process p those from p * each on.
+// The processes of this run and the number of device ids of each: process p has those from p * each on.
 struct Owners {
   int process, processes;
   int64_t each;
@@ -129,8 +127,8 @@ Owners owners_of(int64_t wanted, bool are_named) {
   }
   if (wanted % owners.processes)
     fail(ErrorKind::device_mismatch, "make_mesh",
-         "{} devices are no equal parts for {} processes. Choose a mesh of a multiple of them: each process has as "
-         "many of its devices.",
+         "{} devices cannot be divided equally among {} processes. Choose a mesh of a multiple of them: each process "
+         "has as many of its devices.",
          wanted, owners.processes);
   owners.each = wanted / owners.processes;
   return owners;
@@ -152,10 +150,10 @@ std::vector<int> numbered(int64_t n) {
 
 std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owners& owners) {
   if (static_cast<int64_t>(devices.size()) != n)
-    fail(ErrorKind::device_mismatch, "make_mesh", "{} devices given for a mesh of {}. Give one for each place.",
+    fail(ErrorKind::device_mismatch, "make_mesh", "{} devices given for a mesh of {}. Give one for each position.",
          devices.size(), n);
   if (std::set<int>(devices.begin(), devices.end()).size() != devices.size())
-    fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every place needs its own device.");
+    fail(ErrorKind::device_mismatch, "make_mesh", "a device is given twice. Every position needs its own device.");
   for (int id : devices)
     if (id < 0 || id >= owners.all())
       fail(ErrorKind::device_mismatch, "make_mesh", "device {} given, expected ids from 0 to {}.{}", id,
@@ -167,7 +165,7 @@ std::vector<int> checked_devices(std::vector<int> devices, int64_t n, const Owne
   return devices;
 }
 
-// The smallest box of the grid that has all devices of a process.
+// The smallest box of the grid that contains all devices of a process.
 struct Box {
   std::vector<int> first, last;
   int64_t devices = 0;
@@ -195,8 +193,7 @@ struct Box {
 std::vector<Box> boxes_of(const detail::MeshImpl& mesh, int processes) {
   std::vector<Box> boxes(processes);
   for (size_t place = 0; place < mesh.devices.size(); ++place) {
-    int coordinates[detail::max_axes] = {};
-    detail::unravel_place(&mesh, mesh.all(), static_cast<int>(place), coordinates);
+    const detail::Coordinates coordinates = detail::coordinates_of(&mesh, static_cast<int>(place));
     boxes[mesh.devices[place] / mesh.each].add(coordinates, mesh.axes.size());
   }
   return boxes;
@@ -207,8 +204,8 @@ void check_boxes(const std::vector<Box>& boxes, const std::vector<int>& members,
   for (const int p : members) {
     if (boxes[p].devices * n != devices)
       fail(ErrorKind::device_mismatch, "make_mesh",
-           "process {} has {} of the mesh's {} devices, expected as many of each of the {} processes that have any. "
-           "Name other devices.",
+           "process {} has {} of the mesh's {} devices, expected the same number of each of the {} processes that have "
+           "any. Name other devices.",
            p, boxes[p].devices, devices, n);
     if (boxes[p].places() != boxes[p].devices || !boxes[p].is_like(boxes[members[0]]))
       fail(ErrorKind::device_mismatch, "make_mesh",
@@ -218,7 +215,7 @@ void check_boxes(const std::vector<Box>& boxes, const std::vector<int>& members,
   }
 }
 
-// Which part of the grid is this process's: all of it, where no other has a device of the mesh; or none.
+// Sets this process's box of the grid: all of it if no other process has devices of the mesh; none if only others have.
 void give_to_processes(detail::MeshImpl& mesh, const Owners& owners) {
   mesh.process = owners.process;
   if (owners.processes == 1) return;
@@ -242,7 +239,7 @@ detail::MeshImpl whole_grid(std::vector<MeshAxis> axes) {
   return mesh;
 }
 
-// The order of devices that was given, else that of the machines.
+// Returns the explicit order of devices, or the order of the machines if none is given.
 std::vector<int> ordered_devices(const std::vector<MeshAxis>& axes, std::vector<int> given, const Owners& owners) {
   if (given.empty()) return detail::device_order(axes, detail::world().machines, owners.each);
   for (const MeshAxis& axis : axes)
@@ -260,7 +257,7 @@ detail::MeshImpl mesh_of_devices(std::vector<MeshAxis> axes, MeshOptions options
         "num_processes: {} given for a mesh of devices, which belong to the processes that have them. Leave it out, or "
         "make the mesh abstract.",
         options.num_processes);
-  detail::environment_flag("TESSERA_CHECK");  // was read before main, where an Error cannot be caught
+  detail::environment_flag("TESSERA_CHECK");  // again: an Error of the read before main cannot be caught
   const int64_t n = checked_size(axes);
   const Owners owners = owners_of(n, !options.devices.empty());
   check_available(n, owners);
@@ -302,7 +299,7 @@ Mesh make_mesh(std::vector<MeshAxis> axes, MeshOptions options) {
   mesh.engine = detail::choose_engine(mesh);
 
   static std::mutex mutex;
-  // What is interned is never destroyed: threads, and destructors of static values, compute while a program ends.
+  // Interned values are never destroyed: other threads and destructors of statics may still compute at program exit.
   static auto& meshes = *new std::deque<detail::MeshImpl>;
   const std::lock_guard lock(mutex);
   const auto known = std::find(meshes.begin(), meshes.end(), mesh);
@@ -326,7 +323,7 @@ std::vector<int> local_devices() {
 
 namespace {
 
-// "data:across=8" is taken for the mark in another place.
+// Detects "data:across=8", the mark in the wrong place.
 void check_typed_name(std::string_view name, std::string_view digits, std::string_view text) {
   const auto is_usual = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   if (std::all_of(name.begin(), name.end(), is_usual)) return;

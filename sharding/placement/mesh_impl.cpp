@@ -1,4 +1,4 @@
-// The arithmetic of a mesh's coordinates, of this process's slots and of all devices.
+// Computes coordinates of devices and of this process's slots.
 #include "sharding/placement/mesh_impl.h"
 
 #include <fmt/format.h>
@@ -85,9 +85,8 @@ AxisSet MeshImpl::across_machines() const {
   AxisSet set = 0;
   for (int place = 0; each && place < static_cast<int>(devices.size()); ++place)
     for (size_t a = 0; a < axes.size(); ++a) {
-      int first[max_axes] = {};
-      unravel_place(this, all(), place, first);
-      first[a] = 0;
+      Coordinates first = coordinates_of(this, place);
+      first[static_cast<int>(a)] = 0;
       if (machine_of(place) != machine_of(ravel_place(this, all(), first))) set |= AxisSet{1} << a;
     }
   return set;
@@ -122,6 +121,12 @@ void check_agreement(const char* verb, const MeshImpl* mesh, const std::string& 
 
 Coordinates::Coordinates(const MeshImpl* mesh) {
   if (mesh) std::copy(mesh->first.begin(), mesh->first.end(), along);
+}
+
+Coordinates coordinates_of(const MeshImpl* mesh, int place) {
+  Coordinates coordinates(nullptr);
+  unravel_place(mesh, mesh->all(), place, coordinates);
+  return coordinates;
 }
 
 void unravel(const MeshImpl* mesh, AxisSet set, int index, int* coordinates) {

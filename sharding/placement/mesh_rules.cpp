@@ -21,7 +21,7 @@ struct MeshRulesImpl {
   Rules rules;
   const MeshRulesImpl* activations = nullptr;
   const MeshRulesImpl* optimizer_state = nullptr;
-  Uneven uneven = Uneven::error;  // of all rules, these and a parameter's own
+  Uneven uneven = Uneven::error;  // applies to all rules: these tables and a parameter's own rules
 };
 }  // namespace detail
 
@@ -63,7 +63,7 @@ Rule::Rule(std::string name, std::initializer_list<const char*> axes, Uneven une
     : Rule(std::move(name), std::vector<std::string>(axes.begin(), axes.end()), uneven) {}
 Rule::Rule(std::string name, std::vector<std::string> axes, Uneven uneven)
     : logical(std::move(name)), mesh_axes(std::move(axes)), uneven(uneven) {
-  if (logical.empty()) arrays.path.clear();  // a rule by no name is none for all parameters: MeshRules refuses it
+  if (logical.empty()) arrays.path.clear();  // so MeshRules rejects the empty name, and it matches no parameter
 }
 Rule::Rule(ParamPattern which, PartitionSpec all_dims) : arrays(std::move(which)), spec(std::move(all_dims)) {}
 Rule::Rule(ParamPattern which, LongestDim dim, Uneven uneven)
@@ -95,7 +95,7 @@ namespace {
 
 using detail::MeshRulesImpl;
 
-// ---- what a rule may say
+// ---- checks of rules
 
 [[noreturn]] void fail_rule(ErrorKind kind, const Rule& rule, const char* what) {
   fail(kind, "MeshRules", "the rule {} {}", rule.to_string(), what);
@@ -110,14 +110,14 @@ void check_rule(const Rule& rule) {
     fail_rule(ErrorKind::invalid_argument, rule,
               "has no name and no pattern of paths. Give \"**\" for all parameters.");
   if (rule.stage && rule.arrays.min_size)
-    fail_rule(ErrorKind::invalid_argument, rule, "goes by size. Name the paths of the stage's parameters.");
+    fail_rule(ErrorKind::invalid_argument, rule, "selects arrays by size. Name the paths of the stage's parameters.");
   if (!rule.spec) return;
   const std::vector<SpecEntry>& entries = rule.spec->entries();
   if (std::any_of(entries.begin(), entries.end(), [](const SpecEntry& e) { return e.is_unconstrained(); }))
     fail_rule(ErrorKind::unconstrained, rule,
-              "leaves a dim open. A parameter needs a complete sharding: give none or mesh axes.");
+              "leaves a dim unconstrained. A parameter needs a complete sharding: give none or mesh axes.");
   if (!rule.spec->unreduced_axes().empty() || !rule.spec->reduced_axes().empty())
-    fail_rule(ErrorKind::invalid_argument, rule, "requests a pending sum. A parameter is sharded or replicated.");
+    fail_rule(ErrorKind::invalid_argument, rule, "requests a partial sum. A parameter is sharded or replicated.");
 }
 
 void check_axes(const Rule& rule, Mesh mesh) {
@@ -136,7 +136,7 @@ void check_activation_rule(const Rule& rule) {
 
 // ---- interning
 
-// Tells any two tables apart, whatever characters are in their names.
+// Returns a text that differs for any two different tables, whatever characters their names contain.
 std::string identity(const Rules& rules) {
   std::string text;
   const auto add = [&text](const std::string& part) { text += fmt::format("{}:{}", part.size(), part); };
@@ -155,7 +155,7 @@ std::string identity(const Rules& rules) {
   return text;
 }
 
-// `first`, then those of `rest` that are not by a name of `first`.
+// Returns `first`, followed by the rules of `rest` except those for a name of `first`.
 Rules merged(Rules first, const Rules& rest) {
   std::set<std::string> names;
   for (const Rule& rule : first)
@@ -186,7 +186,7 @@ class Interned {
   }
 
  private:
-  // The mesh rules that has this one table; `made` itself where it is the same.
+  // Returns mesh rules with only this table; `made` itself if its table is the same.
   const MeshRulesImpl* alone(const MeshRulesImpl* made, const Rules& rules) {
     return rules == made->rules ? made : get(made->mesh, rules, {.uneven = made->uneven});
   }
@@ -236,7 +236,9 @@ RuleResolution MeshRules::resolve(const Rules& own, const Axes& axes, const Shap
                                   std::string_view path) const {
   for (const Rule& rule : own) {
     check_rule(rule);
-    if (rule.stage) fail_rule(ErrorKind::invalid_argument, rule, "is a parameter's own. Give it to the mesh rules.");
+    if (rule.stage)
+      fail_rule(ErrorKind::invalid_argument, rule,
+                "is given with a parameter, which cannot choose a stage. Give it to the mesh rules.");
   }
   Rules all = own;
   all.insert(all.end(), impl_->rules.begin(), impl_->rules.end());

@@ -1,4 +1,4 @@
-// MeshRules: a mesh, and the rules by which logical axes, and with them arrays, are placed on its mesh axes.
+// MeshRules: a mesh and the rules that map logical axes to its mesh axes, and so place arrays.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/axis.h"
 #include "sharding/placement/named_sharding.h"
 
@@ -22,23 +22,23 @@ namespace detail {
 struct MeshRulesImpl;
 }
 
-// In a rule: whole on every device: {"embed", replicated}.
+// In a rule: replicated on every device, as in {"embed", replicated}.
 struct Replicated {};
 inline constexpr Replicated replicated{};
 
-// The parameters that a rule by path and size applies to.
+// Selects the parameters to which a rule by path and size applies.
 struct ParamPattern {
-  std::string path = "**";  // a pattern of paths: "**.kernel", "layers.*.mlp.**" (path_pattern.h)
+  std::string path = "**";  // a path pattern: "**.kernel", "layers.*.mlp.**" (path_matches)
   int64_t min_size = 0;     // only parameters of at least this many elements
 
-  // **.kernel of at least 1024 elements
+  // Returns, for example, "**.kernel of at least 1024 elements".
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const ParamPattern& arrays);
   friend bool operator==(const ParamPattern&, const ParamPattern&) = default;
 };
 
-// In a rule for a ParamPattern: sharded on the longest dim that these mesh axes divide (of equally long ones, the
-// first), as fully sharded data parallelism does with its parameters.
+// In a rule for a ParamPattern: shards the longest dimension that these mesh axes divide (the first of equally long
+// ones), as FSDP shards its parameters.
 struct LongestDim {
   std::vector<std::string> mesh_axes;
 };
@@ -47,28 +47,31 @@ LongestDim longest_dim(const Names&... mesh_axes) {
   return {{mesh_axes...}};
 }
 
-// In a rule for a ParamPattern: stored on one stage of this mesh axis (sub_mesh.h), placed there by the other rules;
-// counted from the end below zero.
+// In a rule for a ParamPattern: stores the parameter on one stage of this mesh axis, a sub_mesh. The other rules give
+// its sharding within the stage. A negative `at` counts from the last stage.
 struct OnStage {
   std::string mesh_axis;
   int64_t at = 0;
 };
 inline OnStage on_stage(std::string mesh_axis, int64_t at) { return {std::move(mesh_axis), at}; }
 
-// One rule. By name: a logical axis and the mesh axes that shard it (several: major to minor; none: replicated). Or by
-// path and size: a ParamPattern, and a spec for all dims of such a parameter, or for its longest dim:
-//   {ParamPattern{"**.kernel"}, P{none, "model"}}    {ParamPattern{.min_size = 1024}, longest_dim("data")}
-//   {ParamPattern{}, replicated}
-// Or the stage of what lies in no vector that a rule deals out, which is on all stages otherwise:
-//   {ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)}    {ParamPattern{"**.head.**"}, on_stage("pipe", -1)}
-// With Uneven::pad the mesh axes need not divide the dim, whose blocks are then padded; a longest dim is one that they
-// divide where there is one: {"vocab", "model", Uneven::pad}. In a spec each entry says it for itself.
+// One rule, of one of three kinds.
+// - By name: maps a logical axis to the mesh axes that shard it (several: major to minor; none: replicated).
+// - By path and size: gives a ParamPattern, and a spec for all dimensions of such a parameter, or mesh axes for its
+//   longest dimension:
+//     {ParamPattern{"**.kernel"}, P{none, "model"}}    {ParamPattern{.min_size = 1024}, longest_dim("data")}
+//     {ParamPattern{}, replicated}
+// - With on_stage: gives the stage of parameters outside the vectors that a rule distributes. Without such a rule,
+//   these parameters are on all stages:
+//     {ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)}    {ParamPattern{"**.head.**"}, on_stage("pipe", -1)}
+// With Uneven::pad the mesh axes need not divide the dimension, whose blocks are then padded: {"vocab", "model",
+// Uneven::pad}. longest_dim still prefers dimensions that the axes divide. In a spec each entry has its own Uneven.
 struct Rule {
   std::string logical;                 // empty: a rule for a ParamPattern
-  std::vector<std::string> mesh_axes;  // that shard the logical axis, or the longest dim
+  std::vector<std::string> mesh_axes;  // that shard the logical axis, or the longest dimension
   ParamPattern arrays = {};
-  std::optional<PartitionSpec> spec = {};  // for a ParamPattern; without one, mesh_axes shard the longest dim
-  std::optional<int64_t> stage = {};       // for a ParamPattern: along the one of mesh_axes
+  std::optional<PartitionSpec> spec = {};  // for a ParamPattern; without a spec, mesh_axes shard the longest dimension
+  std::optional<int64_t> stage = {};       // for a ParamPattern: the stage along the only axis of mesh_axes
   Uneven uneven = Uneven::error;
 
   Rule(std::string name, Replicated);
@@ -94,21 +97,23 @@ struct Rule {
   ~Rule();
 
   bool is_by_name() const { return !logical.empty(); }
-  // Every mesh axis that the rule names.
+  // Returns every mesh axis that the rule names.
   std::vector<std::string> all_mesh_axes() const;
 
-  // "hidden" -> "model"
+  // Returns, for example, "hidden" -> "model", with the quotation marks.
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const Rule& rule);
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 
-// An ordered list of rules, tried in this order for each array. A rule by name shards the dim of that name if its mesh
-// axes are still unused on this array and divide the dim (or may pad it); a later rule of the same name is the
-// fallback. A rule for a ParamPattern with a spec places every dim that is still open, all or none; one for the longest
-// dim places that dim. A dim whose rules all found their mesh axes used stays whole. A mesh axis that the mesh does not
-// have is an error, or counts as size one (see MissingAxes). (As Flax Linen's logical_to_mesh_axes, but with errors
-// where that is silent.)
+// An ordered list of rules, which are tried in this order for each array (as Flax Linen's logical_to_mesh_axes, but
+// with errors where Flax is silent).
+// - A rule by name shards the dimension of that name if its mesh axes are unused on this array and divide the dimension
+//   (or may pad it). A later rule of the same name is the fallback.
+// - A rule for a ParamPattern with a spec determines all dimensions that no rule has determined yet, or none of them. A
+//   rule for the longest dimension determines only that dimension.
+// - A dimension is not sharded if the mesh axes of all its rules were already used.
+// - A mesh axis that the mesh does not have is an error, or counts as size one (see MissingAxes).
 class Rules : public std::vector<Rule> {
  public:
   Rules() = default;
@@ -126,20 +131,20 @@ class Rules : public std::vector<Rule> {
   Rules& operator=(Rules&& rules) noexcept;
   ~Rules();
 
-  // "batch" -> "data", "embed" -> replicated
+  // Returns, for example, "batch" -> "data", "embed" -> replicated.
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const Rules& rules);
 };
 
-// A spec, and how the rules led to it.
+// The spec that rules give to an array, and the decisions that led to it.
 struct RuleResolution {
-  // What one rule did on one dim.
+  // The effect of one rule on one dimension.
   struct Decision {
-    int dim = 0;       // -1: a rule for a ParamPattern, on all dims
+    int dim = 0;       // -1: a rule for a ParamPattern, on all dimensions
     std::string rule;  // "hidden" -> "model"
     bool matched = false;
-    std::string reason;  // why it was passed over
-    size_t number = 0;   // the rule's place in the order of trying
+    std::string reason;  // if not matched: why the rule was passed over
+    size_t number = 0;   // the rule's index in the order of trying
   };
   PartitionSpec spec;
   std::vector<Decision> decisions;
@@ -151,23 +156,23 @@ struct LooseRule : Rule {
 };
 }  // namespace detail
 
-// What a rule that names a mesh axis which the mesh lacks is: a mistake, or (ok) a rule for an axis of size one, so
-// that one table of rules serves many meshes.
+// The treatment of a rule's mesh axis that the mesh lacks: an error, or (ok) an axis of size one. With `ok` one table
+// of rules serves many meshes.
 enum class MissingAxes { error, ok };
 
-// Rules for arrays that are not parameters. A rule here replaces all of the parameters' rules for its logical axis, and
-// is tried before the others; logical axes that are not named here follow the parameters' rules. Rules for a
+// Rules for arrays that are not parameters. An activation rule replaces all parameter rules for its logical axis, and
+// is tried before all other rules. Logical axes without a rule here follow the parameter rules. Rules for a
 // ParamPattern apply to parameters and their optimizer state only, never to activations.
 struct MeshRulesOptions {
-  Rules activations = {};      // batches, and what with_sharding_constraint pins by names
+  Rules activations = {};      // batches, and arrays that with_sharding_constraint places by names
   Rules optimizer_state = {};  // moments: filter_shard(optimizer, mesh_rules.optimizer_state())
   MissingAxes missing_axes = MissingAxes::error;
-  Uneven uneven = Uneven::error;  // pad: all of the rules' dims may be padded
+  Uneven uneven = Uneven::error;  // pad: all dimensions of the rules may be padded
 };
 
 // A handle to an interned mesh and rules.
 //   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}), {{"batch", "data"}, {"embed", replicated}}};
-// Weights sharded over `data`, the same logical axes of activations whole:
+// Weights sharded over `data`, the same logical axes of activations replicated:
 //   const MeshRules mesh_rules{mesh, {{"batch", "data"}, {"embed", "data"}}, {.activations = {{"embed", replicated}}}};
 // Error (unknown_axis): a rule names an axis that the mesh lacks, unless missing_axes is ok.
 class MeshRules {
@@ -190,23 +195,28 @@ class MeshRules {
   Mesh mesh() const;
   const Rules& rules() const;
 
-  // The same mesh with the rules for activations, or for optimizer state. If MeshRulesOptions has none for
-  // them, activations() returns these rules without those for a ParamPattern, and optimizer_state() returns *this.
+  // Return the same mesh with the rules for activations, or for optimizer state. If MeshRulesOptions has none for them,
+  // activations() returns these rules without those for a ParamPattern, and optimizer_state() returns *this.
   MeshRules activations() const;
   MeshRules optimizer_state() const;
 
-  // The spec of an array with these names and this shape. `verb` and `path` begin the message of an error: a name
-  // without a rule, if no other rule placed its dim (unknown_axis); a dim that none of its rules divides
-  // (not_divisible); another number of names than dims, or a spec of a ParamPattern that is longer than the array has
-  // dims where no other rule places it (rank_mismatch); a directly named mesh axis that the mesh lacks (unknown_axis)
-  // or that is used already (duplicate_axis).
+  // Returns the spec of an array with these names and this shape. `verb` and `path` begin the message of an error.
+  //
+  // Errors
+  //   unknown_axis: a name without a rule, if no other rule placed its dimension; a directly named mesh axis that the
+  //     mesh lacks
+  //   not_divisible: a dimension that none of its rules divides
+  //   rank_mismatch: a different number of names than dimensions; a spec of a ParamPattern with more entries than the
+  //     array has dimensions, if no other rule places the array
+  //   duplicate_axis: a directly named mesh axis that is used already
   RuleResolution resolve(const Axes& axes, const Shape& shape, std::string_view verb = "MeshRules",
                          std::string_view path = "") const;
-  // The same with rules `own` of one parameter, which are tried before the mesh rules'.
+  // Returns the spec of a parameter with rules of its own, which are tried before the mesh rules.
   RuleResolution resolve(const Rules& own, const Axes& axes, const Shape& shape, std::string_view verb,
                          std::string_view path) const;
 
-  // data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; and the rules of activations and optimizer state
+  // Prints data=4, model=2; rules "batch" -> "data", "hidden" -> "model"; and the rules of activations and optimizer
+  // state.
   friend std::ostream& operator<<(std::ostream& out, const MeshRules& mesh_rules);
   friend bool operator==(const MeshRules& a, const MeshRules& b) { return a.impl_ == b.impl_; }
   const detail::MeshRulesImpl* impl() const { return impl_; }

@@ -1,4 +1,4 @@
-// Interned shardings, their blocks, and the types that they give.
+// Interned shardings, their blocks, and the types that they give to arrays.
 #include "sharding/placement/named_sharding.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ struct ShardingImpl {
   PartitionSpec spec;
   std::vector<DimAxes> dims;  // without axes of size one
   AxisSet unreduced = 0, reduced = 0;
-  uint64_t padded = 0;   // the dims that may be
-  bool is_open = false;  // a dim is unconstrained
+  uint64_t padded = 0;   // the dimensions that may be padded
+  bool is_open = false;  // a dimension is unconstrained
 };
 
 namespace {
@@ -34,51 +34,34 @@ void check_unique(const PartitionSpec& spec) {
     for (const std::string& name : names)
       if (!seen.insert(name).second)
         fail(ErrorKind::duplicate_axis, "NamedSharding",
-             "mesh axis \"{}\" appears twice in {}. An axis can cut one dim only.", name, spec.to_string());
+             "mesh axis \"{}\" appears twice in {}. An axis can shard only one dim.", name, spec.to_string());
   };
   for (const SpecEntry& entry : spec.entries()) add(entry.axes());
   add(spec.unreduced_axes()), add(spec.reduced_axes());
 }
 
-// Gives each axis of a spec its bit, and refuses unknown ones.
-class AxisReader {
- public:
-  AxisReader(Mesh mesh, const PartitionSpec& spec) : mesh_(mesh), spec_(spec) { check_unique(spec); }
-
-  int read(const std::string& name) {
-    const int axis = mesh_.impl()->find(name);
-    if (axis < 0)
-      fail(ErrorKind::unknown_axis, "NamedSharding",
-           "mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec_.to_string(),
-           mesh_.to_string());
-    return axis;
-  }
-
-  AxisSet read_set(const std::vector<std::string>& names) {
-    AxisSet set = 0;
-    for (const std::string& name : names)
-      if (const int axis = read(name); mesh_.impl()->axes[axis].size > 1) set |= AxisSet{1} << axis;
-    return set;
-  }
-
- private:
-  Mesh mesh_;
-  const PartitionSpec& spec_;
-};
-
 std::unique_ptr<ShardingImpl> make_sharding(Mesh mesh, PartitionSpec spec) {
+  check_unique(spec);
+  const auto axes_of = [&](const std::vector<std::string>& names) {
+    DimAxes axes;
+    for (const std::string& name : names) {
+      const int axis = mesh.impl()->find(name);
+      if (axis < 0)
+        fail(ErrorKind::unknown_axis, "NamedSharding",
+             "mesh axis \"{}\" of {} is not in the mesh ({}). Use one of its axes.", name, spec.to_string(),
+             mesh.to_string());
+      if (mesh.impl()->axes[axis].size > 1) axes.push_back(axis);
+    }
+    return axes;
+  };
   auto result = std::make_unique<ShardingImpl>();
-  AxisReader reader(mesh, spec);
   for (const SpecEntry& entry : spec.entries()) {
-    DimAxes dim;
-    for (const std::string& name : entry.axes())
-      if (const int axis = reader.read(name); mesh.impl()->axes[axis].size > 1) dim.push_back(axis);
     if (entry.pads()) result->padded |= uint64_t{1} << result->dims.size();
-    result->dims.push_back(dim);
+    result->dims.push_back(axes_of(entry.axes()));
     result->is_open |= entry.is_unconstrained();
   }
-  result->unreduced = reader.read_set(spec.unreduced_axes());
-  result->reduced = reader.read_set(spec.reduced_axes());
+  result->unreduced = axes_of(spec.unreduced_axes()).axis_set();
+  result->reduced = axes_of(spec.reduced_axes()).axis_set();
   while (!result->dims.empty() && result->dims.back().empty()) result->dims.pop_back();
   result->mesh = mesh;
   result->spec = std::move(spec);
@@ -163,22 +146,19 @@ Shape NamedSharding::shard_shape(const Shape& shape) const {
 std::vector<IndexRanges> NamedSharding::devices_indices_map(const Shape& shape) const {
   const detail::Type* type = detail::placed_type(DType::float32, shape, *this);
   std::vector<IndexRanges> blocks;
-  for (int device = 0; device < mesh().size(); ++device) {
-    int coordinates[detail::max_axes] = {};
-    detail::unravel_place(type->mesh, type->mesh->all(), device, coordinates);
-    blocks.push_back(detail::block_of(type, coordinates));
-  }
+  for (int device = 0; device < mesh().size(); ++device)
+    blocks.push_back(detail::block_of(type, detail::coordinates_of(type->mesh, device)));
   return blocks;
 }
 
 std::vector<int> NamedSharding::replica_ids(const Shape& shape) const {
   const detail::Type* type = detail::placed_type(DType::float32, shape, *this);
-  // By the block's number along each dim, since of a padded dim several are empty. Those of a dim of 0 are one.
+  // Compares block numbers instead of blocks, because several blocks of a padded dimension are empty. All blocks of a
+  // dimension of size 0 are the same.
   std::map<std::vector<int64_t>, int> seen;
   std::vector<int> ids;
   for (int device = 0; device < mesh().size(); ++device) {
-    int coordinates[detail::max_axes] = {};
-    detail::unravel_place(type->mesh, type->mesh->all(), device, coordinates);
+    const detail::Coordinates coordinates = detail::coordinates_of(type->mesh, device);
     std::vector<int64_t> numbers;
     for (size_t d = 0; d < shape.size(); ++d)
       numbers.push_back(shape[d] == 0 ? 0 : detail::block_number(type->mesh, type->dims[d], coordinates));
@@ -202,7 +182,7 @@ bool NamedSharding::is_equivalent_to(const NamedSharding& other, int ndim) const
   if (mesh().devices() != other.mesh().devices()) return false;
   int64_t n = 1;
   for (const NamedSharding* s : {this, &other}) n *= s->mesh().size();
-  const Shape shape(ndim, n);  // every dim divides by whatever cuts it
+  const Shape shape(ndim, n);  // every sharding divides every dimension
   const auto blocks = [&](const NamedSharding& s) {
     return NamedSharding(s.mesh(), s.spec()).devices_indices_map(shape);
   };
@@ -217,8 +197,8 @@ const Type* placed_type(DType dtype, const Shape& shape, const NamedSharding& sh
   const PartitionSpec& spec = sharding.spelled_spec();
   if (s.is_open)
     fail(ErrorKind::unconstrained, verb,
-         "{} leaves a dim of the shape {} open, which only a constraint on a placed array can fill. Give its mesh "
-         "axis, or none.",
+         "{} leaves a dim of the shape {} unconstrained, which only a constraint on a placed array can resolve. Give "
+         "its mesh axis, or none.",
          spec.to_string(), to_string(shape));
   if (spec.entries().size() > shape.size())
     fail(ErrorKind::rank_mismatch, verb, "{} names {} dims, the shape {} has {}. Use a shorter spec.", spec.to_string(),

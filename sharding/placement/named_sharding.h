@@ -1,4 +1,4 @@
-// NamedSharding: a mesh and a spec, which together give each device its block of any array.
+// NamedSharding: a mesh and a spec, which together assign a block of any array to each device.
 #pragma once
 
 #include <concepts>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/dtype.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/partition_spec.h"
@@ -19,11 +19,14 @@ namespace detail {
 struct ShardingImpl;
 }
 
-// A handle to an interned pair, so equality is a pointer compare. Shardings, like specs, are equal if they differ in
-// trailing nones only.
+// A handle to an interned pair of a mesh and a spec, so equality compares pointers. Two shardings or specs that differ
+// only in trailing nones are equal.
 class NamedSharding {
  public:
-  // Errors: a mesh axis that the mesh does not have (unknown_axis), or one used twice (duplicate_axis).
+  // Errors
+  //   unknown_axis: a mesh axis that the mesh does not have
+  //   duplicate_axis: a mesh axis used twice
+  //   invalid_argument: an empty mesh
   NamedSharding(Mesh mesh, PartitionSpec spec);
   template <class Spec>
   requires(!std::convertible_to<Spec, PartitionSpec>) NamedSharding(const Mesh&, const Spec&) {
@@ -34,35 +37,38 @@ class NamedSharding {
   Mesh mesh() const;
   const PartitionSpec& spec() const;  // without trailing nones
 
-  // The shape of one device's block, of a padded dim the padding included. Errors, in this order: a spec that leaves a
-  // dim open (unconstrained), one that is longer than the shape, trailing nones counted (rank_mismatch), a dim that its
-  // mesh axes do not divide and whose entry does not say Uneven::pad (not_divisible).
+  // Returns the shape of one device's block; for a padded dimension it includes the padding.
+  // Errors, checked in this order
+  //   unconstrained: a spec with an unconstrained dimension
+  //   rank_mismatch: a spec with more entries than the shape has dimensions, counting trailing nones
+  //   not_divisible: a dimension that its mesh axes do not divide, without Uneven::pad
   Shape shard_shape(const Shape& shape) const;
 
-  // The memory of one device's block.
+  // Returns the bytes of one device's block.
   int64_t shard_bytes(const Shape& shape, DType dtype) const;
 
-  // The block of every device, in mesh order, without padding: of a padded dim the last are shorter, or empty.
+  // Returns the block of every device, in mesh order, without padding: the last blocks of a padded dimension are
+  // shorter, or empty.
   std::vector<IndexRanges> devices_indices_map(const Shape& shape) const;
 
-  // For every device, in mesh order, how many devices before it hold the same block. Two empty blocks of a padded dim
-  // are not the same.
+  // Returns for every device, in mesh order, the number of devices before it with the same block. Two empty blocks of a
+  // padded dimension are not the same.
   std::vector<int> replica_ids(const Shape& shape) const;
 
-  // How many different blocks there are.
+  // Returns the number of distinct blocks.
   int distinct_shard_count(const Shape& shape) const;
 
-  // Every device holds the whole value.
+  // Returns true if every device stores the complete array.
   bool is_fully_replicated() const;
 
-  // The same blocks on the same devices, for arrays of `ndim` dims; meshes that list their devices in another order are
-  // not equivalent, as in JAX.
+  // Returns true if both shardings place the same blocks on the same devices, for arrays of `ndim` dimensions. Meshes
+  // with different device orders are not equivalent, as in JAX.
   bool is_equivalent_to(const NamedSharding& other, int ndim) const;
 
-  // The same mesh and the same spec, trailing nones counted: what == compares in JAX.
+  // Compares mesh and spec including trailing nones, as == in JAX.
   bool is_spelled_like(const NamedSharding& other) const { return spelled_ == other.spelled_; }
 
-  // NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data')), or SingleDeviceSharding(device=3).
+  // Returns "NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data'))", or "SingleDeviceSharding(device=3)".
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const NamedSharding& sharding);
 
@@ -75,10 +81,10 @@ class NamedSharding {
   const detail::ShardingImpl* spelled_;
 };
 
-// The placement of an array that lies on one device alone: a mesh of that device, without axes.
+// The sharding of an array on one device only: a mesh of that device, without axes.
 struct SingleDeviceSharding {
   int device = 0;
-  operator NamedSharding() const;  // Error (device_mismatch) where there is no such device
+  operator NamedSharding() const;  // Error (device_mismatch) if there is no such device
 };
 
 namespace detail {

@@ -1,4 +1,4 @@
-// How specs are compared and printed.
+// Comparison and text of specs.
 #include "sharding/placement/partition_spec.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// PartitionSpec: for each dim of an array, the mesh axes that shard it.
+// PartitionSpec: for each dimension of an array, the mesh axes that shard it.
 #pragma once
 
 #include <concepts>
@@ -9,27 +9,27 @@
 #include <string>
 #include <vector>
 
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 #include "sharding/placement/axis.h"
 
 namespace tessera {
 
-// "This dim stays as it is placed", in the spec of a constraint: P.UNCONSTRAINED in JAX.
+// Leaves a dimension as it is sharded, in the spec of a constraint: P.UNCONSTRAINED in JAX.
 struct Unconstrained {};
 inline constexpr Unconstrained unconstrained{};
 
-// What becomes of a dim that its mesh axes do not divide: an error, or blocks of equal size of which the last ones are
-// padded. A padded array keeps its size: no result, gradient or file ever sees the padding, only the devices' memory
-// does. Each device holds a block of ceil(size / devices), what lies beyond the end is zeros.
+// Whether a dimension that its mesh axes do not divide is an error, or is padded to blocks of equal size. With `pad`
+// each device stores a block of ceil(size / devices) elements, and the elements past the end of the array are zeros.
+// The array keeps its size: padding takes memory, but never appears in a result, a gradient or a file.
 enum class Uneven : uint8_t { error, pad };
 
-// One dim's entry: no mesh axis (none), one, several from major to minor, or left open (unconstrained). With
-// Uneven::pad the axes need not divide the dim: P{{"model", Uneven::pad}}, P{{{"data", "model"}, Uneven::pad}}.
+// The entry of one dimension: no mesh axis (none), one, several from major to minor, or unconstrained. With Uneven::pad
+// the axes need not divide the dimension: P{{"model", Uneven::pad}}, P{{{"data", "model"}, Uneven::pad}}.
 class SpecEntry {
  public:
   SpecEntry() = default;
   SpecEntry(None) {}
-  SpecEntry(std::nullptr_t) = delete;  // none is what Python's None is
+  SpecEntry(std::nullptr_t) = delete;  // use `none` where Python has None
   SpecEntry(Unconstrained) : unconstrained_(true) {}
   SpecEntry(const char* mesh_axis) : axes_{mesh_axis} {}
   SpecEntry(std::string mesh_axis) : axes_{std::move(mesh_axis)} {}
@@ -42,7 +42,7 @@ class SpecEntry {
       : axes_(std::move(mesh_axes)), pads_(uneven == Uneven::pad) {}
 
   const std::vector<std::string>& axes() const { return axes_; }
-  bool pads() const { return pads_; }  // the axes need not divide the dim
+  bool pads() const { return pads_; }  // true if the axes need not divide the dimension
   bool is_unconstrained() const { return unconstrained_; }
   bool empty() const { return axes_.empty() && !unconstrained_; }
   friend bool operator==(const SpecEntry&, const SpecEntry&) = default;
@@ -52,9 +52,10 @@ class SpecEntry {
   bool unconstrained_ = false, pads_ = false;
 };
 
-// P{"data", none, {"data2", "model"}}: dim 0 over "data", dim 1 whole, dim 2 over "data2" then "model".
-// A spec may be shorter than the array has dims: the remaining dims are whole. Trailing nones do not count for
-// equality, but a spec with more entries than the array has dims, nones included, does not fit the array.
+// The sharding of each dimension. In P{"data", none, {"data2", "model"}}, dimension 0 is sharded over "data", dimension
+// 1 is not sharded, and dimension 2 is sharded over "data2" then "model". A spec may be shorter than the array's rank:
+// the remaining dimensions are not sharded. Equality ignores trailing nones. A spec with more entries than the array
+// has dimensions does not fit the array, even if the extra entries are none.
 class PartitionSpec {
  public:
   PartitionSpec() = default;
@@ -68,18 +69,18 @@ class PartitionSpec {
 
   const std::vector<SpecEntry>& entries() const { return entries_; }
 
-  // The same spec with these mesh axes unreduced (a pending sum: adding up over them gives the value) or reduced (equal
-  // on all devices along them, and used by work that differs along them). In JAX: P(..., unreduced={...},
-  // reduced={...}).
+  // Returns the same spec, unreduced or reduced over these mesh axes. Unreduced: each device holds a partial sum, and
+  // the sum over the axes is the value. Reduced: the value is equal on all devices along the axes, and is used by
+  // computations that differ along them. In JAX: P(..., unreduced={...}, reduced={...}).
   PartitionSpec unreduced(std::vector<std::string> mesh_axes) const;
   PartitionSpec reduced(std::vector<std::string> mesh_axes) const;
   const std::vector<std::string>& unreduced_axes() const { return unreduced_; }
   const std::vector<std::string>& reduced_axes() const { return reduced_; }
 
-  // The same entries, trailing nones counted: what == says of specs in JAX, where P('x') and P('x', None) differ.
+  // Compares entries including trailing nones, as == of JAX's specs, where P('x') and P('x', None) differ.
   bool is_spelled_like(const PartitionSpec& other) const;
 
-  // P('data', None, ('data2', 'model')), as it is written in JAX; an entry that pads is 'model' padded.
+  // Returns JAX's spelling, P('data', None, ('data2', 'model')); an entry that pads is 'model' padded.
   std::string to_string() const;
   friend std::ostream& operator<<(std::ostream& out, const PartitionSpec& spec);
   friend bool operator==(const PartitionSpec& a, const PartitionSpec& b);
@@ -89,6 +90,6 @@ class PartitionSpec {
   std::vector<std::string> unreduced_, reduced_;
 };
 
-using P = PartitionSpec;  // as it is imported in JAX
+using P = PartitionSpec;  // the alias that JAX programs use
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What streams print of placements: axes, meshes, specs, shardings, rules, mesh rules, element types.
+// Stream output of axes, meshes, specs, shardings, rules, mesh rules and element types.
 #include <ostream>
 
 #include "sharding/placement/axis.h"

@@ -1,4 +1,4 @@
-// Rules resolved against one array's names, path and shape.
+// Resolves rules for one array's names, path and shape.
 #include "sharding/placement/resolver.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,6 @@
 
 #include "sharding/base/error.h"
 #include "sharding/base/text.h"
-#include "sharding/placement/path_pattern.h"
 
 namespace tessera::detail {
 
@@ -65,17 +64,17 @@ class Resolver {
                           mesh_.to_string()));
     if (!taken_.insert(axis).second)
       fail_at(ErrorKind::duplicate_axis,
-              fmt::format("the mesh axis \"{}\" is named by two dims. An axis can cut one dim only.", axis));
+              fmt::format("the mesh axis \"{}\" is named by two dims. An axis can shard only one dim.", axis));
     const bool is_uneven = shape_[d] % mesh_.size(axis) != 0;
     if (is_uneven && !all_pad_) fail_uneven(d, {axis}, "");
     settle(d, {axis}, is_uneven);
   }
 
-  // What a rule's mesh axes come to on one dim: those that the mesh has, or why they cannot be used.
+  // The result of trying a rule's mesh axes on one dimension: the axes that the mesh has, or the reason for a refusal.
   struct Fit {
     std::vector<std::string> axes;
     std::string refusal;
-    bool uneven = false;  // they do not divide it; without a refusal its blocks are padded
+    bool uneven = false;  // the axes do not divide the dimension; without a refusal it is padded
   };
 
   Fit fit(const std::vector<std::string>& mesh_axes, bool pads, size_t d) const {
@@ -108,7 +107,7 @@ class Resolver {
     for (size_t d = 0; d < axes_.size(); ++d) {
       if (axes_[d].is_mesh_axis() || axes_[d].name() != rule.logical) continue;
       if (settled_[d]) {
-        decide(rule, d, "an earlier rule took the dim");
+        decide(rule, d, "an earlier rule applies to the dim");
         continue;
       }
       Fit fitted = fit(rule.mesh_axes, pads(rule), d);
@@ -124,7 +123,7 @@ class Resolver {
     const int64_t size = std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
     if (size < rule.arrays.min_size) return decide_all(rule, fmt::format("the array has {} elements", size));
     if (!settled_.empty() && std::all_of(settled_.begin(), settled_.end(), [](bool s) { return s; }))
-      return decide_all(rule, "earlier rules took every dim");
+      return decide_all(rule, "earlier rules apply to every dim");
     rule.spec ? consider_spec(rule) : consider_longest_dim(rule);
   }
 
@@ -161,7 +160,7 @@ class Resolver {
           take(d, std::move(fitted));
           return decide(rule, d, "");
         }
-        refusal = d == dims[0] ? fitted.refusal : "no dim that is still open can be cut: " + fitted.refusal;
+        refusal = d == dims[0] ? fitted.refusal : "no remaining dim can be sharded: " + fitted.refusal;
       }
     }
     decide_all(rule, std::move(refusal));
@@ -175,7 +174,7 @@ class Resolver {
     result_.decisions.push_back({d, rule.to_string(), matched, std::move(refusal), number});
   }
 
-  // ---- what nothing has placed
+  // ---- errors if no rule has placed a dimension
 
   bool has_rule(const std::string& name) const {
     return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.logical == name; });
@@ -193,7 +192,7 @@ class Resolver {
     if (nothing_but_too_long()) fail_too_long();
   }
 
-  // Whether a spec was too long, and nothing else places the array.
+  // Returns true if a spec was too long and nothing else places the array.
   bool nothing_but_too_long() const {
     return too_long_ && std::none_of(settled_.begin(), settled_.end(), [](bool s) { return s; }) && result_is_empty();
   }
@@ -216,14 +215,14 @@ class Resolver {
       if (rule.is_by_name() && known.insert("\"" + rule.logical + "\"").second) names.push_back(rule.logical);
     fail_at(
         ErrorKind::unknown_axis,
-        fmt::format("dim {} is named \"{}\", which is in no rule{}. {}.{} Add {{\"{}\", replicated}} to keep it whole.",
+        fmt::format("dim {} is named \"{}\", which is in no rule{}. {}.{} Add {{\"{}\", replicated}} to replicate it.",
                     d, axes_[d].name(), nearest_words(axes_[d].name(), names),
                     known.empty() ? "No rule names a dim" : fmt::format("The rules name: {}", fmt::join(known, ", ")),
                     refused_arrays(), axes_[d].name()));
   }
 
-  // The rule for a ParamPattern that would have placed this one: " The rule ParamPattern{} -> longest dim over 'data':
-  // ... ."
+  // Returns why a rule for a ParamPattern did not place this array; empty if there was no such rule. For example: " The
+  // rule ParamPattern{} -> longest dim over 'data' does not place it: ... ."
   std::string refused_arrays() const {
     for (const auto& decision : result_.decisions)
       if (!decision.matched && !rules_[decision.number].is_by_name())

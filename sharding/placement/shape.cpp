@@ -1,4 +1,4 @@
-// Shapes and ranges as text.
+// Text and sizes of shapes and index ranges.
 #include "sharding/placement/shape.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Shape: the sizes of an array's dims, and ranges of indices in them.
+// Shape: the sizes of an array's dimensions; IndexRanges: a range of indices for each dimension.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace tessera {
 
 using Shape = std::vector<int64_t>;
 
-// "(8, 4)", "()" for a scalar.
+// Returns "(8, 4)", or "()" for a scalar.
 std::string to_string(const Shape& shape);
-std::ostream& operator<<(std::ostream& out, const Shape& shape);  // the same
+std::ostream& operator<<(std::ostream& out, const Shape& shape);  // the text of to_string
 
-// [start, stop) of every dim.
+// [start, stop) of every dimension.
 using IndexRanges = std::vector<std::pair<int64_t, int64_t>>;
 
 namespace detail {
 
-// [0, size) of every dim.
+// Returns [0, size) of every dimension.
 IndexRanges whole_block(const Shape& shape);
 
 Shape sizes_of(const IndexRanges& block);
 
-// "[0:2, 4:8]".
+// Returns "[0:2, 4:8]".
 std::string ranges_text(const IndexRanges& ranges);
 
 }  // namespace detail

@@ -1,12 +1,11 @@
-// Sub-meshes, interned beside the mesh that they are cut from.
-#include "sharding/placement/sub_mesh.h"
-
+// Makes and interns sub-meshes.
 #include <map>
 #include <memory>
 #include <mutex>
 #include <tuple>
 
 #include "sharding/base/fail.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_impl.h"
 
 namespace tessera {
@@ -14,7 +13,7 @@ namespace {
 
 using detail::MeshImpl;
 
-// Which part of it is this process's: its part of the whole mesh, if that has this coordinate.
+// Sets this process's box of the sub-mesh: its box of the whole mesh, if that includes this coordinate.
 void give_to_processes(MeshImpl& mesh, const MeshImpl& whole, size_t axis) {
   const int first = whole.first[axis], at = mesh.cut_at;
   mesh.first[axis] = 0, mesh.extent[axis] = 1;
@@ -30,9 +29,8 @@ std::unique_ptr<MeshImpl> cut(const MeshImpl& whole, size_t axis, int at) {
   mesh->axes[axis].size = 1;
   mesh->devices.clear();
   for (int place = 0; place < whole.count(whole.all()); ++place) {
-    int coordinates[detail::max_axes] = {};
-    detail::unravel_place(&whole, whole.all(), place, coordinates);
-    if (coordinates[axis] == at) mesh->devices.push_back(whole.devices[place]);
+    if (detail::coordinates_of(&whole, place)[static_cast<int>(axis)] == at)
+      mesh->devices.push_back(whole.devices[place]);
   }
   give_to_processes(*mesh, whole, axis);
   mesh->engine = detail::choose_engine(*mesh);
@@ -45,7 +43,7 @@ Mesh sub_mesh(const Mesh& mesh, std::string_view mesh_axis, int64_t at) {
   const int64_t size = mesh.size(mesh_axis);
   const MeshImpl& whole = *mesh.impl();
   if (whole.parent)
-    fail(ErrorKind::invalid_argument, "sub_mesh", "({}) is a sub-mesh itself, expected a whole mesh. Cut {} from ({}).",
+    fail(ErrorKind::invalid_argument, "sub_mesh", "({}) is a sub-mesh itself, expected a full mesh. Take {} from ({}).",
          mesh.to_string(), mesh_axis, Mesh(whole.parent).to_string());
   if (at < 0 || at >= size)
     fail(ErrorKind::invalid_argument, "sub_mesh", "coordinate {} given, mesh axis \"{}\" has 0 to {}.", at, mesh_axis,

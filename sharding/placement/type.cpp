@@ -1,4 +1,4 @@
-// Interned types, and their blocks.
+// Interns types and computes their blocks.
 #include "sharding/placement/type.h"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "sharding/base/fail.h"
 #include "sharding/placement/element_value.h"
@@ -42,7 +43,7 @@ std::string axis_product(const MeshImpl* mesh, const DimAxes& dim) {
   return fmt::format("mesh ax{} {}", dim.size() == 1 ? "is" : "es", fmt::join(parts, " x "));
 }
 
-// The dims that their axes do not divide. Error (not_divisible): one of them may not be padded.
+// Returns the dimensions that their axes do not divide. Error (not_divisible): one of them may not be padded.
 uint64_t padded_dims(const TypeKey& key, const char* verb) {
   uint64_t padded = 0;
   for (size_t d = 0; d < key.dims.size(); ++d) {
@@ -78,7 +79,7 @@ std::unique_ptr<Type> make_type(const TypeKey& key, const char* verb) {
 
 const Type* intern(TypeKey key, const char* verb) {
   key.dims.resize(key.shape.size());
-  key.padded = padded_dims(key, verb);  // which follows from the rest
+  key.padded = padded_dims(key, verb);  // computed from the other members
   static std::mutex mutex;
   // never destroyed: see make_mesh
   static auto& types = *new std::unordered_map<TypeKey, std::unique_ptr<Type>, TypeKeyHash, TypeKeyEqual>;
@@ -90,34 +91,64 @@ const Type* intern(TypeKey key, const char* verb) {
 
 const Type* uncommitted_type(DType dtype, Shape shape) { return intern({.dtype = dtype, .shape = std::move(shape)}); }
 
-const Type* with_reduced(const Type* type, AxisSet reduced) {
-  if (type->reduced == reduced) return type;
+namespace {
+
+template <class T>
+const Type* with(const Type* type, T TypeKey::*member, T value) {
+  if (type->*member == value) return type;
   TypeKey key = *type;
-  key.reduced = reduced;
+  key.*member = value;
   return intern(std::move(key));
 }
 
-const Type* with_unreduced(const Type* type, AxisSet unreduced) {
-  if (type->unreduced == unreduced) return type;
-  TypeKey key = *type;
-  key.unreduced = unreduced;
-  return intern(std::move(key));
-}
+}  // namespace
 
+const Type* with_reduced(const Type* type, AxisSet reduced) { return with(type, &TypeKey::reduced, reduced); }
+const Type* with_unreduced(const Type* type, AxisSet unreduced) { return with(type, &TypeKey::unreduced, unreduced); }
+const Type* with_dtype(const Type* type, DType dtype) { return with(type, &TypeKey::dtype, dtype); }
 const Type* at_rest(const Type* type) { return with_unreduced(with_reduced(type, 0), 0); }
+const Type* on_mesh(const Type* type, const MeshImpl* mesh) {
+  return type->mesh ? type : with(type, &TypeKey::mesh, mesh);
+}
 
-const Type* with_dtype(const Type* type, DType dtype) {
-  if (type->dtype == dtype) return type;
+const Type* without_axes(const Type* type, AxisSet axes) {
   TypeKey key = *type;
-  key.dtype = dtype;
+  for (DimAxes& dim : key.dims) {
+    const DimAxes all = std::exchange(dim, {});
+    for (const int axis : all)
+      if (!(axes >> axis & 1)) dim.push_back(axis);
+  }
   return intern(std::move(key));
 }
 
-const Type* on_mesh(const Type* type, const MeshImpl* mesh) {
-  if (type->mesh || !mesh) return type;
-  TypeKey key = *type;
-  key.mesh = mesh;
-  return intern(std::move(key));
+const Type* cut_further(const Type* type, const std::vector<std::string>& names) {
+  const MeshImpl* mesh = type->mesh;
+  if (!mesh) return type;
+  std::vector<int> axes;
+  int devices = 1;
+  for (const std::string& name : names) {
+    const int axis = mesh->find(name);
+    if (axis < 0 || mesh->axes[axis].size == 1 || type->own() >> axis & 1) continue;
+    axes.push_back(axis);
+    devices *= static_cast<int>(mesh->axes[axis].size);
+  }
+  for (size_t d = 0; d < type->shape.size() && devices > 1; ++d) {
+    if (type->is_padded(d) || type->local[d] % devices) continue;
+    TypeKey key = *type;
+    for (int axis : axes) key.dims[d].push_back(axis);
+    return intern(std::move(key));
+  }
+  return type;
+}
+
+void check_axes(const char* verb, const char* option, const std::vector<std::string>& axes, const MeshImpl* mesh) {
+  for (const std::string& name : axes) {
+    if (std::count(axes.begin(), axes.end(), name) > 1)
+      fail(ErrorKind::invalid_argument, verb, "{}: \"{}\" given twice, expected each axis once.", option, name);
+    if (mesh && mesh->find(name) < 0)
+      fail(ErrorKind::unknown_axis, verb, "{}: \"{}\" given, expected an axis of the mesh ({}).", option, name,
+           Mesh(mesh).to_string());
+  }
 }
 
 AxisSet axis_set_of(const std::vector<DimAxes>& dims) {

@@ -1,4 +1,4 @@
-// Type: shape, element type and placement of an array, interned as one pointer; the vocabulary of propagation.
+// Type: shape, element type and sharding of an array, interned as one pointer. Propagation works on types.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace tessera::detail {
 
-// The mesh axes that shard one dim, major to minor, stored inline.
+// The mesh axes that shard one dimension, major to minor, stored inline.
 class DimAxes {
  public:
   DimAxes() = default;
@@ -45,17 +45,18 @@ class DimAxes {
   int8_t size_ = 0;
 };
 
-// The mesh axes that shard any of these dims.
+// Returns the mesh axes that shard any of these dimensions.
 AxisSet axis_set_of(const std::vector<DimAxes>& dims);
 
-// What identifies a type. Axes of size one never appear. `mesh` is null for an uncommitted array.
+// The key that identifies a type. Axes of size one never appear. `mesh` is null for an uncommitted array.
 struct TypeKey {
   DType dtype = DType::float32;
   Shape shape;
   const MeshImpl* mesh = nullptr;
   std::vector<DimAxes> dims;
   AxisSet unreduced = 0, reduced = 0, varying = 0;
-  // Bit d: the axes need not divide dim d, whose blocks are then padded. Of an interned type: those that are.
+  // Bit d: the axes need not divide dimension d, whose blocks are then padded. An interned type has bits only for
+  // padded dimensions.
   uint64_t padded = 0;
 };
 
@@ -63,50 +64,63 @@ constexpr uint64_t any_dim = ~uint64_t{0};  // for TypeKey::padded
 
 struct Type : TypeKey {
   AxisSet sharded = 0;
-  Shape local;           // one block, of a padded dim the padding included
-  int64_t bytes = 0;     // of one block
+  Shape local;           // shape of one block, including padding
+  int64_t bytes = 0;     // bytes of one block
   int64_t elements = 1;  // global
   AxisSet slots = 0;     // the mesh axes along which devices store separate tensors
 
-  // Whether the axes of dim d do not divide it.
+  // Returns true if the axes of dimension d do not divide it.
   bool is_padded(size_t d) const { return padded >> d & 1; }
-  // The mesh axes along which devices hold different values.
+  // Returns the mesh axes along which devices hold different values.
   AxisSet own() const { return sharded | unreduced | varying; }
-  // float32[8@data,4@model]{U:pipe}; of a padded dim, 5 and the padding: float32[5+1@data]
+  // Returns, for example, "float32[8@data,4@model]{U:pipe}"; a padded dimension shows size and padding:
+  // "float32[5+1@data]".
   std::string to_string() const;
 };
 
-// The one Type of this key. Errors, which begin with `verb`: a dim that its axes do not divide and that may not be
-// padded (not_divisible).
+// Returns the unique Type of this key. Error (not_divisible), with `verb` first in its message: a dimension that its
+// axes do not divide and that may not be padded.
 const Type* intern(TypeKey key, const char* verb = "sharding");
 
 const Type* uncommitted_type(DType dtype, Shape shape);
-// The same type, but for its set of reduced axes, its set of unreduced axes, or its element type.
+// Return the same type with another set of reduced axes, set of unreduced axes, or element type.
 const Type* with_reduced(const Type* type, AxisSet reduced);
 const Type* with_unreduced(const Type* type, AxisSet unreduced);
 const Type* with_dtype(const Type* type, DType dtype);
-// Without both sets, which only arrays in a computation have.
+// Returns the type without reduced and unreduced axes, which exist only during a computation.
 const Type* at_rest(const Type* type);
-// The type that an uncommitted array takes on a mesh: replicated. A type that has a mesh stays as it is.
+// Returns the same type with no dimension sharded over these mesh axes.
+const Type* without_axes(const Type* type, AxisSet axes);
+// Returns the type of an uncommitted array on a mesh: replicated. A type with a mesh is returned unchanged.
 const Type* on_mesh(const Type* type, const MeshImpl* mesh);
 
-// [start, stop) of every dim of the block at these coordinates of the mesh, without padding: the last blocks of a
-// padded dim are shorter than Type::local, or empty.
+// Shards `type` also over the named axes that it does not use yet, along the first dimension that they divide. ZeRO-1
+// shards optimizer state and its gradients in this way. Returns `type` itself if they divide no dimension.
+const Type* cut_further(const Type* type, const std::vector<std::string>& axes);
+
+// Checks the axes of an option. The message begins with `verb` and names `option`.
+// Errors
+//   unknown_axis: an axis that the mesh does not have; not checked if `mesh` is null
+//   invalid_argument: an axis given twice
+void check_axes(const char* verb, const char* option, const std::vector<std::string>& axes, const MeshImpl* mesh);
+
+// Returns [start, stop) of every dimension of the block at these mesh coordinates, without padding. So the last blocks
+// of a padded dimension are shorter than Type::local, or empty.
 IndexRanges block_of(const Type* type, const int* coordinates);
 
-// Along a dim that is sharded over `axes`: the number of the block that the device at these coordinates has.
+// Returns the index, along a dimension sharded over `axes`, of the block at these coordinates.
 int64_t block_number(const MeshImpl* mesh, const DimAxes& axes, const int* coordinates);
 
-// The size divided, and rounded up: the last blocks may be padded, or empty.
+// Returns the size of one block: the quotient rounded up. The last blocks may be padded, or empty.
 constexpr int64_t block_size(int64_t size, int64_t blocks) { return (size + blocks - 1) / blocks; }
 
-// The manual axes of the innermost shard_map whose body runs; `mesh` is null outside of one.
+// The manual axes of the innermost shard_map whose body is running; `mesh` is null outside of shard_map.
 struct ManualAxes {
   const MeshImpl* mesh = nullptr;
   AxisSet axes = 0;
 };
 
-// This thread's; a ScopedValue sets them.
+// Returns this thread's manual axes, which a ScopedValue sets.
 inline ManualAxes& manual_axes() {
   thread_local ManualAxes innermost;
   return innermost;

@@ -1,4 +1,4 @@
-// Attributes: the arguments of a call, beside its operands, that its plan depends on, as integers.
+// Attributes: the arguments of a call, in addition to its operands, on which its plan depends, as integers.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,13 @@
 
 namespace tessera::detail {
 
-// The arguments that change shapes or placements (dims, sizes, ...): part of the key of the plan cache. Arguments that
-// change values only do not belong here.
+// The arguments that change shapes or shardings (dimensions, sizes, ...). They are part of the key of the plan cache,
+// so arguments that only change values do not belong here.
 class Attributes {
  public:
   static constexpr int most = 16;
-  // Leaves values_ unset, since every call makes an Attributes. (With a defaulted constructor {} would zero them all.)
+  // Leaves values_ unset, since every call makes an Attributes. With a defaulted constructor, {} would zero all of
+  // them.
   Attributes() {}
   Attributes(std::initializer_list<int64_t> values) {
     for (int64_t v : values) push_back(v);
@@ -52,8 +53,8 @@ class Attributes {
   int size_ = 0;
 };
 
-// Numbers that stand for values which are no integers, so that they can be attributes: one for each distinct value,
-// kept for good. Thread-safe.
+// Numbers values that are not integers, so that they can be attributes: one number per distinct value, kept forever.
+// Thread-safe.
 template <class Value>
 class Numbers {
  public:
@@ -74,7 +75,8 @@ class Numbers {
   std::vector<const Value*> values_;
 };
 
-// Error (invalid_argument) if `given` values (`what` names them in the message) and `others` exceed Attributes::most.
+// Throws an Error (invalid_argument) if the `given` values, which the message calls `what`, and `others` together
+// exceed Attributes::most.
 void check_attributes(const char* verb, const Array& x, const char* what, size_t given, size_t others = 0);
 
 }  // namespace tessera::detail

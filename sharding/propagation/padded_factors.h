@@ -1,4 +1,4 @@
-// PaddedFactors: which factors of a rule may be cut by mesh axes that do not divide them, and what is read there.
+// Padding in operations: which factors may be padded, what the operation reads there, and how results are cleared.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ class PaddedFactors {
   PaddedFactors(const BoundRule& rule, Padded padded);
 
   bool may_be_padded(int factor) const;
-  // What a plan whose types are chosen says of padding.
+  // Records the padding in a plan whose types are chosen.
   void note_in(Plan& plan) const;
 
  private:
@@ -22,16 +22,18 @@ class PaddedFactors {
   const BoundRule& rule_;
   Padded padded_;
   std::vector<bool> in_output_;
-  std::vector<bool> beside_others_;  // some dim has other factors as well, and its blocks would cut through them
+  std::vector<bool> beside_others_;  // some dimension has other factors too, whose blocks would cross its padding
 };
 
-// Puts the operand with what the operation wants in its padding in its place. Without a gradient the zeros are read as
-// they are.
+// Replaces operand i by an array with the values that the operation reads in its padding. Without a gradient, zeros
+// need no replacement.
 void read_padded(Prepared& call, const CallSite& site, int i);
 
-// Expands the operands of an elementwise operation that are broadcast over padding filled with ones. Their gradients
-// are sums over padded dims. Padding must not enter these sums: for a divisor of 0 it would add 0 * (1 / 0), which is
-// NaN.
+// Expands operands of an elementwise operation that are broadcast over padding filled with ones. Their gradients are
+// sums over padded dimensions, which padding must not enter: for a divisor of 0 it would add 0 * (1 / 0), which is NaN.
 void expand_over_padding(Prepared& call, const CallSite& site);
+
+// Sets the result's padding to zeros. Call it only if call.plan->is_padded.
+void clear_padding(const Prepared& call, ArrayImpl& result);
 
 }  // namespace tessera::detail

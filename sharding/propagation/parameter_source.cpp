@@ -1,4 +1,4 @@
-// What casts, views and scalings of a parameter remember of it.
+// Records the parameter from which casts, views and scalings are made.
 #include <ATen/core/grad_mode.h>
 
 #include <utility>
@@ -11,13 +11,13 @@ namespace tessera::detail {
 
 bool has_parameter_source(const Array& operand) {
   const ArrayImpl& a = *operand.impl();
-  const bool alone = a.type->mesh && a.type->mesh->devices.size() == 1;  // nothing is ever reduced there
+  const bool alone = a.type->mesh && a.type->mesh->devices.size() == 1;  // nothing is ever reduced on one device
   return a.details && !alone && at::GradMode::is_enabled() && (is_tape_parameter(a) || a.details->again);
 }
 
 namespace {
 
-// In half precision the devices' contributions would be rounded as they are added up.
+// Adds gradients in the parameter's type: in half precision, adding up the devices' contributions would round.
 Again with_exact_gradients(Again again, DType exact) {
   return [again = std::move(again), exact](const ArrayPtr& other) {
     ArrayPtr made = again(other);

@@ -1,4 +1,4 @@
-// What of plans is no planning: the mesh of their operands, and factors that a rule does not have.
+// Finds the mesh of a plan's operands, and rejects factors that a rule does not have.
 #include "sharding/propagation/plan.h"
 
 #include "sharding/base/fail.h"
@@ -12,7 +12,7 @@ const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types
     if (!first) first = type;
     if (first->mesh != type->mesh)
       fail(ErrorKind::device_mismatch, verb,
-           "{} is on the mesh ({}), {} on ({}){}. Bring one to the other's mesh with device_put.", first->to_string(),
+           "{} is on the mesh ({}), {} on ({}){}. Move one to the other's mesh with device_put.", first->to_string(),
            Mesh(first->mesh).to_string(), type->to_string(), Mesh(type->mesh).to_string(),
            first->mesh->axes == type->mesh->axes ? ", with other devices or replicas" : "");
   }

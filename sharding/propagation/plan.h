@@ -16,12 +16,12 @@ namespace tessera::detail {
 struct Plan {
   struct Operand {
     const Type* plain;     // the type to which the operand is converted
-    const Type* recorded;  // the same if a gradient is wanted: reduced over the mesh axes along which the work differs
-    std::vector<int> plain_index, recorded_index;  // by slot: the index of the local tensor that it reads
-    uint64_t filled = 0;  // the padded dims whose padding is read as `fill`; that of others is read as zeros
+    const Type* recorded;  // the same with a gradient: reduced over the mesh axes along which the work differs
+    std::vector<int> plain_index, recorded_index;  // for each slot, the index of the local tensor that it reads
+    uint64_t filled = 0;  // the padded dimensions whose padding is read as `fill`; other padding is read as zeros
   };
-  // One factor: its global size, the size of a block, and by slot the index of the block's first element; of a padded
-  // dim the block includes the padding, and the index may lie behind the end.
+  // One factor: its global size, the size of a block, and for each slot the index of the block's first element. For a
+  // padded dimension the block includes padding, and the index may be past the end.
   struct FactorPlace {
     std::string name;
     int64_t size = 0, local = 0;
@@ -35,16 +35,16 @@ struct Plan {
   AxisSet slots = 0;    // the work runs once per coordinate of these mesh axes
   int runs = 1;
   std::vector<const Type*> out;
-  AxisSet reduced_inside = 0;  // mesh axes that the operation itself has to reduce over
+  AxisSet reduced_inside = 0;  // mesh axes over which the operation itself reduces
   std::vector<FactorPlace> factors;
-  bool is_padded = false;  // some operand or result is
+  bool is_padded = false;  // true: an operand or a result is padded
   double fill = 0;
-  Text reason;  // why operands move, in words
+  Text reason;  // why operands are resharded, as text
 
   bool shares_the_cpu() const { return runs > 1 && mesh->device.is_cpu(); }
 };
 
-// What a local call may ask about its block: by factor of the rule, its global size and the block's first index.
+// The block of a local call: for each factor of the rule, its global size and the block's first index.
 class BlockContext {
  public:
   BlockContext(const Plan& plan, int slot) : plan_(plan), slot_(slot) {}
@@ -69,33 +69,34 @@ class BlockContext {
   int slot_;
 };
 
-// The mesh on which the operands are placed; null if none is placed. Error (device_mismatch): two meshes.
+// Returns the mesh of the operands; null if none is placed. Error (device_mismatch): two meshes.
 const MeshImpl* common_mesh(const char* verb, std::span<const Type* const> types);
 
-// All that a plan depends on.
+// Everything that a plan depends on.
 struct Problem {
   const Operation& operation;
   const Attributes& attributes;
   OperandTypes operands;
   uint32_t weights = 0;  // bit i: operand i is computed from parameters only
   DType out_dtype;
-  DType rest_dtype;  // of the outputs after the first
+  DType rest_dtype;  // element type of the outputs after the first
 };
 
-// Returns whether the results of several slots are terms of one pending sum in one memory space. Then one tensor may
-// take the whole sum, and the other terms are zero_placeholder (kernels/sum.h). slots_by_sum lists those slots for each
-// sum.
+// Returns true if the results of several slots are terms of one partial sum in one memory space. Then one tensor may
+// have the complete sum, and the other terms are zero_placeholder (kernels/tensors.h). slots_by_sum returns these slots
+// for each sum.
 bool adds_up_here(const Plan& plan);
 std::vector<std::vector<int>> slots_by_sum(const Plan& plan);
 
-// Whether the work of a plan is divided among devices, of this process or of several (then `runs` may be 1).
+// Returns true if a plan's work is divided among devices. `runs` counts this process's devices only, so it may be 1.
 inline bool is_divided(const Plan& plan) { return plan.mesh && plan.mesh->count(plan.slots) > 1; }
 
-// Operands whose placements agree do not move. Else the first rule that decides settles it (docs/sharding.md):
+// Makes a plan. Operands whose shardings agree are not resharded. Otherwise the first rule that decides wins
+// (docs/conflicts.md):
 //   1. no mesh axis that divided the work is given up,
-//   2. a dim of the output keeps its axis before a dim that is summed away,
-//   3. activations move as few bytes as possible, pending sums of the result included (a weight yields),
-//   4. weights move as few bytes as possible, then the first operand stays.
+//   2. an axis stays with a dimension of the output rather than with a dimension that is summed over,
+//   3. activations communicate as few bytes as possible, including partial sums of the result (weights move instead),
+//   4. weights communicate as few bytes as possible, then the first operand keeps its sharding.
 std::shared_ptr<const Plan> make_plan(const Problem& problem);
 
 // The planner's decisions about one operation.
@@ -105,12 +106,13 @@ struct PlannerChoice {
   const BoundRule& rule;
   const std::vector<const Type*>& brought_to;  // the type to which each operand is converted
   AxisSet vary;                                // the mesh axes along which the work differs
-  AxisSet reduced_inside;                      // those that the operation itself reduces over
+  AxisSet reduced_inside;                      // the axes over which the operation itself reduces
 };
 
-// One clause for each operand that moves, then any other cause of communication; null if nothing is communicated:
-//   lhs float32[8@data,4] and rhs float32[4@data,2] disagree: data cuts dim 0 of lhs and dim 0 of rhs, so rhs is
-//   brought to float32[4,2]; the work differs along data
+// Returns one clause for each operand that is resharded, then any other cause of communication; null if nothing is
+// communicated:
+//   lhs float32[8@data,4] and rhs float32[4@data,2] disagree: data shards dim 0 of lhs and dim 0 of rhs, so rhs
+//   is resharded to float32[4,2]; the work is split over data
 Text reason_of(const PlannerChoice& choice);
 
 }  // namespace tessera::detail

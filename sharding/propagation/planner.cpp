@@ -1,4 +1,4 @@
-// Propagation: factors get their mesh axes from the operands, and disagreements are settled.
+// Propagation: assigns mesh axes to factors from the operands, and resolves conflicts between them.
 #include <algorithm>
 #include <tuple>
 
@@ -11,18 +11,18 @@
 namespace tessera::detail {
 namespace {
 
-// An abstract mesh takes any tensor for its shape.
+// Returns true for the host and for an abstract mesh, which takes a tensor only for its shape.
 bool reads_host_memory(const MeshImpl* mesh) { return !mesh || mesh->abstract || mesh->device.is_cpu(); }
 
-using Candidates = std::vector<DimAxes>;  // the ways in which one factor may be cut, best first
+using Candidates = std::vector<DimAxes>;  // the shardings that one factor may have, best first
 
 bool contains(const Candidates& candidates, const DimAxes& axes) {
   return std::find(candidates.begin(), candidates.end(), axes) != candidates.end();
 }
 
 struct Score {
-  int given_up = 0;                     // by how many the work was divided and no longer is
-  int contracted = 0;                   // axes that a summed dim took from a dim of the output
+  int given_up = 0;                     // the factor by which the division of work decreases
+  int contracted = 0;                   // axes that a summed dimension took from a dimension of the output
   double activations = 0, weights = 0;  // bytes
   bool operator<(const Score& o) const {
     return std::tie(given_up, contracted, activations, weights) <
@@ -51,7 +51,7 @@ class Planner {
   std::shared_ptr<const Plan> make() {
     if (plan_.mesh) {
       collect();
-      open_disputes();
+      open_conflicts();
       if (!search()) open_all(), search();
     } else {
       choice_.resize(rule_.factors.size());
@@ -64,7 +64,8 @@ class Planner {
   const MeshImpl* mesh() const { return plan_.mesh; }
   bool is_weight(size_t operand) const { return problem_.weights >> operand & 1; }
 
-  // Inside shard_map nothing but its arguments may lie apart over the axes along which they vary.
+  // Throws for captured arrays: inside shard_map only its arguments may be sharded or unreduced over the axes along
+  // which they vary.
   void refuse_captured() const {
     for (const Type* type : problem_.operands)
       if (const AxisSet apart = (type->sharded | type->unreduced) & plan_.varying)
@@ -77,8 +78,9 @@ class Planner {
 
   // ---- which axes each factor could have
 
-  // The axes of a dim, handed to its factors from the major one on. What cuts through a factor is not kept.
-  std::vector<DimAxes> spread(const DimFactors& factors, const DimAxes& axes) const {
+  // Distributes the axes of a dimension to its factors, from the major one on. Stops at an axis that does not divide a
+  // factor.
+  std::vector<DimAxes> distribute(const DimFactors& factors, const DimAxes& axes) const {
     std::vector<DimAxes> result(factors.size());
     if (factors.size() == 1 && !axes.empty() && !divides(factors[0], axes) && padded_.may_be_padded(factors[0]))
       return {axes};
@@ -104,7 +106,7 @@ class Planner {
 
   void collect_dim(size_t operand, size_t d) {
     const DimFactors& factors = rule_.in[operand][d];
-    const std::vector<DimAxes> wanted = spread(factors, problem_.operands[operand]->dims[d]);
+    const std::vector<DimAxes> wanted = distribute(factors, problem_.operands[operand]->dims[d]);
     for (size_t k = 0; k < factors.size(); ++k) {
       if (wanted[k].empty()) continue;
       if (rule_.factors[factors[k]].kind == FactorKind::whole) {
@@ -122,12 +124,13 @@ class Planner {
     return rule_.factors[factor].size % mesh()->count(axes.axis_set()) == 0;
   }
 
-  // A factor is in dispute if its operands disagree, if another factor wants one of its axes, or if it takes over the
-  // axes of a dim that must be whole. Only then may it be cut otherwise: by a part of what was wanted, or not at all.
-  void open_disputes() {
+  // Opens a factor for other shardings in three cases: its operands disagree, another factor uses one of its axes, or
+  // it takes over the axes of a dimension that must be replicated. Only then may the factor be sharded over some of the
+  // wanted axes, or not at all.
+  void open_conflicts() {
     const std::vector<Candidates> wanted = candidates_;
     for (size_t f = 0; f < wanted.size(); ++f)
-      if (!wanted[f].empty() && in_dispute(wanted, static_cast<int>(f))) open(f);
+      if (!wanted[f].empty() && has_conflict(wanted, static_cast<int>(f))) open(f);
     for (const auto& [operand, axes] : displaced_) reassign_axes(operand, axes);
     for (Candidates& candidates : candidates_)
       if (candidates.empty()) candidates.push_back({});
@@ -141,12 +144,12 @@ class Planner {
         if (!contains(candidates_[factor], part)) candidates_[factor].push_back(part);
       }
     for (const DimAxes& axes : wanted)
-      if (const DimAxes rest = undisputed(factor, axes); !contains(candidates_[factor], rest))
+      if (const DimAxes rest = without_conflicts(factor, axes); !contains(candidates_[factor], rest))
         candidates_[factor].push_back(rest);
   }
 
-  // The axes that no other factor wants: a weight over (data, model) beside a batch over data keeps model.
-  DimAxes undisputed(size_t factor, const DimAxes& axes) const {
+  // Returns the axes that no other factor uses: a weight over (data, model) next to a batch over data keeps model.
+  DimAxes without_conflicts(size_t factor, const DimAxes& axes) const {
     AxisSet others = 0;
     for (size_t f = 0; f < candidates_.size(); ++f)
       if (f != factor) others |= axis_set_of(candidates_[f]);
@@ -156,12 +159,13 @@ class Planner {
     return rest;
   }
 
-  // What the operands agree on may still be no placement of the result: the minor part of merged dims alone.
+  // Opens all factors. The sharding on which operands agree may be invalid for the result: it may shard only the minor
+  // factor of merged dimensions.
   void open_all() {
     for (size_t f = 0; f < candidates_.size(); ++f) open(f);
   }
 
-  bool in_dispute(const std::vector<Candidates>& wanted, int factor) const {
+  bool has_conflict(const std::vector<Candidates>& wanted, int factor) const {
     if (wanted[factor].size() > 1 || !fits(factor, wanted[factor][0])) return true;
     for (size_t other = 0; other < wanted.size(); ++other)
       for (const DimAxes& theirs : wanted[other])
@@ -169,8 +173,8 @@ class Planner {
     return false;
   }
 
-  // An axis of a dim that must be whole divides the work still if it can cut another dim of that operand and of the
-  // output instead: attention over a sharded sequence becomes attention over sharded heads.
+  // Moves the axes of a dimension that must be replicated to another dimension of that operand and of the output. Then
+  // they still divide the work: attention over a sharded sequence becomes attention over sharded heads.
   void reassign_axes(size_t operand, const DimAxes& axes) {
     for (auto dim = rule_.in[operand].rbegin(); dim != rule_.in[operand].rend(); ++dim)
       for (int f : *dim) {
@@ -195,16 +199,17 @@ class Planner {
     for (;;) {
       for (size_t f = 0; f < pick.size(); ++f) now[f] = candidates_[f][pick[f]];
       if (is_legal(now)) {
-        const Score score = judge(now);
+        const Score score = score_of(now);
         if (!found || score < best) best = score, choice_ = now, found = true;
       }
-      size_t f = pick.size();  // factors of later operands give way first
+      size_t f = pick.size();  // factors of later operands change first
       while (f > 0 && ++pick[f - 1] == candidates_[f - 1].size()) pick[--f] = 0;
       if (f == 0) return found;
     }
   }
 
-  // Each axis once, every factor divisible, and a compound dim cut from its major factor on.
+  // Returns true if each axis is used once, every factor is divisible, and a compound dimension is sharded from its
+  // major factor on.
   bool is_legal(const std::vector<DimAxes>& choice) const {
     AxisSet used = 0;
     for (size_t f = 0; f < choice.size(); ++f) {
@@ -219,7 +224,7 @@ class Planner {
   }
 
   bool is_contiguous(const DimFactors& dim, const std::vector<DimAxes>& choice) const {
-    bool exhausted = true;  // all factors before are cut into single elements
+    bool exhausted = true;  // all previous factors are split into single elements
     for (int f : dim) {
       if (!choice[f].empty() && !exhausted) return false;
       exhausted = exhausted && rule_.factors[f].size == mesh()->count(choice[f].axis_set());
@@ -227,7 +232,7 @@ class Planner {
     return true;
   }
 
-  Score judge(const std::vector<DimAxes>& choice) const {
+  Score score_of(const std::vector<DimAxes>& choice) const {
     Score score;
     const AxisSet used = axis_set_of(choice);
     score.given_up = mesh()->count(divided_ & ~used);
@@ -258,7 +263,7 @@ class Planner {
   struct Targets {
     std::vector<const Type*> plain, recorded;
     AxisSet vary = 0;     // axes along which the work differs
-    AxisSet pending = 0;  // axes over which operands stay pending sums
+    AxisSet pending = 0;  // axes over which operands stay partial sums
     AxisSet reduced = 0;
   };
 
@@ -288,13 +293,13 @@ class Planner {
     return t;
   }
 
-  // The axes over which an operand may stay a pending sum. Integers wrap and a sum of bool is "or", so they are summed
-  // before a conversion to another type.
+  // Returns the axes over which an operand may stay a partial sum. Integers wrap and a sum of bool is "or", so these
+  // are summed before a conversion to another type.
   AxisSet may_pend(const Type* type) const {
     return is_floating(type->dtype) || type->dtype == problem_.out_dtype ? type->unreduced : 0;
   }
 
-  // Which operands may stay pending sums, over axes that the work does not use otherwise.
+  // Selects the operands that stay partial sums, over axes that the work does not use otherwise.
   void keep_pending(AxisSet used, std::vector<AxisSet>& kept, AxisSet& pending) const {
     if (problem_.operation.linearity == Linearity::additive) {
       pending = ~used;
@@ -361,7 +366,7 @@ class Planner {
 
   void add_operand(size_t i, const Targets& targets) {
     const Type* given = problem_.operands[i];
-    // An uncommitted operand that nothing cuts is read as it is, where its memory can be.
+    // An uncommitted operand that is not sharded is read as it is, if its memory is accessible.
     const bool stays = !given->mesh && !targets.plain[i]->own() && reads_host_memory(mesh());
     const Type* plain = stays ? given : targets.plain[i];
     plan_.operands.push_back({plain, targets.recorded[i], index(plain), index(targets.recorded[i])});
@@ -394,7 +399,7 @@ class Planner {
   std::vector<bool> in_output_;
   std::vector<Candidates> candidates_;
   std::vector<std::pair<size_t, DimAxes>> displaced_;
-  AxisSet divided_ = 0;  // axes that divide the work as the operands lie
+  AxisSet divided_ = 0;  // axes that divide the work with the operands' current shardings
   std::vector<DimAxes> choice_;
 };
 

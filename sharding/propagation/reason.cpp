@@ -1,4 +1,4 @@
-// Clauses about operands: pending sums, dims that must be whole, axes that several want.
+// Explains why operands are resharded: partial sums, dimensions that must be replicated, axes that two dimensions use.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ class Reasons {
       if (moves(i)) clauses.push_back(clause(i));
     if (c_.reduced_inside)
       clauses.push_back(fmt::format("{} reduces over {} itself", c_.problem.operation.name, names(c_.reduced_inside)));
-    if (c_.vary) clauses.push_back("the work differs along " + names(c_.vary));
+    if (c_.vary) clauses.push_back("the work is split over " + names(c_.vary));
     if (clauses.empty()) return nullptr;
     return as_text(fmt::format("{}", fmt::join(clauses, "; ")));
   }
@@ -30,7 +30,7 @@ class Reasons {
 
   bool moves(size_t i) const {
     const Type &from = given(i), &to = *c_.brought_to[i];
-    const bool is_cut_bias = i == 2 && is_product() && !from.sharded;  // which each device does for itself
+    const bool is_cut_bias = i == 2 && is_product() && !from.sharded;  // each device slices its bias locally
     return from.mesh && !is_cut_bias && (from.dims != to.dims || (from.unreduced & ~to.unreduced));
   }
 
@@ -44,9 +44,9 @@ class Reasons {
 
   std::string clause(size_t i) const {
     const Type &from = given(i), &to = *c_.brought_to[i];
-    const std::string end = fmt::format("{} is brought to {}", name(i), to.to_string());
+    const std::string end = fmt::format("{} is resharded to {}", name(i), to.to_string());
     if (const AxisSet summed = from.unreduced & ~to.unreduced)
-      return fmt::format("{} {} is a pending sum over {}, of which {} needs the value: {}", name(i), from.to_string(),
+      return fmt::format("{} {} is a partial sum over {}, and {} needs its value: {}", name(i), from.to_string(),
                          names(summed), c_.problem.operation.name, end);
     for (size_t dim = 0; dim < from.dims.size(); ++dim)
       for (const int axis : from.dims[dim])
@@ -54,14 +54,14 @@ class Reasons {
     return end;
   }
 
-  // Why `axis` no longer cuts this dim.
+  // Returns why `axis` no longer shards this dimension.
   std::string cause(size_t i, size_t dim, int axis) const {
     if (given(i).is_padded(dim))
-      return fmt::format("{} takes no padding, which dim {} of {} {} has", c_.problem.operation.name, dim, name(i),
-                         given(i).to_string());
+      return fmt::format("{} does not support padding, which dim {} of {} {} has", c_.problem.operation.name, dim,
+                         name(i), given(i).to_string());
     for (const int f : c_.rule.in[i][dim])
       if (c_.rule.factors[f].kind == FactorKind::whole)
-        return fmt::format("{} needs dim {} of {} {} whole", c_.problem.operation.name, dim, name(i),
+        return fmt::format("{} needs dim {} of {} {} replicated", c_.problem.operation.name, dim, name(i),
                            given(i).to_string());
     const AxisSet one = AxisSet{1} << axis;
     for (size_t j = 0; j < c_.problem.operands.size(); ++j)
@@ -70,11 +70,12 @@ class Reasons {
         if (j == i || given(j).dims[e].empty()) continue;
         if (!same_factor && (given(j).dims[e].axis_set() & one))
           return disagree(i, j,
-                          fmt::format("{} cuts dim {} of {} and dim {} of {}", names(one), e, name(j), dim, name(i)));
+                          fmt::format("{} shards dim {} of {} and dim {} of {}", names(one), e, name(j), dim, name(i)));
         if (same_factor && given(j).dims[e] != given(i).dims[dim])
-          return disagree(i, j,
-                          fmt::format("{} cuts dim {} of {}, {} the same dim of {}", names(given(j).dims[e].axis_set()),
-                                      e, name(j), names(given(i).dims[dim].axis_set()), name(i)));
+          return disagree(
+              i, j,
+              fmt::format("{} shards dim {} of {}, {} the same dim of {}", names(given(j).dims[e].axis_set()), e,
+                          name(j), names(given(i).dims[dim].axis_set()), name(i)));
       }
     return fmt::format("the result cannot keep dim {} of {} {} over {}", dim, name(i), given(i).to_string(),
                        names(one));

@@ -1,4 +1,4 @@
-// parse_rule: a rule from its text, with what is wrong in it said before any operand is known.
+// parse_rule: parses a rule, and reports its errors before any operand exists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class Parser {
     return result;
   }
 
-  // The dims of one operand, or of one result.
+  // Parses the dimensions of one operand or result.
   RuleDims term(std::string_view text) {
     RuleDims dims;
     bool grouped = false, dots = false;
@@ -106,7 +106,7 @@ class Parser {
     const auto letter = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
     if (factor.name.empty() || std::isdigit(static_cast<unsigned char>(factor.name[0])) ||
         !std::all_of(factor.name.begin(), factor.name.end(), letter))
-      wrong(fmt::format("\"{}\" is no dim, expected i, [i], i=4, {{i j}}, 1 or ...", token));
+      wrong(fmt::format("\"{}\" is not a dim, expected i, [i], i=4, {{i j}}, 1 or ...", token));
     bool& sized = sized_[factor.name];
     if (equals == text.size()) return factor;
     factor.size = parse_number<int64_t>(text.substr(equals + 1)).value_or(0);
@@ -115,7 +115,7 @@ class Parser {
     return factor;
   }
 
-  // A dim gives the size of its one factor whose size is open.
+  // Marks sizes as known: a dimension gives the size of its only factor without a size.
   void find_sizes(const ShardingRule& rule) {
     const auto is_open = [&](const RuleFactor& factor) { return !sized_[factor.name]; };
     for (bool found = true; found;) {

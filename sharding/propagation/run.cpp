@@ -1,4 +1,4 @@
-// The cache of plans, and the operands on their way into an operation.
+// The cache of plans, and the conversion of operands for an operation.
 #include "sharding/propagation/run.h"
 
 #include <c10/util/Exception.h>
@@ -15,21 +15,20 @@
 #include "sharding/array/consistency.h"
 #include "sharding/array/host_sync.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/placement/mesh.h"
-#include "sharding/placement/thread_limit.h"
 #include "sharding/propagation/padded_factors.h"
 #include "sharding/propagation/plan.h"
-#include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/stages.h"
+#include "sharding/runtime/hardware.h"
 
 namespace tessera::detail {
 
-// What a plan follows from, beside the attributes.
+// Everything that a plan depends on, except for the attributes.
 struct CallKind {
   const Operation* operation;
   uint32_t weights = 0;
@@ -77,7 +76,7 @@ using PlanMap = std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKey
 
 struct Plans {
   BoundedCache<PlanMap, max_plans> all;
-  // The plan that was found last for each remainder of the hash: most calls need not look further.
+  // The last plan found for each remainder of the hash, which most calls reuse.
   std::array<const PlanMap::value_type*, 512> recent{};
 };
 
@@ -96,10 +95,11 @@ std::shared_ptr<const Plan> made_plan(const CallKind& kind, const Attributes& at
                     .rest_dtype = kind.rest_dtype});
 }
 
-// A weight that is two operands of one call is gathered once.
+// Returns the conversion of the same array as an earlier operand, so that a weight used twice in a call is gathered
+// once.
 ArrayPtr held_already(const Prepared& call, int operand, const Array* const* operands, const Type* to) {
   for (int i = 0; i < operand; ++i)
-    if (const ArrayPtr& held = call.owned->held[i];
+    if (const ArrayPtr& held = call.state->held[i];
         operands[i]->impl() == operands[operand]->impl() && held && held->type == to)
       return held;
   return nullptr;
@@ -125,14 +125,15 @@ struct WatchedCall : OtherPlans {
   }
 };
 
-Owned::~Owned() = default;
+CallState::~CallState() = default;
 
 size_t plan_count() { return plans().all.size(); }
 void clear_plans() { plans() = {}; }
 
 namespace {
 
-// The error of a plan that cannot be made, with the path of the first parameter among the operands, after the verb.
+// Throws the error of a plan that cannot be made, and inserts the path of the first parameter among the operands after
+// the verb.
 [[noreturn]] void rethrow_with_path(const Error& error, ArrayImpl* const* arrays, int n) {
   for (int i = 0; i < n; ++i) {
     if (!arrays[i]->details || !arrays[i]->details->path) continue;
@@ -147,13 +148,13 @@ namespace {
   throw error;
 }
 
-// Kept out of prepare(), as all that a known plan does not need, so that what it does need lies close together.
-[[gnu::noinline]] const Plan* known_or_made(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
-                                            const PlanMap::value_type*& recent) try {
+// Cold path, noinline: keeps the code for a cached plan in prepare() compact.
+[[gnu::noinline]] const Plan* find_or_make(const CallSite& site, CallKind& kind, ArrayImpl* const* arrays,
+                                           const PlanMap::value_type*& recent) try {
   limit_threads();
   std::fill(kind.types + kind.operands, kind.types + max_operands, nullptr);
   const auto& found = plans().all.get(PlanKey{kind, site.attributes}, [&] { return made_plan(kind, site.attributes); });
-  if (plans().all.size() == 1) plans().recent.fill(nullptr);  // the others may have been set aside
+  if (plans().all.size() == 1) plans().recent.fill(nullptr);  // other plans may have been set aside
   recent = &found;
   return found.second.get();
 } catch (const Error& error) {
@@ -164,20 +165,20 @@ namespace {
   auto& recent = plans().recent;
   const PlanMap::value_type*& last = recent[hash_of(kind, site.attributes) % recent.size()];
   if (last && last->first.kind == kind && last->first.attributes == site.attributes) return last->second.get();
-  return known_or_made(site, kind, arrays, last);
+  return find_or_make(site, kind, arrays, last);
 }
 
-// The operand in a form that has to be looked for, or made.
-[[gnu::noinline]] void bring(Prepared& call, const CallSite& site, const Array* const* operands, int i, const Type* to,
-                             bool recorded) {
+// Cold path: finds or makes a conversion of the operand.
+[[gnu::noinline]] void reshard_operand(Prepared& call, const CallSite& site, const Array* const* operands, int i,
+                                       const Type* to, bool recorded) {
   ArrayImpl& a = *operands[i]->impl();
   if (recorded && !a.type->mesh && to->mesh && to->mesh->abstract)
     fail(ErrorKind::device_mismatch, site.operation.name,
-         "the parameter {} is on no mesh, other operands on the {} ({}), where no gradient has values. Place the model "
-         "there with filter_shard.",
+         "the parameter {} is not on a mesh, other operands are on the {} ({}), where gradients have no values. Place "
+         "the model there with filter_shard.",
          a.type->to_string(), to->mesh->elsewhere ? "mesh of other processes" : "abstract mesh",
          Mesh(to->mesh).to_string());
-  if (const ArrayPtr* known = known_form(a, operands[i]->impl(), to, recorded)) {
+  if (const ArrayPtr* known = cached_conversion(a, operands[i]->impl(), to, recorded)) {
     call.array[i] = known->get();
     return;
   }
@@ -187,7 +188,7 @@ namespace {
     held = convert(a, operands[i]->impl(), to,
                    {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
   call.array[i] = held.get();
-  call.borrows |= held->details && held->details->borrowed;
+  call.frees_weights |= held->details && held->details->borrowed;
 }
 
 }  // namespace
@@ -202,7 +203,7 @@ void check_operands(const Operation& operation, const OperandTypes& operands) {
                                                                              : mine == 0;
     if (!allowed)
       fail_broken(operation.name,
-                  fmt::format("operand {} {} is a pending sum, which this operation would read as a value.", i,
+                  fmt::format("operand {} {} is a partial sum, which this operation would read as a value.", i,
                               operands[i]->to_string()));
     pending |= mine;
   }
@@ -223,7 +224,7 @@ void check_types(const Prepared& call, const Operation& operation) {
   call.own().watched = std::move(watched);
 }
 
-// Operands on several stages (stages.h): the plan is that of one of them, to which `bring` moves the others.
+// Operands on several stages (stages.h): makes the plan for one stage, to which `reshard_operand` moves the others.
 [[gnu::noinline]] void plan_on_one_stage(Prepared& call, CallKind& kind, const ArrayImpl* const* arrays) {
   const MeshImpl* stage = stage_of(arrays, kind.operands);
   if (!stage) return;
@@ -232,13 +233,13 @@ void check_types(const Prepared& call, const Operation& operation) {
   call.mesh_rules = mesh_rules_on(call.mesh_rules, stage);
 }
 
-// For errors of an accelerator: its kernels run later, and their errors do not name the operation.
+// Records the operation for errors of an accelerator, whose kernels run later and do not report the operation.
 void note(const CallSite& site) {
   latest_operation() = {site.operation.name, site.where};
   if (host_syncs_are_errors()) forbid_host_syncs_of_thread();
 }
 
-// What the operands are. True if they may lie on several stages.
+// Records the operands in `kind`. Returns true if they may be on several stages.
 inline bool note_operands(CallKind& kind, ArrayImpl** arrays, const CallSite& site, const Array* const* operands) {
   const MeshImpl* mesh = nullptr;
   bool has_stages = current_tape() && current_tape()->first_stage;
@@ -285,7 +286,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
     if (a.type == to && !recorded)
       call.array[i] = &a;
     else
-      bring(call, site, operands, i, to, recorded);
+      reshard_operand(call, site, operands, i, to, recorded);
     if (call.plan->is_padded && to->padded) read_padded(call, site, i);
   }
   if (call.plan->is_padded) expand_over_padding(call, site);
@@ -295,8 +296,8 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
 
 namespace {
 
-// What a kernel says, without LibTorch's backtrace; null of an exception that comes from elsewhere. (oneDNN's own class
-// is known by name, so that no header of its is needed.)
+// Returns a kernel's message without LibTorch's backtrace; null for other exceptions. oneDNN's class is recognized by
+// name, which needs none of its headers.
 const char* words_of_kernel(const std::exception& error) {
   if (const auto* refusal = dynamic_cast<const c10::Error*>(&error)) return refusal->what_without_backtrace();
   return std::string_view(typeid(error).name()) == "N4dnnl5errorE" ? error.what() : nullptr;
@@ -315,16 +316,29 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
        by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first);
 }
 
+namespace {
+
 void notify(const Prepared& call, std::span<const Array> results) {
-  OperationArrays arrays = call.owned->watched->arrays(call);
+  OperationArrays arrays = call.state->watched->arrays(call);
   arrays.results = results;
-  notify(call.owned->watched->call, arrays);
+  detail::notify(call.state->watched->call, arrays);
 }
 
-void settle_loans(const Prepared& call, const Tensors& results) {
+void free_weights(const Prepared& call, std::span<const Array> results) {
+  Tensors all;
+  for (const Array& x : results) all.append(x.impl()->local.begin(), x.impl()->local.end());
   for (int i = 0; i < call.operands; ++i)
-    if (const ArrayPtr& held = call.owned->held[i]; held && held->details && held->details->borrowed)
-      held->details->borrowed->settle(held->local, results);
+    if (const ArrayPtr& held = call.state->held[i]; held && held->details && held->details->borrowed)
+      held->details->borrowed->free_after_use(held->local, all);
+}
+
+}  // namespace
+
+void finish_results(const Prepared& call, std::span<const Array> results) {
+  if (call.plan->is_padded)
+    for (const Array& x : results) clear_padding(call, *x.impl());
+  if (call.is_watched()) notify(call, results);
+  if (call.frees_weights) free_weights(call, results);
 }
 
 ArrayPtr begin_result(const Prepared& call, int output) {
@@ -340,29 +354,10 @@ ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots) {
   const Array result(begin_result(call));
   result.impl()->slots = slots;
   result.impl()->local = std::move(out);
-  if (call.plan->is_padded) clear_padding(call, *result.impl());
-  if (call.is_watched()) notify(call, {&result, 1});
-  if (call.borrows) settle_loans(call, result.impl()->local);
+  finish_results(call, {&result, 1});
   return result.impl();
 }
 
 ArrayPtr finish(const Prepared& call, Tensors out) { return finish(call, std::move(out), call.plan->slots); }
-
-AxisSet outside_axes(const Plan& plan) {
-  return plan.mesh->private_replicas ? plan.slots : plan.slots & ~plan.reduced_inside;
-}
-
-std::vector<int> slots_outside(const Plan& plan) {
-  const AxisSet outside = outside_axes(plan);
-  std::vector<int> slots;
-  for (int i = 0; i < plan.mesh->slots(outside); ++i) slots.push_back(project(plan.mesh, outside, i, plan.slots));
-  return slots;
-}
-
-std::vector<int> owners_outside(const Plan& plan) {
-  std::vector<int> owners;
-  for (int s = 0; s < plan.runs; ++s) owners.push_back(project(plan.mesh, plan.slots, s, outside_axes(plan)));
-  return owners;
-}
 
 }  // namespace tessera::detail

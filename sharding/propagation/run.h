@@ -1,13 +1,16 @@
 // run: computes an operation from its rule and a function on local tensors.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <exception>
 #include <initializer_list>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <utility>
 
-#include "sharding/propagation/slots.h"
+#include "sharding/propagation/plan.h"
 
 namespace tessera::detail {
 
@@ -23,98 +26,104 @@ class Locals {
   const at::Tensor* const* tensors_;
 };
 
-// The result has the first operand's element type.
+// A marker: the result has the first operand's element type.
 constexpr DType like_first = static_cast<DType>(-1);
 
 struct CallSite {
   const Operation& operation;
   Attributes attributes = {};
   DType out_dtype = like_first;
-  DType rest_dtype = like_first;  // of the results after the first
-  bool in_turn = false;           // the function is a program's, and not called from several threads at once
+  DType rest_dtype = like_first;  // element type of the results after the first
+  bool in_turn = false;           // true: user code, which must not be called from several threads at once
   std::source_location where = std::source_location::current();
 };
 
-// Called before an operation under TESSERA_CHECK=1. Error (inconsistent) if an operand is a pending sum whose terms the
-// operation would read as values.
+// Checks the operands of an operation; called before it under TESSERA_CHECK=1. Error (inconsistent) if an operand is a
+// partial sum whose terms the operation would read as values.
 void check_operands(const Operation& operation, const OperandTypes& operands);
 
-// A call that is watched, and its operands as they were given.
+// An observed call, with its operands before conversion.
 struct WatchedCall;
 
-// What a call keeps until its results are there.
-struct Owned {
+// State that a call keeps until it has its results.
+struct CallState {
   ArrayPtr held[max_operands];   // the converted operands, by number
   std::vector<ArrayPtr> padded;  // replacements of operands that have padding, or are broadcast over it
   std::vector<int> every_slot;   // 0, 1, ...: the index of an operand with a tensor for each slot
   std::shared_ptr<WatchedCall> watched;
-  ~Owned();
+  ~CallState();
 };
 
-// The operands of a call, converted to the types that its plan wants.
+// The operands of a call, converted to the types of its plan.
 struct Prepared {
   const Plan* plan = nullptr;  // owned by the cache: see max_plans
   int operands = 0;
   const ArrayImpl* array[max_operands];
   const int* index[max_operands];
-  bool borrows = false;  // some of them are gathered weights on loan (BorrowedGather)
+  bool frees_weights = false;  // some of them are gathered weights that are freed after this call
   bool weight = true;
   bool in_turn = false;
   const MeshRulesImpl* mesh_rules = nullptr;
-  std::unique_ptr<Owned> owned;  // null if all operands are read as they are, and no one watches
+  std::unique_ptr<CallState> state;  // null if no operand is converted and the call is not observed
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
-  bool is_watched() const { return owned && owned->watched; }
-  Owned& own() { return owned ? *owned : *(owned = std::make_unique<Owned>()); }
+  bool is_watched() const { return state && state->watched; }
+  CallState& own() { return state ? *state : *(state = std::make_unique<CallState>()); }
 };
 
-// The plan of a call for which nothing is converted yet; null if its operands may lie on several stages (stages.h).
-// Errors as of prepare.
+// Returns the plan of a call without converting its operands; null if the operands may be on several stages (stages.h).
+// Errors: those of prepare.
 const Plan* plan_of(const CallSite& site, std::initializer_list<const Array*> operands);
 
-// Finds the plan in this thread's bounded cache, or makes it, and converts the operands. Errors: absent operands
-// (missing_array), shapes that do not fit the rule (shape_mismatch), operands on different meshes (device_mismatch).
+// Finds the plan in this thread's bounded cache, or makes it, and converts the operands.
+// Errors
+//   missing_array: an absent operand
+//   shape_mismatch: shapes that do not fit the rule
+//   device_mismatch: operands on different meshes
 void prepare(Prepared& call, const CallSite& site, const Array* const* operands, int n);
 
-// begin_result makes a result without local tensors, which the caller adds. After that, if call.borrows, settle_loans
-// gives back the memory of gathered weights; a weight of which a result is a view stays. finish does all of it.
+// Returns a result without local tensors, which the caller adds before finish_results.
 ArrayPtr begin_result(const Prepared& call, int output = 0);
-void settle_loans(const Prepared& call, const Tensors& results);
-// Notifies the observers of operations; only if call.is_watched().
-void notify(const Prepared& call, std::span<const Array> results);
-
-// Only if call.plan->is_padded: makes the result's padding zeros.
-void clear_padding(const Prepared& call, ArrayImpl& result);
-
+// Ends a call whose results have their local tensors: sets their padding to zeros, notifies the observers of
+// operations, and frees gathered weights unless a result is a view of them.
+void finish_results(const Prepared& call, std::span<const Array> results);
+// Returns the finished result with these local tensors. `slots` are the axes over which the tensors are stored, by
+// default the plan's.
 ArrayPtr finish(const Prepared& call, Tensors out);
-
-// For operations that reduce over plan.reduced_inside themselves, so that slots share results: the mesh axes that
-// number the stored results, by stored result a slot that has it, and by slot the index of its stored result.
-AxisSet outside_axes(const Plan& plan);
-std::vector<int> slots_outside(const Plan& plan);
-std::vector<int> owners_outside(const Plan& plan);
 ArrayPtr finish(const Prepared& call, Tensors out, AxisSet slots);
 
-// Records in `result` that `again` made it from its only operand, a parameter or an array made from one; then a reduced
-// form of `result` can be made from another leaf of the parameter. `cast`: they differ by the element type only.
+// Records in `result` that again(operand) computes it. The operand is a parameter, or is itself computed from one. A
+// reduced form of `result` can then be recomputed from another leaf of the parameter. `cast`: only the element types of
+// operand and result differ.
 using Again = std::function<ArrayPtr(const ArrayPtr&)>;
 void remember_source(const ArrayPtr& result, const ArrayPtr& operand, Again again, bool cast);
 bool has_parameter_source(const Array& operand);
 
-// A thread's plan cache: its bound, its number of plans, and how to empty it. A full cache is set aside and kept until
-// the next one is full, so that the plans of calls in progress stay valid.
+// A thread's plan cache: its bound, its number of plans, and a function that empties it. A full cache is set aside
+// until the next one is full, so that the plans of calls in progress stay valid.
 constexpr size_t max_plans = 1 << 16;
 size_t plan_count();
 void clear_plans();
 
-// Call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error (invalid_argument)
-// with the operands' types and the first line of the kernel's message; any other exception is thrown again unchanged.
+// Handles an exception; call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error
+// (invalid_argument) with the operands' types and the first line of the kernel's message. Other exceptions are rethrown
+// unchanged.
 [[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 
-// The local tensors of the only slot.
+// Stores the local tensors of the only slot in `tensors`.
 inline void locals_of(const Prepared& call, const at::Tensor** tensors) {
   for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, 0);
 }
+
+// A function of one slot, which computes `results` from its operands.
+using SlotFunction = c10::function_ref<void(Locals, const BlockContext&, at::Tensor* results)>;
+
+// Calls `fn` for each slot of a plan with several slots, and stores result i of each slot in *results[i]. Each slot has
+// its own autograd graph. LibTorch's graph contains all of them as one function of the operands, whose backward pass
+// also runs in parallel. Gradients of a local tensor that several slots read are added in the order of the slots. If
+// the slots run one after another (Prepared::in_turn, second derivatives, an interceptor of LibTorch's calls), `fn`
+// records in LibTorch's graph directly.
+void run_slots(const Prepared& call, const char* operation, SlotFunction fn, std::span<Tensors* const> results);
 
 // Runs `fn(Locals, BlockContext) -> at::Tensor` on every slot.
 template <class Fn>
@@ -131,9 +140,7 @@ Array run(const Prepared& call, const char* operation, Fn&& fn) {
       run_slots(
           call, operation, [&](Locals t, const BlockContext& block, at::Tensor* out) { *out = fn(t, block); }, results);
     }
-    if (call.plan->is_padded) clear_padding(call, *result.impl());
-    if (call.is_watched()) notify(call, {&result, 1});
-    if (call.borrows) settle_loans(call, local);
+    finish_results(call, {&result, 1});
   } catch (const std::exception& error) {
     refuse(call, operation, error);
   }
@@ -147,7 +154,7 @@ Array run(const CallSite& site, std::initializer_list<const Array*> operands, Fn
   return run(call, site.operation.name, fn);
 }
 
-// For operations with several outputs: `fn(Locals, BlockContext)` returns a container with one tensor per output.
+// Runs an operation with several outputs: `fn(Locals, BlockContext)` returns a container with one tensor per output.
 template <class Fn>
 std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Array*> operands, Fn&& fn) {
   Prepared call;
@@ -170,21 +177,14 @@ std::vector<Array> run_all(const CallSite& site, std::initializer_list<const Arr
       };
       run_slots(call, site.operation.name, call_once, results);
     }
-    if (call.plan->is_padded)
-      for (const Array& x : out) clear_padding(call, *x.impl());
-    if (call.is_watched()) notify(call, out);
-    if (call.borrows) {
-      Tensors all;  // of which none may be a view of what is given back
-      for (const Array& x : out) all.append(x.impl()->local.begin(), x.impl()->local.end());
-      settle_loans(call, all);
-    }
+    finish_results(call, out);
     return out;
   } catch (const std::exception& error) {
     refuse(call, site.operation.name, error);
   }
 }
 
-// run for casts, views and scalings of one array. Calls remember_source if that is a parameter or was made from one.
+// Runs a cast, view or scaling of one array. Calls remember_source if that array is a parameter or was made from one.
 template <class Fn>
 Array run_on_parameter(const CallSite& site, const Array& operand, const Fn& fn, bool cast = false) {
   Array result = run(site, {&operand}, fn);

@@ -1,4 +1,4 @@
-// Results that devices make together, recorded as one function.
+// Runs reductions across devices, each recorded as one function.
 #include "sharding/propagation/sharded_reduction.h"
 
 #include <ATen/OpMathType.h>
@@ -71,7 +71,7 @@ bool needs_whole_dims(const Prepared& call) {
 
 std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
                                   std::initializer_list<const Array*> operands) {
-  static const Text reason = lasting_text("second derivatives over this dim need it whole");
+  static const Text reason = lasting_text("second derivatives over this dim need it replicated");
   std::vector<Array> gathered;
   for (const Array* x : operands) {
     ArrayImpl& a = *x->impl();
@@ -85,7 +85,32 @@ std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
   return gathered;
 }
 
-// A result that is not sharded over the axes that were reduced lies once per group.
+namespace {
+
+// Returns the mesh axes over which the results are stored, for an operation that itself reduces over
+// plan.reduced_inside. Slots share results.
+AxisSet outside_axes(const Plan& plan) {
+  return plan.mesh->private_replicas ? plan.slots : plan.slots & ~plan.reduced_inside;
+}
+
+// Returns, for each stored result, a slot that has it.
+std::vector<int> slots_outside(const Plan& plan) {
+  const AxisSet outside = outside_axes(plan);
+  std::vector<int> slots;
+  for (int i = 0; i < plan.mesh->slots(outside); ++i) slots.push_back(project(plan.mesh, outside, i, plan.slots));
+  return slots;
+}
+
+// Returns, for each slot, the index of its stored result.
+std::vector<int> owners_outside(const Plan& plan) {
+  std::vector<int> owners;
+  for (int s = 0; s < plan.runs; ++s) owners.push_back(project(plan.mesh, plan.slots, s, outside_axes(plan)));
+  return owners;
+}
+
+}  // namespace
+
+// Runs `across` for all slots. A result that is not sharded over the reduced axes is stored once per group.
 Array run_across(const Prepared& call, const CallSite& site,
                  const std::function<Across(const Prepared&, const ShardedReduction&)>& across) {
   const Plan& plan = *call.plan;

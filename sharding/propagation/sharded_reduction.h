@@ -1,4 +1,4 @@
-// Operations that themselves reduce over sharded dims: by one kernel where the dims are whole, else by collectives.
+// Operations that reduce over dimensions themselves: with one kernel if these are not sharded, else with collectives.
 #pragma once
 
 #include "sharding/array/autograd.h"
@@ -7,20 +7,22 @@
 
 namespace tessera::detail {
 
-// What a reduction across devices returns: the result of each slot, and a function from the results' gradients to those
-// of the operands' local tensors (all slots of the first operand, then of the second, ...); null: no gradient.
+// The outcome of a reduction across devices: the result of each slot, and its backward function. That function maps the
+// results' gradients to the gradients of the operands' local tensors (all slots of the first operand, then of the
+// second, ...).
+// Null: no gradient.
 struct Across {
   Tensors results;
   Backward backward = nullptr;
 };
 
-// The operand's local tensor at every slot.
+// Returns the operand's local tensor for every slot.
 Tensors locals(const Prepared& call, int operand);
 
-// job(i) for each of these tensors, side by side, without a graph; by their size it is known what that takes.
+// Calls job(i) for each of these tensors in parallel, without a graph. The cost is estimated from their sizes.
 void each_slot(const Tensors& tensors, c10::function_ref<void(int)> job);
 
-// fn(tensor) of each, side by side.
+// Returns fn(tensor) of each tensor, computed in parallel.
 template <class Fn>
 Tensors for_each(const Tensors& tensors, Fn fn) {
   Tensors out(tensors.size());
@@ -28,7 +30,7 @@ Tensors for_each(const Tensors& tensors, Fn fn) {
   return out;
 }
 
-// fn(a, b) of each pair.
+// Returns fn(a, b) of each pair, computed in parallel.
 template <class Fn>
 Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
   Tensors out(a.size());
@@ -36,29 +38,30 @@ Tensors for_each(const Tensors& a, const Tensors& b, Fn fn) {
   return out;
 }
 
-// Detached from the graph, in the element type to compute in: float32 for half precision.
+// Detaches tensors from the graph and converts them to the element type for computation: float32 for half precision.
 at::Tensor widened(const at::Tensor& t);
 Tensors widened(const Tensors& tensors);
-// The same within the graph.
+// Converts tensors to the element type for computation, without detaching them.
 at::Tensor widened_in_graph(const at::Tensor& t);
 // Like widened_in_graph, but only for float16 on a CPU: there LibTorch's log_softmax adds up exponentials in float16,
 // and sums above 65504 overflow.
 at::Tensor float16_widened_in_graph(const at::Tensor& t);
 
-// Whether the result may be differentiated twice: only LibTorch's own kernels, on whole dims, support that.
+// Returns true if the result may be differentiated twice. Only LibTorch's own kernels on unsharded dimensions support
+// that.
 bool needs_whole_dims(const Prepared& call);
 
-// The operands, with the dims gathered over which the call would reduce across devices.
+// Returns the operands with those dimensions gathered over which the call would reduce across devices.
 std::vector<Array> whole_operands(const Prepared& call, const CallSite& site,
                                   std::initializer_list<const Array*> operands);
 
-// Calls `across` once for all slots and records it as one function. Where the plan reduces over nothing, it is given a
+// Calls `across` once for all slots and records it as one function. If the plan reduces over nothing, `across` gets a
 // ShardedReduction that it must not use.
 Array run_across(const Prepared& call, const CallSite& site,
                  const std::function<Across(const Prepared&, const ShardedReduction&)>& across);
 
-// Runs `whole(Locals, BlockContext)` on every slot if no factor in parentheses is sharded, else `across(Prepared,
-// ShardedReduction)` once for all slots, recorded in the autograd graph as one function.
+// Runs `whole(Locals, BlockContext)` on every slot if no factor in parentheses is sharded. Otherwise runs
+// `across(Prepared, ShardedReduction)` once for all slots, recorded in the autograd graph as one function.
 template <class Whole, class AcrossFn>
 Array run_sharded_reduction(const CallSite& site, std::initializer_list<const Array*> operands, Whole&& whole,
                             AcrossFn&& across) {

@@ -1,4 +1,4 @@
-// Rules as values, and how they are bound to the shapes of operands.
+// Rules as values, and their binding to the shapes of operands.
 #include "sharding/propagation/sharding_rule.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ ShardingRule Operation::rule(const Attributes& attributes, const OperandTypes& o
 
 namespace {
 
-// A dim of an operand: its factors' sizes multiply to its own.
+// A dimension of an operand; the product of its factors' sizes is its size.
 struct SizedDim {
   DimFactors factors;
   int64_t size;
@@ -97,7 +97,7 @@ class Binder {
     return std::move(rule_);
   }
 
-  // Binds a dim to a factor that may be broadcast.
+  // Binds a dimension to a factor that may be broadcast.
   DimFactors broadcast(int factor, int64_t size) {
     Factor& f = rule_.factors[factor];
     if (size == 1) return {};
@@ -150,7 +150,7 @@ class Binder {
     return sizes_.back().factors;
   }
 
-  // Gives the one factor of a dim whose size is still open what the others leave. Says whether it did.
+  // Computes the size of the only factor of a dimension without a size. Returns true on success.
   bool infer(const SizedDim& dim) {
     int64_t known = 1;
     Factor* open = nullptr;

@@ -1,5 +1,4 @@
-// Each slot's own graph, and the one function that stands for all of them.
-#include "sharding/propagation/slots.h"
+// Runs the slots of an operation, each with its own graph, and records all of them as one function.
 
 #include <ATen/core/grad_mode.h>
 
@@ -7,20 +6,20 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/kernels/parallel_for.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/propagation/run.h"
 
 namespace tessera::detail {
 namespace {
 
-// Of all slots, in nanoseconds.
+// Returns the cost of all slots in nanoseconds.
 int64_t cost_of(const Prepared& call, int64_t calls_a_slot) {
   int64_t elements = 0;
   for (int i = 0; i < call.operands; ++i) elements += call.local(i, 0)->numel();
   return call.plan->runs * nanoseconds_of(calls_a_slot, elements);
 }
 
-// The operands that want a gradient: their local tensors, and where those of each slot are among all.
+// The operands whose gradient is needed: their local tensors, and for each slot the index of its tensor among them.
 struct Inputs {
   Tensors tensors;
   std::vector<int> operands;
@@ -38,7 +37,7 @@ struct Inputs {
   }
 };
 
-// What one slot has recorded.
+// The results of one slot and its backward function.
 struct Recording {
   Tensors results;
   Backward backward;
@@ -50,7 +49,7 @@ Recording record_slot(const Prepared& call, const Inputs& inputs, int slot, Slot
   for (int i = 0; i < call.operands; ++i) tensors[i] = call.local(i, slot);
   Tensors mine;
   for (const int i : inputs.operands) mine.push_back(*tensors[i]);
-  mine = stand_ins(mine);
+  mine = make_proxies(mine);
   for (size_t k = 0; k < mine.size(); ++k) tensors[inputs.operands[k]] = &mine[k];
   Recording made{Tensors(results), nullptr};
   fn(Locals(tensors), BlockContext(*call.plan, slot), made.results.data());
@@ -61,14 +60,14 @@ Recording record_slot(const Prepared& call, const Inputs& inputs, int slot, Slot
   return made;
 }
 
-// Of half precision in float32.
+// Adds terms of half precision in float32.
 at::Tensor sum_of(Tensors terms) {
   if (terms.size() > 1 && terms[0].itemsize() < 4)
     for (at::Tensor& t : terms) t = t.to(at::kFloat);
   return sum_tensors(terms);
 }
 
-// The backward pass of all slots. Gradients come and go by result or input, and then by slot.
+// The backward pass of all slots. Gradients are ordered by result or input, and then by slot.
 struct SlotsBackward {
   std::vector<Backward> slots;
   std::vector<std::vector<int>> places;
@@ -98,7 +97,7 @@ void run_recorded(const Prepared& call, const Inputs& inputs, const char* operat
                   std::span<Tensors* const> results) {
   const int n = call.plan->runs;
   std::vector<Recording> slots(n);
-  const int64_t cost = cost_of(call, 3);  // with the graph
+  const int64_t cost = cost_of(call, 3);  // including the recording of the graph
   parallel_for(n, cost, [&](int s) { slots[s] = record_slot(call, inputs, s, fn, results.size()); });
   Tensors differentiable;
   for (size_t i = 0; i < results.size(); ++i)

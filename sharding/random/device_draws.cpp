@@ -1,4 +1,8 @@
-// The generators as operations on whole tensors: 32-bit words lie in int64, whose upper halves are cleared.
+// Draws random blocks by LibTorch operations on whole tensors: 32-bit words are stored in int64 with zero upper halves.
+#include "sharding/random/device_draws.h"
+
+#include "sharding/random/device_draws.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,19 +12,18 @@
 #include <vector>
 
 #include "sharding/base/fail.h"
-#include "sharding/random/samplers.h"
 
 namespace tessera::detail {
 namespace {
 
 constexpr int64_t word = 0xFFFFFFFF;
 
-// Some elements of a block, one after the other.
+// Consecutive elements of a block.
 struct Part {
   int64_t first, size;
 };
 
-// The global index of each element.
+// Returns the global index of each element.
 at::Tensor indices_of(const BlockDraw& draw, const Part& part, const at::TensorOptions& integers) {
   at::Tensor index = at::full({part.size}, draw.start, integers);
   at::Tensor place = at::arange(part.first, part.first + part.size, integers);
@@ -78,7 +81,8 @@ at::Tensor log_of(const at::Tensor& x) {
   return k * double{6.9313812256e-01f} - ((half - (s * (half + (odd + even)) + k * double{9.0580006145e-06f})) - f);
 }
 
-// Rounded rightly, which a math library's need not be: LibTorch's for CPUs is not.
+// Returns the square root, correctly rounded. Some math libraries do not round it correctly, such as LibTorch's for
+// CPUs.
 at::Tensor root_of(const at::Tensor& x) { return at::sqrt(x.to(at::kDouble)).to(at::kFloat); }
 
 at::Tensor erf_inv(const at::Tensor& x) {
@@ -109,7 +113,7 @@ at::Tensor empty_for(const BlockDraw& draw, at::IntArrayRef sizes, c10::Device d
   return at::empty(sizes, at::TensorOptions(type).device(device));
 }
 
-// Words of 8 bytes, which together take no more memory than a block of float32.
+// Limits the memory for 8-byte words to the bytes of a float32 block.
 int64_t longest_part(int64_t size) {
   constexpr int64_t few = 2048, many = 1 << 18;
   return size <= few ? size : std::min(many, (size + 1) / 2);
@@ -126,7 +130,7 @@ BlockDraw block_draw(Law law, const Key& key, const Interval<float>& uniforms, c
                  .width = uniforms.width,
                  .size = 1};
   int64_t stride = 1;
-  std::vector<std::pair<int64_t, int64_t>> dims;  // extent and stride, the last dim first; whole ones are one
+  std::vector<std::pair<int64_t, int64_t>> dims;  // extent and stride, the last one first; merges complete ones
   for (size_t d = global.size(); d-- > 0;) {
     const int64_t extent = block[d].second - block[d].first;
     draw.start += block[d].first * stride, draw.size *= extent;
@@ -137,8 +141,8 @@ BlockDraw block_draw(Law law, const Key& key, const Interval<float>& uniforms, c
     stride *= global[d];
   }
   if (dims.size() > BlockDraw::max_dims)
-    fail(ErrorKind::invalid_argument, "random", "a block that is cut along {} dims, expected {} at most.", dims.size(),
-         BlockDraw::max_dims);
+    fail(ErrorKind::invalid_argument, "random", "a block that is sharded along {} dims, expected {} at most.",
+         dims.size(), BlockDraw::max_dims);
   for (; !dims.empty(); dims.pop_back(), ++draw.dims)
     std::tie(draw.extents[draw.dims], draw.strides[draw.dims]) = dims.back();
   return draw;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-// A function that target_clones clones with its caller, and that nvcc compiles for GPUs as well.
+// Marks functions that target_clones clones with their caller, and that nvcc compiles for GPUs as well.
 #ifdef __CUDACC__
 #define TESSERA_ALWAYS_INLINE __host__ __device__ __forceinline__
 #define TESSERA_CONSTANTS __device__ constexpr
@@ -19,7 +19,7 @@
 // Source of the polynomials: Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012), as in XLA.
 namespace tessera::detail {
 
-// The natural logarithm of a positive normal number, to one unit in the last place. Vector and scalar math
+// Returns the natural logarithm of a positive normal number, to one unit in the last place. Vector and scalar math
 // libraries differ in the last bit, so neither is used. Source: FreeBSD msun e_logf.c and e_log.c (Sun Microsystems).
 TESSERA_ALWAYS_INLINE float log_of(float x) {
   const int32_t shifted = std::bit_cast<int32_t>(x) - 0x3F3504F3;
@@ -52,7 +52,7 @@ TESSERA_CONSTANTS float kTailFloat[] = {-0.000200214257f, 0.000100950558f, 0.001
                                         -0.00367342844f,  0.00573950773f,  -0.0076224613f,
                                         0.00943887047f,   1.00167406f,     2.83297682f};
 
-// erfinv(x) for -1 <= x <= 1, where w = -log(1 - x^2).
+// Returns erfinv(x) for -1 <= x <= 1, where w = -log(1 - x^2).
 TESSERA_ALWAYS_INLINE float erf_inv(float x) {
   const float square = x * x;
   const float w = -log_of(1.0f - square);

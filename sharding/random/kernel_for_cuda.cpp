@@ -1,10 +1,10 @@
-// Tells the generators of the kernel for GPUs, on LibTorch's own stream.
+// Registers the CUDA kernel of random numbers, on LibTorch's stream.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime.h>
 
 #include "sharding/base/fail.h"
-#include "sharding/random/samplers.h"
+#include "sharding/random/device_draws.h"
 
 namespace tessera::detail {
 
@@ -28,7 +28,7 @@ const bool known = [] {
 
 }  // namespace
 
-// Whoever is linked with the engine for GPUs takes this file for its name.
+// Programs that link the engine for GPUs reference this name, so that the linker keeps this file.
 extern "C" void tessera_use_cuda_draws() {}
 
 }  // namespace tessera::detail

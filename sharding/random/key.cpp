@@ -1,4 +1,4 @@
-// Keys from keys: split and fold_in, as jax.random computes them.
+// Derives keys from keys by split and fold_in, as jax.random does.
 #include "sharding/random/key.h"
 
 #include <ostream>

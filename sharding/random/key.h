@@ -7,13 +7,13 @@
 #include <iosfwd>
 #include <vector>
 
-#include "sharding/base/dependent_false.h"
+#include "sharding/base/error.h"
 
 namespace tessera {
 
-// A random key: the same key and the same global element index give the same number, whatever the mesh. Keys are
-// values: use each once, and split it for more.
-// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the layout of counters is JAX's
+// A random key. The same key and global element index give the same number on every mesh. Keys are values: use each
+// once, and split it for more.
+// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The layout of counters is JAX's
 // partitionable scheme (jax_threefry_partitionable), so split, fold_in and bits equal jax.random's.
 struct Key {
   std::array<uint32_t, 2> data{};
@@ -22,14 +22,14 @@ struct Key {
   explicit Key(uint64_t seed) : data{static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)} {}
   static Key from_data(uint32_t high, uint32_t low);
 
-  friend std::ostream& operator<<(std::ostream& out, const Key& key);  // Key::from_data(0, 42), which is Key(42)
+  friend std::ostream& operator<<(std::ostream& out, const Key& key);  // prints Key(42) as "Key::from_data(0, 42)"
   friend bool operator==(const Key&, const Key&) = default;
 };
 
-// n independent keys: jax.random.split(key, n).
+// Returns n independent keys, as jax.random.split(key, n). Throws invalid_argument if n is negative.
 std::vector<Key> split(const Key& key, int64_t n);
 
-// The same, for structured bindings: auto [k1, k2] = split<2>(key);
+// Returns N independent keys, for structured bindings: auto [k1, k2] = split<2>(key);
 template <size_t N>
 std::array<Key, N> split(const Key& key) {
   const std::vector<Key> keys = split(key, N);
@@ -37,7 +37,7 @@ std::array<Key, N> split(const Key& key) {
   for (size_t i = 0; i < N; ++i) result[i] = keys[i];
   return result;
 }
-// A mistake: no number.
+// Diagnostic for a common mistake: a missing number.
 template <class Nothing = void>
 std::array<Key, 2> split(const Key&) {
   static_assert(detail::dependent_false<Nothing>,
@@ -45,7 +45,7 @@ std::array<Key, 2> split(const Key&) {
   return {};
 }
 
-// A key that depends on `data` as well: jax.random.fold_in(key, data).
+// Returns a key that also depends on `data`: jax.random.fold_in(key, data).
 Key fold_in(const Key& key, uint32_t data);
 
 }  // namespace tessera

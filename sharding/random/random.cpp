@@ -1,14 +1,19 @@
-// Random arrays and what is drawn with them.
+// Random arrays: one generator per distribution over counter-based numbers, and functions that use them.
 #include "sharding/random/random.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "sharding/array/late_checks.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/base/fail.h"
@@ -18,7 +23,7 @@
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/placement/element_value.h"
 #include "sharding/propagation/run.h"
-#include "sharding/random/samplers.h"
+#include "sharding/random/device_draws.h"
 #include "sharding/random/threefry.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -41,15 +46,85 @@ void check_floating(const char* verb, DType dtype) {
     fail(ErrorKind::dtype_mismatch, verb, "dtype {} given, expected a floating one.", name_of(dtype));
 }
 
-// Random numbers are drawn in float32, or in float64 if that is asked for.
-DType drawn_for(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
+using GeneratorPtr = std::shared_ptr<const Generator>;
 
-// make(drawn): the generator.
-template <class Make>
-Array floating_recipe(const char* verb, Shape shape, DType dtype, Make make) {
+// The distribution from which an accelerator draws the same numbers as the host. The host draws the others: integers,
+// float64, and uniform numbers in the rare intervals that require a fused multiply-add.
+struct DeviceLaw {
+  std::optional<Law> law;
+  Key key;
+  double low = 0, high = 1;
+  float least = -std::numeric_limits<float>::infinity(), most = std::numeric_limits<float>::infinity(), chance = 1;
+};
+
+// Generates blocks by draw(global shape, block), which returns the block's tensor.
+template <class Draw>
+class Sampler : public Generator {
+ public:
+  Sampler(const char* name, Draw draw, DeviceLaw law) : name_(name), draw_(std::move(draw)), law_(law) {}
+  const char* name() const override { return name_; }
+  at::Tensor block(const Shape& global, const IndexRanges& block, c10::Device device) const override {
+    if (device.is_cpu()) return draw_(global, block);
+    if (law_.law && uniforms().rounding != Rounding::fused) return on(device, global, block);
+    return moved_to(draw_(global, block), device);
+  }
+
+ private:
+  Interval<float> uniforms() const { return {law_.low, law_.high}; }
+
+  at::Tensor on(c10::Device device, const Shape& global, const IndexRanges& block) const {
+    BlockDraw draw = block_draw(*law_.law, law_.key, uniforms(), global, block);
+    draw.least = law_.least, draw.most = law_.most, draw.chance = law_.chance;
+    return drawn_on(draw, sizes_of(block), device);
+  }
+
+  const char* name_;
+  Draw draw_;
+  DeviceLaw law_;
+};
+
+template <class Draw>
+GeneratorPtr sampler(const char* name, Draw draw, DeviceLaw law = {}) {
+  return std::make_shared<Sampler<Draw>>(name, std::move(draw), law);
+}
+
+at::Tensor empty_block(const IndexRanges& block, DType dtype) { return at::empty(sizes_of(block), scalar_type(dtype)); }
+
+// Returns a lazy initializer of floating numbers, drawn in float64 if `dtype` is float64, else in float32. fill(global
+// shape, block, out) writes the numbers of a block to out, a pointer to float or double.
+template <class Fill>
+Array floating_recipe(const char* verb, Shape shape, DType dtype, const DeviceLaw& law, Fill fill) {
   check_floating(verb, dtype);
-  const DType drawn = drawn_for(dtype);
-  return make_recipe({.generator = make(drawn), .drawn = drawn}, std::move(shape), dtype);
+  const DType drawn = dtype == float64 ? float64 : float32;
+  const auto draw = [drawn, fill](const Shape& global, const IndexRanges& block) {
+    at::Tensor out = empty_block(block, drawn);
+    if (drawn == float64)
+      fill(global, block, out.mutable_data_ptr<double>());
+    else
+      fill(global, block, out.mutable_data_ptr<float>());
+    return out;
+  };
+  const GeneratorPtr generator = sampler(verb, draw, drawn == float32 ? law : DeviceLaw());
+  return make_recipe({.generator = generator, .drawn = drawn}, std::move(shape), dtype);
+}
+
+template <class T>
+GeneratorPtr integers(const Key& key, DType drawn, int64_t first, uint64_t span) {
+  return sampler("randint", [=](const Shape& global, const IndexRanges& block) {
+    at::Tensor out = empty_block(block, drawn);
+    random_integers(key, global, block, first, span, out.mutable_data_ptr<T>());
+    return out;
+  });
+}
+
+GeneratorPtr bernoulli_generator(const Key& key, double p) {
+  const auto chance = static_cast<float>(p);
+  const auto draw = [key, chance](const Shape& global, const IndexRanges& block) {
+    at::Tensor uniforms = empty_block(block, float32);
+    random_uniform(key, global, block, 0, 1, uniforms.mutable_data_ptr<float>());
+    return at::lt(uniforms, chance);
+  };
+  return sampler("bernoulli", draw, {.law = Law::bernoulli, .key = key, .chance = chance});
 }
 
 void check_probability(const char* verb, const char* what, double p) {
@@ -66,29 +141,46 @@ int64_t largest_of(DType dtype) {
 }  // namespace
 
 Array normal(const Key& key, Shape shape, DType dtype) {
-  return floating_recipe("normal", std::move(shape), dtype, [&](DType drawn) { return normal_generator(key, drawn); });
+  return floating_recipe(
+      "normal", std::move(shape), dtype, {Law::normal, key, std::nextafter(-1.0f, 0.0f), 1},
+      [key](const Shape& global, const IndexRanges& block, auto* out) { random_normal(key, global, block, out); });
 }
 
 Array truncated_normal(const Key& key, double lower, double upper, Shape shape, DType dtype) {
   if (!(lower < upper))
     fail(ErrorKind::invalid_argument, "truncated_normal",
          "the bounds are {} and {}. The lower bound must be below the upper one.", lower, upper);
-  return floating_recipe("truncated_normal", std::move(shape), dtype,
-                         [&](DType drawn) { return truncated_normal_generator(key, drawn, lower, upper); });
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const auto a = static_cast<float>(lower), b = static_cast<float>(upper);
+  const DeviceLaw law{.law = Law::normal,
+                      .key = key,
+                      .low = std::erf(a / std::sqrt(2.0)),
+                      .high = std::erf(b / std::sqrt(2.0)),
+                      .least = std::nextafter(a, infinity),
+                      .most = std::nextafter(b, -infinity)};
+  return floating_recipe("truncated_normal", std::move(shape), dtype, law,
+                         [=](const Shape& global, const IndexRanges& block, auto* out) {
+                           random_truncated_normal(key, global, block, lower, upper, out);
+                         });
 }
 
 Array uniform(const Key& key, Shape shape, double low, double high, DType dtype) {
-  return floating_recipe("uniform", std::move(shape), dtype,
-                         [&](DType drawn) { return uniform_generator(key, drawn, low, high); });
+  return floating_recipe("uniform", std::move(shape), dtype, {Law::uniform, key, low, high},
+                         [=](const Shape& global, const IndexRanges& block, auto* out) {
+                           random_uniform(key, global, block, low, high, out);
+                         });
 }
 
 Array exponential(const Key& key, Shape shape, DType dtype) {
-  return floating_recipe("exponential", std::move(shape), dtype,
-                         [&](DType drawn) { return exponential_generator(key, drawn); });
+  return floating_recipe(
+      "exponential", std::move(shape), dtype, {Law::exponential, key},
+      [key](const Shape& global, const IndexRanges& block, auto* out) { random_exponential(key, global, block, out); });
 }
 
 Array gumbel(const Key& key, Shape shape, DType dtype) {
-  return floating_recipe("gumbel", std::move(shape), dtype, [&](DType drawn) { return gumbel_generator(key, drawn); });
+  return floating_recipe(
+      "gumbel", std::move(shape), dtype, {Law::gumbel, key, std::numeric_limits<float>::min(), 1},
+      [key](const Shape& global, const IndexRanges& block, auto* out) { random_gumbel(key, global, block, out); });
 }
 
 Array bernoulli(const Key& key, double p, Shape shape) {
@@ -102,19 +194,30 @@ Array randint(const Key& key, Shape shape, int64_t minval, int64_t maxval, DType
     fail(ErrorKind::invalid_argument, "randint", "range [{}, {}) given, expected a non-empty one of {}.", minval,
          maxval, name_of(dtype));
   const uint64_t span = static_cast<uint64_t>(maxval) - static_cast<uint64_t>(minval);
-  return make_recipe({.generator = integer_generator(key, dtype, minval, span), .drawn = dtype}, std::move(shape),
-                     dtype);
+  const GeneratorPtr generator = dtype == uint8   ? integers<uint8_t>(key, dtype, minval, span)
+                                 : dtype == int64 ? integers<int64_t>(key, dtype, minval, span)
+                                                  : integers<int32_t>(key, dtype, minval, span);
+  return make_recipe({.generator = generator, .drawn = dtype}, std::move(shape), dtype);
 }
 
 Array bits(const Key& key, Shape shape) {
-  return make_recipe({.generator = bit_generator(key), .drawn = int64}, std::move(shape), int64);
+  const auto draw = [key](const Shape& global, const IndexRanges& block) {
+    at::Tensor out = empty_block(block, int64);
+    std::vector<uint32_t> words(out.numel());
+    random_bits(key, global, block, words.data());
+    std::copy(words.begin(), words.end(), out.mutable_data_ptr<int64_t>());
+    return out;
+  };
+  const GeneratorPtr generator = sampler("bits", draw, {.law = Law::bits, .key = key});
+  return make_recipe({.generator = generator, .drawn = int64}, std::move(shape), int64);
 }
 
 // ---- draws
 
 namespace {
 
-// `noise` where x lies, so that each device draws its own block; its dims in front of x's are not cut.
+// Returns `noise` sharded like x, so that each device draws its own block. Leading dimensions that x does not have are
+// not sharded.
 Array placed_like(const Array& noise, const Array& x) {
   if (!x.is_committed()) return noise;
   std::vector<SpecEntry> entries(noise.ndim() - x.ndim());
@@ -147,7 +250,7 @@ Array categorical(const Key& key, Operand logits, int dim, const std::optional<S
 
 namespace {
 
-// Sorted by random keys, in so many rounds that equal keys leave no trace.
+// Returns 0 to n - 1 sorted by random keys, in enough rounds that equal keys have no effect.
 std::vector<int32_t> shuffled(Key key, int64_t n) {
   constexpr double exponent = 3, most = std::numeric_limits<uint32_t>::max();
   std::vector<int32_t> order(n), sorted(n);
@@ -176,7 +279,6 @@ Array permutation(const Key& key, int64_t n) {
 }
 
 Array permutation(const Key& key, Operand x, int dim) {
-  materialized(x.array(), "permutation");
   const int d = checked_dim("permutation", x.array(), dim);
   return take(x, permutation(key, x.array().shape(d)), d);
 }
@@ -185,7 +287,7 @@ Array permutation(const Key& key, Operand x, int dim) {
 
 namespace {
 
-// Where the block that this call computes lies in the whole array, without padding.
+// Returns the ranges of this call's block in the global array, without padding.
 IndexRanges block_here(const Shape& global, const at::Tensor& local, const BlockContext& block) {
   IndexRanges ranges;
   for (size_t d = 0; d < global.size(); ++d) {

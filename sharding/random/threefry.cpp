@@ -1,13 +1,9 @@
-// The generators of threefry.h: a block walked in batches, each through its loops.
+// The generators of threefry.h: walk a block in batches, and generate each batch in vectorized loops.
 #include "sharding/random/threefry.h"
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "sharding/base/fail.h"
@@ -24,23 +20,23 @@ class BlockWalk {
  public:
   BlockWalk(const Shape& global, const IndexRanges& block);
 
-  // Fills the batch with the next elements; false when there are none left.
+  // Fills the batch with the next elements. Returns false when no elements are left.
   bool next(Batch& batch);
 
  private:
   struct Dim {
-    int64_t extent;  // of the block
-    int64_t stride;  // of the global array
+    int64_t extent;  // extent of the block
+    int64_t stride;  // stride of the global array
     int64_t at;      // position in the block
   };
 
   void next_run();
 
-  std::vector<Dim> outer_;  // all dims but the one along which a run goes
+  std::vector<Dim> outer_;  // all dimensions except the one of the runs
   int64_t run_ = 1;         // elements per run
   int64_t start_ = 0;       // global index of the current run
-  int64_t done_ = 0;        // elements of the current run already given
-  int64_t left_ = 1;        // elements not yet given
+  int64_t done_ = 0;        // elements of the current run that were returned
+  int64_t left_ = 1;        // elements that were not returned yet
 };
 
 void check_block(const Shape& global, const IndexRanges& block) {
@@ -48,10 +44,8 @@ void check_block(const Shape& global, const IndexRanges& block) {
   for (size_t d = 0; inside && d < global.size(); ++d)
     inside = 0 <= block[d].first && block[d].first <= block[d].second && block[d].second <= global[d];
   if (inside) return;
-  std::vector<std::string> ranges;
-  for (const auto& [start, stop] : block) ranges.push_back(fmt::format("{}:{}", start, stop));
   fail(ErrorKind::invalid_argument, "random",
-       "the block [{}] is not inside the global shape {}. Give one range within each dim.", fmt::join(ranges, ", "),
+       "the block {} is not inside the global shape {}. Give one range within each dim.", ranges_text(block),
        to_string(global));
 }
 
@@ -96,7 +90,7 @@ bool BlockWalk::next(Batch& batch) {
 
 // --- integers ---
 
-// (high 2^bits + low) mod span, in arithmetic of that many bits; span 0 stands for 2^bits.
+// Returns (high 2^bits + low) mod span, in arithmetic of that many bits; span 0 means 2^bits.
 template <class U>
 struct Remainder {
   U span, multiplier;

@@ -1,4 +1,4 @@
-// One element of the generators: from its counter to its number, as inline arithmetic for processors and GPUs.
+// One element of the generators: maps its counter to its number, with inline arithmetic for processors and GPUs.
 #pragma once
 
 #include <bit>
@@ -38,13 +38,13 @@ TESSERA_ALWAYS_INLINE void threefry(uint32_t k0, uint32_t k1, uint32_t& x0, uint
 
 // --- uniform ---
 
-// In [0, 1), from the upper bits.
+// Returns a number in [0, 1) from the upper bits.
 TESSERA_ALWAYS_INLINE float unit(uint32_t bits) { return std::bit_cast<float>(bits >> 9 | 0x3F800000u) - 1.0f; }
 TESSERA_ALWAYS_INLINE double unit(uint64_t bits) {
   return std::bit_cast<double>(bits >> 12 | 0x3FF0000000000000u) - 1.0;
 }
 
-// low + unit * width, `low` at least: by what is exact (Rounding, in threefry_simd.h).
+// Return low + unit * width, at least `low`. The Rounding of the interval selects the function (threefry_simd.h).
 template <class T>
 TESSERA_ALWAYS_INLINE T with_exact_product(T unit, T low, T width) {
   const T x = unit * width + low;
@@ -61,7 +61,7 @@ TESSERA_ALWAYS_INLINE T with_one_rounding(T unit, T low, T width) {
   return x > low ? x : low;
 }
 
-// --- from uniform numbers to others ---
+// --- transformations of uniform numbers ---
 
 template <class T>
 TESSERA_ALWAYS_INLINE T normal_of(T uniform, T least, T most) {
@@ -83,19 +83,19 @@ TESSERA_ALWAYS_INLINE T gumbel_of(T uniform) {
 
 enum class Law : uint8_t { bits, uniform, normal, exponential, gumbel, bernoulli };
 
-// A block of float32 numbers of a law (of bits: int64; of bernoulli: booleans), as a GPU's kernel takes it.
+// A block of float32 numbers of a law (int64 for bits, bool for bernoulli), in the form that a GPU kernel takes.
 struct BlockDraw {
   static constexpr int max_dims = 8;
 
   Law law = Law::bits;
-  uint8_t rounding = 0;  // of Rounding
+  uint8_t rounding = 0;  // a Rounding
   uint32_t key[2] = {};
-  float low = 0, width = 1;                  // of the uniform numbers
-  float least = -INFINITY, most = INFINITY;  // of normal ones
-  float chance = 1;                          // of bernoulli's
+  float low = 0, width = 1;                  // interval of the uniform numbers
+  float least = -INFINITY, most = INFINITY;  // bounds of normal numbers
+  float chance = 1;                          // the probability of bernoulli
   int64_t start = 0, size = 0;               // the first element's global index; the number of elements
   int dims = 0;
-  int64_t extents[max_dims] = {}, strides[max_dims] = {};  // of the block; of the global array
+  int64_t extents[max_dims] = {}, strides[max_dims] = {};  // the block's extents, and the global array's strides
 };
 
 TESSERA_ALWAYS_INLINE uint32_t bits_at(const BlockDraw& draw, int64_t i) {
@@ -106,7 +106,8 @@ TESSERA_ALWAYS_INLINE uint32_t bits_at(const BlockDraw& draw, int64_t i) {
   return x0 ^ x1;
 }
 
-// Of every law but bits; of bernoulli the number that `chance` is compared with.
+// Returns the number of element i, for all laws except bits. For bernoulli, returns the number to compare with
+// `chance`.
 TESSERA_ALWAYS_INLINE float number_at(const BlockDraw& draw, int64_t i) {
   const float u = unit(bits_at(draw, i));
   const float x = draw.rounding == 0   ? with_exact_product(u, draw.low, draw.width)

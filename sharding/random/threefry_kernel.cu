@@ -1,4 +1,4 @@
-// The generators on GPUs: one kernel, one thread an element, over the arithmetic of threefry_element.h.
+// The CUDA kernel of the generators: one thread per element, with the arithmetic of threefry_element.h.
 #include <cuda_runtime.h>
 
 #include "sharding/random/threefry_element.h"
@@ -39,7 +39,7 @@ void launch(const BlockDraw& draw, void* out, cudaStream_t stream) {
 
 }  // namespace
 
-// Fills `out`, of the current device, on this stream; cudaSuccess, or why it could not be started.
+// Fills `out`, in the current device's memory, on this stream. Returns cudaSuccess, or the error of the launch.
 cudaError_t fill_by_kernel(const BlockDraw& draw, void* out, cudaStream_t stream) {
   if (draw.law == Law::bits)
     launch<int64_t>(draw, out, stream);

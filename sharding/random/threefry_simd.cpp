@@ -1,11 +1,11 @@
-// Counters, bits and numbers of a batch, in loops that compilers turn into vector instructions.
+// Counters, bits and numbers of a batch, in loops that the compiler vectorizes.
 #include "sharding/random/threefry_simd.h"
 
 #include "sharding/random/threefry_element.h"
 
-// CMake compiles this file with -O3 and, so that every clone and every batch gives the same bits, with
-// -ffp-contract=off; -fno-math-errno and -fno-trapping-math let sqrt and selections become vector instructions.
-// Clones need glibc's ifunc, whose resolvers run before a sanitizer is ready.
+// CMake compiles this file with -O3, and with -ffp-contract=off, so that all clones and batches give the same bits.
+// -fno-math-errno and -fno-trapping-math allow the compiler to vectorize sqrt and selections. Clones need glibc's
+// ifunc, whose resolvers run before a sanitizer is initialized.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define TESSERA_SANITIZED

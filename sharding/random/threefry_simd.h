@@ -1,4 +1,4 @@
-// The loops of the generators: batches of counters to bits, and bits to numbers, as vector instructions.
+// The vectorized loops of the generators: from batches of counters to bits, and from bits to numbers.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// One block of threefry2x32: the two output words for the counter (high, low).
+// Returns the two output words of threefry2x32 for the counter (high, low).
 Key threefry2x32(const Key& key, uint32_t high, uint32_t low);
 
 }  // namespace tessera
@@ -20,7 +20,7 @@ namespace tessera::detail {
 
 constexpr int64_t batch_size = 512;
 
-// The global indices of a batch of elements, as the words that threefry takes.
+// The global indices of a batch of elements, as the two words that threefry takes.
 struct Batch {
   alignas(64) uint32_t high[batch_size];
   alignas(64) uint32_t low[batch_size];
@@ -29,16 +29,16 @@ struct Batch {
   void append(uint64_t first, int64_t count);
 };
 
-// The bits of every element of a batch.
+// Compute the bits of each element of a batch.
 void draw(Key key, const Batch& batch, uint32_t* out);
 void draw(Key key, const Batch& batch, uint64_t* out);
 
 template <class T>
 using BitsFor = std::conditional_t<std::is_same_v<T, float>, uint32_t, uint64_t>;
 
-// XLA computes low + unit * width with one rounding. The same bits come from a plain product and sum where the product
-// is exact, and (for float) from double arithmetic where the sum is exact there; both are faster than std::fma,
-// which without the instruction is a call.
+// The arithmetic of low + unit * width. XLA computes it with one rounding. A plain product and sum gives the same bits
+// if the product is exact. For float, double arithmetic does so if its sum is exact. Both are faster than std::fma,
+// which is a function call on processors without the instruction.
 enum class Rounding { product_exact, sum_exact_in_double, fused };
 
 template <class T>
@@ -57,7 +57,7 @@ struct Interval {
     if (std::is_same_v<T, float> && sum_fits_double()) return Rounding::sum_exact_in_double;
     return Rounding::fused;
   }
-  // Multiples of 2^lowest below 2^highest are doubles if these are 53 bits apart.
+  // Multiples of 2^lowest below 2^highest fit a double if highest - lowest is at most 53.
   bool sum_fits_double() const {
     const int lowest_product = std::ilogb(width) - 23 - 23;
     const int lowest = low == 0 ? lowest_product : std::min(lowest_product, std::ilogb(low) - 23);
@@ -66,7 +66,7 @@ struct Interval {
   }
 };
 
-// Turns random bits into uniform numbers of the interval.
+// Convert random bits to uniform numbers of the interval.
 void scale(Interval<float> to, const uint32_t* bits, int64_t n, float* out);
 void scale(Interval<double> to, const uint64_t* bits, int64_t n, double* out);
 
@@ -75,7 +75,8 @@ struct Clip {
   T low, high;
 };
 
-// Turn uniform numbers, in place, into normal ones between the bounds; into exponential and Gumbel-distributed ones.
+// Convert uniform numbers, in place, to normal ones between the bounds, to exponential ones, and to Gumbel-distributed
+// ones.
 void to_normal(Clip<float> clip, int64_t n, float* x);
 void to_normal(Clip<double> clip, int64_t n, double* x);
 void to_exponential(int64_t n, float* x);

@@ -1,4 +1,4 @@
-// Pieces found by crossing blocks: this process's, and those that it sends to others.
+// Computes the pieces of a BlockExchange by intersecting blocks.
 #include "sharding/redistribution/block_exchange.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using Range = std::pair<int64_t, int64_t>;
 
 int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 
-// The part of a run that lies in `to` of the result and in `from` of the operand.
+// Returns the elements of a run that are in block `to` of the result and in block `from` of the operand.
 std::optional<Side> cross(const Run& run, const Range& to, const Range& from) {
   int64_t low = std::max<int64_t>(0, to.first - run.start), high = std::min(run.count, to.second - run.start);
   if (run.step > 0) {
@@ -27,7 +27,7 @@ std::optional<Side> cross(const Run& run, const Range& to, const Range& from) {
   return Side{run.start + low - to.first, run.first + low * run.step - from.first, high - low, run.step};
 }
 
-// All boxes that two blocks share.
+// Returns all boxes that two blocks share.
 std::vector<std::vector<Side>> shared_boxes(const IndexMap& map, int operand, const IndexRanges& to,
                                             const IndexRanges& from) {
   std::vector<std::vector<Side>> boxes{{}};
@@ -60,20 +60,20 @@ int64_t shared_elements(const IndexMap& map, int operand, const IndexRanges& to,
   return all;
 }
 
-// Blocks as boxes in the coordinates that the map speaks of.
+// Blocks as boxes in the coordinates of the index map.
 struct Blocks {
   std::function<IndexRanges(const Type*, const int* device)> at;
   std::function<IndexRanges(const Type*)> whole;
 };
 
-// Crosses what a device holds of `mine` with all blocks of `theirs`. The device takes each from the holder that differs
-// from it least: along the axes that cut `theirs`.
+// Intersects a device's block of `mine` with all blocks of `theirs`. The device takes each block from the holder whose
+// coordinates differ only along the axes that shard `theirs`.
 class Matcher {
  public:
   Matcher(const MeshImpl* mesh, AxisSet axes, const Type* mine, const Type* theirs)
       : mesh_(mesh), axes_(axes), mine_(mine), theirs_(theirs) {}
 
-  // visit(my block, their block, their slot, the process that has it)
+  // Calls visit(my block, their block, their slot, the process that has it).
   template <class Visit>
   void at(const int* device, const Blocks& blocks, Visit visit) const {
     const IndexRanges here = blocks.at(mine_, device);
@@ -123,7 +123,7 @@ class Maker {
     return device;
   }
 
-  // A piece of a block of `process` that `holder` has, where it concerns this process.
+  // Adds a piece that `process` needs and `holder` has, if this process is one of the two.
   void add(std::vector<Piece>& wanted, std::vector<Piece>& sent, int process, int holder, Piece piece) {
     if (process != holder) (&wanted == &pieces_.forward ? pieces_.crosses : pieces_.crosses_back) = true;
     const int self = process_along(mesh_, pieces_.axes, Coordinates(mesh_));
@@ -158,7 +158,7 @@ class Maker {
           });
   }
 
-  // What a device needs in all, less what it has itself.
+  // Counts the elements that a device needs, without those that it has.
   void count_traffic() {
     const AxisSet cut = from_[0]->sharded | to_->sharded;
     for (int d = 0; d < mesh_->count(cut); ++d) {
@@ -187,11 +187,12 @@ class Maker {
 
 // ---- reshapes
 
-// The dims of two shapes cut into common factors: every dim and every block of a dim is a run of factors.
+// Factors into which two shapes with the same elements can be split. In both shapes, every dimension and every block of
+// a dimension is a run of consecutive factors.
 struct Refinement {
   Shape factors;
 
-  // Null factors where there are none.
+  // Returns nullopt if there are no common factors.
   static std::optional<Refinement> of(const Type* a, const Type* b) {
     std::vector<int64_t> strides{1};
     for (const Type* type : {a, b}) {
@@ -212,7 +213,7 @@ struct Refinement {
     return r;
   }
 
-  // A block in terms of the factors: each is whole, or one index of it.
+  // Returns a block in terms of the factors: each factor is complete, or a single index of it.
   IndexRanges block(const Type* type, const int* coordinates) const {
     const IndexRanges ranges = block_of(type, coordinates);
     IndexRanges result;
@@ -220,7 +221,7 @@ struct Refinement {
     int64_t left = factors.empty() ? 1 : type->shape.empty() ? 1 : type->shape[0];
     for (const int64_t factor : factors) {
       while (left == 1 && d + 1 < type->shape.size()) left = type->shape[++d];
-      left /= factor;  // now the factor's stride inside the dim
+      left /= factor;  // now the stride of the factor within the dimension
       const int64_t size = ranges[d].second - ranges[d].first, index = ranges[d].first / left % factor;
       if (left >= size)
         result.push_back({index, index + 1});

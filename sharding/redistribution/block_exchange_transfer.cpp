@@ -1,4 +1,4 @@
-// Blocks put together from pieces and taken apart into them, this process's own and those that others send.
+// Assembles blocks from pieces and splits them into pieces, within this process and between processes.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ at::Tensor result_part(at::Tensor block, const Piece& piece) {
   return block;
 }
 
-// The operand's elements in ascending order; reversed() says which dims run the other way.
+// Returns the operand's elements in ascending order; reversed() flips the dimensions that run in descending order.
 at::Tensor operand_part(at::Tensor block, const Piece& piece) {
   for (size_t d = 0; d < piece.sides.size(); ++d) {
     const Side& s = piece.sides[d];
@@ -53,8 +53,9 @@ bool is_whole(const Piece& piece, const Shape& block) {
          std::all_of(piece.sides.begin(), piece.sides.end(), [](const Side& s) { return s.from == 0 && s.step == 1; });
 }
 
-// What other processes send of the wanted pieces, in their order; undefined where this process has it. `part` makes
-// what is sent of a piece: all that goes to one process is one message. `crosses`: whether anything does.
+// Returns the wanted pieces that other processes send, in their order; undefined tensors for pieces of this process.
+// `part` makes the data of a piece. All pieces for one process are one message. `crosses`: whether any process sends to
+// another.
 template <class Part>
 std::vector<at::Tensor> parts_from_others(const BlockExchange& pieces, bool crosses, const std::vector<Piece>& wanted,
                                           const std::vector<Piece>& sent, const at::Tensor& like,
@@ -88,7 +89,7 @@ std::vector<at::Tensor> parts_from_others(const BlockExchange& pieces, bool cros
 
 }  // namespace
 
-Tensors BlockExchange::assemble(const Tensors& operands, const Provenance& cause) const {
+Tensors BlockExchange::gather_blocks(const Tensors& operands, const Provenance& cause) const {
   Tensors result(slots_out);
   const auto here = [&](const Piece& piece) {
     return reversed(operand_part(operands[piece.in].reshape(in_views[piece.in / slots_in]), piece), piece);
@@ -115,14 +116,14 @@ Tensors BlockExchange::assemble(const Tensors& operands, const Provenance& cause
   return result;
 }
 
-Tensors BlockExchange::take_apart(const Tensors& gradients, const Provenance& cause) const {
+Tensors BlockExchange::scatter_blocks(const Tensors& gradients, const Provenance& cause) const {
   const auto here = [&](const Piece& piece) {
     return reversed(result_part(gradients[piece.out].reshape(out_view), piece), piece);
   };
   const std::vector<at::Tensor> from_others =
       parts_from_others(*this, crosses_back, backward, backward_sent, gradients[0], cause, here);
   Tensors result(slots_in * in.size());
-  std::vector<bool> shared(result.size());  // with the result's gradient
+  std::vector<bool> shared(result.size());  // true: the tensor is shared with the result's gradient
   for (size_t i = 0; i < backward.size(); ++i) {
     const Piece& piece = backward[i];
     const at::Tensor part = piece.peer < 0 ? here(piece) : from_others[i];

@@ -1,9 +1,8 @@
-// Routes side by side, as one list of items.
+// Converts several arrays as the items of one Transfer.
 #include "sharding/redistribution/coalesced.h"
 
 #include <ATen/core/grad_mode.h>
 
-#include <exception>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -29,61 +28,34 @@ namespace {
 
 constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a network busy
 
-// Arrays that move together, and wait for each other. If they are lost, each of them says so.
-struct Moving {
-  std::unique_ptr<Transfer> transfer;
-  std::vector<Tensors> arrived = {};
-  std::exception_ptr loss = nullptr;
-
-  void finish() try { arrived = std::exchange(transfer, nullptr)->finish(); } catch (...) {
-    loss = std::current_exception();
-  }
-  Tensors take(size_t i) {
-    if (transfer) finish();
-    if (loss) std::rethrow_exception(loss);
-    return std::move(arrived[i]);
-  }
-};
-
-// Groups of at least `bytes`; at_once: all of a group is waited for.
-std::vector<ArrayPtr> convert_in_groups(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Provenance& cause, std::optional<DType> in, int64_t bytes, bool at_once) {
-  at::AutoGradMode off(false);
-  std::vector<ArrayPtr> results = arrays;
-  for (size_t begin = 0, end; begin < arrays.size(); begin = end) {
-    std::vector<TransferItem> items;
-    std::vector<size_t> shipped;
-    int64_t held = 0;
-    for (end = begin; end < arrays.size() && held < bytes; ++end) {
-      if (arrays[end]->type == to[end]) continue;
-      items.push_back(item_of(*arrays[end], to[end], in.value_or(arrays[end]->type->dtype)));
-      shipped.push_back(end);
-      held += to[end]->bytes;
-    }
-    const auto moving =
-        std::make_shared<Moving>(Moving{std::make_unique<Transfer>(std::move(items), EventContext{cause})});
-    const bool is_there = at_once || moving->transfer->has_arrived();
-    for (size_t s = 0; s < shipped.size(); ++s) {
-      const ArrayImpl& a = *arrays[shipped[s]];
-      const auto take = [moving, s, dtype = a.type->dtype] { return as_dtype(moving->take(s), dtype); };
-      ArrayPtr& result = results[shipped[s]] = make_array(to[shipped[s]], is_there ? take() : Tensors());
-      result->mesh_rules = a.mesh_rules;
-      if (!is_there) set_pending(*result, take);
-    }
-  }
-  return results;
-}
-
 }  // namespace
 
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Provenance& cause, std::optional<DType> in) {
-  return convert_in_groups(arrays, to, cause, in, std::numeric_limits<int64_t>::max(), /*at_once=*/true);
-}
-
-std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                    const Provenance& cause) {
-  return convert_in_groups(arrays, to, cause, {}, group_bytes, /*at_once=*/false);
+                                        const Provenance& cause, const ConvertOptions& options) {
+  at::AutoGradMode off(false);
+  const int64_t bytes = options.ahead ? group_bytes : std::numeric_limits<int64_t>::max();
+  std::vector<ArrayPtr> results = arrays;
+  for (size_t begin = 0, end; begin < arrays.size(); begin = end) {
+    std::vector<TransferItem> items;
+    std::vector<size_t> places;  // the index in `arrays` of each item
+    int64_t held = 0;
+    for (end = begin; end < arrays.size() && held < bytes; ++end) {
+      if (arrays[end]->type == to[end]) continue;
+      items.push_back(item_of(*arrays[end], to[end], options.in.value_or(arrays[end]->type->dtype)));
+      places.push_back(end);
+      held += to[end]->bytes;
+    }
+    const auto transfer = std::make_shared<Transfer>(std::move(items), EventContext{cause});
+    const bool has_arrived = !options.ahead || transfer->has_arrived();
+    for (size_t i = 0; i < places.size(); ++i) {
+      const ArrayImpl& a = *arrays[places[i]];
+      const auto take = [transfer, i, dtype = a.type->dtype] { return as_dtype(transfer->take(i), dtype); };
+      ArrayPtr& result = results[places[i]] = make_array(to[places[i]], has_arrived ? take() : Tensors());
+      result->mesh_rules = a.mesh_rules;
+      if (!has_arrived) set_pending(*result, take);
+    }
+  }
+  return results;
 }
 
 }  // namespace detail
@@ -92,7 +64,7 @@ using namespace detail;
 
 void place_coalesced(const std::vector<Array*>& arrays, const std::vector<const Array*>& places, const char* verb,
                      std::optional<DType> in) {
-  static const Text reason = lasting_text("moved together");
+  static const Text reason = lasting_text("resharded together");
   std::vector<ArrayPtr> given;
   std::vector<const Type*> to;
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -102,7 +74,7 @@ void place_coalesced(const std::vector<Array*>& arrays, const std::vector<const 
     to.push_back(place->mesh ? with_dtype(place, a.type->dtype) : with_unreduced(a.type, 0));
   }
   std::vector<ArrayPtr> moved =
-      convert_coalesced(given, to, {.operation = verb, .where = {}, .reason = reason, .path = {}}, in);
+      convert_coalesced(given, to, {.operation = verb, .where = {}, .reason = reason, .path = {}}, {.in = in});
   for (size_t i = 0; i < arrays.size(); ++i) {
     ArrayPtr placed = make_array(moved[i]->type, moved[i]->slots, moved[i]->local);
     copy_facts(*places[i]->impl(), *placed);

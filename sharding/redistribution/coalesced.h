@@ -1,4 +1,4 @@
-// Several arrays moved at once: those with the same collective, mesh axes and element type count as one communication.
+// Converts several arrays with one communication per collective, mesh axes and element type.
 #pragma once
 
 #include <optional>
@@ -12,25 +12,26 @@ namespace tessera {
 
 namespace detail {
 
-// The way of `a` to the placement `to`, in this element type.
+// Returns the steps and tensors that convert `a` to `to`, communicated in the element type `in`.
 TransferItem item_of(const ArrayImpl& a, const Type* to, DType in);
 
 // Returns the value of a replicated array as an array that was never placed.
 ArrayPtr taken_off_mesh(const ArrayPtr& a);
 
-// Converts arrays[i] to to[i]; their shapes and element types must be equal. Not recorded for gradients. `in` is the
-// element type in which they move, if not their own. `cause.operation` and its reason go to the ledger.
+struct ConvertOptions {
+  std::optional<DType> in = {};  // the element type in which the arrays are communicated; nullopt: each array's own
+  // Communicates in groups of some MiB, in the order of `arrays`, and returns while the communication between processes
+  // is under way. Each result waits for its tensors at its first use (materialized).
+  bool ahead = false;
+};
+// Converts arrays[i] to to[i]; shapes and element types must be equal. Not recorded for gradients. The ledger shows
+// `cause.operation` and its reason.
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Provenance& cause, std::optional<DType> in = {});
-
-// The same, in groups of some MiB in the order of `arrays`, each of which is one communication. What comes from other
-// processes is on its way when this returns: each result waits for its tensors at its first use (materialized).
-std::vector<ArrayPtr> convert_ahead(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                    const Provenance& cause);
+                                        const Provenance& cause, const ConvertOptions& options = {});
 
 }  // namespace detail
 
-// Moves every array to the placement of its partner in `places`, and gives it its partner's path.
+// Converts each array to the sharding of its counterpart in `places`, and gives it the counterpart's path.
 void place_coalesced(const std::vector<Array*>& arrays, const std::vector<const Array*>& places, const char* verb,
                      std::optional<DType> in = {});
 

@@ -1,4 +1,4 @@
-// Notifies observers of a communication, and has the mesh's engine carry it out.
+// Notifies observers of a communication and carries it out with the mesh's engine.
 #include "sharding/redistribution/communicate.h"
 
 #include <ATen/core/grad_mode.h>
@@ -12,16 +12,13 @@
 
 #include "sharding/base/environment.h"
 #include "sharding/kernels/parallel_for.h"
-#include "sharding/redistribution/directed_step.h"
-#include "sharding/redistribution/replica_checks.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
-namespace {
 
 Communication event_of(Collective collective, const MeshImpl* mesh, AxisSet axes, int64_t bytes,
                        const EventContext& context) {
-  return {.kind = traits_of(collective).name,
+  return {.kind = bytes ? traits_of(collective).name : nullptr,
           .mesh = mesh,
           .axes = axes,
           .bytes = bytes,
@@ -31,23 +28,14 @@ Communication event_of(Collective collective, const MeshImpl* mesh, AxisSet axes
           .backward = context.in_backward_pass};
 }
 
-// Without a kind where nothing is communicated.
+namespace {
+
 Communication event_of(const DirectedStep& directed, int64_t bytes, int64_t item, const EventContext& context) {
-  const int64_t received = directed.result_bytes(bytes, item);
-  Communication event = event_of(directed.collective, directed.mesh(), directed.axes(), received, context);
-  if (received == 0) event.kind = nullptr;
-  return event;
+  return detail::event_of(directed.collective, directed.mesh(), directed.axes(), directed.result_bytes(bytes, item),
+                          context);
 }
 
-// Its number, if anything is announced.
-std::optional<int64_t> notify_step(const DirectedStep& directed, const Tensors& x, const EventContext& context) {
-  if (!is_observed(Events::communication) || !traits_of(directed.collective).name) return std::nullopt;
-  Communication event =
-      event_of(directed, static_cast<int64_t>(x[0].nbytes()), static_cast<int64_t>(x[0].itemsize()), context);
-  return event.kind ? std::optional(notify(std::move(event))) : std::nullopt;
-}
-
-// The tensors of each group, and places for its results.
+// Returns the tensors of each group, and empty tensors for its results.
 std::pair<std::vector<Tensors>, std::vector<Tensors>> by_group(const DirectedStep& directed, const Tensors& in) {
   std::vector<Tensors> from, to;
   for (const Group& group : directed.step.groups) {
@@ -84,7 +72,7 @@ Exchange exchange_of(const DirectedStep& directed, const Provenance& cause) {
   return exchange;
 }
 
-// `kept` gets the buffers of an abstract mesh's device, so that they outlive the call.
+// Carries out the exchange. `kept` receives the buffers of an abstract mesh's device, so that they outlive the call.
 Tensors exchanged(const DirectedStep& directed, const Tensors& x, const Provenance& cause, std::vector<Tensors>* kept) {
   auto [from, to] = by_group(directed, x);
   Tensors buffers = directed.step.mesh->engine->exchange(exchange_of(directed, cause), from, to);
@@ -104,22 +92,18 @@ Tensors moved(const DirectedStep& directed, const Tensors& x, const Provenance& 
   const Step& step = directed.step;
   if (crosses_processes(step)) compare_between_processes(directed, x, cause);
   if (step.exchange)
-    return directed.is_backward ? step.exchange->take_apart(x, cause) : step.exchange->assemble(x, cause);
+    return directed.is_backward ? step.exchange->scatter_blocks(x, cause) : step.exchange->gather_blocks(x, cause);
   return directed.without_padding(exchanged(directed, directed.padded(x), cause, kept));
-}
-
-// Runs `move`, and notifies observers that the event, if there is one, is over.
-template <class Move>
-Tensors observed(const std::optional<int64_t>& event, const Move& move) {
-  Tensors results = move();
-  if (event) notify_arrived(*event);
-  return results;
 }
 
 }  // namespace
 
 Tensors communicate(const DirectedStep& directed, const Tensors& x, const EventContext& context) {
-  return observed(notify_step(directed, x, context), [&] { return moved(directed, x, context.cause); });
+  return communicate(
+      [&] {
+        return event_of(directed, static_cast<int64_t>(x[0].nbytes()), static_cast<int64_t>(x[0].itemsize()), context);
+      },
+      [&] { return moved(directed, x, context.cause); });
 }
 
 bool crosses_processes(const Step& step) {
@@ -145,7 +129,7 @@ void check_allowed(std::span<const StepPtr> steps, const at::Tensor& x, const Ev
 
 namespace {
 
-// The properties that items of one communication share.
+// The properties that all items of one communication share.
 struct Shared {
   Collective collective;
   const MeshImpl* mesh;
@@ -180,7 +164,7 @@ Transfer::Transfer(std::vector<TransferItem> items, const EventContext& context,
   advance();
 }
 
-// What all of them move, step by step, before any of it does.
+// Announces the steps of all items before the first one communicates.
 void Transfer::notify_steps(const EventContext& context) {
   if (!is_observed(Events::communication)) return;
   std::vector<Shared> all;
@@ -193,7 +177,7 @@ void Transfer::notify_steps(const EventContext& context) {
       const int64_t received = directed.result_bytes(bytes, item);
       if (items_.size() == 1 && context.from) {
         if (Communication event = event_of(directed, bytes, item, context); event.kind)
-          told_.push_back(notify(std::move(event)));
+          events_.push_back(notify(std::move(event)));
       } else if (received)
         add_to(all, {directed.collective, directed.mesh(), directed.axes(), dtype, received, 1, path ? *path : ""});
       bytes = directed.bytes_after(bytes, item);
@@ -201,18 +185,19 @@ void Transfer::notify_steps(const EventContext& context) {
   }
   for (Shared& shared : all)
     if (const char* kind = traits_of(shared.collective).name)
-      told_.push_back(notify({.kind = kind,
-                              .mesh = shared.mesh,
-                              .axes = shared.axes,
-                              .bytes = shared.bytes,
-                              .cause = {cause_.operation, cause_.where, cause_.reason,
-                                        shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
-                              .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
-                              .result = as_text("at their placements"),
-                              .backward = context.in_backward_pass}));
+      events_.push_back(notify({.kind = kind,
+                                .mesh = shared.mesh,
+                                .axes = shared.axes,
+                                .bytes = shared.bytes,
+                                .cause = {cause_.operation, cause_.where, cause_.reason,
+                                          shared.paths.empty() ? cause_.path : as_text(std::move(shared.paths))},
+                                .operand = as_text(fmt::format("{} arrays, {}", shared.arrays, name_of(shared.dtype))),
+                                .result = as_text("the arrays' shardings"),
+                                .backward = context.in_backward_pass}));
 }
 
-// Every one to its next step between processes. Under TESSERA_CHECK one after the other, since they are compared.
+// Moves every item to its next step between processes. Under TESSERA_CHECK items go one after the other, because
+// processes compare them.
 void Transfer::move_here() {
   int64_t cost = 0;
   bool several_slots = false;
@@ -222,7 +207,7 @@ void Transfer::move_here() {
       cost += static_cast<int64_t>(tensors.size()) * nanoseconds_of(3, tensors[0].numel());
       several_slots |= items_[i].steps[s]->mesh->shares_the_cpu();
     }
-  std::vector<Tensors> packed;  // of what an abstract mesh gathers together
+  std::vector<Tensors> packed;  // buffers of an abstract mesh's joint gathers
   const auto carry_out = [&](int i) {
     const at::AutoGradMode off(false);
     for (; !has_arrived(i) && !crosses_processes(next_step(i)); ++next_[i]) {
@@ -247,7 +232,8 @@ bool can_be_begun(Collective collective) {
 
 }  // namespace
 
-// To where something is under way, or all have arrived. What can't be begun is done at once.
+// Advances until a collective is in flight or all items are done. A collective that cannot be started asynchronously is
+// carried out immediately.
 void Transfer::advance() {
   const at::AutoGradMode off(false);
   for (bool moves = true; moves && begun_.empty();) {
@@ -289,9 +275,27 @@ void Transfer::begin(const std::vector<size_t>& items) {
   begun_.push_back({items, PendingExchange(std::move(parts))});
 }
 
+void Transfer::wait() {
+  if (error_) std::rethrow_exception(error_);
+  if (std::exchange(is_waited_for_, true)) return;
+  try {
+    wait_for_all();
+  } catch (...) {
+    error_ = std::current_exception();
+    begun_.clear();
+    throw;
+  }
+}
+
 std::vector<Tensors> Transfer::finish() {
+  std::vector<Tensors> results;
+  for (size_t i = 0; i < items_.size(); ++i) results.push_back(take(i));
+  return results;
+}
+
+void Transfer::wait_for_all() {
   const at::AutoGradMode off(false);
-  for (const int64_t number : told_) notify_awaited(number);
+  for (const int64_t number : events_) notify_awaited(number);
   while (!begun_.empty()) {
     for (Begun& begun : std::exchange(begun_, {})) {
       const std::vector<std::vector<Tensors>> results = begun.work.finish();
@@ -304,11 +308,8 @@ std::vector<Tensors> Transfer::finish() {
     }
     advance();
   }
-  for (const int64_t number : told_) notify_arrived(number);
+  for (const int64_t number : events_) notify_arrived(number);
   buffers_.clear();
-  std::vector<Tensors> results;
-  for (TransferItem& item : items_) results.push_back(std::move(item.tensors));
-  return results;
 }
 
 namespace {
@@ -329,7 +330,7 @@ Tensors cut(const at::Tensor& flat, const Tensors& like) {
   return parts;
 }
 
-// The processes along these axes, each as one device.
+// Returns the processes along these axes, each as one device.
 GroupProcesses processes_of(const MeshImpl* mesh, AxisSet axes) {
   GroupProcesses members{processes_along(mesh, axes), process_along(mesh, axes, Coordinates(mesh)), {}};
   for (int p = 0; p < static_cast<int>(members.processes.size()); ++p) members.numbers.push_back({p});
@@ -350,7 +351,8 @@ PendingExchange::Part sum_of(const Tensors& x, const GroupProcesses& members, co
   return part;
 }
 
-// The same bits on all processes; x itself if no such axis crosses processes.
+}  // namespace
+
 Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x, const Provenance& cause) {
   if (x.empty() || !(axes & mesh->crossing())) return x;
   const GroupProcesses members = processes_of(mesh, axes);
@@ -358,6 +360,8 @@ Tensors sum_over_processes(const MeshImpl* mesh, AxisSet axes, const Tensors& x,
   mesh->engine->exchange(part.exchange, part.in, part.out);
   return cut(part.out[0][0], x);
 }
+
+namespace {
 
 std::atomic<int64_t> sums_begun{0};
 
@@ -377,34 +381,5 @@ PendingSum::PendingSum(const MeshImpl* mesh, AxisSet axes, Tensors x, const Prov
 int64_t PendingSum::count() { return sums_begun; }
 
 Tensors PendingSum::finish() { return cut(sum_.finish()[0][0][0], like_); }
-
-Tensors communicate(const Sum& sum, const Tensors& x) {
-  std::optional<int64_t> told;
-  if (sum.mesh->count(sum.axes) > 1 && is_observed(Events::communication)) {
-    Communication said = sum.said();
-    said.kind = traits_of(Collective::all_reduce).name;
-    said.mesh = sum.mesh;
-    said.axes = sum.axes;
-    if (!sum.begun.empty()) said.began = sum.begun.front().began();
-    if (said.bytes > 0) told = notify(std::move(said));
-  }
-  return observed(told, [&] {
-    Tensors sums;
-    for (PendingSum& work : sum.begun)
-      for (const at::Tensor& t : work.finish()) sums.push_back(t);
-    for (const at::Tensor& t : sum_over_processes(sum.mesh, sum.over, x, {.operation = sum.operation, .where = {}}))
-      sums.push_back(t);
-    return sums;
-  });
-}
-
-Tensors communicate(const StagePermute& permute, const Tensors& x, const EventContext& context) {
-  const auto [from, to] = permute;
-  const MeshImpl* whole = from->mesh->parent;
-  const AxisSet axes = cut_of(from->mesh);
-  return observed(notify(event_of(Collective::permute, whole, axes, to->bytes, context)), [&] {
-    return whole->engine->pass(from, to, x, {"permute", context.cause.where, whole->kept_names(axes)});
-  });
-}
 
 }  // namespace tessera::detail

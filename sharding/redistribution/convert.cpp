@@ -1,4 +1,4 @@
-// Looks an array up in another placement, or routes, transfers and records its conversion.
+// Looks up an array in another sharding, or routes, transfers and records its conversion.
 #include "sharding/redistribution/convert.h"
 
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,6 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/caller.h"
-#include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/route.h"
 #include "sharding/redistribution/stages.h"
@@ -17,7 +16,7 @@
 namespace tessera::detail {
 namespace {
 
-// The leaf of a tape's parameter that is reduced over these axes.
+// Returns the leaf of a tape's parameter that is reduced over these axes.
 ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
   const Type* type = with_reduced(on_mesh(a.type, reduced ? mesh : a.type->mesh), a.type->reduced | reduced);
   for (const ArrayPtr& known : a.detail().leaves)
@@ -38,10 +37,12 @@ ArrayPtr leaf(ArrayImpl& a, const MeshImpl* mesh, AxisSet reduced) {
   return made;
 }
 
-// Where a conversion that wants a gradient starts: a parameter, or what was made from one, takes the reduced axes
-// into its leaf, so that they are reduced once, with all other gradients. A cast of a parameter starts before the cast,
-// so that its gradient crosses the devices in the parameter's own element type. A view that gathered its source starts
-// where it is: nothing is sharded and reduced over one axis.
+// Returns the array at which a differentiable conversion starts:
+// - for a parameter, its autograd leaf with the reduced axes of `to`, so that its gradient is reduced with all others
+// - for a cast of a parameter, the array before the cast, so that the gradient is communicated in its element type
+// - for another array computed from a parameter, the same array recomputed from the leaf with these reduced axes
+// - otherwise `a`; also if its source is sharded over such an axis, because a type cannot be both sharded and reduced
+//   over one axis
 ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
   const AxisSet kept = to->reduced & ~(a.type->own() | a.type->reduced);
   if (is_tape_parameter(a)) return leaf(a, to->mesh, kept);
@@ -56,7 +57,8 @@ ArrayPtr start_of(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Prov
   return a.details->again(other);
 }
 
-// The element type in which the gradient of `a` crosses the devices: of a copy of a parameter, the parameter's own.
+// Returns the element type in which the gradient of `a` is communicated: for a copy of a parameter, the parameter's
+// own.
 DType gradient_dtype(const ArrayImpl& a) {
   const TapeState* tape = current_tape();
   return a.weight && tape && tape->options.reduce_dtype ? *tape->options.reduce_dtype : origin_of(a).type->dtype;
@@ -71,7 +73,7 @@ std::shared_ptr<const Resharding> resharding_of(const ArrayImpl& a, const ArrayI
                                                             .gradients = gradient_dtype(a),
                                                             .cause = cause});
   if (a.details && a.details->path) resharding->cause.path = a.details->path;
-  if (!resharding->cause.path) resharding->cause.path = current_module_path();  // in the backward pass, too
+  if (!resharding->cause.path) resharding->cause.path = current_module_path();  // also for the backward pass
   return resharding;
 }
 
@@ -85,14 +87,14 @@ ArrayPtr convert_between_stages(ArrayImpl& a, const ArrayPtr& self, const Type* 
   const Type* start_type = leaving_type(a, to, recorded);
   const Type* arrived = type_on(start_type, to->mesh);
   if (!to->mesh->parent) arrived = with_unreduced(arrived, cut_of(a.type->mesh));
-  ArrayPtr there;
-  if (const ArrayPtr* known = known_form(a, self, arrived, recorded)) {
-    there = *known;
+  ArrayPtr moved;
+  if (const ArrayPtr* known = cached_conversion(a, self, arrived, recorded)) {
+    moved = *known;
   } else {
-    there = moved_between_stages(a, convert(a, self, start_type, cause), to->mesh, cause);
-    if (recorded || !a.weight) keep(a, {arrived, recorded, there});
+    moved = moved_between_stages(a, convert(a, self, start_type, cause), to->mesh, cause);
+    if (recorded || !a.weight) keep(a, {arrived, recorded, moved});
   }
-  return convert(*there, there, to, cause);
+  return convert(*moved, moved, to, cause);
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ std::vector<Array> on_one_stage(std::vector<Array> operands, const Provenance& c
   return operands;
 }
 
-const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded) {
+const ArrayPtr* cached_conversion(const ArrayImpl& a, const ArrayPtr& self, const Type* to, bool recorded) {
   const bool has_leaves = recorded && is_tape_parameter(a);
   if (a.type == to && !has_leaves) return &self;
   if (!a.details) return nullptr;
@@ -126,7 +128,7 @@ const ArrayPtr* known_form(const ArrayImpl& a, const ArrayPtr& self, const Type*
 ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
   if (!a.is_ready()) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
-  if (const ArrayPtr* known = known_form(a, self, to, recorded)) return *known;
+  if (const ArrayPtr* known = cached_conversion(a, self, to, recorded)) return *known;
   if (are_stages(a.type->mesh, to->mesh)) return convert_between_stages(a, self, to, cause);
   const ArrayPtr start = recorded ? start_of(a, self, to, cause) : self;
   if (start->type == to) {
@@ -144,17 +146,66 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Prove
       },
       [resharding](const Tensors& gradients) { return resharding->forward(gradients, /*in_backward_pass=*/true); });
   add_gradients_in(tensors, resharding->gradients);
-  // The graph may keep a frozen weight, too, for the gradient of the activations.
+  // The graph may also keep a frozen weight, for the gradient of the activations.
   const bool may_be_kept = recorded || at::GradMode::is_enabled();
-  const auto borrowed = managed && may_be_kept ? managed->borrow(start->local, tensors, recorded) : nullptr;
+  const auto resharded =
+      managed && may_be_kept ? managed->reshard_after_forward(start->local, tensors, recorded) : nullptr;
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
   made->mesh_rules = a.mesh_rules;
-  if (borrowed) made->detail().borrowed = borrowed;
-  // A weight whose memory is freed is gathered for each use. A weight outside a tape keeps no other form, or inference
-  // with sharded weights would end up with the whole model.
-  if (!borrowed && (recorded || !a.weight)) keep(a, {to, recorded, made});
+  if (resharded) made->detail().borrowed = resharded;
+  // A weight whose memory is freed is gathered for each use, so it is not cached. Nor is a weight outside a tape: else
+  // inference with sharded weights would end up with the whole model on every device.
+  if (!resharded && (recorded || !a.weight)) keep(a, {to, recorded, made});
   return made;
+}
+
+// ---- the memory of gathered weights
+
+namespace {
+
+// Counts every reference to these tensors and their storages, including those that the graph saves.
+size_t holders_of(const Tensors& tensors) {
+  size_t holders = 0;
+  for (const at::Tensor& t : tensors) holders += t.use_count() + t.storage().use_count();
+  return holders;
+}
+
+c10::SmallVector<c10::Storage, 1> storages_of(const Tensors& tensors) {
+  c10::SmallVector<c10::Storage, 1> storages;
+  for (const at::Tensor& t : tensors) storages.push_back(t.storage());
+  return storages;
+}
+
+}  // namespace
+
+BorrowedGather::BorrowedGather(const Tensors& gathered, bool recorded, std::function<Tensors()> again)
+    : again_(std::move(again)), memory_(storages_of(gathered)), holders_(holders_of(gathered)), recorded_(recorded) {}
+
+void BorrowedGather::free_after_use(const Tensors& gathered, const Tensors& results) {
+  if (!is_gathered_) return;
+  for (const at::Tensor& result : results)
+    for (const c10::Storage& memory : memory_)
+      if (result.storage().unsafeGetStorageImpl() == memory.unsafeGetStorageImpl()) return memory_.clear();
+  if (holders_of(gathered) > holders_) before_backward(results, [weight = shared_from_this()] { weight->regather(); });
+  release();
+}
+
+void BorrowedGather::release() {
+  for (const c10::Storage& memory : memory_)
+    memory.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, memory.device()));
+  is_gathered_ = false;
+}
+
+void BorrowedGather::regather() {
+  if (is_gathered_) return;
+  const Tensors again = again_();
+  for (size_t i = 0; i < again.size(); ++i) {
+    c10::DataPtr bytes = again[i].storage().unsafeGetStorageImpl()->set_data_ptr({});
+    if (bytes) memory_[i].unsafeGetStorageImpl()->set_data_ptr(std::move(bytes));
+  }
+  is_gathered_ = true;
+  if (!recorded_) memory_.clear();
 }
 
 }  // namespace tessera::detail

@@ -1,20 +1,20 @@
-// Blocks of two meshes, crossed.
-#include "sharding/redistribution/cross_mesh.h"
-
+// The step between two meshes over the same devices: each device gets its block from a device that holds it.
 #include <algorithm>
 #include <map>
 #include <optional>
 
+#include "sharding/redistribution/step.h"
+
 namespace tessera::detail {
 namespace {
 
-// A tensor of a process: the block that it is, by its number over the axes that cut it, and its slot there.
+// A tensor of a process: its slot, and the block that it holds with the block's number over the sharding axes.
 struct Held {
   int process, slot, number;
   IndexRanges block;
 };
 
-// The tensors of all processes, of each process by their slots.
+// Returns the tensors of all processes, sorted by process and slot.
 std::vector<Held> tensors_of(const Type* type) {
   const MeshImpl* mesh = type->mesh;
   std::map<std::pair<int, int>, Held> all;
@@ -30,7 +30,7 @@ std::vector<Held> tensors_of(const Type* type) {
   return tensors;
 }
 
-// Of each block, the tensor that `process` takes it from: its own, or else the first one's.
+// Returns for each block the tensor from which `process` takes it: its own, or else the first process's.
 std::vector<const Held*> holders_for(int process, const Type* type, const std::vector<Held>& tensors) {
   std::vector<const Held*> holders(type->mesh->count(type->sharded));
   for (const Held& held : tensors) {
@@ -40,7 +40,7 @@ std::vector<const Held*> holders_for(int process, const Type* type, const std::v
   return holders;
 }
 
-// The box that both hold.
+// Returns the box that both tensors hold.
 std::optional<Piece> shared_box(const Held& result, const Held& operand) {
   Piece piece{.out = result.slot, .in = operand.slot, .sides = {}};
   for (size_t d = 0; d < result.block.size(); ++d) {
@@ -70,8 +70,8 @@ int64_t overlap(const IndexRanges& a, const IndexRanges& b) {
   return elements;
 }
 
-// box(mine, theirs) of every tensor of `mine` and the blocks that it may need of `theirs`, where it concerns this
-// process, which is one of `members`.
+// Collects box(mine, theirs) for every tensor of `mine` and the blocks of `theirs` that it may need. Skips a pair if
+// this process, which is one of `members`, has neither.
 template <class Box>
 void collect(const Type* mine, const Type* theirs, const std::vector<int>& members, std::vector<Piece>& wanted,
              std::vector<Piece>& sent, Box box) {
@@ -89,7 +89,7 @@ void collect(const Type* mine, const Type* theirs, const std::vector<int>& membe
     }
 }
 
-// What one device lacks of its block, at most.
+// Returns the largest number of elements that one device lacks of its block.
 int64_t elements_to_receive(const Type* from, const Type* to) {
   const auto held = blocks_by_device(from);
   int64_t most = 0;
@@ -108,7 +108,7 @@ BlockExchange exchange_between(const Type* from, const Type* to) {
   exchange.returned = elements_to_receive(to, from);
   exchange.mesh = to->mesh;
   exchange.axes = to->mesh->all();
-  if (to->mesh->abstract) return exchange;  // there are no elements
+  if (to->mesh->abstract) return exchange;  // an abstract mesh has no elements to exchange
   exchange.processes = to->mesh->members();
   collect(to, from, exchange.processes, exchange.forward, exchange.forward_sent, shared_box);
   collect(from, to, exchange.processes, exchange.backward, exchange.backward_sent,

@@ -1,4 +1,4 @@
-// Placement: recipes carried out, host values cut, placed arrays moved.
+// Places arrays: evaluates lazy initializers, splits host values, moves placed arrays.
 #include "sharding/redistribution/device_put.h"
 
 #include <ATen/core/grad_mode.h>
@@ -13,8 +13,8 @@
 #include "sharding/base/fail.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/convert.h"
-#include "sharding/redistribution/cross_mesh.h"
 #include "sharding/redistribution/stages.h"
+#include "sharding/redistribution/step.h"
 #include "sharding/redistribution/varying.h"
 
 namespace tessera {
@@ -23,7 +23,7 @@ using namespace detail;
 
 namespace {
 
-// The local tensors of `type`, each made by `make(block)` once per distinct block.
+// Returns the local tensors of `type`; calls `make(block)` once per distinct block.
 template <class Make>
 Tensors make_blocks(const Type* type, Make make) {
   const MeshImpl* mesh = type->mesh;
@@ -50,13 +50,13 @@ void check_same_devices(const Type* from, const Type* to, const char* verb) {
          from->to_string(), Mesh(from->mesh).to_string(), Mesh(to->mesh).to_string());
 }
 
-Tensors settled(Tensors blocks, const Type* to) {
+Tensors with_own_memory(Tensors blocks, const Type* to) {
   bring_to_memory_of(to->mesh, blocks);
   for (at::Tensor& t : blocks) t = to->mesh->private_replicas ? t.detach().clone() : t.detach().contiguous();
   return blocks;
 }
 
-// Every device gets its block of the other mesh's placement from those that hold it.
+// Moves an array to another mesh: every device gets its block from the devices that hold it.
 ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Provenance& cause) {
   const Type* from = at_rest(a->type);
   if (from->varying)
@@ -68,7 +68,8 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Provenance& ca
   const auto step = std::make_shared<const Step>(step_between_meshes(from, to));
   const auto go = [=](const Tensors& x, bool in_backward_pass) {
     at::AutoGradMode off(false);
-    return settled(communicate(in_direction(*step, Direction::forward), x, {cause, from, to, in_backward_pass}), to);
+    return with_own_memory(communicate(in_direction(*step, Direction::forward), x, {cause, from, to, in_backward_pass}),
+                           to);
   };
   Tensors local = go(source->local, false);
   record_function(
@@ -85,7 +86,7 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Provenance& ca
   return result;
 }
 
-// Every device generates its block of a recipe, or cuts it from the host's value.
+// Places an unplaced array: every device generates its block of a lazy initializer, or copies it from the host's value.
 ArrayPtr first_placement(const Array& x, const Type* to) {
   if (x.is_recipe())
     return make_array(to, make_blocks(to, [&, recipe = x.impl()->details->recipe](const IndexRanges& b) {
@@ -102,25 +103,26 @@ ArrayPtr place(const Array& x, const Type* to, const Provenance& cause) {
   const bool recorded = !x.is_recipe() && wants_gradient(a);
   if (a.type->mesh == to->mesh || are_stages(a.type->mesh, to->mesh) || (!a.type->mesh && recorded))
     return convert(a, x.impl(), to, cause);
-  const Type* value = at_rest(to);  // pending sums are made of whole values
+  const Type* value = at_rest(to);  // a partial sum is made from the complete value
   const ArrayPtr placed = a.type->mesh ? exchange_blocks(x.impl(), value, cause) : first_placement(x, value);
   return convert(*placed, placed, to, cause);
 }
 
-// Where a verb may move to.
+// The devices to which a verb may move an array.
 enum class Reach { own_mesh, own_devices, any_device };
 
 void check_reach(const Type* from, const Type* to, Reach reach, const char* verb) {
   if (!from->mesh || from->mesh == to->mesh || are_stages(from->mesh, to->mesh)) return;
   if (from->mesh->has_no_hardware() != to->mesh->has_no_hardware())
     fail(ErrorKind::device_mismatch, verb,
-         "{} is on the {}mesh ({}), the target is the {}mesh ({}). Nothing moves between devices and an abstract mesh.",
+         "{} is on the {}mesh ({}), the target is the {}mesh ({}). Arrays cannot move between devices and an abstract "
+         "mesh.",
          from->to_string(), from->mesh->has_no_hardware() ? "abstract " : "", Mesh(from->mesh).to_string(),
          to->mesh->has_no_hardware() ? "abstract " : "", Mesh(to->mesh).to_string());
   if (from->mesh->members() != to->mesh->members())
     fail(ErrorKind::device_mismatch, verb,
-         "{} is on the mesh ({}) of {}, the target is the mesh ({}) of {}. Read the value, after gather where other "
-         "processes have parts of it, and place that.",
+         "{} is on the mesh ({}) of {}, the target is the mesh ({}) of {}. Read the value (after gather, if other "
+         "processes have shards of it), and place that.",
          from->to_string(), Mesh(from->mesh).to_string(), from->mesh->words_of_members(), Mesh(to->mesh).to_string(),
          to->mesh->words_of_members());
   if (reach == Reach::any_device) return;
@@ -139,7 +141,7 @@ Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char
   return placed;
 }
 
-// The dims that the spec leaves open as they lie on x's mesh, without the axes that the spec gives away.
+// Fills unconstrained dimensions with their mesh axes in x, except for axes that the spec uses elsewhere.
 NamedSharding filled(const Array& x, const NamedSharding& sharding) {
   const PartitionSpec& spec = sharding.spelled_spec();
   if (std::ranges::none_of(spec.entries(), &SpecEntry::is_unconstrained)) return sharding;
@@ -165,7 +167,7 @@ void check_placed(const Array& x, const PartitionSpec& spec, const char* verb) {
          x.type_string(), spec.to_string());
 }
 
-// A handle of its own, so that what a placement hangs on the array does not touch x.
+// Returns a second handle, so that details of the placement are not attached to x itself.
 ArrayPtr same_value(const Array& x) {
   ArrayPtr copy = make_array(x.impl()->type, x.impl()->slots, materialized(x, "device_put").local);
   copy->weight = x.impl()->weight;
@@ -200,11 +202,11 @@ Array place_parameter(const Array& x, const NamedSharding& sharding, const std::
   const PartitionSpec& spec = sharding.spec();
   if (!spec.unreduced_axes().empty() || !spec.reduced_axes().empty())
     fail(ErrorKind::invalid_argument, "place_parameter",
-         "{} given: a parameter is sharded or replicated; pending sums and reduced forms live inside a computation. "
-         "Leave the sets out.",
+         "{} given: a parameter is sharded or replicated; unreduced and reduced axes exist only inside a computation. "
+         "Leave them out.",
          spec.to_string());
   Array placed = device_put(x, sharding);
-  placed.impl()->weight = is_floating(x.dtype());  // integers are data wherever they stand
+  placed.impl()->weight = is_floating(x.dtype());  // an integer array is data, not a weight
   placed.impl()->details->path = as_text(path);
   return placed;
 }

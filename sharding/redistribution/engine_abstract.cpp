@@ -1,4 +1,4 @@
-// The abstract engine, which moves nothing: each result has the shape that it has on every device.
+// The abstract engine, which transfers no data: each result has the shape that it has on every device.
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/redistribution/engine.h"
 #include "sharding/redistribution/route.h"
@@ -33,15 +33,16 @@ at::Tensor result_of(const Exchange& e, const at::Tensor& t) {
     case Collective::keep_first:
     case Collective::permute:
       return with_dims(t, e, false, -1);
-    case Collective::block_exchange:  // carried out by its pieces
+    case Collective::block_exchange:  // carried out piece by piece
     case Collective::count:
       break;
   }
   return t;
 }
 
-// The buffers of one device during an exchange between processes, besides operand and result: its part of the data that
-// its process sends, and of the data that it receives. A process packs sums and joined blocks once for all its devices.
+// Returns one device's buffers during an exchange between processes, in addition to operand and result. They are its
+// fraction of the data that its process sends and receives. A process packs sums and joined blocks once for all its
+// devices.
 Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor& result) {
   const int each = e.devices / e.processes;
   const auto part = [](const at::Tensor& t, int parts) {
@@ -60,13 +61,14 @@ Tensors buffers_of(const Exchange& e, const at::Tensor& given, const at::Tensor&
   }
 }
 
-// A device packs what it sends and unpacks what it gets: copies that no tape records, both together about one call.
+// Counts the copies that no tape records: a device packs the data that it sends and unpacks the data that it receives.
+// Both together cost about one call.
 void count_copies(const Exchange& e) {
   const auto& meter = current_meter();
   if (meter && traits_of(e.collective).name) meter->add_call(metered_stage());
 }
 
-// One device represents all, so that there is one group with one tensor.
+// The engine of an abstract mesh. One device represents all, so there is one group with one tensor.
 struct AbstractEngine : Engine {
   Tensors exchange(const Exchange& e, const std::vector<Tensors>& in, std::vector<Tensors>& out) const override {
     out[0][0] = result_of(e, in[0][0]);

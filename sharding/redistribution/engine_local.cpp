@@ -1,5 +1,6 @@
-// The engine of one process, whose local shards are the devices of each group.
+// The engine of one process, whose local shards are the devices of each group; and the choice of a mesh's engine.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
@@ -8,11 +9,15 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "sharding/kernels/parallel_for.h"
-#include "sharding/kernels/small_tensors.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/redistribution/engine.h"
 
 namespace tessera::detail {
+
+at::Tensor block(const at::Tensor& t, int dim, int i, int n) {
+  const int64_t width = t.size(dim) / n;
+  return t.narrow(dim, i * width, width);
+}
 
 at::Tensor padded(const at::Tensor& t, int dim, int i, int n) {
   std::vector<int64_t> sizes = t.sizes().vec();
@@ -33,21 +38,22 @@ at::Tensor sum(const Tensors& parts, bool small) {
   return small ? sum_tensors_in_double(parts) : sum_tensors(parts);
 }
 
-at::Tensor folded(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
+at::Tensor ordered_reduce(const Tensors& parts, at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
   at::Tensor all = parts[0];
   for (size_t i = 1; i < parts.size(); ++i) all = combine(all, parts[i]);
   return all;
 }
 
-constexpr size_t least_bytes = 1 << 14;  // of a part that is worth a job of its own
+constexpr size_t least_bytes = 1 << 14;  // the smallest tensor for which a parallel job pays off
 
 int64_t cost_of(const Tensors& tensors) {
   return static_cast<int64_t>(tensors.size()) * nanoseconds_of(1, tensors[0].numel());
 }
 
-// Each part written by itself.
-at::Tensor join_side_by_side(const Tensors& parts, int dim) {
-  if (!parts[0].is_cpu() || parts[0].nbytes() < least_bytes) return joined(parts, dim);
+// Joins the tensors by writing each in parallel.
+at::Tensor join_in_parallel(const Tensors& parts, int dim) {
+  if (!parts[0].is_cpu() || parts[0].nbytes() < least_bytes)
+    return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), dim);
   std::vector<int64_t> sizes = parts[0].sizes().vec();
   sizes[dim] *= static_cast<int64_t>(parts.size());
   const at::Tensor whole = at::empty(sizes, parts[0].options());
@@ -60,7 +66,7 @@ at::Tensor join_side_by_side(const Tensors& parts, int dim) {
 
 }  // namespace
 
-void give_to_all(const at::Tensor& result, Tensors& out) {
+void broadcast(const at::Tensor& result, Tensors& out) {
   out[0] = result;
   const auto copies = static_cast<int>(out.size()) - 1;
   parallel_for(copies, copies * nanoseconds_of(1, result.numel()), [&](int i) {
@@ -77,7 +83,7 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       out[i] = made(i);
     });
   };
-  const auto fill = [&](const at::Tensor& t) { give_to_all(t, out); };
+  const auto fill = [&](const at::Tensor& t) { broadcast(t, out); };
   const int n = e.devices;
   switch (e.collective) {
     case Collective::identity:
@@ -86,16 +92,16 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
     case Collective::all_reduce:
       return fill(sum(in, is_small_sum(in[0])));
     case Collective::all_gather:
-      return fill(join_side_by_side(in, e.dim));
+      return fill(join_in_parallel(in, e.dim));
     case Collective::reduce_scatter: {
       const at::Tensor total = sum(in, is_small_sum(block(in[0], e.dim, 0, n)));
-      return each([&](int i) { return contiguous_block(total, e.dim, i, n); });
+      return each([&](int i) { return block(total, e.dim, i, n).contiguous(); });
     }
     case Collective::all_to_all:
       return each([&](int i) {
         Tensors parts;
         for (const at::Tensor& t : in) parts.push_back(block(t, e.to_dim, i, n));
-        return joined(parts, e.dim);
+        return at::cat(at::ArrayRef<at::Tensor>(parts.data(), parts.size()), e.dim);
       });
     case Collective::slice:
       for (size_t i = 0; i < out.size(); ++i) out[i] = block(own(i), e.dim, i, n);
@@ -107,12 +113,12 @@ void exchange_locally(const Exchange& e, const Tensors& in, Tensors& out) {
       for (size_t i = 0; i < out.size(); ++i) out[i] = i == 0 ? in[0] : at::full_like(in[0], no_term);
       return;
     case Collective::all_reduce_max:
-      return fill(folded(in, at::maximum));
+      return fill(ordered_reduce(in, at::maximum));
     case Collective::all_reduce_min:
-      return fill(folded(in, at::minimum));
+      return fill(ordered_reduce(in, at::minimum));
     case Collective::all_reduce_product:
-      return fill(folded(in, at::mul));
-    case Collective::block_exchange:  // carried out by its pieces
+      return fill(ordered_reduce(in, at::mul));
+    case Collective::block_exchange:  // carried out piece by piece
     case Collective::count:
       return;
     case Collective::permute:
@@ -143,6 +149,11 @@ struct LocalEngine : Engine {
 const Engine& local_engine() {
   static const LocalEngine engine;
   return engine;
+}
+
+const Engine* choose_engine(const MeshImpl& mesh) {
+  if (mesh.abstract) return &abstract_engine();
+  return mesh.processes > 1 ? &processes_engine() : &local_engine();
 }
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// The engine of several processes: the devices of each process act first, then the processes with one call.
+// The engine of several processes: first the devices of each process act together, then all processes in one call.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -7,6 +7,7 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
 
@@ -14,10 +15,9 @@
 #include <atomic>
 #include <map>
 
-#include "sharding/kernels/small_tensors.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/redistribution/engine.h"
-#include "sharding/redistribution/replica_checks.h"
 #include "sharding/runtime/process_group.h"
 
 namespace tessera::detail {
@@ -29,12 +29,12 @@ std::vector<int64_t> longer(int64_t first, at::IntArrayRef rest) {
   return sizes;
 }
 
-// Contiguous, whatever the memory format of the parts.
+// Stacks the tensors as a contiguous tensor, whatever their memory format.
 at::Tensor stacked(const Tensors& parts) {
   return at::stack(at::ArrayRef<at::Tensor>(parts.data(), parts.size())).contiguous();
 }
 
-// The process of each device of a group, and which of its devices it is, in the order of the group.
+// Returns, for each device of a group in order, its process and its index among the process's devices.
 std::vector<std::pair<int, int>> places_of(const GroupProcesses& members, int devices) {
   std::vector<std::pair<int, int>> places(devices);
   for (size_t p = 0; p < members.numbers.size(); ++p)
@@ -69,11 +69,11 @@ class ProcessExchange {
       case Collective::all_reduce:
         return sum();
       case Collective::all_reduce_max:
-        return fold(at::maximum);
+        return ordered_reduce(at::maximum);
       case Collective::all_reduce_min:
-        return fold(at::minimum);
+        return ordered_reduce(at::minimum);
       case Collective::all_reduce_product:
-        return fold(at::mul);
+        return ordered_reduce(at::mul);
       case Collective::all_gather:
         return gather();
       case Collective::reduce_scatter:
@@ -82,14 +82,14 @@ class ProcessExchange {
         return exchange_dims();
       case Collective::permute:
         return permute();
-      case Collective::block_exchange:  // carried out by its pieces
+      case Collective::block_exchange:  // carried out piece by piece
       case Collective::count:
         return;
     }
   }
 
-  // Of an all_gather or a reduce_scatter: the shape of what this process gives to its group, the element type in which
-  // it does so alone, how it writes it, and what it makes of what it gets.
+  // For an all_gather or a reduce_scatter: the shape that this process gives to its group; the element type if it gives
+  // a single tensor; the functions that pack given data and unpack received data.
   std::vector<int64_t> shape_given() const {
     const at::Tensor& t = in_[0][0];
     if (gathers()) return longer(groups(), longer(each_has(), t.sizes()));
@@ -99,11 +99,11 @@ class ProcessExchange {
   void pack(const at::Tensor& given) const { gathers() ? give_blocks(given) : give_sums(given); }
   void unpack(const at::Tensor& received) { gathers() ? join(received) : keep(received); }
 
-  // Of a permute, for each other process one message: the tensors of all groups, by the number of the device that gets
-  // them. What stays in this process is passed on.
+  // Returns one message per other process for a permute: the tensors of all groups, ordered by the receiving device.
+  // Tensors that stay in this process are passed on directly.
   PermuteMessages write_messages() {
     std::map<int, Tensors> outgoing;
-    std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and device here
+    std::map<int, std::vector<std::pair<int64_t, int>>> incoming;  // group and receiving device
     for (int64_t g = 0; g < groups(); ++g)
       for (int to = 0; to < e_.devices; ++to) {
         const int from = (*e_.senders)[to];
@@ -141,15 +141,15 @@ class ProcessExchange {
   int64_t groups() const { return static_cast<int64_t>(in_.size()); }
   int64_t each_has() const { return static_cast<int64_t>(mine_.size()); }
 
-  // Nothing is communicated: fn(its tensor, its number) for every device.
+  // Calls fn(its tensor, its number) for every device, in collectives without communication.
   template <class Fn>
   void each(Fn fn) {
     for (size_t g = 0; g < in_.size(); ++g)
       for (size_t i = 0; i < out_[g].size(); ++i) out_[g][i] = fn(in_[g][in_[g].size() == 1 ? 0 : i], mine_[i]);
   }
 
-  // What this process's devices of each group make of their tensors, small sums in double.
-  Tensors folded_here(Collective collective, bool small = false) const {
+  // Reduces the tensors of this process's devices of each group, small sums in double.
+  Tensors reduced_here(Collective collective, bool small = false) const {
     Tensors folds;
     for (const Tensors& tensors : in_) {
       Tensors one(1);
@@ -167,7 +167,7 @@ class ProcessExchange {
   }
 
   void fill(const at::Tensor& results) {
-    for (int64_t g = 0; g < groups(); ++g) give_to_all(results[g], out_[g]);
+    for (int64_t g = 0; g < groups(); ++g) broadcast(results[g], out_[g]);
   }
 
   Tensors in_double(const Tensors& tensors) const {
@@ -178,14 +178,15 @@ class ProcessExchange {
 
   void sum() {
     const at::ScalarType dtype = in_[0][0].scalar_type();
-    const at::Tensor total = stacked(folded_here(Collective::all_reduce, is_small_sum(in_[0][0])));
+    const at::Tensor total = stacked(reduced_here(Collective::all_reduce, is_small_sum(in_[0][0])));
     group_.all_reduce(total, ReduceOp::sum, waiting_)->wait();
     fill(total.to(dtype));
   }
 
-  // NaNs stay NaNs, as the local kernels have it, and products are rounded in the processes' order.
-  void fold(at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
-    const at::Tensor all = gathered(stacked(folded_here(e_.collective)));
+  // Reduces in the order of the processes, so that NaNs stay NaNs as in the local kernels and products round
+  // deterministically.
+  void ordered_reduce(at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
+    const at::Tensor all = gathered(stacked(reduced_here(e_.collective)));
     at::Tensor total = all[0];
     for (int p = 1; p < processes(); ++p) total = combine(total, all[p]);
     fill(total);
@@ -208,31 +209,31 @@ class ProcessExchange {
     unpack(mine);
   }
 
-  // given: [group, device, ...]
+  // Packs the blocks of an all_gather into given: [group, device, ...].
   void give_blocks(const at::Tensor& given) const {
     for (int64_t g = 0; g < groups(); ++g)
       for (int64_t i = 0; i < each_has(); ++i) given[g][i].copy_(in_[g][i]);
   }
 
-  // given: [process, group, device, ...]: this process's sums, cut into the blocks of all.
+  // Packs this process's sums, split into the blocks of all processes, into given: [process, group, device, ...].
   void give_sums(const at::Tensor& given) const {
-    const Tensors sums = folded_here(Collective::all_reduce, is_small());
+    const Tensors sums = reduced_here(Collective::all_reduce, is_small());
     for (int p = 0; p < processes(); ++p)
       for (int64_t g = 0; g < groups(); ++g)
         for (int64_t i = 0; i < each_has(); ++i)
           given[p][g][i].copy_(block(sums[g], e_.dim, members_.numbers[p][i], e_.devices));
   }
 
-  // all: [process, group, device, ...]
+  // Joins the gathered blocks of all: [process, group, device, ...].
   void join(const at::Tensor& all) {
     for (int64_t g = 0; g < groups(); ++g) {
       std::vector<at::Tensor> blocks;
       for (const auto& [p, i] : places_) blocks.push_back(all[p][g][i]);
-      give_to_all(at::cat(blocks, e_.dim), out_[g]);
+      broadcast(at::cat(blocks, e_.dim), out_[g]);
     }
   }
 
-  // mine: [group, device, ...]
+  // Stores the reduced blocks of mine: [group, device, ...].
   void keep(const at::Tensor& mine) {
     const at::Tensor blocks = mine.to(in_[0][0].scalar_type());
     for (int64_t g = 0; g < groups(); ++g)
@@ -273,7 +274,39 @@ class ProcessExchange {
   std::vector<Tensors>& out_;
 };
 
-// Steps along mesh axes within the process take the local engine.
+// Returns the process that has this device's counterpart on that stage.
+int process_on(const MeshImpl* stage) {
+  const MeshImpl* whole = stage->parent;
+  Coordinates coordinates(whole);
+  coordinates[stage->cut_axis] = stage->cut_at;
+  return whole->process_of(ravel_place(whole, whole->all(), coordinates));
+}
+
+// Sends tensors of this process's stage to another stage. Messages between stages are not ordered with the collectives
+// of both processes, so each direction between two processes has its own group. The process continues while the message
+// is sent.
+void send(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) {
+  std::vector<Message> messages;
+  for (const at::Tensor& t : x) messages.push_back({1, t.detach().contiguous()});
+  ProcessGroup& group = process_group({from->mesh->process, process_on(to->mesh)}, from->mesh->device).p2p_channel();
+  (void)group.exchange(std::move(messages), {}, waiting);
+}
+
+Tensors received(const Type* from, const Type* to, const WaitContext& waiting) {
+  Tensors arrived;
+  std::vector<Message> messages;
+  for (int i = 0; i < to->mesh->slots(to->slots); ++i) {
+    arrived.push_back(at::zeros(to->local, at::TensorOptions(scalar_type(to->dtype)).device(to->mesh->device)));
+    messages.push_back({0, arrived.back()});
+  }
+  process_group({process_on(from->mesh), to->mesh->process}, to->mesh->device)
+      .p2p_channel()
+      .exchange({}, std::move(messages), waiting)
+      ->wait();
+  return arrived;
+}
+
+// Uses the local engine for steps along mesh axes within the process.
 struct ProcessesEngine : Engine {
   Tensors exchange(const Exchange& e, const std::vector<Tensors>& in, std::vector<Tensors>& out) const override {
     if (!e.members) return local_engine().exchange(e, in, out);
@@ -281,7 +314,11 @@ struct ProcessesEngine : Engine {
     return {};
   }
   Tensors pass(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) const override {
-    return pass_between_processes(from, to, x, waiting);
+    const bool gives = !from->mesh->elsewhere, gets = !to->mesh->elsewhere;
+    if (gives && gets) return local_engine().pass(from, to, x, waiting);
+    if (gets) return received(from, to, waiting);
+    if (gives) send(from, to, x, waiting);
+    return {abstract_block(to)};
   }
 };
 
@@ -309,7 +346,7 @@ int64_t works_under_way() { return under_way; }
 PendingExchange::PendingExchange(std::vector<Part> parts) : parts_(std::move(parts)) {
   const GroupProcesses& members = *parts_[0].exchange.members;
   const WaitContext& waiting = parts_[0].exchange.waiting;
-  ProcessGroup& group = process_group(members.processes, parts_[0].in[0][0].device()).beside();
+  ProcessGroup& group = process_group(members.processes, parts_[0].in[0][0].device()).secondary();
   if (parts_[0].exchange.collective == Collective::permute) {
     messages_ = ProcessExchange(parts_[0].exchange, parts_[0].in, parts_[0].out).write_messages();
     begun_ = begun(group.exchange(messages_.sends, messages_.receives, waiting));
@@ -321,7 +358,7 @@ PendingExchange::PendingExchange(std::vector<Part> parts) : parts_(std::move(par
   }
   const bool gathers = parts_[0].exchange.collective == Collective::all_gather;
   const auto n = static_cast<int64_t>(members.processes.size());
-  int64_t width = 0;  // of what is given, for each of `rows` processes
+  int64_t width = 0;  // elements given to each of `rows` processes
   const int64_t rows = gathers ? 1 : n;
   std::vector<ProcessExchange> exchanges;
   for (Part& part : parts_) {
@@ -336,7 +373,7 @@ PendingExchange::PendingExchange(std::vector<Part> parts) : parts_(std::move(par
     const std::vector<int64_t> shape = exchanges[i].shape_given();
     const int64_t mine = c10::multiply_integers(shape) / rows;
     exchanges[i].pack(given.narrow(1, begin, mine).view(shape));
-    for (Tensors& operands : parts_[i].in) operands = Tensors(1, operands[0].new_empty({0}));  // their memory is free
+    for (Tensors& operands : parts_[i].in) operands = Tensors(1, operands[0].new_empty({0}));  // frees their memory
     shapes_.push_back(gathers ? longer(n, shape) : std::vector<int64_t>(shape.begin() + 1, shape.end()));
     begin += mine;
   }
@@ -363,7 +400,8 @@ std::vector<std::vector<Tensors>> PendingExchange::finish() {
     begin += width;
     results.push_back(std::move(part.out));
   }
-  // Joined blocks are copies. The group's thread may keep its reference until it is next scheduled, but no memory.
+  // Joined blocks are copies, so the buffer is free. The group's thread may keep its reference until it is next
+  // scheduled, but then refers to no memory.
   if (parts_[0].exchange.collective == Collective::all_gather) received_.storage().set_data_ptr_noswap({});
   return results;
 }

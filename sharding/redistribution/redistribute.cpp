@@ -1,4 +1,4 @@
-// The placement checked, then converted to.
+// Checks a sharding and converts to it.
 #include "sharding/redistribution/redistribute.h"
 
 #include "sharding/array/array_impl.h"

@@ -1,4 +1,4 @@
-// redistribute: an array with another placement on its mesh.
+// redistribute: reshards an array on its mesh.
 #pragma once
 
 #include <source_location>
@@ -7,8 +7,12 @@
 
 namespace tessera {
 
-// x with another placement. Ledgers record its communication with the reason "asked for".
-// Errors: as NamedSharding's; device_mismatch, where x lies on another mesh; vma, inside shard_map over a manual axis.
+// Returns x with another sharding. Ledgers record its communication with the reason "explicit".
+//
+// Errors
+//   those of NamedSharding
+//   device_mismatch: x is on another mesh
+//   varying_axis: inside shard_map, a sharding over a manual axis
 Array redistribute(const Array& x, const NamedSharding& to,
                    std::source_location where = std::source_location::current());
 

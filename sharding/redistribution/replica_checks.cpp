@@ -1,6 +1,4 @@
-// Meshes and moves compared as text, replicas by their bits.
-#include "sharding/redistribution/replica_checks.h"
-
+// Compares meshes and collectives of processes as text, and replicas by their bits.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
@@ -12,6 +10,7 @@
 
 #include "sharding/array/consistency.h"
 #include "sharding/base/environment.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/runtime/consensus.h"
 #include "sharding/runtime/process_group.h"
 
@@ -19,12 +18,12 @@ namespace tessera::detail {
 namespace {
 
 std::string reason_of(const Provenance& cause) {
-  const CallerLine caller(cause.where);  // also of what began in the library
+  const CallerLine caller(cause.where);  // the user's line, even if the cause is in the library
   const std::source_location& line = caller;
   return fmt::format("for {} at {}:{}", cause.operation, line.file_name(), line.line());
 }
 
-// Whether this thread is the first to ask for this mesh, or for the one that it is cut from.
+// Returns true at the first call with this mesh; also false if its whole mesh was seen before.
 bool is_first(const MeshImpl* mesh) {
   static std::mutex mutex;
   static auto& seen = *new std::set<const MeshImpl*>;  // never destroyed: see make_mesh
@@ -32,7 +31,7 @@ bool is_first(const MeshImpl* mesh) {
   return !seen.contains(whole_of(mesh)) && seen.insert(mesh).second;
 }
 
-// The first time that this mesh's processes communicate.
+// Compares the mesh between its processes when they first communicate.
 void check_same_mesh(const MeshImpl* mesh, AxisSet axes, const Provenance& cause) {
   if (mesh->elsewhere || mesh->processes == 1 || !is_first(mesh)) return;
   check_agreement({cause.operation, cause.where, mesh->kept_names(axes)}, mesh->members(), words_of(mesh));
@@ -68,7 +67,7 @@ void check_replicas_across_processes(const Type* type, const Tensors& local, con
   for (size_t i = 0; i < local.size(); ++i) mine[static_cast<int64_t>(i)] = static_cast<int64_t>(checksum(local[i]));
   at::Tensor all = at::empty({static_cast<int64_t>(processes.size()), mine.numel()}, at::kLong);
   process_group(processes).all_gather(mine, all, {"TESSERA_CHECK", cause.where, mesh->kept_names(mesh->all())})->wait();
-  std::map<int, size_t> first_with;  // the same blocks
+  std::map<int, size_t> first_with;  // process with the same blocks
   for (size_t p = 0; p < processes.size(); ++p) {
     Coordinates coordinates(mesh);
     move_to_process(mesh, mesh->all(), static_cast<int>(p), coordinates);

@@ -1,4 +1,4 @@
-// Steps one behind the other, for arrays, inside operations and inside shard_map.
+// Runs steps in sequence: for arrays, inside operations and inside shard_map.
 #include "sharding/redistribution/resharding.h"
 
 #include <ATen/core/grad_mode.h>
@@ -8,7 +8,7 @@
 #include "sharding/accounting/finite_check.h"
 #include "sharding/base/environment.h"
 #include "sharding/kernels/parallel_for.h"
-#include "sharding/redistribution/replica_checks.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera::detail {
@@ -20,7 +20,8 @@ bool Resharding::gathers() const {
 
 namespace {
 
-// Whether finite values may become such that are not. What only changes places may bring the -inf of other processes.
+// Returns true if the resharding sums or casts, which can make finite values infinite. Other steps only copy: an
+// infinity in their result may come from another process and is not an error.
 bool sums_or_casts(const Resharding& way) {
   return way.from->dtype != way.to->dtype || std::any_of(way.steps.begin(), way.steps.end(), [](const StepPtr& step) {
            const Collective collective = table_row(step->row).forward;
@@ -75,52 +76,11 @@ Tensors ShardedReduction::combine(const Tensors& parts, Collective collective, b
   return communicate({*step, collective}, parts, context_of(*this, in_backward_pass));
 }
 
-Tensors ShardedReduction::permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
-  return begin_permute(parts, std::move(senders), in_backward_pass).finish()[0];
-}
-
-Transfer ShardedReduction::begin_permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
+Transfer ShardedReduction::permute(const Tensors& parts, std::vector<int> senders, bool in_backward_pass) const {
   auto moves = std::make_shared<Step>(*step);
   moves->row = Row::varying_to_varying;
   moves->senders = std::move(senders);
   return Transfer({{{std::move(moves)}, parts}}, context_of(*this, in_backward_pass));
-}
-
-namespace {
-
-Step step_over(Row row, const Type* from, const Type* to, const DimAxes& axes) {
-  Step step{.row = row, .mesh = from->mesh, .axes = axes.axis_set()};
-  step.slots_in = from->slots;
-  step.slots_out = to->slots;
-  step.tensors_in = from->mesh->slots(from->slots);
-  step.tensors_out = from->mesh->slots(to->slots);
-  form_groups(step, axes);
-  return step;
-}
-
-}  // namespace
-
-Resharding resharding_over(Row row, const Type* from, const Type* to, const DimAxes& axes, int dim, int to_dim,
-                           const Provenance& cause) {
-  Step step = step_over(row, from, to, axes);
-  step.dim = dim;
-  step.to_dim = to_dim;
-  return {from, to, {std::make_shared<const Step>(std::move(step))}, from->dtype, cause};
-}
-
-Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Provenance& cause) {
-  Step step = step_over(Row::varying_to_varying, type, type, axes);
-  step.receivers.assign(senders.size(), -1);
-  for (size_t i = 0; i < senders.size(); ++i)
-    if (senders[i] >= 0) step.receivers[senders[i]] = static_cast<int>(i);
-  step.senders = std::move(senders);
-  return {type, type, {std::make_shared<const Step>(std::move(step))}, type->dtype, cause};
-}
-
-Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Collective collective,
-                    const Provenance& cause) {
-  at::AutoGradMode off(false);
-  return communicate({step_over(Row::unreduced_to_replicated, from, to, axes), collective}, x, {cause, from, to});
 }
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Routes: the rows of the table one behind the other, the cheapest way from one placement to another.
+// Finds the cheapest sequence of table rows from one sharding to another.
 #include "sharding/redistribution/route.h"
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <optional>
 #include <tuple>
 
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera::detail {
 
@@ -36,12 +36,12 @@ int64_t times(int64_t bytes, int n) { return bytes * n; }
 int64_t part(int64_t bytes, int n) { return bytes / n; }
 double none(double, int) { return 0; }
 double all_but_own(double result, int n) { return result * (n - 1) / n; }
-double there_and_back(double result, int n) { return 2 * result * (n - 1) / n; }
+double all_but_own_twice(double result, int n) { return 2 * result * (n - 1) / n; }
 double of_all_blocks(double result, int n) { return result * (n - 1); }
 
 constexpr CollectiveTraits collectives[] = {
     {Collective::identity,           nullptr,              same,  none},
-    {Collective::all_reduce,         "all_reduce",         same,  there_and_back},
+    {Collective::all_reduce,         "all_reduce",         same,  all_but_own_twice},
     {Collective::all_gather,         "all_gather",         times, all_but_own},
     {Collective::reduce_scatter,     "reduce_scatter",     part,  of_all_blocks},
     {Collective::all_to_all,         "all_to_all",         same,  all_but_own},
@@ -56,7 +56,7 @@ constexpr CollectiveTraits collectives[] = {
 };
 // clang-format on
 
-// One entry for each enumerator, in their order.
+// Checks that there is one entry for each enumerator, in order.
 template <class Entry, size_t n, class Key>
 constexpr bool is_complete(const Entry (&entries)[n], Key Entry::*key) {
   for (size_t i = 0; i < n; ++i)
@@ -87,7 +87,7 @@ void unravel(const MeshImpl* mesh, const DimAxes& axes, int index, int* coordina
     coordinates[axes[i]] = index % static_cast<int>(mesh->axes[axes[i]].size);
 }
 
-// The numbers of the devices that each of the processes along these axes has.
+// Returns, for each process along these axes, the numbers of its devices.
 std::vector<std::vector<int>> numbers_by_process(const MeshImpl* mesh, const DimAxes& order) {
   const AxisSet axes = order.axis_set();
   std::vector<std::vector<int>> numbers(mesh->count(axes) / mesh->slots(axes));
@@ -146,7 +146,8 @@ class RouteMaker {
     return std::move(route_);
   }
 
-  // All blocks exchanged at once, and reduced afterwards where the target is: a way where nothing is summed.
+  // Returns a route that exchanges all blocks at once, then marks the result reduced where the target is. Returns
+  // nullopt if the conversion reduces or finishes sums.
   std::optional<Route> at_once() {
     const Type& from = *intern(current_);
     if (!to_->mesh || from.unreduced != to_->unreduced || (from.reduced & ~to_->reduced) ||
@@ -165,7 +166,8 @@ class RouteMaker {
   }
 
  private:
-  // What differs along an axis becomes equal by a collective that the program names, never by a placement.
+  // Throws for a varying array that would become equal along an axis: only an explicit collective does that, never a
+  // sharding.
   void refuse_leaving_varying() const {
     if (current_.varying != to_->varying || (to_->varying & (to_->sharded | to_->unreduced | to_->reduced)))
       fail(ErrorKind::varying_axis, "redistribute",
@@ -173,7 +175,7 @@ class RouteMaker {
            intern(current_)->to_string(), to_->mesh->names(current_.varying | to_->varying), to_->to_string());
   }
 
-  // An uncommitted array has one tensor; private replicas want one each.
+  // Copies the tensor of an uncommitted array if each device needs its own (private replicas).
   void spread() {
     const AxisSet missing = to_->mesh->private_replicas ? to_->mesh->all() & ~slots_ : 0;
     if (missing && to_->mesh->count(missing) > 1) add(Row::spread, missing, 0, 0, slots_ | missing);
@@ -185,7 +187,7 @@ class RouteMaker {
     current_.reduced &= to_->reduced;
   }
 
-  // Slices and reduce-scatters of the next axes that the target wants: every later step then moves less.
+  // Slices or reduce-scatters over the next axes of the target's sharding, so that every later step moves less data.
   bool shrink() {
     for (size_t d = 0; d < current_.dims.size(); ++d) {
       DimAxes& now = current_.dims[d];
@@ -204,13 +206,14 @@ class RouteMaker {
     return false;
   }
 
-  // The blocks of a padded dim do not nest: it is cut by all of its axes, or whole.
+  // Blocks of a padded dimension do not nest, so it is sharded over all of its axes at once, or over none.
   bool is_padded(size_t d, const DimAxes& axes) const { return !axes.empty() && current_.shape[d] % count(axes) != 0; }
   bool may_be_cut_at_once(size_t d) const {
     const AxisSet wanted = to_->dims[d].axis_set(), pending = wanted & current_.unreduced;
     return current_.dims[d].empty() && !(sharded() & wanted) && (pending == 0 || pending == wanted);
   }
-  // Pending sums that a padded dim cannot scatter, since it wants other axes as well.
+  // Returns the axes of partial sums that a padded dimension cannot reduce-scatter, because the target also shards it
+  // over axes without a partial sum.
   AxisSet summed_first() const {
     AxisSet axes = 0;
     for (size_t d = 0; d < current_.dims.size(); ++d)
@@ -219,12 +222,12 @@ class RouteMaker {
     return axes;
   }
 
-  // Axes of one dim act as one group while they are free and alike.
+  // Axes of one dimension form one group if they are unused and all have the same state.
   bool may_join(int axis, bool pending) const {
     return !(sharded() >> axis & 1) && static_cast<bool>(current_.unreduced >> axis & 1) == pending;
   }
 
-  // One all_reduce over all sums that nobody scatters.
+  // Adds one all_reduce over all partial sums that no dimension scatters.
   bool sum() {
     const AxisSet wanted = axis_set_of(to_->dims) & ~summed_first();
     const AxisSet pending = current_.unreduced & ~to_->unreduced & ~wanted;
@@ -239,7 +242,7 @@ class RouteMaker {
     return false;
   }
 
-  // The minor-most axis that the target wants next on another dim moves there.
+  // Moves the minor-most axis of a dimension to the dimension that the target shards over it next (all_to_all).
   bool exchange() {
     for (size_t d = 0; d < current_.dims.size(); ++d) {
       DimAxes& now = current_.dims[d];
@@ -260,8 +263,9 @@ class RouteMaker {
     return false;
   }
 
-  // Else it is gathered (or, for an unreduced target, padded), with the axes before it that go the same way: the
-  // smallest group first, so that others move less.
+  // Gathers a minor axis that exchange() cannot move, together with the preceding axes that have the same row of the
+  // table. If the target is unreduced over the axis, the block is padded with zeros instead. The smallest group is
+  // gathered first, so that later steps transfer less data.
   bool gather() {
     DimAxes axes;
     int dim = -1;
@@ -280,7 +284,8 @@ class RouteMaker {
     return true;
   }
 
-  // Whether all axes of a dim have to go for some of them: its blocks are padded, or those of the target are.
+  // Returns true if all axes of a dimension must be gathered to change some of them, because its blocks or the target's
+  // are padded.
   bool is_torn(size_t d) const {
     const DimAxes &now = current_.dims[d], &wanted = to_->dims[d];
     return !now.empty() && now != wanted && (is_padded(d, now) || is_padded(d, wanted));
@@ -290,7 +295,7 @@ class RouteMaker {
                        [&](int axis) { return row_of_gather(axis) == row_of_gather(leaving.back()); });
   }
 
-  // The minor axes of a dim that its target lacks and that take the same row.
+  // Returns the minor axes of a dimension that its target lacks and that take the same table row.
   DimAxes leaving_together(DimAxes now, const DimAxes& wanted) const {
     DimAxes reversed, axes;
     while (!now.is_prefix_of(wanted) && (reversed.empty() || row_of_gather(now.back()) == row_of_gather(reversed[0]))) {
@@ -312,7 +317,7 @@ class RouteMaker {
 
   AxisSet without(AxisSet axes) const { return to_->mesh->private_replicas ? slots_ : slots_ & ~axes; }
 
-  // Of one device's block, as current_ now is; without padding, as those of an exchange of blocks are counted.
+  // Returns the bytes of one device's block of current_, without padding, as block exchanges count them.
   double bytes() const {
     double b = static_cast<double>(item_size(current_.dtype));
     for (size_t d = 0; d < current_.dims.size(); ++d)
@@ -346,7 +351,8 @@ class RouteMaker {
     slots_ = slots_out;
   }
 
-  // A step takes all axes of a padded dim at once, and any of another divide it.
+  // Returns the dimension's size if the devices do not divide it, else 0. A step takes all axes of a padded dimension
+  // at once.
   int64_t size_if_padded(int dim, int devices) const {
     return !current_.shape.empty() && current_.shape[dim] % devices ? current_.shape[dim] : 0;
   }
@@ -357,8 +363,8 @@ class RouteMaker {
   Route route_;
 };
 
-// A collective moves in patterns that networks are good at: blocks are exchanged at once only where that moves less,
-// or as much and elements would go somewhere else on the way.
+// Networks handle the patterns of collectives well. So blocks are exchanged at once only if that moves less data, or
+// equally much while the route has detours through other devices.
 Route cheapest(const Type* from, AxisSet slots, const Type* to) {
   Route rows = RouteMaker(from, slots, to).make();
   if (rows.steps.size() < 2) return rows;

@@ -1,4 +1,4 @@
-// The table of collectives, and routes through it: the one place where a collective is chosen.
+// The table of collectives, and routes through it: the only place where a collective is chosen.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace tessera::detail {
 
-// One row of the table: how a state of a mesh axis becomes another, and the way back between the cotangents' states
-// (sharded <-> sharded, replicated <-> replicated, unreduced <-> reduced).
+// One row of the table: the collective from one state of a mesh axis to another, and the collective back between the
+// states of the cotangents. The states of an array and its cotangent are: sharded and
+// sharded; replicated and replicated; unreduced and reduced; reduced and unreduced.
 struct TableRow {
   Row row;
   const char *from, *to;
@@ -19,9 +20,9 @@ struct TableRow {
 const TableRow& table_row(Row row);
 std::span<const TableRow> table();
 
-// A collective's name in ledgers (null: nothing is communicated), the bytes of its result on one device from those of
-// its operand, and the bytes that one device sends for a result of so many bytes: the cost by which routes are compared,
-// 0 where no route weighs it.
+// A collective's name in ledgers (null: nothing is communicated), and two functions. The first returns the bytes of the
+// result on one device from the bytes of the operand. The second returns the bytes that one device sends for a result
+// of that size. Routes are compared by the bytes sent; 0 for collectives that no route contains.
 struct CollectiveTraits {
   Collective collective;
   const char* name;
@@ -35,8 +36,8 @@ struct Route {
   double cost = 0;
 };
 
-// The steps from one placement to another, in the order shrink, sum, exchange, grow. `slots` are those of the tensors
-// before the first step. Routes are kept in a bounded cache of the thread.
+// Returns the steps from one sharding to another, in the order shrink, sum, exchange, grow. `slots` are the axes of the
+// tensors before the first step. Routes are kept in a bounded cache per thread.
 const Route& route(const Type* from, AxisSet slots, const Type* to);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// The three ways between stages, each one function in the autograd graph.
+// The three moves between stages, each recorded as one function of the autograd graph.
 #include "sharding/redistribution/stages.h"
 
 #include <ATen/core/grad_mode.h>
@@ -11,9 +11,9 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/fail.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/base/thread_state.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/placement/resolver.h"
 #include "sharding/redistribution/communicate.h"
 
@@ -46,7 +46,7 @@ namespace {
 
 const MeshImpl* later(const MeshImpl* a, const MeshImpl* b) { return !a || a->cut_at < b->cut_at ? b : a; }
 
-// Where all operands lie on the whole mesh.
+// Returns the stage for operands that are all on the whole mesh.
 const MeshImpl* first_stage_for(const ArrayImpl* const* operands, int n, const MeshImpl* mesh) {
   const TapeState* tape = current_tape();
   if (!tape || !tape->first_stage || tape->first_stage->parent != mesh) return nullptr;
@@ -86,7 +86,7 @@ namespace {
 
 Tensors without_data(const Type* type) { return {abstract_block(type)}; }
 
-// The tensors' places among those of the whole mesh, stored by `slots`: one for each of the sub-mesh's.
+// Returns, for each tensor of the sub-mesh, its index among the whole mesh's tensors, which are stored over `slots`.
 std::vector<int> places_in_whole(const Type* part, const MeshImpl* whole, AxisSet slots) {
   const MeshImpl* mesh = part->mesh;
   std::vector<int> places;
@@ -107,7 +107,8 @@ ArrayPtr made_from(const ArrayImpl& a, const Type* type, Tensors local) {
   return made;
 }
 
-// What a process that has no device of the stage adds to the gradient: to a leaf's nothing, which a tape fills in.
+// Returns the gradient terms of a process without a device of the stage. A leaf gets an undefined tensor, which a tape
+// fills in.
 Tensors no_gradients(const Tensors& like) {
   Tensors none(like.size());
   for (size_t i = 0; i < like.size(); ++i)
@@ -115,7 +116,7 @@ Tensors no_gradients(const Tensors& like) {
   return none;
 }
 
-// ---- from the whole mesh to a stage: each device has its part
+// ---- from the whole mesh to a stage: each device already has its blocks
 
 ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, const Provenance& cause) {
   const Type* part = type_on(start->type, stage);
@@ -144,7 +145,15 @@ ArrayPtr part_of(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stag
 Tensors carried(const Type* from, const Type* to, const Tensors& x, const Provenance& cause, bool in_backward_pass) {
   const at::AutoGradMode off(false);
   metered_stage() = stage_number(to->mesh);
-  return communicate(StagePermute{from, to}, x, {cause, from, to, in_backward_pass});
+  const MeshImpl* whole = from->mesh->parent;
+  const AxisSet axes = cut_of(from->mesh);
+  return communicate(
+      [&] {
+        return event_of(Collective::permute, whole, axes, to->bytes, {cause, from, to, in_backward_pass});
+      },
+      [&] {
+        return whole->engine->pass(from, to, x, {"permute", cause.where, whole->kept_names(axes)});
+      });
 }
 
 void check_direction(const Type* from, const MeshImpl* stage, const Provenance& cause) {
@@ -152,7 +161,7 @@ void check_direction(const Type* from, const MeshImpl* stage, const Provenance& 
   if (!goes_forward_only() || stage->cut_at > from->mesh->cut_at) return;
   fail(ErrorKind::invalid_argument, cause.operation,
        "{} would go back from {}[{}] to {}[{}], where a parameter is placed. Under one_f_one_b activations go to later "
-       "stages: leave a parameter of several stages on all, or use gpipe.",
+       "stages only: leave a parameter that several stages use on all stages, or use gpipe.",
        from->to_string(), axis, from->mesh->cut_at, axis, stage->cut_at);
 }
 
@@ -171,13 +180,13 @@ ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* st
 
 // ---- from a stage to the whole mesh
 
-// A partial sum over the stages' axis, of which only this stage's term has the value.
-ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Provenance& cause) {
+// Returns a partial sum over the stages' axis, in which only this stage's term has the value.
+ArrayPtr to_whole_mesh(const ArrayImpl& a, const ArrayPtr& start, const Provenance& cause) {
   const MeshImpl *stage = start->type->mesh, *whole = stage->parent;
   const Type* type = with_unreduced(type_on(start->type, whole), cut_of(stage));
   const std::vector<int> places =
       stage->elsewhere ? std::vector<int>() : places_in_whole(start->type, whole, type->slots);
-  const auto there = [=](const Tensors& x) {
+  const auto forward = [=](const Tensors& x) {
     if (whole->abstract) return without_data(type);
     Tensors all(whole->slots(type->slots));
     for (size_t i = 0; i < places.size(); ++i) all[places[i]] = x[i].detach();
@@ -186,7 +195,7 @@ ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Provenance&
         t = at::full(type->local, no_term, at::TensorOptions(scalar_type(type->dtype)).device(whole->device));
     return all;
   };
-  Tensors local = there(start->local);
+  Tensors local = forward(start->local);
   record_function(
       cause.operation, start->local, local,
       [=, part = start->type](const Tensors& gradients) {
@@ -195,7 +204,7 @@ ArrayPtr spread_out(const ArrayImpl& a, const ArrayPtr& start, const Provenance&
         for (const int place : places) taken.push_back(gradients[place]);
         return taken;
       },
-      there);
+      forward);
   return made_from(a, type, std::move(local));
 }
 
@@ -218,7 +227,7 @@ bool& goes_forward_only() {
 }
 
 ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Provenance& cause) {
-  if (!to->parent) return spread_out(a, start, cause);
+  if (!to->parent) return to_whole_mesh(a, start, cause);
   return start->type->mesh->parent ? passed_on(a, start, to, cause) : part_of(a, start, to, cause);
 }
 

@@ -1,4 +1,4 @@
-// Stages: arrays on their way between a mesh and its sub-meshes, and from one sub-mesh to another, with gradients.
+// Stages: moves arrays between a mesh and its sub-meshes, and from one sub-mesh to another, with gradients.
 #pragma once
 
 #include <vector>
@@ -7,32 +7,35 @@
 
 namespace tessera::detail {
 
-// `type` on a sub-mesh of its mesh, on the mesh that its own is cut from, or on another sub-mesh of that.
+// Returns `type` on another mesh: a sub-mesh of its mesh, its whole mesh, or another sub-mesh of its whole mesh.
 const Type* type_on(const Type* type, const MeshImpl* mesh);
-// The same mesh rules there; null stays null.
+// Returns the same mesh rules on that mesh; null stays null.
 const MeshRulesImpl* mesh_rules_on(const MeshRulesImpl* mesh_rules, const MeshImpl* mesh);
 
-// The sub-mesh on which an operation on these arrays runs: of arrays on several stages the last one that has a
-// parameter, else the last; of arrays that all lie on the whole mesh, an activation among them, the first stage of the
-// open tape if it has stages. Null where the operation runs on the arrays' own mesh.
+// Returns the sub-mesh on which an operation on these arrays runs. For arrays on several stages it is the last stage
+// with a parameter, else the last stage. For arrays all on the whole mesh, with an activation among them, it is the
+// first stage of the open tape, if that has stages. Null if the operation runs on the arrays' own mesh.
 const MeshImpl* stage_of(const ArrayImpl* const* operands, int n);
 
-// The earliest stage that has a parameter of these; null if none has.
+// Returns the earliest stage with a parameter of these arrays; null if there is none.
 const MeshImpl* first_stage_of(const std::vector<Array>& arrays);
 
-// The type on its own mesh in which `a` leaves that for `to`: without a pending sum; from the whole mesh not cut along
-// the axis of the stages and, where a gradient is wanted, reduced over it and over the axes that `to` is reduced over,
-// so that a parameter's gradient is summed over all of them at once.
+// Returns the type to which `a` is converted on its own mesh before it moves to `to`. The type has no partial sums. If
+// `a` is on the whole mesh, the type is not sharded along the axis of the stages. If a gradient is wanted, the type is
+// reduced over that axis and over the axes that `to` is reduced over, so that one sum reduces a parameter's gradient.
 const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded);
 
-// Whether activations of this thread may only go to later stages: under one_f_one_b the first stage has the next
-// micro-batch before it takes this one back, and would wait for what comes back to it forever.
+// Whether activations of this thread may only move to later stages. Under one_f_one_b the first stage takes the next
+// micro-batch before it could receive this one, and would wait for it forever.
 bool& goes_forward_only();
 
-// `start`, which is `a` in that type, on the other mesh, recorded. From the whole mesh to a sub-mesh nothing moves:
-// each device has its part, and the gradient is a term of a sum over the cut axis. From one sub-mesh to another each
-// device sends to the one at its place (a permute over the cut axis). From a sub-mesh to the whole mesh the result is a
-// pending sum over the cut axis, of the value and zeros.
+// Moves `start`, which is `a` in leaving_type, to the other mesh; recorded.
+// - From the whole mesh to a sub-mesh: nothing is communicated, because each device has its blocks. The gradient is a
+//   partial sum over the axis of the stages.
+// - From one sub-mesh to another: each device sends to its counterpart (a permute over that axis).
+// - From a sub-mesh to the whole mesh: the result is a partial sum over that axis: the value on this stage, zeros on
+// the
+//   others.
 ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Provenance& cause);
 
 }  // namespace tessera::detail

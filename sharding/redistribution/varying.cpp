@@ -1,4 +1,4 @@
-// Types read anew over the same tensors, and what becomes of their gradients.
+// Reinterprets tensors under other types, and handles their gradients.
 #include "sharding/redistribution/varying.h"
 
 #include <ATen/TensorOperators.h>
@@ -9,13 +9,12 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/base/fail.h"
-#include "sharding/kernels/sum.h"
-#include "sharding/redistribution/communicate.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/redistribution/convert.h"
 
 namespace tessera::detail {
 ArrayPtr read_as(const ArrayPtr& a, const Type* to) {
-  const ArrayPtr from = convert(*a, a, a->type, {});  // of a tape's parameter, the leaf
+  const ArrayPtr from = convert(*a, a, a->type, {});  // for a tape's parameter, the leaf
   Tensors local;
   for (int i = 0; i < to->mesh->slots(to->slots); ++i)
     local.push_back(from->local[project(to->mesh, to->slots, i, from->slots)]);
@@ -38,18 +37,12 @@ ArrayPtr varied(const ArrayPtr& a, AxisSet axes, const Provenance& cause) {
 
 namespace {
 
-// Each device's tensor along these axes becomes their sum; a process has added up its own already, which moves nothing.
+// Sums tensors along these axes between processes; each process has already summed over its own devices.
 Tensors sum_along(AxisSet axes, const Tensors& tensors, const EventContext& context) {
-  const auto said = [&] {
-    const bool moves = axes & context.to->mesh->crossing();
-    return Communication{.bytes = moves ? static_cast<int64_t>(tensors[0].nbytes()) : 0,
-                         .cause = context.cause,
-                         .from = context.from,
-                         .to = context.to,
-                         .backward = context.in_backward_pass};
-  };
-  return communicate({.operation = "shard_map", .mesh = context.to->mesh, .axes = axes, .over = axes, .said = said},
-                     tensors);
+  const MeshImpl* mesh = context.to->mesh;
+  const int64_t bytes = axes & mesh->crossing() ? static_cast<int64_t>(tensors[0].nbytes()) : 0;
+  return communicate([&] { return event_of(Collective::all_reduce, mesh, axes, bytes, context); },
+                     [&] { return sum_over_processes(mesh, axes, tensors, {.operation = "shard_map", .where = {}}); });
 }
 
 }  // namespace
@@ -118,6 +111,43 @@ ArrayPtr inside(const Array& x, const char* verb) {
          x.type_string(), manual.mesh->names(apart));
   if (a.type->mesh) return x.impl();
   return convert(*x.impl(), x.impl(), on_mesh(a.type, manual.mesh), {.operation = verb});
+}
+
+namespace {
+
+Step step_over(Row row, const Type* from, const Type* to, const DimAxes& axes) {
+  Step step{.row = row, .mesh = from->mesh, .axes = axes.axis_set()};
+  step.slots_in = from->slots;
+  step.slots_out = to->slots;
+  step.tensors_in = from->mesh->slots(from->slots);
+  step.tensors_out = from->mesh->slots(to->slots);
+  form_groups(step, axes);
+  return step;
+}
+
+}  // namespace
+
+Resharding resharding_over(Row row, const Type* from, const Type* to, const DimAxes& axes, int dim, int to_dim,
+                           const Provenance& cause) {
+  Step step = step_over(row, from, to, axes);
+  step.dim = dim;
+  step.to_dim = to_dim;
+  return {from, to, {std::make_shared<const Step>(std::move(step))}, from->dtype, cause};
+}
+
+Resharding permutation(const Type* type, const DimAxes& axes, std::vector<int> senders, const Provenance& cause) {
+  Step step = step_over(Row::varying_to_varying, type, type, axes);
+  step.receivers.assign(senders.size(), -1);
+  for (size_t i = 0; i < senders.size(); ++i)
+    if (senders[i] >= 0) step.receivers[senders[i]] = static_cast<int>(i);
+  step.senders = std::move(senders);
+  return {type, type, {std::make_shared<const Step>(std::move(step))}, type->dtype, cause};
+}
+
+Tensors reduce_over(const Type* from, const Type* to, const DimAxes& axes, const Tensors& x, Collective collective,
+                    const Provenance& cause) {
+  at::AutoGradMode off(false);
+  return communicate({step_over(Row::unreduced_to_replicated, from, to, axes), collective}, x, {cause, from, to});
 }
 
 }  // namespace tessera::detail

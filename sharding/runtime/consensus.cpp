@@ -1,4 +1,4 @@
-// Texts compared by length and hash, and read only where they differ.
+// Compares texts by length and hash, and exchanges them only if they differ.
 #include "sharding/runtime/consensus.h"
 
 #include <ATen/ATen.h>
@@ -16,7 +16,7 @@
 namespace tessera::detail {
 namespace {
 
-constexpr int main_channel = 0;  // of the thread that computes
+constexpr int main_channel = 0;  // the channel of the thread that computes
 
 at::Tensor gathered(int channel, const at::Tensor& mine, const WaitContext& waiting) {
   at::Tensor all = at::empty({world().count, mine.numel()}, mine.options());
@@ -30,11 +30,11 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-// The memory for a text is allocated before it arrives. The largest texts are profiles, at 65 bytes for each slice of
-// time: this limit allows a million slices.
+// The maximum size of a text from another process. The memory for a text is allocated before it arrives. The largest
+// texts are profiles, with 65 bytes per time slice, so this limit allows a million slices.
 constexpr int64_t max_text_bytes = int64_t{64} << 20;
 
-// Returns the text of each of these processes, whose rows `gather` returns; none if all have the same.
+// Returns the text of each of these processes, whose rows `gather` returns; empty if all are equal.
 template <class Gather>
 std::vector<std::string> texts_by(const Gather& gather, const char* verb, const std::vector<int>& processes,
                                   const std::string& text) {
@@ -65,7 +65,7 @@ std::vector<std::string> texts_of_all(int channel, const std::string& text, cons
                   everyone(), text);
 }
 
-// The first line that differs, of each.
+// Returns the first line that differs, from each text.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream left(a), right(b);
   std::string x, y;
@@ -135,7 +135,7 @@ bool Votes::all(bool yes) { return texts(yes ? "yes" : "no").empty() && yes; }
 void Votes::check_same(const std::string& mine, std::string_view what_to_do) {
   const std::vector<std::string> all = texts(mine);
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& text) { return text != all[0]; });
-  if (other == all.end()) return;  // a hash alone may differ, if a process sends a wrong one
+  if (other == all.end()) return;  // only hashes differ: a process sent a wrong one
   fail(ErrorKind::inconsistent, verb_, "{}: process 0 has {}, process {} has {}. {}", what_, cut_text(all[0]),
        other - all.begin(), cut_text(*other), what_to_do);
 }

@@ -1,4 +1,4 @@
-// Heartbeats, and what their silence says.
+// Writes and reads heartbeats, and finds lost processes by missing heartbeats.
 #include "sharding/runtime/control_plane.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ std::string prefix_of(const WaitContext& waiting) {
   return text;
 }
 
-// Without what joins it to the words that follow.
+// Returns the prefix without the trailing separator.
 std::string place_of(const WaitContext& waiting) {
   std::string text = prefix_of(waiting);
   return text.substr(0, text.find_last_not_of(": ") + 1);
@@ -42,10 +42,10 @@ int64_t whole_seconds(Duration time) {
 }
 
 constexpr const char* is_child =
-    "this is a child of fork(), which is none of the processes. Communicate in the parent, or call exec.";
+    "this is a child of fork(), which is not one of the processes of the run. Communicate in the parent, or call exec.";
 constexpr const char* has_ended =
-    "the program has come to its end, and what joined its processes with it. Communicate before main returns, not in "
-    "the destructor of a static object.";
+    "the program is ending, and its connections to the other processes are closed. Communicate before main returns, "
+    "not in the destructor of a static object.";
 
 }  // namespace
 
@@ -65,13 +65,13 @@ ControlPlane::ControlPlane(Store beating, Store looking, int index, int count, D
   thread_ = std::thread([this] { run(); });
 }
 
-// ---- What this process says of itself
+// ---- Heartbeats of this process
 
 void ControlPlane::run() {
   for (bool is_over = false; !is_over;) {
     try {
       beat();
-    } catch (const std::exception&) {  // the store is silent or gone: whoever waits for a process will say so
+    } catch (const std::exception&) {  // the store does not answer: a wait for another process will report it
     }
     look_after_watched();
     std::unique_lock lock(mutex_);
@@ -92,7 +92,7 @@ void ControlPlane::beat() {
   beating_.set(keys_[index_], format_heartbeat({++number_, milliseconds_now(), now.verbs, now.state, description}));
 }
 
-// Threads beside the one that computes stand nowhere, and who has left stays so.
+// Sets the state that heartbeats report. Only the main thread's state is reported; `left` is final.
 void ControlPlane::stand(ProcessState state, std::string words) {
   const std::lock_guard lock(mutex_);
   if (state == ProcessState::failed ||
@@ -110,7 +110,7 @@ void ControlPlane::leave(const std::string& exit_reason) {
   try {
     beat();
     if (!is_well) linger();
-  } catch (const std::exception&) {  // nobody is there any more who could be told
+  } catch (const std::exception&) {  // no process is left to read it
   }
 }
 
@@ -124,16 +124,16 @@ void ControlPlane::stop() {
 }
 
 void ControlPlane::check_here(const WaitContext& waiting) const {
-  // First: in a child of fork() the lock may be held for ever, by a thread that the child does not have.
+  // Before the lock: in a child of fork(), a thread that the child does not have may hold it.
   if (::getpid() != pid_) throw Error(ErrorKind::other, prefix_of(waiting) + is_child);
   const std::lock_guard lock(mutex_);
   if (is_stopped_) throw Error(ErrorKind::stopped, prefix_of(waiting) + has_ended);
 }
 
-// ---- What it hears of the others
+// ---- Heartbeats of the others
 
-// Returns the loss that another process has found already, or "". A text that is not a heartbeat is ignored: its
-// process has not been heard from.
+// Reads all heartbeats. Returns the loss that another process has already found, or "". Ignores texts that are not
+// heartbeats.
 std::string ControlPlane::look() {
   const std::vector<std::string> texts = looking_.get(keys_);
   const Clock::time_point now = Clock::now();
@@ -147,8 +147,9 @@ std::string ControlPlane::look() {
   return texts.back();
 }
 
-// "process 2 ..." Without evidence a process must be silent for most of the timeout; with it, for longer than its
-// period. Several that are silent are asked once more, unless this is the last look.
+// Returns a message about a lost process ("process 2 ..."). Without evidence, a process is lost if it sends no
+// heartbeat for most of the timeout; with evidence, for 2.5 heartbeat periods. If several are silent, they are checked
+// again, unless this is the last look.
 std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members, const WaitContext& waiting,
                                                  Evidence evidence, bool is_last_look) {
   const std::lock_guard lock(looking_mutex_);
@@ -164,7 +165,7 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
     const bool is_silent = std::string_view(error.what()).find("imeout") != std::string_view::npos;
     if (!silent_since_) silent_since_ = asked;
     if (is_silent && evidence == Evidence::none && Clock::now() - *silent_since_ <= allowed) return std::nullopt;
-    return fmt::format("{}, which keeps the store of all processes, {}", keeper_,
+    return fmt::format("{}, which hosts the store of all processes, {}", keeper_,
                        is_silent ? "does not answer: it is stopped, or its machine cannot be reached" : "is gone");
   }
   const Clock::time_point now = Clock::now();
@@ -179,7 +180,7 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
     return fmt::format(
         "process {} has {}", fmt::join(silent, ", process "),
         evidence == Evidence::broken
-            ? "ended without a word: it was killed, or it crashed"
+            ? "ended without an error message: it was killed, or it crashed"
             : fmt::format("not been heard from for {} s: it was killed or stopped, or its machine cannot be reached",
                           std::max(int64_t{0}, milliseconds_now() - beats_[silent[0]].time) / 1000));
   if (waiting.longest != Duration::max())
@@ -190,16 +191,18 @@ std::optional<std::string> ControlPlane::loss_of(const std::vector<int>& members
   return std::nullopt;
 }
 
-// Those that have begun fewer operations than this process; where none has, those that wait in another one.
+// Returns a message about the processes that have started fewer collectives than this one; if there are none, about
+// those that wait in another one.
 std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, const WaitContext& waiting) {
   const std::lock_guard lock(looking_mutex_);
   const std::string here = place_of(waiting);
   const std::thread::id me = std::this_thread::get_id();
   if (me != computing_ && me != thread_.get_id())
-    return fmt::format("not all have come to {} within {:.1f} s, where a thread other than the computing thread waits",
-                       here, std::chrono::duration<double>(longest_of(waiting)).count());
+    return fmt::format(
+        "not all processes have reached {} within {:.1f} s, where a thread other than the computing thread waits", here,
+        std::chrono::duration<double>(longest_of(waiting)).count());
   const int64_t mine = standing().verbs;
-  constexpr size_t max_named = 8;  // what is known of more does not fit into a message
+  constexpr size_t max_named = 8;  // more do not fit into a message
   std::vector<std::string> behind, elsewhere;
   for (const int member : members) {
     const Beat& beat = beats_[member];
@@ -207,18 +210,19 @@ std::string ControlPlane::who_is_elsewhere(const std::vector<int>& members, cons
         beat.collectives >= mine && beat.description.starts_with("has been waiting in " + here + " for");
     if (member == index_ || is_here) continue;
     (beat.collectives < mine ? behind : elsewhere)
-        .push_back(fmt::format("process {} has not come to {} within {:.1f} s; it {}", member, here,
+        .push_back(fmt::format("process {} has not reached {} within {:.1f} s; it {}", member, here,
                                std::chrono::duration<double>(longest_of(waiting)).count(), beat.description));
   }
   constexpr const char* advice =
-      "Where the processes go different ways, give all the same arguments; TESSERA_CHECK=1 on all finds the line";
+      "If the processes run different code, give all the same arguments; TESSERA_CHECK=1 on all processes finds the "
+      "line";
   if (auto& absent = behind.empty() ? elsewhere : behind; !absent.empty()) {
     const size_t others = absent.size() - std::min(absent.size(), max_named);
     absent.resize(absent.size() - others);
     return fmt::format("{}{}. {}", fmt::join(absent, "; "), others ? fmt::format("; {} more", others) : "", advice);
   }
-  return fmt::format("all processes are here, but nothing has moved for {} s. {}", whole_seconds(longest_of(waiting)),
-                     advice);
+  return fmt::format("all processes have arrived, but nothing was communicated for {} s. {}",
+                     whole_seconds(longest_of(waiting)), advice);
 }
 
 ControlPlane::Standing ControlPlane::standing() const {
@@ -277,7 +281,7 @@ void ControlPlane::look_around(const WaitContext& waiting, const std::vector<int
   if (const auto loss = loss_of(members, waiting, Evidence::none, true)) fail_with(waiting, *loss);
 }
 
-// Somebody is lost: looks until it is clear who.
+// Reads heartbeats until the lost process is known, and throws.
 void ControlPlane::diagnose(const WaitContext& waiting, const std::vector<int>& members, const char* words_of_failure) {
   const Evidence evidence = words_of_failure ? Evidence::broken : Evidence::late;
   const Clock::time_point from = Clock::now();
@@ -287,8 +291,8 @@ void ControlPlane::diagnose(const WaitContext& waiting, const std::vector<int>& 
     if (std::this_thread::get_id() == thread_.get_id()) beat();
   }
   if (!words_of_failure) fail_with(waiting, who_is_elsewhere(members, waiting));
-  const std::string_view words = words_of_failure;  // LibTorch's end with a trace of calls
-  fail_with(waiting, fmt::format("a connection has ended ({}), though all processes are heard from",
+  const std::string_view words = words_of_failure;  // LibTorch's messages end with a stack trace
+  fail_with(waiting, fmt::format("a connection was lost ({}), but all processes still send heartbeats",
                                  words.substr(0, words.find('\n'))));
 }
 
@@ -299,17 +303,17 @@ void ControlPlane::fail_with(const WaitContext& waiting, const std::string& loss
     if (has_store_) said = looking_.first("loss", loss);
     if (has_store_) beat();
     if (has_store_) linger();
-  } catch (const std::exception&) {  // it has gone just now: what is known is said
+  } catch (const std::exception&) {  // the store is gone by now: reports this process's finding
   }
-  const std::string here = "come to " + place_of(waiting);
-  if (const size_t at = said.find(here); at != std::string::npos) said.replace(at, here.size(), "come to it");
+  const std::string here = "reached " + place_of(waiting);
+  if (const size_t at = said.find(here); at != std::string::npos) said.replace(at, here.size(), "reached it");
   if (const std::string me = fmt::format("process {} has", index_); said.starts_with(me))
     said.replace(0, me.size(), "this process has");
   throw Error(ErrorKind::lost_process,
               escaped(fmt::format("{}{}. This is process {} of {}.", prefix_of(waiting), said, index_, count_)));
 }
 
-// The store ends with the process that keeps it, which therefore waits until the others know why.
+// Waits until the others have read the reason, if this process keeps the store: the store ends with it.
 void ControlPlane::linger() {
   if (keeper_ != "process 0" || index_ != 0) return;
   const std::lock_guard lock(looking_mutex_);

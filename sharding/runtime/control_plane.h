@@ -1,4 +1,4 @@
-// ControlPlane, World: what the joined processes of a program share, and how each learns that another is lost.
+// ControlPlane: detects lost processes by heartbeats. World: the state shared by the joined processes of a program.
 #pragma once
 
 #include <sys/types.h>
@@ -22,50 +22,50 @@
 
 namespace tessera::detail {
 
-// Heartbeats. Once a second a thread of each process writes into the store that the process lives, and what it does:
-// the collective and the user's line that it waits in, or after which it computes; or its last words. A process whose
-// wait fails reads them all, finds out who is lost, and writes that into the store for the others to report.
+// Detects lost processes by heartbeats. Once a second, a thread of each process writes its state into the store: the
+// collective and the user's line in which it waits or after which it computes, or its exit reason. A process whose wait
+// fails reads all heartbeats, determines which process is lost, and stores that for the others to report.
 class ControlPlane {
  public:
   using Duration = std::chrono::milliseconds;
-  // Writes the first heartbeat of process `index` of `count`. `beating` and `looking` are two connections to the store;
-  // `keeper` is who keeps it, for messages: "process 0".
+  // Writes the first heartbeat of process `index` of `count`. `beating` and `looking` are two connections to the store.
+  // `keeper` names the process that keeps it, for messages: "process 0".
   ControlPlane(Store beating, Store looking, int index, int count, Duration timeout, std::string keeper);
   ~ControlPlane() { stop(); }
 
-  // Returns when is_done(longest) is true; is_done waits at most `longest`, and throws in its own words if a
-  // connection breaks. Error (other) "[operation] file:line: mesh axis "data": process 2 ..." if a process is lost, or
-  // a member has left or does not come in time. With waiting.longest = Duration::max() members may have left.
+  // Returns when is_done(longest) returns true. is_done waits at most `longest`, and throws if a connection breaks.
+  // Throws lost_process, "[operation] file:line: mesh axis "data": process 2 ...", if a process is lost, has left, or
+  // does not arrive in time. With waiting.longest = Duration::max(), members may have left.
   using IsDone = std::function<bool(Duration)>;
   void wait(const WaitContext& waiting, const std::vector<int>& members, const IsDone& is_done);
-  // For waits on a GPU, in which the waiting thread cannot look at heartbeats: the heartbeat thread watches them, one
-  // after another in the order given. In place of throwing the Error it gives the program a moment to throw one itself,
-  // then prints it and ends this process with status 1.
+  // Watches a wait on a GPU, in which the waiting thread cannot read heartbeats. The heartbeat thread watches such
+  // waits one after another, in the given order. It does not throw: it gives the program a moment to throw an Error
+  // itself, then prints the Error and exits this process with status 1.
   void watch(const WaitContext& waiting, const std::vector<int>& members, IsDone is_done);
 
-  // Error (other) if this process cannot communicate any more: it is a child of fork, or at its end.
+  // Throws if this process can no longer communicate: `other` in a child of fork, `stopped` after the program's end.
   void check_here(const WaitContext& waiting) const;
-  // The program ends: well (`exit_reason` is empty), or with these words. In that case the process that keeps the store
-  // waits until the others have read them.
+  // Reports that the program ends: normally if `exit_reason` is empty, else with that reason. After a failure, the
+  // process that keeps the store waits until the others have read it.
   void leave(const std::string& exit_reason);
-  // Ends the heartbeats; after it nothing communicates with the others.
+  // Stops the heartbeats. This process cannot communicate with the others afterwards.
   void stop();
-  // The processes that have not written a heartbeat yet.
+  // Returns the processes that have not written a heartbeat yet.
   std::vector<int> missing() const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Evidence : uint8_t { none, late, broken };  // that a process is lost
-  // The last heartbeat of another process; before the first, number 0 and this process's start.
+  enum class Evidence : uint8_t { none, late, broken };  // the evidence that a process is lost
+  // The last heartbeat of another process. Before the first one: number 0 and this process's start time.
   struct Beat : Heartbeat {
-    Clock::time_point since{}, left{};  // when this process first saw it, and that the other has left
+    Clock::time_point since{}, left{};  // when this process saw the heartbeat first, and saw the sender leave
   };
-  // What this process does.
+  // The current activity of this process.
   struct Standing {
     ProcessState state = ProcessState::computes;
-    std::string words;  // the collective that it waits in, or has come from
+    std::string words;  // the collective in which it waits, or the previous one
     Clock::time_point since = Clock::now();
-    int64_t verbs = 0;  // collectives that it has begun to wait for: equal on processes that have come to one place
+    int64_t verbs = 0;  // waits for collectives so far; equal on processes at the same place
   };
   struct Watched {
     WaitContext waiting;
@@ -97,7 +97,7 @@ class ControlPlane {
   const std::thread::id computing_ = std::this_thread::get_id();  // the thread that joined, and computes
   std::vector<std::string> keys_;
 
-  std::mutex beating_mutex_;  // one heartbeat after another
+  std::mutex beating_mutex_;  // serializes heartbeats
   int64_t number_ = 0;
 
   mutable std::mutex mutex_;  // guards the members down to stopped_
@@ -106,9 +106,9 @@ class ControlPlane {
   bool is_stopped_ = false;
   std::condition_variable stopped_;
 
-  std::mutex looking_mutex_;  // guards the two below
+  std::mutex looking_mutex_;  // guards beats_ and silent_since_
   std::vector<Beat> beats_;
-  std::optional<Clock::time_point> silent_since_;  // when the store was asked and did not answer
+  std::optional<Clock::time_point> silent_since_;  // since when the store does not answer
   std::atomic<bool> has_store_{true};
 
   std::thread thread_;
@@ -116,17 +116,17 @@ class ControlPlane {
 
 struct World {
   int index = 0, count = 1;
-  int on_machine = 0;               // this process's number among those of its machine, from 0
-  std::vector<int> machines = {0};  // of each process, numbered from 0 in the order of their first processes
+  int on_machine = 0;               // this process's number on its machine, from 0
+  std::vector<int> machines = {0};  // one per process, numbered in the order of first appearance
   std::chrono::milliseconds timeout{};
-  std::string address = {};  // of this machine, by which it reaches the store
-  // Null where this process is alone:
+  std::string address = {};  // this machine's address towards the store
+  // Null in a program of one process:
   std::shared_ptr<const Store> store = {};
   std::shared_ptr<ControlPlane> control = {};
-  std::shared_ptr<ProcessGroup> agreement = {};  // all processes, for consensus.h alone
+  std::shared_ptr<ProcessGroup> agreement = {};  // all processes, for consensus.h only
 };
 
-// Joins the processes first if the program has not.
+// Returns the World. Joins the processes first, if the program has not.
 const World& world();
 
 }  // namespace tessera::detail

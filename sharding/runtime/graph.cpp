@@ -1,4 +1,4 @@
-// Which devices have graphs, and what a recorded function may not do.
+// Registers the graphs of each kind of device, and rejects operations that a recorded function must not do.
 #include "sharding/runtime/graph.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Graphs: what an accelerator has recorded of a run of a function, and does again without the host.
+// Graphs: recordings of a function on an accelerator (CUDA graphs), which replay without the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,63 +11,63 @@
 #include <set>
 #include <vector>
 
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 
 namespace tessera::detail {
 
 class Graph {
  public:
   virtual ~Graph() = default;
-  // Runs `f`, recording what it queues on the device: that itself is not done before replay().
+  // Runs `f` and records the kernels that it queues on the device. They do not execute before replay().
   virtual void record(const std::function<void()>& f) = 0;
-  // Queues all of it anew, in the same memory.
+  // Queues all recorded kernels, on the same memory.
   virtual void replay() = 0;
 };
 
-// Makes the graphs of one kind of device: the engine for GPUs has them for CUDA. Null: there are none.
+// Makes the graphs of one kind of device; the engine for GPUs registers CUDA's. Null: the kind has none.
 using MakeGraph = std::unique_ptr<Graph> (*)(c10::DeviceIndex device);
 MakeGraph& graphs_of(c10::DeviceType kind);
 
-// What the host does around each replay of a function.
+// The work of the host before and after each replay of a function.
 class HostWork {
  public:
   HostWork() = default;
   explicit HostWork(c10::Device device);
 
-  // A tensor of one element, in which before each replay is what `number` says then. It is no part of the graph's
-  // memory, in which earlier kernels may use the same place. Where one of them throws, nothing has changed.
+  // Returns a tensor of one element, which receives the current value of `number` before each replay. It is outside the
+  // graph's memory pool, where earlier kernels could overwrite it. If `number` throws, the replay does not start.
   at::Tensor anew(std::function<double()> number, at::ScalarType dtype);
   void put_numbers() const;
 
   std::vector<std::function<void()>> after;
-  std::set<const void*> kept;  // the storages of what the function changes, which the recording holds
+  std::set<const void*> kept;  // storages that the function changes and the recording references
 
  private:
-  at::Tensor numbers_;  // places for them
+  at::Tensor numbers_;  // the values of `before_`
   std::vector<std::function<void()>> before_;
 };
 
-// Where an object lies.
+// The memory of an object.
 struct ObjectPlace {
   const void* at;
   size_t size;
 };
 
-// What is recorded, or would be on a device that has graphs.
+// A function that is being recorded, or that a device with graphs would record.
 struct RecordedFunction {
-  std::vector<ObjectPlace> changed = {};  // what it is given to change
-  HostWork* work = nullptr;               // null where no graph is made
+  std::vector<ObjectPlace> changed = {};  // the objects that it may change
+  HostWork* work = nullptr;               // null if no graph is made
 };
-// While it lives this thread runs such a function.
+// Marks this thread as running such a function while the object exists.
 struct Recording : ScopedValue<const RecordedFunction*> {
   explicit Recording(const RecordedFunction& function);
 };
 bool is_recording();
-// Of what becomes a graph; else null.
+// Returns the host work of the graph that is being recorded; else null.
 HostWork* host_work();
-// Whether the function that is recorded is given the object that begins here, to change it.
+// Returns whether the recorded function may change the object that begins here.
 bool may_change(const void* object);
-// Error (invalid_argument): it is recorded what cannot be: "[verb] WHAT inside a captured step, ...".
+// Throws invalid_argument if a function is being recorded: "[verb] WHAT inside a captured step, ...".
 void refuse_in_recording(const char* verb, const char* what);
 
 }  // namespace tessera::detail

@@ -1,37 +1,13 @@
-// Heartbeats as texts, which are parsed strictly: any process that reaches the store can write them.
+// Formats and parses heartbeats. Parsing is strict, because any process that reaches the store can write them.
 #include "sharding/runtime/heartbeat.h"
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "sharding/base/text.h"
 
 namespace tessera::detail {
-namespace {
-
-// The part before the next space, which is removed with it; nullopt without a space.
-std::optional<std::string_view> take_field(std::string_view& text) {
-  const size_t end = text.find(' ');
-  if (end == std::string_view::npos) return std::nullopt;
-  const std::string_view field = text.substr(0, end);
-  text.remove_prefix(end + 1);
-  return field;
-}
-
-std::optional<int64_t> take_number(std::string_view& text, int64_t least) {
-  const std::optional field = take_field(text);
-  const std::optional number = field ? parse_number<int64_t>(*field) : std::nullopt;
-  return number && *number >= least ? number : std::nullopt;
-}
-
-std::optional<ProcessState> take_state(std::string_view& text) {
-  constexpr std::string_view states = "wclfe";
-  const std::optional field = take_field(text);
-  if (!field || field->size() != 1 || states.find(field->front()) == std::string_view::npos) return std::nullopt;
-  return static_cast<ProcessState>(field->front());
-}
-
-}  // namespace
-
 std::string_view cut_text(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xc0) == 0x80) --max_bytes;
@@ -46,10 +22,21 @@ std::string format_heartbeat(const Heartbeat& heartbeat) {
 
 std::optional<Heartbeat> parse_heartbeat(std::string_view text) {
   if (text.size() > max_message_bytes) return std::nullopt;
-  const std::optional number = take_number(text, 1), time = take_number(text, 0), collectives = take_number(text, 0);
-  const std::optional state = take_state(text);
-  if (!number || !time || !collectives || !state) return std::nullopt;
-  return Heartbeat{*number, *time, *collectives, *state, std::string(text)};
+  std::array<std::string_view, 4> fields;
+  for (std::string_view& field : fields) {
+    const size_t end = text.find(' ');
+    if (end == std::string_view::npos) return std::nullopt;
+    field = text.substr(0, end);
+    text.remove_prefix(end + 1);
+  }
+  const auto number = [&](size_t i, int64_t least) {
+    const std::optional n = parse_number<int64_t>(fields[i]);
+    return n && *n >= least ? n : std::nullopt;
+  };
+  const std::optional beat = number(0, 1), time = number(1, 0), collectives = number(2, 0);
+  const bool has_state = fields[3].size() == 1 && std::string_view("wclfe").find(fields[3]) != std::string_view::npos;
+  if (!beat || !time || !collectives || !has_state) return std::nullopt;
+  return Heartbeat{*beat, *time, *collectives, static_cast<ProcessState>(fields[3][0]), std::string(text)};
 }
 
 }  // namespace tessera::detail

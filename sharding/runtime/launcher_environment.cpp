@@ -1,4 +1,4 @@
-// A table of launchers and their variables.
+// The table of launchers and their variables.
 #include "sharding/runtime/launcher_environment.h"
 
 #include <fmt/format.h>
@@ -17,15 +17,15 @@
 namespace tessera::detail {
 namespace {
 
-// It is there if a sign is set, and then all that it needs must be.
+// A launcher and its variables. It is detected if one of its signs is set; then its other variables must be set, too.
 struct Launcher {
   const char* name;
-  std::vector<const char*> signs;  // any of them is enough
+  std::vector<const char*> signs;  // a launcher that sets any of these is detected
   const char* index;
   const char* count;
-  std::vector<const char*> jobs;  // together they tell two runs on one machine apart
-  const char* on_machine;         // how many of the processes are on this one's machine
-  const char* nodes;              // the machines; without it MASTER_ADDR and MASTER_PORT are needed
+  std::vector<const char*> jobs;  // together they distinguish two runs on one machine
+  const char* on_machine;         // the number of processes on this machine
+  const char* nodes;              // the list of machines; if "", MASTER_ADDR and MASTER_PORT are required
 };
 
 const std::vector<Launcher>& launchers() {
@@ -58,7 +58,7 @@ const char* value(const Environment& get, const char* name) {
 bool is_there(const Environment& get, const Launcher& launcher) {
   for (const char* sign : launcher.signs) {
     const char* text = value(get, sign);
-    // A batch script and an interactive shell are steps of Slurm's too, with numbers from 2^32 - 6 on: no launch.
+    // Batch scripts and interactive shells are also steps of Slurm, with numbers from 2^32 - 6. They are not launches.
     if (text && (std::strcmp(sign, "SLURM_STEP_ID") != 0 || std::strlen(text) < 10)) return true;
   }
   return false;
@@ -88,7 +88,7 @@ void check_complete(const Environment& get, const Launcher& launcher, const std:
        missing.size() > 1 ? "are" : "is");
 }
 
-// The first of Slurm's list: of "node[03-05,9],login1" it is node03.
+// Returns the first machine of Slurm's list: node03 of "node[03-05,9],login1".
 std::string first_node(std::string_view list) {
   const size_t end = list.find_first_of(",[");
   std::string node(list.substr(0, end));
@@ -99,7 +99,7 @@ std::string first_node(std::string_view list) {
   return node + std::string(rest.substr(0, rest.find(',')));
 }
 
-// Of the process that has started those of this machine: above all that have the launcher's variable.
+// Returns the process that started this machine's processes: the nearest ancestor without the launcher's variable.
 pid_t launcher_pid(const char* variable) {
   pid_t pid = ::getpid();
   for (std::string environment = fmt::format("{}=", variable);;) {
@@ -115,8 +115,11 @@ pid_t launcher_pid(const char* variable) {
   }
 }
 
-// Below those that the system gives to connections.
-int port_of_job(const std::string& job) { return 20000 + static_cast<int>(std::hash<std::string>{}(job) % 12000); }
+// Returns a port below the system's range of ephemeral ports. Concurrent launchers on one machine have different
+// process ids, so jobs without a name get different ports.
+int port_of_job(const std::string& job, const Launcher& launcher) {
+  return 20000 + static_cast<int>((job.empty() ? launcher_pid(launcher.index) : std::hash<std::string>{}(job)) % 12000);
+}
 
 std::string job_of(const Environment& get, const Launcher& launcher) {
   std::string job;
@@ -144,7 +147,7 @@ void derive_address(const Environment& get, const Launcher& launcher, Launch& la
         "{}'s list of machines \"{}\" begins with no name. Set MASTER_ADDR and MASTER_PORT to the machine of process 0 "
         "and a port that is free there.",
         launcher.name, nodes);
-  launch.port = port_of_job(!launch.job.empty() ? launch.job : std::to_string(launcher_pid(launcher.index)));
+  launch.port = port_of_job(launch.job, launcher);
 }
 
 Launch said_by(const Environment& get, const Launcher& launcher) {
@@ -166,8 +169,8 @@ Launch said_by(const Environment& get, const Launcher& launcher) {
   return launch;
 }
 
-// One that was started alone by the first of two launchers is not one of several by the second. (Slurm's variables of a
-// job stand in all that is started in it.)
+// Throws if the variables of one launcher specify a single process, and the variables of another launcher several.
+// Slurm is exempt, because all processes of a Slurm job have the job's variables.
 void check_alone(const Environment& get, const Launcher& first) {
   for (const Launcher& other : launchers()) {
     const char* count = value(get, other.count);

@@ -1,4 +1,4 @@
-// Groups, each made once, chosen by where the tensors lie.
+// Creates each process group once, of the kind that the tensors' device requires.
 #include "sharding/runtime/process_group.h"
 
 #include <fmt/format.h>
@@ -13,13 +13,13 @@
 namespace tessera::detail {
 namespace {
 
-// Never destroyed: at the program's end a group that waits for a lost process would be waited for.
+// Returns a Gloo group that is never destroyed: at exit, its destructor would wait for a lost process.
 ProcessGroup& gloo_group(const std::vector<int>& processes) {
   static auto* groups = new std::map<std::vector<int>, std::shared_ptr<ProcessGroup>>;
   auto& group = (*groups)[processes];
   if (group) return *group;
   const std::string name = fmt::format("{}", fmt::join(processes, ","));
-  group = new_gloo_group(world(), name, processes, new_gloo_group(world(), name + " beside", processes));
+  group = new_gloo_group(world(), name, processes, new_gloo_group(world(), name + " secondary", processes));
   return *group;
 }
 

@@ -1,4 +1,4 @@
-// Store and the Gloo groups: what the processes of a program share by means of LibTorch's c10d.
+// Store, new_gloo_group: the store and the CPU process groups that LibTorch's c10d provides.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace tessera::detail {
 
-// Keys and values that all processes share: c10d's TCPStore, kept by process 0 or by torchrun's agent. A call that is
-// not answered within `longest`, or whose store is gone, throws a std::exception in LibTorch's words. A Store is one
-// connection; threads that use it wait for each other. Values are cut to max_message_bytes.
+// Keys and values that all processes share: c10d's TCPStore, which process 0 or torchrun's agent keeps. A call throws
+// LibTorch's std::exception if it gets no answer within `longest`, or if the store is gone. A Store is one connection,
+// and its threads wait for each other. Values are truncated to max_message_bytes.
 class Store {
  public:
-  // The keeper opens the port, for a loopback host at that address alone, else at all addresses of the machine; others
+  // The keeper opens the port: for a loopback host at that address only, else at all addresses of the machine. Others
   // connect to it. All keys begin with `prefix`.
   Store(const std::string& host, int port, bool is_keeper, std::chrono::milliseconds longest,
         const std::string& prefix);
@@ -24,7 +24,7 @@ class Store {
   std::vector<std::string> get(const std::vector<std::string>& keys) const;  // waits until all keys are set
   bool has(const std::string& key) const;
   int64_t add(const std::string& key, int64_t n) const;  // returns the sum
-  // Sets the key if it is absent or empty; returns the value that it then has.
+  // Sets the key if it is absent or empty; returns its value.
   std::string first(const std::string& key, const std::string& value) const;
 
  private:
@@ -36,17 +36,15 @@ class Store {
 };
 
 struct World;
-// A group of these processes; its name tells it from other groups of theirs. All members make it at the same place.
-// Tensors on an accelerator go through the host's memory. A group of one copies, and needs no Gloo.
+// Returns a group of these processes; the name distinguishes it from their other groups. All members call this at the
+// same place. Tensors on an accelerator are copied through the host's memory. A group of one process only copies,
+// without Gloo.
 std::shared_ptr<ProcessGroup> new_gloo_group(const World& world, const std::string& name,
                                              const std::vector<int>& processes,
-                                             std::shared_ptr<ProcessGroup> beside = nullptr);
+                                             std::shared_ptr<ProcessGroup> secondary = nullptr);
 
-// The bytes that this process's groups have sent to processes on other machines so far.
-int64_t sent_between_machines();
-
-// An all_gather that is matched with those of the same channel only, not by the group's order of calls: for threads
-// that each have a channel, and whose calls come in another order in each process.
+// Gathers tensors as all_gather does. Calls are matched by channel, independent of the group's order of calls. It is
+// for threads whose calls have a different order in each process; each thread has a channel.
 [[nodiscard]] ProcessGroup::WorkPtr gather_by_channel(ProcessGroup& gloo_group, int channel, const at::Tensor& mine,
                                                       const at::Tensor& all, const WaitContext& waiting);
 

@@ -1,16 +1,13 @@
-// The program's processes: joined once, left together at exit.
+// Joins the processes of a program, and makes them wait for each other at exit.
 #include "sharding/runtime/processes.h"
 
 #include <c10/util/hash.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netdb.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -25,12 +22,12 @@
 #include <utility>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/finalize.h"
 #include "sharding/base/text.h"
+#include "sharding/base/threads.h"
+#include "sharding/runtime/addresses.h"
 #include "sharding/runtime/consensus.h"
 #include "sharding/runtime/control_plane.h"
 #include "sharding/runtime/launcher_environment.h"
-#include "sharding/runtime/loopback.h"
 
 namespace tessera {
 namespace {
@@ -42,13 +39,13 @@ using Duration = std::chrono::milliseconds;
 struct State {
   std::recursive_mutex joining;
   std::atomic<bool> initialized{false};
-  pid_t pid = 0;                  // a child of fork is none of the processes
-  std::function<void()> end_run;  // by process 0
+  pid_t pid = 0;                  // a child of fork is not one of the processes
+  std::function<void()> end_run;  // called by process 0
   bool finalized = false;
   detail::World world;
 };
 
-// Lives to the very end: Gloo's threads do.
+// Returns the state of this process. It is never destroyed, because Gloo's threads use it until the process ends.
 State& state() {
   static State* all = new State;
   return *all;
@@ -60,7 +57,7 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 bool is_timeout(double seconds) { return seconds >= 0.1 && seconds <= 1e8; }
 
-// `given` as `option`, else what the environment says, else `fallback`.
+// Returns `given`, else the environment variable, else `fallback`. `option` is its name for messages.
 Duration timeout_of(const char* option, std::optional<Duration> given, const char* variable, Duration fallback) {
   if (given && !is_timeout(seconds(*given)))
     fail(ErrorKind::invalid_argument, "initialize", "{} = {} ms, expected 0.1 to 1e8 seconds. Leave it out for {} s.",
@@ -99,58 +96,7 @@ detail::Launch launch_of(const ProcessesOptions& options) {
   return launch;
 }
 
-// The addresses of a host, to be freed; null where nobody knows it.
-std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses_of(const std::string& host, int port, int flags = 0) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_flags = flags;
-  hints.ai_socktype = SOCK_STREAM;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
-  return {found, &::freeaddrinfo};
-}
-
-// Whether this machine has one of the host's addresses. With AI_NUMERICHOST only an address is taken, not a name.
-bool is_own(const std::string& host, int flags = 0) {
-  bool is = false;
-  const auto all = addresses_of(host, 0, flags);
-  for (const addrinfo* one = all.get(); one && !is; one = one->ai_next) {
-    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    is = ::bind(fd, one->ai_addr, one->ai_addrlen) == 0;
-    ::close(fd);
-  }
-  return is;
-}
-
-// The two ends of a connection, as numbers; empty where there is none.
-struct Ends {
-  std::string own, other;
-};
-
-std::string address_of_end(int fd, int (*name_of)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage end{};
-  socklen_t size = sizeof end;
-  std::array<char, NI_MAXHOST> text{};
-  auto* address = reinterpret_cast<sockaddr*>(&end);
-  const bool is_known = name_of(fd, address, &size) == 0 &&
-                        ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0;
-  return is_known ? text.data() : "";
-}
-
-// Connects to where the store should be, and lets go. LibTorch's client complains on stderr while nobody listens.
-Ends ends_towards(const std::string& host, int port) {
-  Ends ends;
-  const auto all = addresses_of(host, port);
-  for (const addrinfo* one = all.get(); one && ends.own.empty(); one = one->ai_next) {
-    const int fd = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    const timeval longest{.tv_sec = 2, .tv_usec = 0};  // where packets are lost without a word
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
-    if (::connect(fd, one->ai_addr, one->ai_addrlen) == 0)
-      ends = {address_of_end(fd, ::getsockname), address_of_end(fd, ::getpeername)};
-    ::close(fd);
-  }
-  return ends;
-}
-
-// As it was named; else of one machine, and of one container on it.
+// Returns the machine's given name, else the identity of the machine and of the container on it.
 std::string own_machine(const std::string& given) {
   const char* said = environment("TESSERA_MACHINE");
   if (!given.empty() || (said && *said)) return "named " + (given.empty() ? said : given);
@@ -160,15 +106,15 @@ std::string own_machine(const std::string& given) {
   return boot + std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
 }
 
-// The part of the store's keys that tells this run from another at the same port; empty if nothing does. It is a hash,
-// since everybody who reaches the store can list its keys.
+// Returns the prefix of the store's keys that distinguishes this run from others at the same port; empty without a
+// token or job. It is a hash, because everybody who reaches the store can list its keys.
 std::string folder_of_run(const std::string& job) {
   const char* given = environment("TESSERA_RUN_TOKEN");
   const std::string token = given && *given ? given : job;
   return token.empty() ? "" : c10::sha1("tessera " + token).str() + "/";
 }
 
-// What changes the meshes and checks of a program without a word in it.
+// Returns the environment variables that change the meshes and checks of a program, with their values.
 std::string settings() {
   std::string lines;
   for (const char* name : {"TESSERA_CHECK", "TESSERA_CPU_DEVICES", "TESSERA_PRIVATE_REPLICAS"}) {
@@ -178,17 +124,17 @@ std::string settings() {
   return lines;
 }
 
-// Who this is, where all meet, and until when.
+// Joins this process with its peers: its identity, the address of the store, and the deadline.
 class Meeting {
  public:
   Meeting(detail::Launch launch, std::string machine, Duration timeout, Duration start_timeout)
       : launch_(std::move(launch)), machine_(std::move(machine)), timeout_(timeout), start_timeout_(start_timeout) {}
 
   detail::World join() {
-    Ends ends = found();
+    detail::Ends ends = found();
     const std::string attempt = "tessera/" + launch_.attempt;
     const detail::Store all = opened(attempt);
-    if (is_keeper()) ends = ends_towards(launch_.host, launch_.port);
+    if (is_keeper()) ends = detail::ends_towards(launch_.host, launch_.port);
     detail::World world{.index = launch_.index, .count = launch_.count, .timeout = timeout_, .address = ends.own};
     try {
       const std::string prefix = fmt::format("{}/{}{}", attempt, folder_, number_of_run(all));
@@ -210,8 +156,9 @@ class Meeting {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      fail(ErrorKind::lost_process, "initialize", "process {} of {} has lost the store at {}, which {} keeps: {}.",
-           launch_.index, launch_.count, address(), keeper(), first_line(error));
+      fail(ErrorKind::lost_process, "initialize",
+           "process {} of {} has lost the connection to the store at {}, which {} hosts: {}.", launch_.index,
+           launch_.count, address(), keeper(), first_line(error));
     }
   }
 
@@ -220,7 +167,7 @@ class Meeting {
   std::string keeper() const { return launch_.is_agents_store ? "torchrun's agent" : "process 0"; }
   std::string address() const { return fmt::format("{}:{} (MASTER_ADDR:MASTER_PORT)", launch_.host, launch_.port); }
 
-  // LibTorch's errors end with a trace of calls.
+  // Returns the first line of a message. LibTorch's messages end with a stack trace.
   static std::string first_line(const std::exception& error) {
     const std::string_view all = error.what();
     return std::string(all.substr(0, all.find('\n')));
@@ -232,11 +179,11 @@ class Meeting {
          launch_.index, launch_.count, seconds(start_timeout_), words);
   }
 
-  // Waits until somebody listens.
-  Ends found() const {
-    Ends ends;
-    while (!is_keeper() && (ends = ends_towards(launch_.host, launch_.port)).own.empty()) {
-      if (Clock::now() > until_ && !addresses_of(launch_.host, launch_.port))
+  // Waits until somebody listens at the address.
+  detail::Ends found() const {
+    detail::Ends ends;
+    while (!is_keeper() && (ends = detail::ends_towards(launch_.host, launch_.port)).own.empty()) {
+      if (Clock::now() > until_ && !detail::addresses_of(launch_.host, launch_.port))
         fail_absent(fmt::format("No host is known by the name {} (MASTER_ADDR)", launch_.host));
       if (Clock::now() > until_)
         fail_absent(fmt::format("No process listens at {}, where {} should{}", address(), keeper(),
@@ -246,15 +193,17 @@ class Meeting {
     return ends;
   }
 
-  // On the store's machine its name may mean an address that holds there only, as 127.0.1.1: then that under which
-  // another machine has found it.
+  // Returns the address by which other machines reach this one. On the store's machine, the store's name may resolve to
+  // an address that is only valid there, such as 127.0.1.1. Then this is the address under which another machine has
+  // found the store.
   static std::string address_for_others(const detail::Store& run, const std::string& own) {
     if (!run.has("seen")) return own;
     const std::string seen = run.get({"seen"})[0];
-    return is_own(seen, AI_NUMERICHOST) ? seen : own;
+    return detail::is_own(seen, AI_NUMERICHOST) ? seen : own;
   }
 
-  // What takes connections and never answers would be waited for for ever: by a thread that nobody waits for.
+  // Connects to the store, in a detached thread: a program that accepts connections and never answers would block
+  // forever.
   detail::Store opened(const std::string& prefix) const {
     std::packaged_task<detail::Store()> task([launch = launch_, opens = is_keeper(), prefix] {
       return detail::Store(launch.host, launch.port, opens, 60s, prefix);
@@ -262,9 +211,9 @@ class Meeting {
     auto store = task.get_future();
     std::thread(std::move(task)).detach();
     const bool has_store = store.wait_until(until_ + 100ms) == std::future_status::ready;
-    if (!has_store && is_keeper() && !is_own(launch_.host))
+    if (!has_store && is_keeper() && !detail::is_own(launch_.host))
       fail_absent(
-          fmt::format("The store at {} cannot be reached: \"{}\" is no name or address of the machine of process 0 "
+          fmt::format("The store at {} cannot be reached: \"{}\" is not a name or address of the machine of process 0 "
                       "(IPv6 is written without brackets)",
                       address(), launch_.host));
     if (!has_store)
@@ -280,12 +229,13 @@ class Meeting {
     }
   }
 
-  // The agent's store may serve several runs, one after another, to which a process comes once each.
+  // Returns the number of this run. The agent's store may serve several runs, one after another; a process joins each
+  // of them once.
   int64_t number_of_run(const detail::Store& all) const {
     const int64_t number = all.add(fmt::format("{}taken/{}", folder_, launch_.index), 1);
     if (number > 1 && !all.has(fmt::format("{}ended/{}", folder_, number - 1)))
       fail(ErrorKind::invalid_argument, "initialize",
-           "another process has come to {}:{} as process {} before this one. Give each its own RANK, and each run its "
+           "another process has already joined {}:{} as process {}. Give each its own RANK, and each run its "
            "own MASTER_PORT.",
            launch_.host, launch_.port, launch_.index);
     if (launch_.index == 0)
@@ -301,7 +251,8 @@ class Meeting {
            others);
   }
 
-  // A process 0 that keeps the store writes "loss" into its run, and after that "started" for everybody.
+  // Throws if process 0 has a different run token. It writes the key "loss" under its own token, and then "started"
+  // without a token. If "started" exists without "loss" under this process's token, the tokens differ.
   void check_token(const detail::Store& all, const detail::Store& run) const {
     if (launch_.index > 0 && !launch_.is_agents_store && all.has("started") && !run.has("loss"))
       fail(ErrorKind::inconsistent, "initialize",
@@ -310,7 +261,7 @@ class Meeting {
            launch_.index, launch_.count, address());
   }
 
-  // The first that gives up says so to the others.
+  // Waits until all processes have arrived. The first process that gives up reports the reason to the others.
   void wait_for_all(const detail::Store& all, const detail::Store& run, const detail::ControlPlane& control) const {
     run.set(machine_of(launch_.index), machine_);
     for (run.add("arrived", 1); run.add("arrived", 0) < launch_.count; std::this_thread::sleep_for(10ms)) {
@@ -322,7 +273,7 @@ class Meeting {
     }
   }
 
-  // As all have put them down before they arrived.
+  // Returns the machine of each process, which all have stored before they arrived.
   std::vector<int> machines(const detail::Store& run) const {
     std::vector<std::string> keys;
     for (int process = 0; process < launch_.count; ++process) keys.push_back(machine_of(process));
@@ -358,7 +309,7 @@ class Meeting {
   const Clock::time_point until_ = Clock::now() + start_timeout_;
 };
 
-// At exit. A process that fails does not wait for the others, who may be no more.
+// Leaves the program; called at exit. A process that fails does not wait for the others, which may be gone.
 void leave(int status, void*) {
   const detail::World& world = state().world;
   if (!world.control || state().pid != ::getpid()) return;
@@ -418,10 +369,10 @@ void initialize(ProcessesOptions options) {
 }
 
 void finalize() {
-  detail::run_finalizers();
+  if (void (*const stop)() = detail::stop_workers.exchange(nullptr)) stop();
   const detail::World& world = state().world;
   if (!world.control || state().pid != ::getpid()) return;
-  state().pid = 0;  // so that leave() does nothing at exit
+  state().pid = 0;  // makes leave() do nothing at exit
   if (state().end_run) state().end_run();
   world.control->leave("");
   detail::wait_for_the_end();
@@ -434,18 +385,18 @@ int process_count() { return joined().count; }
 
 int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
   const std::string all = detail::escaped(error.what());
-  const std::string words = all.substr(0, all.find("\nException raised from"));  // LibTorch's trace of calls
+  const std::string words = all.substr(0, all.find("\nException raised from"));  // removes LibTorch's stack trace
   std::fprintf(stderr, "error: %s\n", words.c_str());
   const detail::World& world = state().world;
   std::string_view exit_reason = std::string_view(words).substr(0, words.find('\n'));
-  if (exit_reason.ends_with('.')) exit_reason.remove_suffix(1);  // it becomes a part of the others' sentence
+  if (exit_reason.ends_with('.')) exit_reason.remove_suffix(1);  // the others embed it in a sentence
   if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", exit_reason));
   return 1;
 }
 
 bool any_process(bool yes) {
   if (process_count() == 1) return yes;
-  static detail::Votes votes("any_process", "a question to all");
+  static detail::Votes votes("any_process", "a vote of all processes");
   return !votes.all(!yes);
 }
 

@@ -1,4 +1,4 @@
-// The processes of one program: how they find each other, who this one is, and what ends them together.
+// The processes of one program: joining them, their indices, and their common end.
 #pragma once
 
 #include <chrono>
@@ -9,66 +9,73 @@
 
 namespace tessera {
 
-// How this process and its peers act together. What is left out comes from the launcher's environment.
+// How this process and its peers cooperate. Unset options come from the launcher's environment.
 struct ProcessesOptions {
-  std::optional<int> process_index = {};  // of this process, from 0
-  std::optional<int> num_processes = {};  // of all processes
-  std::string address = {};               // where process 0 opens the store in which all meet: "node1:29500"
-  // The machine of this process: those that name the same one share it (the order of a mesh, the number of a GPU, what
-  // is summed within a machine first). Empty: TESSERA_MACHINE, else what the system says, for which every container is
-  // a machine of its own.
+  std::optional<int> process_index = {};  // from 0
+  std::optional<int> num_processes = {};  // in the program
+  std::string address = {};               // where process 0 opens the store for all: "node1:29500"
+  // The name of this process's machine; processes with the same name are on one machine. It determines the order of a
+  // mesh and the index of a GPU. Empty: TESSERA_MACHINE, else the system's identity, in which each container is a
+  // machine.
   std::string machine = {};
-  // A process that is not heard from for this long, or does not come to a collective that others wait in, is lost: all
-  // others end with an error that names it. Unset: TESSERA_TIMEOUT (seconds), else 60 s.
+  // A process is lost if it sends no heartbeat for this long, or does not join a collective in which others wait. All
+  // others then end with an error that names it. Unset: TESSERA_TIMEOUT (seconds), else 60 s.
   std::optional<std::chrono::milliseconds> timeout = {};
-  // How long initialize waits until all have arrived; a scheduler may start them minutes apart. Unset:
+  // How long initialize waits until all processes have arrived; a scheduler may start them minutes apart. Unset:
   // TESSERA_START_TIMEOUT (seconds), else the timeout.
   std::optional<std::chrono::milliseconds> start_timeout = {};
 };
 
-// Joins this process with its peers; a program calls it first, once. A program that does not is joined by its first
-// mesh, so one that runs alone needs no call.
+// Joins this process with its peers. Call it once, before anything else. If you do not, the first mesh calls it, so a
+// program of one process needs no call.
 //
-// The processes are started by torchrun (`torchrun --no-python --nproc-per-node 4 program`), by the launcher of any MPI
-// (`mpiexec -n 4 program`), by Slurm (`srun -n 4 program`), or by a loop of a shell that sets torchrun's variables.
-// Which process this is follows from the explicit arguments, else from the first of these sets of which the environment
-// has any variable:
+// You can start the processes in these ways:
+// - torchrun: `torchrun --no-python --nproc-per-node 4 program`
+// - the launcher of any MPI: `mpiexec -n 4 program`
+// - Slurm: `srun -n 4 program`
+// - a shell loop that sets torchrun's variables
+// The index of this process comes from the explicit options, else from the first of these sets with any variable in the
+// environment:
 //   torchrun  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   OpenMPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
 //   PMI       PMI_RANK, PMI_SIZE               (MPICH, Intel MPI, MVAPICH, and Slurm's --mpi=pmi2)
 //   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_ID
-// The processes meet at `address`, else at MASTER_ADDR:MASTER_PORT, else on the first machine of Slurm's list, else on
-// this machine, at a port derived from the launcher's job. They are separated from other runs by TESSERA_RUN_TOKEN,
-// else by the launcher's job (docs/processes.md has more, under "Security"). If nothing is set, the program has one
-// process and no group. Errors: invalid_argument, if a set is partial or contradicts itself (the message names what is
-// missing); inconsistent, if other processes were told another count, have another token, or other values of
-// TESSERA_CHECK, TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS; other, "[initialize] ..." with the processes that
-// have not arrived within start_timeout.
+// The processes meet at `address`, else at MASTER_ADDR:MASTER_PORT. Without either, they meet on the first machine of
+// Slurm's list, else on this machine, at a port derived from the launcher's job. TESSERA_RUN_TOKEN, else the launcher's
+// job, separates them from other runs (see "Security" in docs/processes.md). If nothing is set, the program has one
+// process and no group.
 //
-// At exit a process waits for the others, which may still compute; it never waits for one that is lost.
+// At exit, a process waits for the others, which may still compute, but never for a lost one.
+//
+// Errors
+//   invalid_argument: a set that is incomplete or contradictory (the message names what is missing); an invalid option;
+//     a second call
+//   inconsistent: other processes have a different count, a different token, or different values of TESSERA_CHECK,
+//     TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS
+//   lost_process: "[initialize] ..." with the processes that have not arrived within start_timeout
+//   other: the store cannot be opened or used at this address
 void initialize(ProcessesOptions options = {});
 
-// Ends this process's part of the program, as its exit does: waits until the other processes have ended too, then ends
-// the thread that sends heartbeats, and the worker threads. A program that unloads the library, or that wants no
-// threads of the library while it does something else, calls it; others need not. In a program of one process the next
-// call that needs workers starts new ones; in a program of several, later communication is an Error.
-// Error (other): another process is lost.
+// Ends this process's part of the program, as its exit does: waits until the other processes have ended too, then stops
+// the heartbeat thread and the worker threads. Only programs that unload the library, or that need its threads to stop
+// earlier, must call it. In a program of one process, the next call that needs workers starts new ones. In a program of
+// several, later communication throws. Throws lost_process if another process is lost.
 void finalize();
 
-// The index of this process, and how many there are. Under a launcher these call initialize if nothing has; without
-// launcher and initialize they are 0 and 1. Write files, progress and tables from process 0.
+// Return the index of this process, and the number of processes. Under a launcher, they call initialize if necessary;
+// without launcher and initialize they return 0 and 1. Write files, progress and tables from process 0.
 int process_index();
 int process_count();
 
-// Whether any process of the program says yes. All processes call this at the same place, on the same thread each time;
-// it costs 16 bytes from each to each. Error (other): one of them is lost.
+// Returns whether any process of the program passes true. All processes call this at the same place, always on the same
+// thread. Costs 16 bytes from each process to each. Throws lost_process if one of them is lost.
 bool any_process(bool yes);
 
-// Runs the body of a program's main, and returns its status. An exception that leaves the body is printed, is reported
-// to the other processes that wait for this one, and makes the status 1:
+// Runs the body of a program's main, and returns its status. If an exception leaves the body, prints it, reports it to
+// the other processes that wait for this one, and returns 1:
 //   int main() { return run_program([] { train(); return 0; }); }
 int run_program(const std::function<int()>& body);
-// The same of a body that returns nothing: the status is 0.
+// For a body that returns nothing: the status is 0.
 template <class Body>
 requires std::is_void_v<std::invoke_result_t<Body>>
 int run_program(const Body& body) {

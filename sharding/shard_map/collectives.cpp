@@ -1,4 +1,4 @@
-// Each collective as a row of the redistribute table over the tensors of a varying value.
+// Implements each collective as a row of the redistribution table, on the tensors of a varying value.
 #include "sharding/shard_map/collectives.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,6 @@
 #include "sharding/operations/shape/creation.h"
 #include "sharding/operations/shape/shapes.h"
 #include "sharding/redistribution/convert.h"
-#include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/varying.h"
 
 namespace tessera {
@@ -24,7 +23,7 @@ namespace {
 
 // ---- axes and operands
 
-// The axes of a collective; those of size one are left out.
+// The axes of a collective, without axes of size one.
 struct Along {
   const MeshImpl* mesh = nullptr;
   DimAxes axes;
@@ -68,12 +67,12 @@ Provenance cause_of(const char* verb, const Operand& x) {
   return {.operation = verb, .where = x.where(), .reason = asked_for(), .path = {}};
 }
 
-// x as a value that varies along the axes.
+// Returns x as a value that varies along the axes.
 ArrayPtr operand_of(const Operand& x, const Along& axes, const Provenance& cause) {
   return varied(inside(x.array(), cause.operation), axes.axes.axis_set(), cause);
 }
 
-// With the other mesh axes that cut these dims gathered: blocks along a manual axis are joined or cut there.
+// Gathers these dimensions over all other mesh axes, because blocks along a manual axis are joined or split there.
 ArrayPtr whole_along(const ArrayPtr& a, std::initializer_list<int> dims, const Provenance& cause) {
   TypeKey key = *a->type;
   for (int d : dims) key.dims[d] = {};
@@ -110,13 +109,12 @@ int checked_new_dim(const char* verb, const Array& x, int dim) {
   return dim < 0 ? dim + n : dim;
 }
 
-// Untiled, the dim has a place for every device; tiled, a part.
+// Checks the size of a dimension. Untiled, it needs one element per device; tiled, one block.
 void check_parts(const char* verb, const Array& x, int dim, const SpecEntry& mesh_axes, const Along& axes, bool tiled) {
   const int64_t size = x.shape()[dim];
   if (!tiled && size != axes.n)
-    fail(ErrorKind::size_mismatch, verb,
-         "dim {} of {} = {}, expected {}, the devices along {}. Use tiled to cut it into parts.", dim, x.type_string(),
-         size, axes.n, fmt::join(mesh_axes.axes(), ","));
+    fail(ErrorKind::size_mismatch, verb, "dim {} of {} = {}, expected {}, the devices along {}. Use tiled to split it.",
+         dim, x.type_string(), size, axes.n, fmt::join(mesh_axes.axes(), ","));
   if (size % axes.n)
     fail(ErrorKind::not_divisible, verb, "dim {} of {} = {} is not divisible by {}, the devices along {}.", dim,
          x.type_string(), size, axes.n, fmt::join(mesh_axes.axes(), ","));
@@ -144,7 +142,7 @@ Array pmean(Operand x, const SpecEntry& mesh_axes) {
 
 namespace {
 
-// Backward, every device that holds the extremum gets the same part of the gradient.
+// The backward pass of an extremum: each device with the extremum gets the same fraction of the gradient.
 struct SharesOfExtremum {
   const Type *from, *to;
   Tensors x, most;
@@ -152,7 +150,7 @@ struct SharesOfExtremum {
 
   int owner(size_t i) const { return project(from->mesh, from->slots, static_cast<int>(i), to->slots); }
 
-  // Of the gradient, that of each device's value.
+  // Returns each device's fraction of the gradient.
   Tensors parts() const {
     Tensors here;
     for (size_t i = 0; i < x.size(); ++i) here.push_back(at::eq(x[i], most[owner(i)]).to(x[i].scalar_type()));
@@ -248,7 +246,8 @@ Array exchange(const Array& x, const Along& axes, int split, int concat, const P
   return carried(a, resharding_over(Row::sharded_to_sharded, a->type, intern(key), axes.axes, concat, split, cause));
 }
 
-// Dim `split`, with a place for every device, is gone afterwards; what arrives is stacked along a new dim `concat`.
+// Removes dimension `split`, which has one element per device, and stacks the received values along a new dimension
+// `concat`.
 Array stacked_exchange(const Array& x, const Along& axes, int split, int concat, const Provenance& cause) {
   const int place = concat <= split ? concat : concat + 1, from = concat <= split ? split + 1 : split;
   const Array y = reshape({x, cause.where}, with_dim(x.shape(), place, 1));
@@ -293,7 +292,7 @@ Array ppermute(Operand x, const SpecEntry& mesh_axes, const std::vector<std::pai
   return carried(a, permutation(a->type, axes.axes, std::move(senders), cause));
 }
 
-// ---- what varies from the start
+// ---- varying values
 
 namespace {
 
@@ -322,7 +321,7 @@ int64_t axis_size(const SpecEntry& mesh_axes) { return axes_of("axis_size", mesh
 
 namespace {
 
-// One tensor for every number along the axes, as a value that varies.
+// Makes a varying value with one tensor per index along the axes.
 template <class Make>
 Array varying_value(const char* verb, const Along& axes, DType dtype, const Shape& shape, Make make) {
   if (!axes.mesh) fail(ErrorKind::unknown_axis, verb, "outside shard_map. Call it in a function that shard_map runs.");

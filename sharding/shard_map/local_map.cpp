@@ -1,4 +1,4 @@
-// Local tensors handed out per device, and the results read as values that vary.
+// Passes local tensors to the function for each device, and reads its results as varying values.
 #include "sharding/shard_map/local_map.h"
 
 #include <c10/util/Exception.h>
@@ -26,7 +26,7 @@ std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
       fail(ErrorKind::varying_axis, "local_map",
            "{} is not replicated over axes that are not manual. Name them in axis_names.", a->type->to_string());
     a = varied(a, varying, cause);
-    a = convert(*a, a, a->type, cause);  // of a tape's parameter, the leaf
+    a = convert(*a, a, a->type, cause);  // replaces a tape's parameter by its leaf
   }
   return arguments;
 }
@@ -41,7 +41,7 @@ void check_alike(const std::vector<at::Tensor>& first, const std::vector<at::Ten
                  const std::vector<ArrayPtr>& arguments) {
   for (const at::Tensor& t : now)
     if (!t.defined() || t.layout() != at::kStrided || name_of(static_cast<DType>(t.scalar_type())).empty())
-      fail(ErrorKind::dtype_mismatch, "local_map", "given {}, the function returns {}, which no Array has.",
+      fail(ErrorKind::dtype_mismatch, "local_map", "given {}, the function returns {}, which an Array cannot hold.",
            types_of(arguments),
            !t.defined()                 ? "an undefined tensor"
            : t.layout() != at::kStrided ? "a sparse tensor"
@@ -51,8 +51,8 @@ void check_alike(const std::vector<at::Tensor>& first, const std::vector<at::Ten
     alike = first[i].sizes() == now[i].sizes() && first[i].scalar_type() == now[i].scalar_type();
   if (!alike)
     fail(ErrorKind::shape_mismatch, "local_map",
-         "given {}, the function returns tensors of other number, shape or element type on one device than on another. "
-         "They must be the same.",
+         "given {}, the function returns tensors whose number, shape or element type differs between devices. They "
+         "must be the same.",
          types_of(arguments));
 }
 

@@ -1,10 +1,10 @@
-// Arguments cut into blocks that vary, results put together from them.
+// Splits arguments into varying blocks, and assembles results from them.
 #include "sharding/shard_map/shard_map.h"
 
 #include <fmt/format.h>
 
 #include "sharding/base/fail.h"
-#include "sharding/base/scoped_value.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/redistribution/varying.h"
@@ -12,7 +12,7 @@
 namespace tessera::detail {
 namespace {
 
-// A spec as sets of axes, those of size one left out.
+// A spec as sets of axes, without axes of size one.
 struct ReadSpec {
   std::vector<DimAxes> dims;
   AxisSet sharded = 0, unreduced = 0;
@@ -73,7 +73,7 @@ class SpecReader {
   std::string what_;
 };
 
-// The dim's manual axes, then those of other axes that cut it already and still divide it.
+// Returns the dimension's manual axes, followed by other axes that already shard it and still divide it.
 DimAxes cut_first_by(const DimAxes& manual, const DimAxes& now, AxisSet all_manual, const MeshImpl* mesh,
                      int64_t size) {
   DimAxes axes = manual;
@@ -87,7 +87,7 @@ DimAxes cut_first_by(const DimAxes& manual, const DimAxes& now, AxisSet all_manu
   return axes;
 }
 
-// The axes after the first n.
+// Returns the axes after the first n.
 DimAxes minor_axes(const DimAxes& axes, int n) {
   DimAxes rest;
   for (int i = n; i < axes.size(); ++i) rest.push_back(axes[i]);
@@ -144,7 +144,7 @@ AxisSet ShardMapCall::manual() const {
 
 namespace {
 
-// What the function gets of an argument: of its manual axes, one device's block.
+// Returns the type of an argument that is sharded by its manual axes first, from which each device's block is read.
 TypeKey argument_key(const Type* type, const ReadSpec& read, AxisSet manual, const MeshImpl* mesh) {
   TypeKey key = *type;
   if (key.mesh != mesh) key = {.dtype = key.dtype, .shape = key.shape, .mesh = mesh};
@@ -178,8 +178,8 @@ Array ShardMapCall::enter_one(const Array& x, const PartitionSpec& spec, size_t 
          Mesh(type->mesh).to_string(), mesh_.to_string());
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, type->shape.size());
   if (read.unreduced)
-    fail(ErrorKind::invalid_argument, "shard_map", "{}: {} is for results. A pending sum is summed before it goes in.",
-         what, spec.to_string());
+    fail(ErrorKind::invalid_argument, "shard_map",
+         "{}: {} is for results. A partial sum is reduced before it is passed in.", what, spec.to_string());
   check_divides(type, spec, read, mesh_.impl(), i);
   TypeKey key = argument_key(type, read, axes, mesh_.impl());
   const ArrayPtr blocks = placed(x, intern(key), where_);
@@ -215,7 +215,7 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
   }
   a = varied(a, apart, cause);
   TypeKey key = *with_reduced(a->type, a->type->reduced & ~axes);
-  for (size_t d = 0; d < key.dims.size(); ++d)  // padded blocks do not lie one behind another in what is put together
+  for (size_t d = 0; d < key.dims.size(); ++d)  // padded blocks would not be contiguous in the assembled array
     if (!read.dims[d].empty() && a->type->is_padded(d)) key.dims[d] = {};
   a = convert(*a, a, intern(key), cause);
   if (!apart) return Array(a);

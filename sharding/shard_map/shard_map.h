@@ -1,4 +1,4 @@
-// shard_map: a function written for one device, run on every device's blocks, with the collectives it names.
+// shard_map: runs a function that is written for one device on each device's blocks, with explicit collectives.
 #pragma once
 
 #include <concepts>
@@ -17,14 +17,14 @@
 
 namespace tessera {
 
-// A spec for each argument or result, {P{"x"}, P{}}, or one for all of them: P{"x"}.
+// One spec per argument or result, {P{"x"}, P{}}, or one for all of them: P{"x"}.
 class Specs {
  public:
   Specs(PartitionSpec all) : specs_{std::move(all)}, for_all_(true) {}
   Specs(std::initializer_list<PartitionSpec> each) : specs_(each) {}
   Specs(std::vector<PartitionSpec> each) : specs_(std::move(each)) {}
 
-  // The spec of argument or result i of n; null if there are not n specs.
+  // Returns the spec of argument or result i of n; null if there are not n specs.
   const PartitionSpec* of(size_t i, size_t n) const {
     return for_all_ ? &specs_[0] : specs_.size() == n ? &specs_[i] : nullptr;
   }
@@ -36,8 +36,8 @@ class Specs {
 };
 
 struct ShardMapOptions {
-  std::vector<std::string> axis_names = {};  // the manual axes; empty: all that are not manual yet
-  // If false, a result that varies along a mesh axis may be returned as replicated: as the first device's value.
+  std::vector<std::string> axis_names = {};  // the manual axes; empty: all that are not yet manual
+  // If false, a result that varies along a mesh axis may be returned as replicated: the first device's value is used.
   bool check_vma = true;
 };
 
@@ -47,12 +47,12 @@ struct ManualAxes;
 template <class T>
 class ScopedValue;
 
-// What shard_map does before and after the function.
+// One call of shard_map: converts the arguments before the function runs, and its results afterwards.
 class ShardMapCall {
  public:
   ShardMapCall(Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options, std::source_location where);
 
-  // While it lives, this thread is inside the shard_map.
+  // Marks this thread as inside the shard_map while the object exists.
   class Inside {
    public:
     explicit Inside(const ShardMapCall& call);
@@ -66,9 +66,9 @@ class ShardMapCall {
     std::unique_ptr<ScopedValue<ManualAxes>> scope_;
   };
 
-  // The arguments as the function sees them.
+  // Converts the arguments to the blocks that the function receives.
   std::vector<Array> enter(const std::vector<Array>& arguments) const;
-  // The results as the caller sees them, in their places.
+  // Converts the results, in place, to the arrays that the caller receives.
   void leave(const std::vector<Array*>& results, const Inside& inside) const;
 
  private:
@@ -82,7 +82,7 @@ class ShardMapCall {
   std::source_location where_;
 };
 
-// The Arrays of a result: an Array, or a tuple, pair, array or vector of results.
+// Collects the Arrays of a result: an Array, or a tuple, pair, array or vector of results.
 template <class Result>
 void collect_arrays(Result& result, std::vector<Array*>& arrays) {
   if constexpr (std::is_same_v<Result, Array>)
@@ -97,13 +97,13 @@ void collect_arrays(Result& result, std::vector<Array*>& arrays) {
 
 }  // namespace detail
 
-// What shard_map returns: called with arrays, it returns what the function returns.
+// The result of shard_map: takes arrays, and returns the results of the function.
 template <class F>
 class ShardMapped {
  public:
   ShardMapped(F f, detail::ShardMapCall call) : f_(std::move(f)), call_(std::move(call)) {}
 
-  // For a function of one vector: any number of arguments.
+  // For functions of one vector: takes any number of arguments.
   template <std::same_as<std::vector<Array>> Arguments>
   auto operator()(const Arguments& arguments) const {
     return run(arguments, f_);
@@ -139,20 +139,25 @@ class ShardMapped {
   detail::ShardMapCall call_;
 };
 
-// jax.shard_map. `f` is called once, with arrays (or one vector of them) that have the shape of one device's block of
-// each argument; they vary along the mesh axes of their in_spec and are invariant along the others. All that `f`
-// computes is computed on every device, and only the collectives of collectives.h communicate. The results of `f` are
-// put together as the out_specs say.
+// Returns a function of arrays that runs `f` on each device's blocks, as jax.shard_map. `f` is called once, with arrays
+// (or one vector of them) that have the shape of one device's block of each argument. They vary along the mesh axes of
+// their in_spec and are invariant along the others. All computations of `f` run on every device, and only the
+// collectives of collectives.h communicate. The out_specs determine how the results of `f` are assembled.
 //   const auto mean = shard_map([](const Array& x) { return pmean(x, "data"); }, mesh, P{"data"}, P{});
 //   mean(x)
 // `f` may capture a replicated array, but not one that is sharded over a manual axis (varying_axis): pass that through
-// in_specs. Over mesh axes outside axis_names arrays keep their placement, and operations propagate it as elsewhere; a
-// shard_map inside another may make these axes manual. An out_spec may leave a mesh axis unreduced: the devices'
-// results are then the terms of a pending sum. Gradients flow through, and may be computed inside: there, the gradient
-// of an invariant array is the sum over the devices. Errors, by argument or result: a dim that its axes do not divide
-// (not_divisible), a spec longer than the array has dims (rank_mismatch), an axis that is not in the mesh or not in
-// axis_names (unknown_axis), an axis twice (duplicate_axis), an out_spec without an axis along which the result varies
-// (varying_axis), another number of specs than arrays (invalid_argument).
+// in_specs. Over mesh axes that are not in axis_names, arrays keep their sharding, and operations propagate it as
+// usual; a nested shard_map may make these axes manual. An out_spec may leave a mesh axis unreduced: the devices'
+// results are then the terms of a partial sum.
+// Gradients flow through, and may be computed inside: there, the gradient of an invariant array is the sum over the
+// devices.
+// Errors, for an argument or result
+//   not_divisible: a dimension that its axes do not divide
+//   rank_mismatch: a spec that is longer than the array has dimensions
+//   unknown_axis: an axis that is not in the mesh or not in axis_names
+//   duplicate_axis: an axis twice
+//   varying_axis: an out_spec without an axis along which the result varies
+//   invalid_argument: a different number of specs than arrays
 template <class F>
 ShardMapped<F> shard_map(F f, Mesh mesh, Specs in_specs, Specs out_specs, ShardMapOptions options = {},
                          std::source_location where = std::source_location::current()) {

@@ -1,7 +1,7 @@
-// Saving and restoring beside plain write + fsync and plain read of the same bytes, in one run: checkpoint [MiB] [DIR].
+// Compares saving and restoring with plain write + fsync and plain read of the same bytes: checkpoint [MiB] [DIR].
 //
-// All take turns; the figures are medians. The arrays are a model and two moments over 8 devices, and while a save is
-// on its way every array is updated once, as a training would.
+// The measurements alternate in one run; the figures are medians. The arrays are a model and two moments over 8
+// devices. While a save is running, every array is updated once, as in a training run.
 #include "nn/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ struct Model {
   }
 };
 
-// The memory of this process that is not the page cache's, in MiB: the largest since the last reset, or now.
+// Returns this process's memory without the page cache, in MiB: the peak since the last reset, or the present value.
 double memory(const char* field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

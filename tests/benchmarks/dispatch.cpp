@@ -1,10 +1,12 @@
-// What an operation costs above the bare ATen calls: small arrays, a mesh of one, the plan already known.
+// Measures the overhead of an operation over the bare ATen calls: small arrays, a mesh of one device, a cached plan.
 //
-// The operations are those of single_calls.cpp and, for the others, the validator's cases, each beside the same
-// computation in plain LibTorch: at most one case an operation, or all that match the words on the command line. add,
-// scale and matmul also with gradients recorded. Both sides run in turn, in rounds too short for much else to come
-// between; the figure is the difference of the medians, beside it that of the least times, and what the median's figure
-// is where LibTorch's side runs beside itself: how far it can be trusted.
+// The operations are the cases of single_calls.cpp and, for other operations, the validator's cases. Each is compared
+// with the same computation in plain LibTorch. There is at most one case per operation, or all that match the words on
+// the command line. add, scale and matmul are also measured with gradients recorded.
+//
+// Tessera and LibTorch alternate in short rounds, so that other programs rarely interrupt a round. The figure is the
+// difference of the medians. Next to it are the difference of the minimum times, and the difference of the medians of
+// LibTorch compared with itself, which is the measurement's error.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -28,7 +30,7 @@ using tessera::testing::Case;
 
 constexpr int rounds = 1000, calls = 25;
 
-// Of calls that take longer a round has fewer, down to one.
+// Calls that take longer get fewer calls per round, down to one.
 template <class Bare, class Ours>
 void compare(const char* what, const char* gradient, Bare bare, Ours ours) {
   const auto theirs = [&](int) { bare(); };
@@ -49,7 +51,7 @@ void compare_all(const char* gradient, const at::Tensor& x, const at::Tensor& y,
       "matmul", gradient, [&] { return at::matmul(x, y); }, [&] { return matmul(a, b); });
 }
 
-// The same local work on eight virtual devices: the cost of one of them beside that of a mesh of one.
+// Measures the same local work on eight virtual devices: the cost of one of them compared with a mesh of one.
 void compare_devices(const at::Tensor& x, const at::Tensor& y) {
   const Mesh one = make_mesh({{"data", 1}}), eight = make_mesh({{"data", 8}});
   const at::Tensor rows = at::cat(std::vector<at::Tensor>(8, x));

@@ -1,8 +1,8 @@
-// A mixture of experts: rows sorted by expert beside products with masks, in time and memory.
+// Compares two mixtures of experts, with rows sorted by expert and with products with masks, in time and memory.
 //
-// Forward and backward, float32, on a mesh of one. Arguments: the experts, the tokens, embed, hidden, the rounds, the
-// masks' capacity factor (experts / 2: no choice is dropped). Both sides take turns, each the first in every other
-// round. Memory is the most that a process of its own holds, above that of one which only has the layer.
+// Forward and backward, float32, on a mesh of one device. Arguments: the experts, the tokens, embed, hidden, the
+// rounds, the masks' capacity factor (experts / 2: no choice is dropped). The two layers alternate, and each is first
+// in every other round. Memory is the peak of a separate process, minus the peak of a process that only has the layer.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints what each entry of sharding/kernels/ gains: the training step without it, compared with the step with all.
+"""Measures the speedup by each entry of sharding/kernels/: the training step without it, compared with all entries.
 
   kernels.py --build build/release [--threads 1|all] [--turns 15] [--strategies one,dp8,fsdp8] [--entries NAME,...]
 
-A turn runs train_step with all entries, and then once for each entry with the entry's plain twin (TESSERA_PLAIN). Each
-run gives the ratio of the step to the same step in plain LibTorch, so that other load on the machine meets both sides.
+A turn runs train_step with all entries, and then once for each entry with the entry's plain version (TESSERA_PLAIN).
+Each run gives the ratio of the step to the same step in plain LibTorch, so that other load on the machine affects both.
 A cell is the median over the turns of ratio(without) / ratio(with), in percent above 1, and the quartiles.
 """
 import argparse
@@ -25,7 +25,7 @@ def entries():
 
 
 def ratios(args, size, steps, plain):
-    """By strategy: milliseconds of ours / milliseconds of plain LibTorch."""
+    """The ratio of our milliseconds to those of plain LibTorch, by strategy."""
     found = {}
     for strategy in args.strategies.split(","):
         command = [f"{args.build}/tests/benchmarks/train_step", "--size", size, "--strategy", strategy,

@@ -1,4 +1,4 @@
-// What a model of 100 module types costs beside its arithmetic: walks, tables, gradients, updates, by parameter.
+// Measures a model of 100 module types without its arithmetic: walks, tables, gradients, updates, per parameter.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -25,7 +25,7 @@ using namespace tessera;
 
 constexpr int types = 100;
 
-// Two types for each number: a module, and what it is made of.
+// Two types for each number: a module, and its part.
 template <int number>
 struct Part {
   nn::Param kernel{ones({2, 2}), {"embed", "hidden"}};
@@ -51,7 +51,7 @@ Model make_model(int parameters) {
   return model;
 }
 
-// One operation for each parameter, so that what is measured is the walk and the tape.
+// One operation per parameter, so that the walk and the tape dominate.
 Array sum_of_first(const Model& model) { return sum(std::get<0>(model.modules).parts[0].kernel); }
 Array sum_of_all(const Model& model) {
   Array total = zeros({});
@@ -59,7 +59,7 @@ Array sum_of_all(const Model& model) {
   return total;
 }
 
-// The blocks of such a model on four devices as LibTorch's tensors: four of a kernel, two of a bias.
+// Returns the blocks of such a model on four devices as LibTorch tensors: four per kernel, two per bias.
 std::vector<at::Tensor> make_blocks(int parameters) {
   std::vector<at::Tensor> blocks;
   for (int i = 0; i < parameters / 2; ++i)
@@ -68,7 +68,7 @@ std::vector<at::Tensor> make_blocks(int parameters) {
   return blocks;
 }
 
-// What sum_of_all and its gradient are on these: a running total on each device.
+// Computes sum_of_all and its gradient on these blocks: a running total on each device.
 void raw_gradients(const std::vector<at::Tensor>& blocks) {
   std::array<at::Tensor, 4> totals;
   totals.fill(at::zeros({}));
@@ -123,7 +123,7 @@ int main() {
       {"  the same in LibTorch alone", [](Subject& s) { raw_gradients(s.blocks); }},
       {"Optimizer::update (adamw)", [](Subject& s) { s.optimizer.update(s.model, s.grads); }},
   };
-  // Of 1,000 everything is in the processor's caches, of 10,000 no more: what grows with the model would grow on.
+  // A model of 1,000 parameters fits into the CPU caches; one of 10,000 does not. Superlinear costs grow further.
   Subject small(1000), large(10000), huge(100000);
   std::printf("%-36s %10s %10s %10s %18s\n", "nanoseconds per parameter", "of 1,000", "of 10,000", "of 100,000",
               "100,000 / 10,000");

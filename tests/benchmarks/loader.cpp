@@ -1,10 +1,9 @@
-// Shuffled windows of 256 bytes into batches of 32: the loader beside the bare loop, and beside Grain.
+// Compares the loader with a bare loop and with Grain: shuffled windows of 256 bytes into batches of 32.
 //
-//   loader [PYTHON]      the interpreter that is asked for Grain; default python3
+//   loader [PYTHON]      the interpreter that runs Grain; default python3
 //
-// Both sides run in turn, in many short rounds, over one file of 64 MB that lies in the page cache; figures are
-// medians. "bytes": rows of 256 bytes in one block of memory. "tokens": inputs and targets of 256 int32 each, as a
-// language model wants them.
+// The loaders alternate in many short rounds, over one file of 64 MB in the page cache; figures are medians. "bytes":
+// rows of 256 bytes in one block of memory. "tokens": inputs and targets of 256 int32 each, for a language model.
 #include "data/loader.h"
 
 #include <unistd.h>
@@ -46,16 +45,16 @@ class BenchmarkFile {
   std::filesystem::path path_;
 };
 
-volatile uint64_t sink = 0;  // what is read is used
+volatile uint64_t sink = 0;  // prevents the compiler from removing reads
 
-// Seconds for `batches` calls.
+// Returns the seconds of `batches` calls.
 double seconds(const std::function<void()>& next) {
   return benchmarks::seconds_of([&] {
     for (int64_t i = 0; i < batches; ++i) next();
   });
 }
 
-// The bare loop: the same order, the same bytes, no layers; rows go to `out` one after another.
+// The bare loop: the same order and bytes without layers; rows are appended to `out`.
 class BareLoop {
  public:
   BareLoop(const ByteSource& source, int64_t length) : bytes_(static_cast<size_t>(source.size())) {
@@ -84,7 +83,7 @@ void print(const char* what, double bare, const std::vector<std::pair<const char
     std::printf("%-8s %-34s %9.0f  1/%.2f of the bare loop\n", what, name, mtokens(s), s / bare);
 }
 
-// Runs the bare loop and each loader in turn.
+// Runs the bare loop and each loader alternately.
 template <class Make>
 void compare(const char* what, const std::function<void()>& bare, Make make) {
   auto alone = make(LoaderOptions{.batch_size = batch_size, .prefetch = 0});

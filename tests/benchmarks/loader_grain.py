@@ -1,4 +1,4 @@
-"""The same windows through Grain, for tests/benchmarks/loader.cpp: shuffled, 256 bytes, batches of 32."""
+"""Loads the windows of tests/benchmarks/loader.cpp with Grain: 256 bytes, shuffled, in batches of 32."""
 import sys
 import time
 

@@ -1,10 +1,12 @@
-// A decoder's head and its loss, in chunks of positions beside logits that are whole: time and memory, as ratios.
+// Compares a decoder's head and loss in chunks of positions with unchunked logits: ratios of time and memory.
 //
-// Loss and the gradients of x and kernel, float32, on a mesh of one. Arguments: the tokens, embed, vocab, the rounds.
-// Both sides take turns, each the first in every other round. The last row is the chunked loss under remat: what it
-// would cost to make the logits again in the backward pass, in place of the gradients with the loss. Memory is the most
-// that a process of its own holds in two steps, above that of one which only has the operands. The time is the least;
-// that of the processors is moved less by other programs, if OMP_WAIT_POLICY=PASSIVE lets no thread spin.
+// Loss and the gradients of x and kernel, float32, on a mesh of one device. Arguments: the tokens, embed, vocab, the
+// rounds. The two losses alternate, and each is first in every other round. The last row is the chunked loss under
+// remat: the cost of recomputing the logits in the backward pass, instead of computing the gradients with the loss.
+//
+// Memory: peak of a separate process that runs two steps, minus the peak of a process that only creates the operands.
+// Time: the minimum over all rounds. CPU time depends less on other programs if OMP_WAIT_POLICY=PASSIVE keeps idle
+// threads from spinning.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -35,7 +37,7 @@ struct Head {
 };
 
 struct Way {
-  int64_t chunk = 0;  // 0: whole logits
+  int64_t chunk = 0;  // 0: unchunked logits
   bool again = false;
 };
 

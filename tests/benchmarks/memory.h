@@ -1,4 +1,4 @@
-// The memory that some work takes, in a process of its own.
+// Measures the memory of a function in a separate process.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 
 namespace tessera::benchmarks {
 
-// The most memory of a new process that does this, in MiB. Call it before this process has threads.
+// Returns the peak memory of a new process that runs `work`, in MiB. Call it before this process has threads.
 inline double peak_of(const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,9 +1,9 @@
-// What an optimizer's update costs beside the bare kernel: 1,000 parameters, both in turn in one run.
+// Compares an optimizer's update with the bare kernel: 1,000 parameters, alternating in one run.
 //
-// Optimizer::update with adamw beside at::_fused_adamw_, and with sgd beside at::_foreach_add_, on the same tensors:
-// one device, eight virtual devices with the parameters replicated, and with them cut in eight. The bare call gets
-// lists that were made before. clip_by_global_norm: the time of an update per parameter, for 250 to 4,000 of them,
-// beside that of the bare norm.
+// Compares Optimizer::update of adamw with at::_fused_adamw_, and of sgd with at::_foreach_add_, on the same
+// tensors: one device, eight virtual devices with replicated parameters, and eight with parameters sharded in eight.
+// The bare calls get lists that were made before. For clip_by_global_norm, compares the time of an update per
+// parameter, for 250 to 4,000 parameters, with the time of the bare norm.
 //   build/release/tests/benchmarks/optimizers [rounds]
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -52,7 +52,7 @@ Model model_of(int parameters, int64_t width, const NamedSharding* place) {
   return model;
 }
 
-// `copies` lists of tensors like the model's own.
+// Returns `copies` lists of tensors like the model's own.
 Lists lists_of(const Model& model, int copies) {
   Lists lists(copies);
   for (auto& list : lists)
@@ -80,7 +80,7 @@ void compare_kernels(const std::string& where, int64_t width, const NamedShardin
       "sgd, " + where, [&] { at::_foreach_add_(l[0], l[1], -1e-3); }, [&] { optimizer.update(model, grads); });
 }
 
-// Beside the bare norm of gradients of the same sizes: where they no longer fit into the caches, both take longer.
+// Compares with the bare norm of gradients of the same sizes: both take longer once these exceed the caches.
 void clip_is_linear() {
   std::printf("\n%-44s %9s %12s %14s\n", "clip_by_global_norm + sgd", "ms", "us/parameter", "bare norm's us");
   for (const int n : {250, 500, 1000, 2000, 4000}) {

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Tables for docs/performance.md: the training step of train_step.cpp beside its peers, measured in turns.
+"""Prints the tables of docs/performance.md: the training step of train_step.cpp and other libraries, in turns.
 
   performance.py --build build/release [--python PYTHON] [--threads 1|all|both] [--turns 5] [--steps N]
 
-A turn runs, one after the other: train_step with OpenMP's own waiting and, of several threads, once more with
-OMP_WAIT_POLICY=PASSIVE (both measure ours beside plain LibTorch, of which the faster counts), and, by a Python that has
-them, the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). What PYTHON lacks
-is left out by name. Then processes.py measures two processes beside DDP and FSDP2. A cell is the median of the turns'
-ratios and, in brackets, the least and the greatest. The tables are printed, and on standard error what is measured.
+A turn runs these programs one after another:
+- train_step with OpenMP's default wait policy, and for several threads again with OMP_WAIT_POLICY=PASSIVE. Both measure
+  ours and plain LibTorch; the faster LibTorch counts.
+- with PYTHON: the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). Packages
+  that PYTHON does not have are named and left out.
+Then processes.py compares two processes with DDP and FSDP2. A cell is the median of the turns' ratios with the minimum
+and the maximum in brackets. The tables are printed; progress goes to standard error.
 """
 import argparse
 import json
@@ -37,7 +39,7 @@ def has(python, *modules):
 
 
 def one_turn(args, threads):
-    """By peer and (size, strategy): milliseconds."""
+    """Milliseconds by library and (size, strategy)."""
     steps = ["--steps", str(args.steps)] if args.steps else []
     step = [f"{args.build}/tests/benchmarks/train_step", "--threads", threads, *steps]
     runs = [lines_of(step)] + ([] if threads == "1" else [lines_of(step, OMP_WAIT_POLICY="PASSIVE")])
@@ -58,7 +60,7 @@ def cell(ratios):
 
 
 def table(turns, theirs):
-    """Ours by theirs, which has one row a size: of the same strategy, or, where it knows no other, of one device."""
+    """Ours divided by theirs, one row per size: of the same strategy, or of one device if theirs has no other."""
     rows = [f"| ours / {theirs} | {' | '.join(STRATEGIES)} |", "|---" * (len(STRATEGIES) + 1) + "|"]
     for size in SIZES:
         cells = []

@@ -1,14 +1,15 @@
-// The bubble of a pipeline: how much of a step its stages wait, for each schedule and number of micro-batches.
+// Measures the bubble of a pipeline: how much of a step its stages wait, for each schedule and number of micro-batches.
 //
-// By one process for each stage, with one thread each:
+// Run it with one process per stage and one thread each:
 //   TESSERA_CPU_THREADS=1 tests/processes/start.sh 2 build/release/tests/benchmarks/pipeline_bubble
-// Arguments: the layers, their width, the rows of a micro-batch, the rounds, and milliseconds: above 0 a layer sleeps
-// as long in its forward pass, and twice as long in its backward pass, in place of computing. Where other programs keep
-// the cores busy only that shows a bubble: a process that computes gets the core of one that waits. A micro-batch costs
-// the stage's time c; a step of M takes M * c and the bubble. c is the slope of the time over M, so that what a step
-// takes besides (its reductions) counts as bubble, too. The first micro-batch is spared the adding up of gradients,
-// which is little beside as many rows as these. Ideal is (S - 1) / (M + S - 1). All numbers of micro-batches take
-// turns, and the least time of each counts.
+// Arguments: the layers, their width, the rows of a micro-batch, the rounds, and milliseconds. If these are above 0, a
+// layer sleeps that long in its forward pass, and twice as long in its backward pass, instead of computing. If other
+// programs keep the cores busy, only sleeping shows a bubble: a computing process gets the core of a waiting one.
+//
+// A micro-batch costs the stage's time c, and a step of M micro-batches takes M * c plus the bubble. c is the slope of
+// the time over M. So other costs of a step (its reductions) also count as bubble. The first micro-batch does not add
+// gradients; this saves little with this number of rows. Ideal is (S - 1) / (M + S - 1). All numbers of micro-batches
+// alternate, and the minimum time of each counts.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ int64_t sleep_ms = 0;
 
 void sleep_for(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-// w has no data where the stage is another process's.
+// w has no data if the stage belongs to another process.
 const auto sleeping = define_operation("sleeping", "*", [](const at::Tensor& x, const at::Tensor& w) {
   at::Tensor y = x * w;
   if (y.is_meta()) return y;
@@ -44,7 +45,7 @@ const auto sleeping = define_operation("sleeping", "*", [](const at::Tensor& x, 
   return y;
 });
 
-// All layers do the same work: for its shift the first one, too, has the gradient of what it is given.
+// All layers do the same work: because of `shift`, the first layer also has a gradient with respect to its input.
 struct Layer {
   nn::Param shift;
   nn::Mlp mlp;

@@ -1,4 +1,4 @@
-// The placement table of a decoder of 70 billion parameters and its optimizer on 512 devices: time and memory.
+// Measures time and memory of the placement table of a 70B decoder and its optimizer on 512 devices.
 #include <sys/resource.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The plain model's forward pass, gradient, clip and update.
+// Defines PlainGpt's forward pass, gradient, clipping and update.
 #include "tests/benchmarks/plain_gpt.h"
 
 #include <ATen/ATen.h>

@@ -11,22 +11,23 @@
 
 namespace tessera::benchmarks {
 
-// chain(clip_by_global_norm(max_norm), adamw(...)), decaying matrices only.
+// chain(clip_by_global_norm(max_norm), adamw(...)) with weight decay of matrices only.
 struct PlainAdamw {
   double learning_rate, b1, b2, eps, weight_decay, max_norm;
 };
 
-// The yardstick: what one would write by hand for one device. No sharding, no trees, no checks; the same parameters and
-// operations in the same order. Embedding plus learned positions; per block LayerNorm, q, k and v of their own, causal
-// scaled_dot_product_attention, LayerNorm, tanh-GELU MLP; a head without bias; mean cross-entropy; the clip by Optax's
+// The baseline: a hand-written program for one device, without sharding, trees or checks, with the same parameters and
+// operations in the same order. Embedding plus learned positions; per block LayerNorm, separate q, k and v, causal
+// scaled_dot_product_attention, LayerNorm, tanh-GELU MLP; a head without bias; mean cross-entropy; clipping by Optax's
 // formula, in place; at::_fused_adamw_ once with decay and once without.
 class PlainGpt {
  public:
-  // Values by their path in Gpt ("layers.0.attn.q.kernel"), float32. They become this model's own: hand over copies.
+  // `parameters`: values by their path in Gpt ("layers.0.attn.q.kernel"), float32. This model changes them: pass
+  // copies.
   PlainGpt(std::map<std::string, at::Tensor> parameters, int64_t layers, int64_t heads, double eps,
            const PlainAdamw& adamw);
 
-  // One step on int64 (batch, seq) ids; gives the loss before it.
+  // Runs one step on int64 (batch, seq) ids; returns the loss before it.
   double step(const at::Tensor& inputs, const at::Tensor& targets);
 
  private:
@@ -44,7 +45,7 @@ class PlainGpt {
     LayerNorm ln2;
     Linear up, down;
   };
-  // What one call of the fused kernel updates; one counter stands for all.
+  // The arrays that one call of the fused kernel updates; they share one counter.
   struct Group {
     std::vector<at::Tensor> params, mu, nu, counts;
     at::Tensor count;
@@ -66,7 +67,7 @@ class PlainGpt {
   LayerNorm final_ln_;
   std::vector<Block> blocks_;
   Group decayed_, others_;           // matrices; biases and scales
-  std::vector<at::Tensor> weights_;  // of both groups, in this order
+  std::vector<at::Tensor> weights_;  // weights of both groups, in this order
 };
 
 }  // namespace tessera::benchmarks

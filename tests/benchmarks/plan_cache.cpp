@@ -1,4 +1,4 @@
-// What the cache of plans costs: a call whose plan is known, one whose plan is made, and calls that push others out.
+// Measures the plan cache: a hit, a miss, and misses that evict other plans.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -42,7 +42,7 @@ int main() {
   hits_and_misses("data=4, model=2, operands agree", make_mesh({{"data", 4}, {"model", 2}}), P{"data"},
                   P{none, "model"});
 
-  // Every stop is a plan of its own: twice as many as the cache holds.
+  // Every stop value has its own plan: twice as many as the cache holds.
   tessera::detail::clear_plans();
   const auto most = static_cast<int>(tessera::detail::max_plans);
   const Array x = on(make_mesh({{"data", 1}}), P{}, {2 * most});

@@ -1,4 +1,4 @@
-// The verbs of a group of processes beside Gloo's own, on 12.8 MB, in turns: process_verbs [BYTES [TURNS]].
+// Compares collectives of a process group with Gloo's own, on 12.8 MB, alternating: process_verbs [BYTES [TURNS]].
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Gloo = c10d::ProcessGroupGloo;
 
-// Another group of c10d's own, that meets at a port beside the program's.
+// Returns a second group of c10d, which meets at its own port.
 c10::intrusive_ptr<Gloo> plain_gloo() {
   const detail::World& world = detail::world();
   c10d::TCPStoreOptions options;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A training step by two processes of one thread each, beside one process of two threads and beside PyTorch, in turns.
+"""Measures a training step on two processes, compared with one process with two threads and with PyTorch, in turns.
 
   processes.py --train build/release/examples/train_transformer [--python python3 with torch] [--network 1gbit]
 
-The model of the benchmark train_step's size mid, 16 windows of 128 bytes, the batch divided among the processes: by data
-parallelism beside DDP, fully sharded beside FSDP2 with a unit for each block, and with the optimizer's state sharded
-beside ZeroRedundancyOptimizer, all over Gloo; and by tensor parallelism. With --network
-each process is on a host of its own, made of network namespaces, whose cable carries so much. Prints the best and the median
-step of each, and the ratios of the medians of each turn: their median, the least and the greatest.
+The model is that of size mid in the benchmark train_step. The batch, 16 windows of 128 bytes, is divided among the
+processes, which have one thread each. Over Gloo, data parallelism is compared with DDP, FSDP with FSDP2 (one unit per
+block), and a sharded optimizer state with ZeroRedundancyOptimizer. Tensor parallelism is measured, too. With --network
+each process is on its own host, simulated by network namespaces, with a link of this bandwidth. Prints the minimum and
+the median step of each, and for the ratios of the turns' medians: their median, minimum and maximum.
 """
 import argparse
 import json
@@ -23,11 +23,11 @@ sys.path.append(str(HERE.parent / "processes"))
 from two_hosts import Hosts
 
 MODEL = ["--embed", "256", "--heads", "8", "--layers", "4", "--mlp", "1024", "--seq", "128", "--batch", "16"]
-FIRST = 3  # steps that plan and allocate
+FIRST = 3  # skipped: steps that plan and allocate
 
 
 def run(commands, threads):
-    """Runs one command for each process; the first one's output."""
+    """Runs one command for each process, and returns the output of the first."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                for command in commands]
@@ -39,7 +39,7 @@ def run(commands, threads):
 
 
 def two_processes(command, hosts, port):
-    """The command twice, by torchrun's variables."""
+    """The command for two processes, with torchrun's variables."""
     address = "10.77.0.1" if hosts else "127.0.0.1"
     commands = []
     for rank in range(2):

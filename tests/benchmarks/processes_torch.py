@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The model of processes.py as PyTorch's DDP, FSDP2 or ZeroRedundancyOptimizer over Gloo: one of the processes that torchrun's variables name.
+"""The model of processes.py with PyTorch's DDP, FSDP2 or ZeroRedundancyOptimizer over Gloo, in torchrun's processes.
 
-  processes_torch.py ddp|fsdp|zero1 STEPS      prints the seconds of every step, as JSON, from process 0
+  processes_torch.py ddp|fsdp|zero1 STEPS      process 0 prints the seconds of every step as JSON
 """
 import dataclasses
 import json

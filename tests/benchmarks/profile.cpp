@@ -1,10 +1,11 @@
-// What a Profile costs a training step: a transformer's, with and without one, in turns; and what the hooks cost off.
+// Measures the cost of a Profile in a transformer's training step, and the cost of its hooks when it is off.
 //
 //   profile [rounds]
 //
-// Sizes as train_step's. A round is one step without and one with a profile, each the first in every other round; the
-// figure is the median of the rounds' ratios, with their quartiles, beside the ratio of the least times. Off, a hook is
-// a look at a variable of the thread: its time and the number of hooks of a step, as a share of the step.
+// Sizes are train_step's. A round is one step without and one with a profile, and each is first in every other round.
+// The figure is the median of the rounds' ratios, with their quartiles, next to the ratio of the minimum times. If no
+// profile is active, a hook reads a variable of the thread: its time and a step's number of hooks give its fraction of
+// the step.
 #include "nn/report/profile.h"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ struct Training {
   float last = 0;
 };
 
-// The quantile of sorted numbers.
+// Returns a quantile of sorted numbers.
 double at(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
 }

@@ -1,4 +1,4 @@
-// The operations whose ATen calls are written by hand.
+// Cases of single operations with hand-written ATen calls.
 #include "tests/benchmarks/single_calls.h"
 
 #include <ATen/ATen.h>
@@ -56,7 +56,7 @@ const Unary of_numbers[] = {
     {"isinf", isinf, at::isinf},
     {"isnan", isnan, at::isnan},
     {"scale", operator-, at::neg},
-    {"sign", sign,  // as in JAX: zeros keep their sign, NaN is its own
+    {"sign", sign,  // as in JAX: zeros keep their sign, NaN stays NaN
      [](const at::Tensor& t) {
        constexpr double most = std::numeric_limits<float>::max();
        return at::mul(t, most).mul_(most).clamp_(-1, 1);
@@ -108,7 +108,7 @@ void add_reductions(std::vector<Case>& all) {
     const at::Tensor best = indices.slice(-1, 0, 2).to(at::kInt);
     return values.slice(-1, 0, 2);
   }));
-  // Of a dim in one block they are top_k itself.
+  // If the dimension is in one block, these operations do the same work as top_k.
   for (const char* part : {"top_k_of_blocks", "top_k_of_candidates"}) all.back().operations.emplace_back(part);
 }
 

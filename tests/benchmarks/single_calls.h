@@ -1,4 +1,4 @@
-// Single operations beside the ATen calls that they make, written by hand.
+// Single operations, each with the same ATen calls written by hand.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace tessera::benchmarks {
 
-// For the operations that the validator's cases combine with others, or beside another way to the same values: here
-// both sides do the same work, down to the casts to JAX's element types. What only Tessera does, the check that ids lie
-// in their range, is not among the calls by hand.
+// Returns cases for operations that the validator's cases combine with others or compare with a different computation.
+// The operation and the ATen calls do the same work here, including the casts to JAX's element types. Only Tessera
+// checks the range of ids; that is not part of the hand-written calls.
 std::vector<testing::Case> single_calls();
 
 }  // namespace tessera::benchmarks

@@ -1,9 +1,9 @@
-// The strategies that suggest_strategies proposes for ten models, predicted and measured: order, time and memory.
+// Compares predictions of suggest_strategies with measurements for ten models: order, time and memory.
 //
 //   strategies [shared]                          virtual devices, each with its own copies, or with one for all
 //   tests/processes/start.sh 2 strategies        two processes, which have half of the devices each
 //   tests/processes/start.sh 4 strategies        four, for the models on four devices
-// Forecasts are those of as many processes as there are here.
+// Forecasts are for the present number of processes.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -36,7 +36,7 @@ namespace {
 using namespace tessera;
 using benchmarks::seconds_of;
 
-// ---- memory of the whole process, its communicating threads too
+// ---- memory of the whole process, including its communication threads
 
 std::atomic<int64_t> live{0}, peak{0};
 
@@ -68,7 +68,7 @@ bool has_private_replicas = true;
 
 MeshOptions mesh_options() { return {.private_replicas = has_private_replicas}; }
 
-// What trains on one strategy.
+// Trains a model with one strategy.
 class Run {
  public:
   virtual ~Run() = default;
@@ -103,7 +103,7 @@ struct Size {
   int64_t rows, seq;
 };
 
-// This process's rows: all, unless the mesh rules give each process others.
+// Returns this process's rows: all, unless the mesh rules give each process different ones.
 data::TokenBatch rows_of(const Size& size, const MeshRules& mesh_rules) {
   const data::ShardByProcess shard(mesh_rules);
   return data::from_process_local(examples::counted_rows(size.rows / shard.count, size.seq), mesh_rules);
@@ -133,17 +133,17 @@ nn::PlacementTable abstract_step(const Model& recipe, const MeshRules& mesh_rule
 }
 
 struct Measured {
-  double seconds = 0;  // the least of steps in turn
+  double seconds = 0;  // minimum over alternating steps
   double peak = 0;     // bytes of one device
 };
 
-// Peak of a device from the making of the model to the end of a step, as a Forecast counts it: a step that knows what
-// the one before it gathered. That of all devices of a process, divided by their number.
+// Returns a device's peak from the creation of the model to the end of a step, as a Forecast counts it. The step uses
+// the previous step's gather order. The result is the peak of all devices of a process, divided by their number.
 template <class Model>
 double peak_of(const Model& recipe, const nn::SuggestedStrategy& s, const Size& size) {
   const MeshRules mesh_rules = s.mesh_rules(mesh_options());
   make_run(recipe, mesh_rules, s.gradients, size).step();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // its new parameters may still be under way
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // its new parameters may still be gathered
   const int64_t before = live;
   peak = before;
   auto run = make_run(recipe, mesh_rules, s.gradients, size);

@@ -1,4 +1,4 @@
-// Times of calls that take microseconds, on a machine that does other work as well.
+// Times calls that take microseconds, on a machine that also runs other programs.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace tessera::benchmarks {
 
-// Many short rounds. What interrupts a round only makes it longer, so the least is what the work itself takes; the
-// median says how much was interrupted.
+// Times of many short rounds. Interruptions only make a round longer, so the minimum is the time of the work itself;
+// the median shows how much was interrupted.
 struct Times {
   double least, median;
 };
@@ -19,7 +19,7 @@ inline Times summary(std::vector<double> rounds) {
   return {rounds.front(), rounds[rounds.size() / 2]};
 }
 
-// Microseconds that f(i) takes, over so many calls.
+// Returns the microseconds of f(i), averaged over `calls`.
 template <class F>
 double microseconds(int calls, F&& f) {
   const auto start = std::chrono::steady_clock::now();
@@ -41,7 +41,7 @@ Times time(int rounds, int calls, F&& f) {
   return summary(std::move(times));
 }
 
-// Two things in turn, round by round, each the first in every other round, so that both meet the same machine.
+// Times two functions alternately, round by round. Each is first in every other round, so that both see the same load.
 struct Pair {
   Times first, second;
   double more() const { return second.least - first.least; }

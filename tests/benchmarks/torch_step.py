@@ -3,8 +3,8 @@
 
   torch_step.py eager|compile 1|all [STEPS]      a line for each size
 
-The model of processes_torch.py, clip, fused AdamW, the loss read each step. compile: torch.compile of the forward pass
-and the loss, whose backward pass is compiled with it. Needs torch.
+The model of processes_torch.py with clipping and fused AdamW. The loss is read in each step. compile: torch.compile of
+the forward pass and the loss, which also compiles their backward pass. Requires torch.
 """
 import json
 import statistics

@@ -1,14 +1,15 @@
-// What a training step costs beside the same step in plain LibTorch: every strategy, as one JSON line a measurement.
+// Compares a training step with the same step in plain LibTorch: every strategy, one JSON line per measurement.
 //
 //   train_step [--size tiny|mid|all] [--strategy NAME|all] [--threads 1|all|both] [--steps N] [--graphed-step yes|no]
 //
 // Ours is the program that a user writes: examples/transformer.h placed by filter_shard, value_and_grad, Optimizer with
-// clip_by_global_norm and adamw, the loss read each step; virtual devices share the one CPU. Plain is plain_gpt.h. Both
-// start from the same parameters and read the same batches of random tokens, which are made, and placed on the mesh,
-// before the clock starts; they take turns in one process, so that what else the machine does meets both.
-// Losses that differ by more than 1e-4 in the first steps end the program. Both use the
-// caching CPU allocator. With TESSERA_DEVICE=cuda both lie on that
-// GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the 25th and 75th percentile.
+// clip_by_global_norm and adamw, the loss read each step. All virtual devices share one CPU. Plain is plain_gpt.h. Both
+// start from the same parameters and read the same batches of random tokens. The batches are made, and placed on the
+// mesh, before the clock starts. Both alternate in one process, so that they run under the same load of the machine.
+//
+// The program ends if losses differ by more than 1e-4 in the first steps. Both use the caching CPU allocator. With
+// TESSERA_DEVICE=cuda both run on that GPU. ratio = median of ours / median of plain; milliseconds; quartiles are the
+// 25th and 75th percentile.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -32,7 +33,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/kernels.h"
-#include "sharding/runtime/accelerator.h"
+#include "sharding/runtime/hardware.h"
 #include "tests/benchmarks/plain_gpt.h"
 
 namespace tessera::benchmarks {
@@ -41,12 +42,12 @@ namespace {
 using data::TokenBatch;
 using examples::Gpt;
 
-// ---- what is measured
+// ---- sizes
 
 struct Size {
   std::string name;
   examples::GptConfig model;
-  int64_t batch, steps, turn;  // steps in all, and one after the other in a turn
+  int64_t batch, steps, turn;  // total steps, and consecutive steps in a turn
 };
 
 const std::vector<Size> sizes = {
@@ -76,11 +77,11 @@ constexpr PlainAdamw adamw{
 constexpr int64_t batches = 8, checked_steps = 5;
 constexpr double tolerance = 1e-4;
 
-// ---- both sides
+// ---- ours and plain
 
 using Tokens = std::vector<int32_t>;
 
-// The tokens of each batch: rows of seq + 1.
+// Returns the tokens of each batch: rows of seq + 1.
 std::vector<Tokens> random_tokens(const Size& size) {
   std::mt19937 random(0);
   std::vector<Tokens> result(batches, Tokens(static_cast<size_t>(size.batch * (size.model.seq + 1))));
@@ -89,7 +90,7 @@ std::vector<Tokens> random_tokens(const Size& size) {
   return result;
 }
 
-// Where our meshes lie, and plain tensors too.
+// The device of our meshes and of plain tensors.
 at::Device device() { return detail::accelerator(""); }
 
 class Plain {
@@ -171,8 +172,8 @@ class Ours {
 
 // ---- measuring
 
-// Of the steps from `first` to `last`, after a pause in which the threads of the other side have gone to sleep:
-// OpenMP's spin for some milliseconds when their work is done.
+// Times the steps from `first` to `last`, after a pause in which the threads of the other side go to sleep: OpenMP's
+// threads spin for some milliseconds when their work is done.
 template <class Side>
 void take_turn(Side& side, int64_t first, int64_t last, std::vector<double>& milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -239,7 +240,7 @@ struct Options {
   bool captured = false;
 };
 
-// The entry of this name, or all.
+// Returns the entry of this name, or all.
 template <class Entry>
 std::vector<Entry> choose(const std::vector<Entry>& all, std::string_view flag, std::string_view name) {
   if (name == "all") return all;

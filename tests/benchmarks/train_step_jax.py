@@ -3,9 +3,9 @@
   train_step_jax.py [--size tiny|mid|all] [--strategy NAME|all] [--threads 1|all|both] [--steps N]
 
 The same model (tests/reference/transformer_models.py), sizes, rules, clip and AdamW, with donated parameters and state;
-the loss is read each step; batches are placed before the clock starts. Each measurement runs in a process of its own,
-which the number of devices needs, and with "threads": 1 on one core. first_call_s: seconds of the first step, which
-compiles. Needs jax and optax.
+the loss is read in each step; batches are placed before the clock starts. Each measurement has its own process, since
+the number of devices is fixed per process; with "threads": 1 it uses one core. first_call_s: seconds of the first step,
+which includes compilation. Requires jax and optax.
 """
 
 import argparse
@@ -31,14 +31,14 @@ STRATEGIES = {
     "2x4": ({"data": 2, "model": 4}, {"batch": "data", "heads": "model", "mlp": "model", "vocab": "model"}),
     "zero1": ({"data": 8}, {"batch": "data"}),
 }
-# strategy -> the mesh axis over which the optimizer's state is cut, on the first dim that it divides.
+# strategy -> the mesh axis over which the optimizer's state is sharded, along the first dim that it divides.
 STATE_AXIS = {"zero1": "data"}
 
 BATCHES, WARM_STEPS = 8, 5
 
 
 def measure(size, strategy, cores, steps):
-    """One measurement, in a process whose cores, flags and path to the model are set already."""
+    """Runs one measurement. The cores, flags and path of this process are already set."""
     import jax
     import numpy as np
     import optax
@@ -92,7 +92,7 @@ def measure(size, strategy, cores, steps):
 
 
 def start(size, strategy, cores, steps):
-    """Runs this file once more, for one measurement."""
+    """Runs this file in another process, for one measurement."""
     devices = math.prod(STRATEGIES[strategy][0].values())
     environment = os.environ | {"JAX_PLATFORMS": "cpu",
                                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}

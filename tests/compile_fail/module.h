@@ -1,4 +1,4 @@
-// What a file here needs to write a module, and to walk it.
+// Headers that the tests in this folder need to define a module and to walk through it.
 #pragma once
 
 #include "nn/tree.h"

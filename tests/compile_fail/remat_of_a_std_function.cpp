@@ -1,4 +1,4 @@
-// expect: tessera: remat of a function that captures. What it captures would get no gradient: make it an argument.
+// expect: tessera: remat of a function that captures. Captured arrays would get no gradient: make them arguments.
 #include <functional>
 
 #include "nn/transformations.h"

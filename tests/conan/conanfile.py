@@ -1,4 +1,4 @@
-"""The Conan 2 recipe of Tessera: builds and packages it by its CMake, which also brings LibTorch, Boost and fmt."""
+"""The Conan 2 recipe of Tessera. Its CMake build also provides LibTorch, Boost and fmt."""
 import re
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from conan.tools.files import copy, load
 
 class Tessera(ConanFile):
     name = "tessera"
-    description = "Models whose parameters know where they live"
+    description = "Sharded training of neural networks in C++20"
     license = "Apache-2.0"
     package_type = "library"
     settings = "os", "arch", "compiler", "build_type"
@@ -31,7 +31,7 @@ class Tessera(ConanFile):
         self.version = re.search(r"^project\(tessera VERSION ([0-9.]+)", self.project, flags=re.M)[1]
 
     def export_sources(self):
-        folders = re.findall(r"^add_subdirectory\((.+)\)$", self.project, flags=re.M)  # those that every build has
+        folders = re.findall(r"^add_subdirectory\((.+)\)$", self.project, flags=re.M)  # in every build
         files_at_root = ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "tessera.h")
         for files in (*files_at_root, *(f"{folder}/*" for folder in folders)):
             copy(self, files, src=self.repository, dst=self.export_sources_folder)
@@ -64,5 +64,5 @@ class Tessera(ConanFile):
         CMake(self).install()
 
     def package_info(self):
-        self.cpp_info.set_property("cmake_find_mode", "none")  # find_package finds Tessera's own package, in:
+        self.cpp_info.set_property("cmake_find_mode", "none")  # the folder of Tessera's own package for find_package
         self.cpp_info.builddirs = ["lib/cmake/tessera"]

@@ -1,4 +1,4 @@
-// A model of one's own: two spirals told apart by a small network, on eight devices.
+// The first model of docs/start.md: a small network that tells two spirals apart, on eight devices.
 #include <cmath>
 #include <iostream>
 #include <numbers>
@@ -50,7 +50,7 @@ Point point_of(int64_t i) {
           static_cast<int32_t>(i % 2)};
 }
 
-// ---- What is to be small, and what one wants to know besides -------------------------------------------------------
+// ---- The loss, and the fraction of correct answers -----------------------------------------------------------------
 
 std::pair<Array, Array> loss_of(const Classifier& model, const Batch& batch) {
   const Array logits = model(batch.position);

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Checks and measures a machine with GPUs within 540 seconds, most important items first, and writes a JSON report.
 #
-#   first_run.sh [BUILD] [JSON]       runs all items. BUILD: build/cuda or a carried folder; JSON: first_run.json
-#   first_run.sh pack BUILD CARRIED   copies the programs of BUILD without symbols, to carry them to such a machine
+#   first_run.sh [BUILD] [JSON] [PART]   runs all items, or those of one part: correctness or speed
+#   first_run.sh pack BUILD CARRIED      copies the programs of BUILD without symbols, to carry them to such a machine
 #
+# BUILD: build/cuda, or a carried folder. JSON: first_run.json.
 # A program that is in BUILD and starts is used as it is. Others are built there, as the preset train-cuda does.
-# The JSON file is written after each item. Without a GPU each item reports so. docs/gpus.md describes the items.
+# The JSON file is written after each item. Without a GPU each item reports so. docs/gpu_tests.md describes the items.
 # TESSERA_FIRST_RUN_SECONDS: total limit instead of 540. TESSERA_FIRST_RUN_ITEM_SECONDS: limit of every item.
 # TESSERA_FIRST_RUN_GPUS: number of GPUs instead of the detected number.
 cd "$(dirname "$0")/../.." || exit 1
 
 train=examples/train_transformer benchmark=tests/benchmarks/train_step
-programs=("$train" "$benchmark" tests/{graphs_test,nccl_test,validator_test,reference_runner})
+programs=("$train" "$benchmark" tests/{gpu_kernels_test,graphs_test,nccl_test,validator_test,reference_runner})
 
 if [[ $1 == pack ]]; then
   from=$2 to=$3
@@ -27,6 +28,9 @@ fi
 
 build=${1:-build/cuda}
 json=${2:-first_run.json}
+part=${3:-all}
+[[ $part == all || $part == correctness || $part == speed ]] ||
+  { echo "[first_run] $part: unknown. Give correctness or speed, or leave it out for both." >&2; exit 2; }
 limit=${TESSERA_FIRST_RUN_SECONDS:-540}
 grace=2  # seconds between SIGTERM and SIGKILL
 log=$(mktemp -d)
@@ -53,10 +57,13 @@ run_until() {
     state="ended after $seconds seconds"
     kill -TERM -- "-$running"
     sleep "$grace"
-  elif wait "$running"; then
-    state=passed
   else
-    state="failed ($?)"
+    wait "$running"
+    case $? in
+      0) state=passed ;;
+      77) state=skipped ;;
+      *) state="failed ($?)" ;;
+    esac
   fi
   kill -KILL -- "-$running" 2>/dev/null
   running=
@@ -78,48 +85,14 @@ item() {
     local ran=yes
   fi
   printf '%-22s %s\n' "$item" "$state"
-  printf '%s\t%s\t%s\t%s\n' "$item" "$state" $((SECONDS - begun)) "$*" >>"$log/items"
-  [[ $ran ]] && report
+  printf '%s\t%s\t%s\t%s\t%s\n' "$item" "$state" $((SECONDS - begun)) "$seconds" "$*" >>"$log/items"
+  [[ $ran ]] && report "$item"
 }
 
-# Replaces the JSON file atomically, so that readers always find a complete file.
+# report [ITEM]: replaces the JSON file atomically, so that readers always find a complete file; prints ITEM's speed.
 report() {
-  GPUS=$gpus NAME=$name COMMIT=$(git rev-parse HEAD 2>/dev/null) LOG=$log SECONDS_USED=$SECONDS python3 - "$json" <<'END'
-import json, os, statistics, sys
-
-log = os.environ["LOG"]
-
-def lines(file, most=None):
-    try:
-        with open(f"{log}/{file}", errors="replace") as text:
-            return text.read().splitlines()[-most if most else 0:]
-    except OSError:
-        return []
-
-def speed(rows):  # of the steps after the first quarter
-    steps = [row for row in map(json.loads, rows) if "loss" in row]
-    result = {"steps": len(steps)}
-    for key in ["tokens_per_second", "mfu"]:
-        values = [row[key] for row in steps[len(steps) // 4:] if key in row]
-        if values:
-            result[key] = statistics.median(values)
-    return {**result, **{f"{which}_step": steps[at] for which, at in [("first", 0), ("last", -1)] if steps}}
-
-items = []
-for line in lines("items"):
-    name, state, seconds, command = line.split("\t")
-    item = {"name": name, "state": state, "seconds": int(seconds), "command": command,
-            "last_lines": lines(f"{name}.out", 40)}
-    if rows := lines(f"{name}.metrics"):
-        item["speed"] = speed([row for row in rows if row.endswith("}")])
-    if profile := lines(f"{name}.profile/profile.txt"):
-        item["profile"] = profile
-    items.append(item)
-with open(f"{sys.argv[1]}.new", "w") as file:
-    json.dump({"gpus": int(os.environ["GPUS"]), "gpu_and_driver": os.environ["NAME"], "commit": os.environ["COMMIT"],
-               "seconds": int(os.environ["SECONDS_USED"]), "items": items}, file, indent=1)
-os.replace(file.name, sys.argv[1])
-END
+  GPUS=$gpus NAME=$name COMMIT=$(git rev-parse HEAD 2>/dev/null) LOG=$log SECONDS_USED=$SECONDS ITEM=$1 \
+    python3 tests/cuda/first_run_report.py "$json"
 }
 
 # Whether the program is there, with all libraries and symbols that it needs.
@@ -143,18 +116,6 @@ build_targets() {
   cmake --build "$build" -j --target "${wanted[@]}"
 }
 
-# The bytes of the library's sources as tokens, in llm.c's format: a program without ICU reads them, too.
-write_tokens() {
-  python3 - "$1" <<'END'
-import pathlib, struct, sys
-
-folders = [pathlib.Path(folder) for folder in ["sharding", "nn", "optim", "data"]]
-text = b"".join(file.read_bytes() for folder in folders for file in sorted(folder.rglob("*.*")))
-with open(sys.argv[1], "wb") as tokens:
-    tokens.write(struct.pack("<256i", 20240520, 1, len(text), *[0] * 253) + struct.pack(f"<{len(text)}H", *text))
-END
-}
-
 # A program from another machine may not find LibTorch by its path: use the one of python3's torch package.
 if ((gpus > 0)) && [[ -x $build/$train ]] && ! starts "$build/$train"; then
   torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null)
@@ -163,34 +124,62 @@ fi
 
 export TESSERA_DEVICE=cuda
 start="bash tests/processes/start.sh"
-tokens=$log/tokens.bin
-((gpus > 0)) && write_tokens "$tokens"
-# gpt2 NAME: the command that trains GPT-2's 124M parameters on 64 rows of 1,024 tokens.
-gpt2() {
-  echo "$build/$train" --mesh data=1 --vocab 50304 --data "$tokens" --layers 12 --embed 768 --heads 12 --seq 1024 \
-    --batch 64 --precision bfloat16 ${peak:+--peak-flops $peak} --metrics "$log/$1.metrics"
+((gpus > 0)) && python3 tests/cuda/random_documents.py "$log"
+# train_tokens SECONDS NAME FILE FLAGS...: trains on FILE of random_documents.py. Steps 4 to 6 are profiled.
+train_tokens() {
+  local seconds=$1 name=$2 data=$log/$3.bin
+  shift 3
+  item "$name" 1 "$seconds" "$build/$train" --mesh data=1 --data "$data" --precision bfloat16 --steps 30 --lr 3e-4 \
+    ${peak:+--peak-flops $peak} --metrics "$log/$name.metrics" --profile "$log/$name.profile" --profile-steps 3 "$@"
 }
+gpt2="--vocab 50304 --layers 12 --embed 768 --heads 12 --seq 1024"  # 124M parameters
+llama="--model llama --vocab 128256 --layers 16 --embed 2048 --heads 32 --kv-heads 8 --mlp 8192 --seq 2048"  # 1.2B
+torch="python3 tests/cuda/torch_gpt.py ${peak:+--peak-flops $peak}"
 
 find_missing "$train"
 ((${#missing[@]})) && item build_train 1 300 build_targets "${missing[@]}"
-item one_step 1 100 python3 tests/cuda/one_step.py "$build/$train"
-item gpt2_124m 1 100 $(gpt2 gpt2_124m) --steps 40
-item gpt2_124m_profile 1 60 $(gpt2 gpt2_124m_profile) --steps 12 --profile "$log/gpt2_124m_profile.profile" --profile-steps 3
 
+if [[ $part != speed ]]; then
+  item one_step 1 50 python3 tests/cuda/one_step.py "$build/$train"
+  for ((n = 2; n <= 8; n *= 2)); do
+    item "train_$n" $n 60 $start $n "$build/$train" --mesh "data=$n" --rules embed=data --data README.md docs --steps 50
+  done
+fi
+
+# On one GPU, the limits from one_step to graphs add up to 540 seconds.
+if [[ $part != correctness ]]; then
+  train_tokens 40 gpt2_64 rows $gpt2 --batch 64
+  train_tokens 30 gpt2_64_documents documents $gpt2 --batch 64
+  item torch_gpt2 1 40 $torch --rows 64 16 --how eager
+  item torch_gpt2_documents 1 30 $torch --rows 64 16 --how eager --documents
+  train_tokens 30 gpt2_16 rows $gpt2 --batch 16
+  train_tokens 30 gpt2_16_documents documents $gpt2 --batch 16
+  train_tokens 50 llama_1b rows $llama --batch 4
+  item torch_llama_1b 1 70 $torch --model llama --rows 4 --how eager compile
+  item torch_gpt2_compile 1 90 $torch --rows 64 16 --how compile --seconds 50
+fi
+
+[[ $part == speed ]] && programs=("$train" "$benchmark")
 find_missing "${programs[@]}"
 ((${#missing[@]})) && item build_rest 1 200 build_targets "${missing[@]}"
-item nccl_1 1 60 "$build/tests/nccl_test"
-for ((n = 2; n <= 8; n *= 2)); do
-  item "nccl_$n" $n 60 $start $n "$build/tests/nccl_test"
-  item "train_$n" $n 60 $start $n "$build/$train" --mesh "data=$n" --rules embed=data --data README.md docs --steps 50
-done
-item gpt2_124m_captured 1 100 $(gpt2 gpt2_124m_captured) --steps 40 --graphed-step
-item graphs 1 60 "$build/tests/graphs_test"
-item train_step 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100
-item train_step_captured 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100 --graphed-step yes
-item validator 1 120 env TESSERA_PLACEMENTS=8 "$build/tests/validator_test" --gtest_filter='Operations/Validator.*'
-item curves 1 "$limit" "$build/tests/reference_runner" \
-  tests/reference/{optimizers,placement,propagation,schedules,seeds_examples,shard_map,transformer_}*.json
+
+if [[ $part != speed ]]; then
+  item nccl_1 1 30 "$build/tests/nccl_test"
+  for ((n = 2; n <= 8; n *= 2)); do item "nccl_$n" $n 60 $start $n "$build/tests/nccl_test"; done
+  item kernels 1 20 "$build/tests/gpu_kernels_test"
+  item graphs 1 30 "$build/tests/graphs_test"
+fi
+if [[ $part != correctness ]]; then
+  item torch_gpt2_documents_compile 1 100 $torch --rows 64 16 --how flex compile --documents --seconds 50
+  train_tokens 40 gpt2_64_graphed rows $gpt2 --batch 64 --graphed-step
+  item train_step 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100
+  item train_step_graphed 1 60 "$build/$benchmark" --size all --strategy one --threads 1 --steps 100 --graphed-step yes
+fi
+if [[ $part != speed ]]; then
+  item validator 1 120 env TESSERA_PLACEMENTS=8 "$build/tests/validator_test" --gtest_filter='Operations/Validator.*'
+  item curves 1 "$limit" "$build/tests/reference_runner" \
+    tests/reference/{optimizers,placement,propagation,schedules,seeds_examples,shard_map,transformer_}*.json
+fi
 
 report
 echo "written: $json"

@@ -1,4 +1,4 @@
-// Graphs of a GPU, which the engine for GPUs has.
+// CUDA graphs of the GPU engine, for the tests in tests/device.
 #include "tests/device/graphs.h"
 
 namespace tessera::testing {

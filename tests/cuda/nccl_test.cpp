@@ -1,4 +1,4 @@
-// The nccl engine against the processes' own group: the same verbs on memory of the GPU, on as many GPUs as processes.
+// Compares the NCCL engine with the process group: the same collectives on GPU memory, one GPU per process.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -31,7 +31,7 @@ int visible_gpus() {
   return cudaGetDeviceCount(&found) == cudaSuccess ? found : 0;
 }
 
-// LibTorch may be a CPU build, so tensors are views of memory that CUDA gave, and are copied by CUDA.
+// LibTorch may be a CPU build. Tensors are therefore views of memory that CUDA allocated, copied by CUDA.
 at::Tensor on_gpu(const at::Tensor& t) {
   void* data = nullptr;
   EXPECT_EQ(cudaMalloc(&data, std::max<size_t>(t.nbytes(), 1)), cudaSuccess);
@@ -53,7 +53,7 @@ at::Tensor on_cpu(const at::Tensor& t) {
   return copy;
 }
 
-// Small whole numbers, whose folds every type has exactly.
+// Returns small integers, whose sums are exact in every element type.
 at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
   int64_t n = 1;
   for (const int64_t size : shape) n *= size;
@@ -61,7 +61,7 @@ at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
   return t.to(dtype).view(shape).contiguous();
 }
 
-// One process per GPU, or fewer.
+// Skipped if there are fewer GPUs than processes.
 class Nccl : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override {
@@ -129,7 +129,8 @@ using NcclOfFloats = Nccl;
 TEST_P(NcclOfFloats, ABucketIsHeldUntilItIsWaitedFor) {
   std::vector<at::Tensor> bucket{on_gpu(mine({1000})), on_gpu(mine({7}))};
   std::vector<std::unique_ptr<Work>> begun;
-  for (const at::Tensor& x : bucket) begun.push_back(gpus_->beside().all_reduce(x, ReduceOp::sum, here("gradients")));
+  for (const at::Tensor& x : bucket)
+    begun.push_back(gpus_->secondary().all_reduce(x, ReduceOp::sum, here("gradients")));
   EXPECT_EQ(bucket[0].use_count(), 2u);
   for (const auto& one : begun) one->wait();
   EXPECT_EQ(bucket[0].use_count(), 1u);
@@ -141,11 +142,11 @@ TEST_P(NcclOfFloats, ABucketIsHeldUntilItIsWaitedFor) {
 TEST_P(NcclOfFloats, WhatIsGivenUpKeepsItsMemoryUntilTheGpuHasDoneIt) {
   const int64_t n = process_count();
   if (process_index() > 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the first waits for the others
-  auto begun = gpus_->beside().all_gather(on_gpu(mine({100000})), on_gpu(at::empty({n, 100000})), here("matmul"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the first process waits for the others
+  auto begun = gpus_->secondary().all_gather(on_gpu(mine({100000})), on_gpu(at::empty({n, 100000})), here("matmul"));
   begun.reset();
   const at::Tensor expected = numbers(77, {n, 100000}, GetParam()), next = on_gpu(expected);
-  gpus_->beside().all_reduce(on_gpu(mine({7})), ReduceOp::sum, here("gradients"))->wait();
+  gpus_->secondary().all_reduce(on_gpu(mine({7})), ReduceOp::sum, here("gradients"))->wait();
   expect_equal(next, expected);
 }
 
@@ -163,13 +164,13 @@ TEST_P(NcclOfFloats, RefusesWhatItCannotDo) {
   at::Tensor host = mine({5}), shorts = on_gpu(at::empty({5}, at::kShort));
   expect_error(ErrorKind::invalid_argument, "[ProcessGroup] a tensor is not contiguous in the memory of GPU ",
                [&] { gpus_->all_reduce(host, ReduceOp::sum, here("all_reduce"))->wait(); });
-  expect_error(ErrorKind::invalid_argument, "[ProcessGroup] NCCL does not fold Short. Cast it first.",
+  expect_error(ErrorKind::invalid_argument, "[ProcessGroup] NCCL cannot reduce Short. Cast it first.",
                [&] { gpus_->all_reduce(shorts, ReduceOp::sum, here("all_reduce"))->wait(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Float, NcclOfFloats, ::testing::Values(at::kFloat), [](const auto&) { return "Float"; });
 
-// Whoever is linked with the engine has it for meshes of GPUs.
+// Linking the engine makes it the default for meshes of GPUs.
 TEST(NcclEngine, IsTheEngineOfGpus) {
   EXPECT_FALSE(register_process_group(
       c10::kCUDA, [](const std::vector<int>& all, c10::Device) -> ProcessGroup& { return process_group(all); }));

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 STEPS = 3
-TOLERANCES = {"loss": 1e-4, "grad_norm": 1e-3}  # relative, of float32; the first step differs by some 1e-6
+TOLERANCES = {"loss": 1e-4, "grad_norm": 1e-3}  # relative, in float32; the first step differs by about 1e-6
 
 
 def train(program, device, *mesh):
@@ -28,7 +28,7 @@ def main(program):
         failed |= len(got) != len(expected)
         for want, have in zip(expected, got):
             for key, tolerance in TOLERANCES.items():
-                differs = not abs(have[key] - want[key]) <= tolerance * abs(want[key])  # NaN differs
+                differs = not abs(have[key] - want[key]) <= tolerance * abs(want[key])  # NaN counts as different
                 failed |= differs
                 print(mesh[1], "step", want["step"], key, "on the CPU", want[key], "on the device", have[key],
                       "DIFFERS" if differs else "", flush=True)

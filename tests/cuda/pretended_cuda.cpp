@@ -1,7 +1,7 @@
-// The part of CUDA's runtime that the library uses, for a GPU that is pretended: see tests/device/pretended_device.cpp.
+// The part of CUDA's runtime that the library uses, for a pretended GPU (tests/device/pretended_device.cpp).
 //
-// Kernels run on the CPU, on the thread that calls them, once the default stream has come to them; other streams have
-// a thread each, which is slow on purpose: whoever does not wait reads what is not there yet.
+// Kernels run on the CPU, on the calling thread, after all work queued before them on the default stream. Every other
+// stream has a thread that is slow on purpose, so code that does not wait reads data that has not arrived.
 #include "tests/cuda/pretended_cuda.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using tessera::testing::current_device;
 using tessera::testing::pretended_memory;
 
 struct CUevent_st {
-  std::shared_future<void> reached;  // of the last record; invalid before the first
-  CUstream_st* stream = nullptr;     // on which it was recorded, as this task
+  std::shared_future<void> reached;  // ready after the last record; invalid before the first
+  CUstream_st* stream = nullptr;     // the stream and the task on it
   int64_t task = 0;
 };
 
@@ -72,13 +72,13 @@ void CUstream_st::work() {
 
 namespace {
 
-// The one on which LibTorch computes: nullptr to CUDA.
+// The default stream, on which LibTorch computes. Its handle in CUDA is nullptr.
 CUstream_st& default_stream() {
   static auto* stream = new CUstream_st(CUstream_st::Purpose::computes);
   return *stream;
 }
 
-// The others.
+// Returns all other streams, on which collectives run.
 std::vector<CUstream_st*>& communicating() {
   static auto* streams = new std::vector<CUstream_st*>;
   return *streams;

@@ -1,11 +1,11 @@
-// What LibTorch asks of its library for GPUs, answered for the pretended one.
+// LibTorch's hooks for CUDA, implemented for the pretended GPU.
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include "tests/device/pretended_memory.h"
 
 namespace at {
 
-// The registry creates it by this name.
+// LibTorch's registry creates the hooks by this name.
 struct CUDAHooks : CUDAHooksInterface {
   explicit CUDAHooks(CUDAHooksArgs) {}
   void init() const override {}

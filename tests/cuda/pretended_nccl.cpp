@@ -1,8 +1,8 @@
 // The part of NCCL that the library uses, for pretended GPUs: non-blocking communicators over shared memory.
 //
-// As strict as NCCL's documentation: a call on a communicator that is still busy with another is refused, what is
-// queued runs on its stream's thread alone, in the order of the calls, and members whose calls differ end the program
-// at once, where NCCL would hang or give garbage.
+// As strict as NCCL's documentation: a call on a communicator that is still busy is refused, and queued calls run only
+// on the thread of their stream, in call order. If the members' calls differ, the program aborts at once, where NCCL
+// would hang or return garbage.
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What all members of a collective, or both ends of a message, must have alike.
+// Describes a call. Labels must be equal on all members of a collective, or on both ends of a message.
 struct Label {
   char call[16] = {};
   int type = 0, how = 0;
@@ -38,7 +38,7 @@ struct Label {
   bool operator==(const Label&) const = default;
 };
 
-// From one member to another: a piece of a message, which the other takes out.
+// One piece of a message on its way from one member to another.
 struct Mailbox {
   static constexpr size_t size = size_t{64} << 10;
   std::atomic<bool> is_full;
@@ -47,7 +47,7 @@ struct Mailbox {
   char data[size];
 };
 
-// What the members of a communicator share, zeros at first.
+// Shared memory of a communicator's members; initially zero.
 struct Shared {
   alignas(Mailbox) std::atomic<int> arrived;
   Mailbox* boxes() { return reinterpret_cast<Mailbox*>(this + 1); }  // [from][to]
@@ -64,7 +64,7 @@ struct Message {
 
 }  // namespace
 
-// NCCL leaves it incomplete.
+// A communicator. NCCL only declares this type.
 struct ncclComm {
   std::string name;
   int index, count;
@@ -86,7 +86,7 @@ ncclResult_t refuse(std::string words) {
 
 bool is_busy(ncclComm_t comm) { return comm->state == ncclInProgress; }
 
-// What takes time, done by a thread of NCCL's; the communicator is busy until then.
+// Runs `act` on a thread, as NCCL does for slow calls. The communicator is busy until `act` returns.
 ncclResult_t later(ncclComm_t comm, std::function<void()> act) {
   comm->state = ncclInProgress;
   std::thread([comm, act = std::move(act)] {
@@ -115,7 +115,7 @@ void wait_for(ncclComm_t comm, Condition is_so) {
   std::abort();
 }
 
-// The first message to or from each peer that is not over.
+// Calls `act` with the first unfinished message for each peer.
 template <class Act>
 void for_firsts(std::vector<Message>& messages, Act act) {
   std::vector<int> seen;
@@ -216,7 +216,7 @@ Label label(const char* call, ncclDataType_t type, int how, size_t bytes) {
   return result;
 }
 
-// to(i) goes to every other member i, and from(i) is filled with what it sends.
+// Sends to(i) to every other member i, and stores in from(i) the data that member i sends.
 template <class To, class From>
 void swap_all(ncclComm_t comm, const Label& label, To to, From from) {
   std::vector<Message> sends, receives;
@@ -228,7 +228,7 @@ void swap_all(ncclComm_t comm, const Label& label, To to, From from) {
   move_all(comm, std::move(sends), std::move(receives));
 }
 
-// `mine(i)` of every member goes to member i, which folds what it gets, in the members' order.
+// Sends mine(i) to each member i, and folds the received parts in the order of the members.
 template <class Mine>
 std::vector<char> folded(ncclComm_t comm, const Label& label, ncclDataType_t type, ncclRedOp_t how, Mine mine) {
   std::vector<std::vector<char>> parts(comm->count, std::vector<char>(label.bytes));
@@ -278,7 +278,7 @@ ncclResult_t add_call(ncclComm_t comm, cudaStream_t stream, std::function<void()
 
 // ---- communicators
 
-// Until all members have come; then nobody needs its name.
+// Waits until all members have joined. Then member 0 unlinks the shared memory's name.
 void meet(ncclComm_t comm) {
   const size_t bytes = sizeof(Shared) + sizeof(Mailbox) * comm->count * comm->count;
   const int file = shm_open(comm->name.c_str(), O_CREAT | O_RDWR, 0600);

@@ -1,5 +1,4 @@
-// How often the compute stream of a GPU waits for weights and gradients between processes: never for what came in time.
-// time.
+// Counts how often a GPU's compute stream waits for communication between processes: never if it has finished.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,16 +18,16 @@ using namespace tessera::testing;
 
 constexpr int64_t layers = 4, width = 48, rows = 16;
 
-// See tests/cuda/pretended_cuda.h; without it there is nothing to count.
+// A function of tests/cuda/pretended_cuda.h; null if the GPU is not pretended.
 template <class Function>
 Function* pretended(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
 }
 
-// How the communication of a step goes on.
+// The time at which a collective in flight finishes.
 enum class Pace : uint8_t {
-  when_waited_for,  // not before the compute stream waits for it
-  in_time,          // in each layer all that has begun arrives, forward and backward
+  when_waited_for,  // only when the compute stream waits for it
+  in_time,          // after each layer, forward and backward
 };
 
 struct Pass {
@@ -48,7 +47,7 @@ class Waits : public ::testing::Test {
       weights_.back().impl()->detail().path = detail::as_text(fmt::format("layers.{}.{}", i / 2, i % 2));
     }
     x_ = device_put(normal(Key(99), {rows, width}), NamedSharding(*mesh_, P{"data"}));
-    pass_of({}, Pace::in_time);  // makes the communicators
+    pass_of({}, Pace::in_time);  // creates the communicators
   }
   void TearDown() override {
     if (const auto stands_still = pretended<void(bool)>("pretended_gpu_stands_still")) stands_still(false);
@@ -83,7 +82,7 @@ class Waits : public ::testing::Test {
     return pass;
   }
 
-  // Of a step that knows what it will gather.
+  // A step that prefetches by the gather order that a first step recorded.
   Pass second_pass(int prefetch, Pace pace) const {
     detail::clear_gather_orders();
     const GradientOptions options{.prefetch_groups = prefetch};
@@ -96,11 +95,11 @@ class Waits : public ::testing::Test {
   Array x_;
 };
 
-// All is on one stream: what was begun before something that has been waited for is there, too. In the backward pass,
-// gathers and scatters of four layers are begun in these orders:
-//   0 ahead   g3 s3 g2 s2 g1 s1 g0 s0     a scatter is there when the next gather is
+// All collectives run on one stream: if the program has waited for one, all earlier ones have finished, too. In the
+// backward pass, gathers (g) and reduce_scatters (s) of four layers are begun in these orders:
+//   0 ahead   g3 s3 g2 s2 g1 s1 g0 s0     a scatter is finished when the next gather is
 //   1 ahead   g3 g2 s3 g1 s2 g0 s1 s0     each is waited for
-//   2 ahead   g3 g2 g1 s3 g0 s2 s1 s0     g1 is there when s3 is, and g0 when s2 is
+//   2 ahead   g3 g2 g1 s3 g0 s2 s1 s0     g1 is finished when s3 is, and g0 when s2 is
 TEST_F(Waits, AreOneForEachCollectiveThatIsNotThere) {
   for (const auto& [prefetch, backward] : {std::pair{0, 5}, {1, 8}, {2, 6}}) {
     SCOPED_TRACE(fmt::format("{} ahead", prefetch));
@@ -112,7 +111,8 @@ TEST_F(Waits, AreOneForEachCollectiveThatIsNotThere) {
   }
 }
 
-// All but the first gather of a step, which nothing is before, and the last reduce_scatter, which nothing is behind.
+// Two collectives are waited for: the first gather, before which no work can hide it, and the last reduce_scatter,
+// after which none can.
 TEST_F(Waits, AreNoneForWhatWasBegunAheadAndCameInTime) {
   for (const int prefetch : {1, 2, 100}) {
     SCOPED_TRACE(fmt::format("{} ahead", prefetch));

@@ -1,6 +1,6 @@
-// The loader's laws over thousands of random chains: once per epoch, any threads, resuming anywhere, any processes.
+// Checks the loader on random chains: each record once per epoch, any threads, exact resumption, any processes.
 //
-// TESSERA_CHAINS=10 tries ten times as many, TESSERA_CHAINS_SEED=7 others.
+// TESSERA_CHAINS=10 tries ten times as many chains; TESSERA_CHAINS_SEED=7 tries others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ int64_t setting(const char* name, int64_t otherwise) {
   return given ? std::atoll(given) : otherwise;
 }
 
-// Runs try_chain(random) for `count` random chains; it says whether the chain could be tried. How many were is printed,
-// and at least `least` of a hundred have to be.
+// Runs try_chain(random) for `count` random chains; it returns false for a chain that cannot be tried. Prints the
+// number of chains that could be tried, and fails if they are fewer than `least` percent.
 template <class F>
 void for_random_chains(uint64_t law, int64_t count, int64_t least, F try_chain) {
   const auto seed = static_cast<uint64_t>(setting("TESSERA_CHAINS_SEED", 0));
@@ -42,7 +42,7 @@ void for_random_chains(uint64_t law, int64_t count, int64_t least, F try_chain) 
 
 constexpr int64_t sizes[] = {1, 2, 3, 5, 8, 17, 43, 64, 65, 100};
 
-// A word that keeps every record exactly once.
+// Adds a random operation that keeps every record exactly once.
 Chain with_order(const Chain& chain, Philox& random) {
   const auto seed = static_cast<uint64_t>(random.integer(1000));
   switch (random.integer(chain.reshuffles() ? 5 : chain.size() < 40 ? 6 : 7)) {  // grain_v1 is slow at small sizes
@@ -63,7 +63,7 @@ Chain with_order(const Chain& chain, Philox& random) {
   }
 }
 
-// Any other word.
+// Adds any other random operation.
 Chain with_any(const Chain& chain, Philox& random) {
   const int64_t size = chain.size();
   switch (random.integer(7)) {
@@ -72,7 +72,7 @@ Chain with_any(const Chain& chain, Philox& random) {
     case 1:
       try {
         return chain.slice(random.integer(size), size, 1 + random.integer(3));
-      } catch (const Error&) {  // shuffled and mapped at random
+      } catch (const Error&) {  // a shuffled chain with random_map cannot be sliced
         return chain;
       }
     case 2:
@@ -96,7 +96,7 @@ Chain random_chain(Philox& random) {
   return random.chance(0.5) ? Chain(chain.repeat()) : chain;
 }
 
-// A chain as something that opens loaders; a batch is its numbers, one row after another.
+// A chain as a function that opens loaders. A batch is the numbers of its rows, one row after another.
 struct Pipeline {
   std::string words;
   std::function<Loader<Numbers>(const LoaderOptions&)> open;
@@ -153,7 +153,7 @@ Pipeline random_pipeline(Philox& random) {
   }
 }
 
-// What a loader says, batch after batch, and where it ends an epoch; an error ends it.
+// Returns the first `count` results of a loader: -7 for the end of an epoch, and -8, the last one, for an error.
 std::vector<Numbers> said(Loader<Numbers>& loader, size_t count) {
   std::vector<Numbers> batches;
   try {
@@ -164,7 +164,7 @@ std::vector<Numbers> said(Loader<Numbers>& loader, size_t count) {
   return batches;
 }
 
-// A batch size that the chain has at least one batch of; 0: it has none.
+// Returns a batch size for which the chain has at least one batch; 0 if there is none.
 int64_t batch_size_for(const Pipeline& pipeline, Philox& random) {
   for (const int64_t size : {1 + random.integer(6), int64_t{1}}) {
     try {
@@ -223,7 +223,8 @@ TEST(Chains, AnyNumberOfThreadsGivesTheSameBatches) {
   });
 }
 
-// The first batches of a loader, each with the state before it; fewer where an epoch's filter leaves less than a batch.
+// Returns the first batches of a loader, each with the state before it. Returns fewer if a filter leaves less than one
+// batch in an epoch.
 std::vector<std::pair<std::string, Numbers>> with_states(Loader<Numbers> loader, size_t count) {
   std::vector<std::pair<std::string, Numbers>> batches;
   try {
@@ -262,7 +263,7 @@ Numbers next_in_any_epoch(Loader<Numbers>& loader) {
   return *batch;
 }
 
-// The next three global batches as `count` processes make them from `state` on, which moves on.
+// Returns the next three global batches from `state` on, read by `count` processes. Advances `state`.
 std::vector<Numbers> global_batches(const Pipeline& pipeline, LoaderOptions options, int64_t count,
                                     LoaderState& state) {
   std::vector<Numbers> joined(3);

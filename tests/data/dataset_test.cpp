@@ -1,4 +1,4 @@
-// Chains of datasets: what each word of the chain does to sizes and orders, and what it refuses.
+// Chains of datasets: the effect of each operation on sizes and orders, and its errors.
 #include "data/datasets/dataset.h"
 
 #include <gtest/gtest.h>

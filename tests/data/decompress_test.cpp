@@ -1,4 +1,4 @@
-// Compressed text: what gzip and zstd wrote, files made block by block, and what is damaged.
+// Compressed text: files written by gzip and zstd, files assembled from blocks, and damaged files.
 #include "data/sources/decompress.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ std::string little_endian(uint64_t value, int bytes) {
   return text;
 }
 
-// The text as it is, in blocks that are stored (RFC 1951, 3.2.4; RFC 1952).
+// Stores the text uncompressed, in stored blocks (RFC 1951, 3.2.4; RFC 1952).
 std::string stored_gzip(const std::string& text) {
   std::string file("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10);
   for (size_t at = 0, n; at == 0 || at < text.size(); at += n) {
@@ -66,7 +66,7 @@ std::string stored_gzip(const std::string& text) {
   return file + little_endian(crc.checksum(), 4) + little_endian(text.size(), 4);
 }
 
-// The text as it is, in raw blocks (RFC 8878, 3.1.1).
+// Stores the text uncompressed, in raw blocks (RFC 8878, 3.1.1).
 std::string stored_zstd(const std::string& text) {
   std::string file = std::string("\x28\xb5\x2f\xfd\xe0", 5) + little_endian(text.size(), 8);
   for (size_t at = 0, n; at == 0 || at < text.size(); at += n) {
@@ -77,7 +77,7 @@ std::string stored_zstd(const std::string& text) {
   return file;
 }
 
-// `blocks` of 128 KiB of one byte each, in 4 bytes (RFC 8878, 3.1.1.2.3).
+// `blocks` blocks of 128 KiB, each a single repeated byte that takes 4 bytes in the file (RFC 8878, 3.1.1.2.3).
 std::string repeated_zstd(char byte, int blocks) {
   std::string file = std::string("\x28\xb5\x2f\xfd\xe0", 5) + little_endian(uint64_t(blocks) << 17, 8);
   for (int i = 0; i < blocks; ++i)
@@ -154,7 +154,7 @@ TEST_P(Compressed, LinesMayCrossPiecesOfMemory) {
   for (int64_t i = source.size() - 1; i >= 0; --i) ASSERT_EQ(source[i], expected[static_cast<size_t>(i)]) << i;
 }
 
-// A megabyte of frames or members, each of as many equal bytes as it can hold.
+// One megabyte of frames or members. Each one expands to as many equal bytes as possible.
 TEST_P(Compressed, FilesThatHoldTooMuchAreRefusedBeforeTheyAreInMemory) {
   const std::string member = is_zstd() ? repeated_zstd('\n', 200) : repeated_gzip_newlines;
   std::string bomb;
@@ -191,9 +191,9 @@ TEST_P(Compressed, DamagedFilesAreErrorsThatNameThem) {
   EXPECT_NE(said_of("plain text\n").find(", or a damaged one"), std::string::npos);
   EXPECT_NE(said_of(lines() + "plain text\n").find(", or a damaged one"), std::string::npos);
   for (size_t size = 0; size < lines().size(); ++size)
-    EXPECT_NE(said_of(lines().substr(0, size)).find("cut short"), std::string::npos) << size;
+    EXPECT_NE(said_of(lines().substr(0, size)).find("truncated"), std::string::npos) << size;
   std::string damaged = lines();
-  damaged[damaged.size() - (is_zstd() ? 1 : 6)] ^= 1;  // of the checksum
+  damaged[damaged.size() - (is_zstd() ? 1 : 6)] ^= 1;  // a byte of the checksum
   EXPECT_NE(said_of(damaged).find(", or a damaged one"), std::string::npos);
   const auto path = folder.path("bad.txt" + end());
   expect_error(ErrorKind::invalid_file, path, [&] { documents({path})[0]; });

@@ -1,4 +1,4 @@
-// expect_error, as the tests of the input write it.
+// Checks errors in the tests of data.
 #pragma once
 
 #include "tests/sharding/expect_error.h"

@@ -1,4 +1,4 @@
-// Texts are encoded in proportion to their size, or refused, also with tokenizer files that are made to prevent it.
+// Hostile tokenizer files and texts: encoding takes time and memory in proportion to the text, or throws.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string repeated(const std::string& text, size_t times) {
   return all;
 }
 
-// A vocabulary of "a", "b" and a space, and what else the file has: R"("decoder": {...})".
+// A tokenizer file with the vocabulary "a", "b" and a space, and these additional entries: R"("decoder": {...})".
 std::string file_with(const std::string& parts) {
   return R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, " ": 2}, "merges": []}, )" + parts + "}";
 }
@@ -51,7 +51,7 @@ class HostileTokenizer : public ::testing::Test {
   static void expect_refused(const std::string& file, std::initializer_list<std::string> words) {
     expect_error(ErrorKind::invalid_file, words, [&] { Tokenizer::from_json(file); });
   }
-  // The file opens, and this text is refused.
+  // Opens the file, which succeeds, and expects an error for this text.
   static void expect_text_refused(const std::string& file, const std::string& text,
                                   std::initializer_list<std::string> words) {
     const auto tokenizer = Tokenizer::from_json(file);
@@ -79,13 +79,13 @@ TEST_F(HostileTokenizer, ExpressionsThatBacktrackForeverAreRefusedByName) {
   const std::string file = file_with("\"pre_tokenizer\": " + split(R"({"Regex": "(a+)+!"})"));
   expect_text_refused(file, std::string(60, 'a'),
                       {"tokenizer.json.pre_tokenizer.pattern.Regex", "(a+)+! takes too long"});
-  // Each piece alone is short.
+  // Each piece on which the refused expression runs is short.
   expect_text_refused(in_sequence("pre_tokenizer", "pretokenizers",
                                   split(R"({"Regex": "a{20}"})") + ", " + split(R"({"Regex": "(a+)+!"})")),
                       std::string(megabyte, 'a'), {"pretokenizers.1.pattern.Regex", "(a+)+! takes too long"});
   expect_text_refused(file_with("\"pre_tokenizer\": " + split(R"({"Regex": "(?:(?:a|b)|c)+d"})")),
                       std::string(megabyte, 'a'), {"(?:(?:a|b)|c)+d needs too much memory"});
-  // An expression in one pass over a long text is not refused.
+  // An expression that reads a long text in one pass is accepted.
   const auto tokenizer = Tokenizer::from_json(file_with("\"pre_tokenizer\": " + split(R"({"Regex": "a+|b| "})")));
   EXPECT_EQ(tokenizer.encode(repeated("ab ", megabyte)).ids.size(), 3 * megabyte);
 }
@@ -114,7 +114,7 @@ TEST_F(HostileTokenizer, StepsThatLengthenATextAgainAndAgainAreRefused) {
   const std::string bytes = R"({"type": "ByteLevel", "use_regex": false})";
   expect_text_refused(in_sequence("pre_tokenizer", "pretokenizers", repeated(bytes + ", ", 40) + bytes), text,
                       {"pre_tokenizer.pretokenizers.", too_long});
-  // When the file is opened, for a token that is looked for in normalized text.
+  // Thrown by from_json, which normalizes the added token's content.
   const std::string normalizer =
       R"("normalizer": {"type": "Prepend", "prepend": ")" + std::string(4000, 'a') + "\"}";
   std::string added;
@@ -151,7 +151,8 @@ TEST_F(HostileTokenizer, TemplatesHaveFewTokensOfTheVocabulary) {
 TEST_F(HostileTokenizer, ManyMarksOnOneLetterArePutInOrder) {
   const auto tokenizer = Tokenizer::from_json(R"({"normalizer": {"type": "NFC"},
     "model": {"type": "BPE", "vocab": {"á": 0, "̖": 1, "́": 2}, "merges": []}})");
-  // Acute above, grave below: in canonical order those below come first, and the letter takes the first above.
+  // The text alternates an acute accent above and a grave accent below. Canonical order puts the lower accents first,
+  // and the letter composes with the first upper one.
   const size_t n = megabyte / 4;
   const Ids ids = tokenizer.encode("a" + repeated("\u0301\u0316", n)).ids;
   ASSERT_EQ(ids.size(), 2 * n);
@@ -160,7 +161,7 @@ TEST_F(HostileTokenizer, ManyMarksOnOneLetterArePutInOrder) {
   EXPECT_EQ(Ids(ids.begin() + 1 + static_cast<ptrdiff_t>(n), ids.end()), Ids(n - 1, 2));
 }
 
-// Texts with many marks have an implementation of their own, which agrees with ICU's.
+// Texts with many marks take a separate implementation. Its results equal ICU's.
 TEST_F(HostileTokenizer, ManyMarksChangeNothingElse) {
   const char* characters[] = {"a",      "e",      " ",      "\u0301", "\u0316", "\u0344",
                               "\uFB01", "\uAC01", "\u1161", "\u0F73", "\u00e9"};
@@ -187,11 +188,11 @@ TEST_F(HostileTokenizer, MemoryIsAFewTimesTheText) {
     "model": {"type": "BPE", "vocab": {"a": 0, "aa": 1, "aaaa": 2, "aaaaaaaa": 3, "Ġ": 4},
               "merges": ["a a", "aa aa", "aaaa aaaa"]}})");
   const std::string words = repeated("aaaaaaaa ", 10 * megabyte / 9);
-  const testing::MemoryLimit limit(30 * words.size());  // 113 times with all words in memory
+  const testing::MemoryLimit limit(30 * words.size());  // holding all words in memory would take 113 times their size
   EXPECT_EQ(tokenizer.encode(words).ids.size(), words.size() / 9 * 2);
 }
 
-// Without a pre-tokenizer a text is one word, which is merged in sections.
+// Without a pre-tokenizer a text is a single word, which is merged in sections.
 TEST_F(HostileTokenizer, SectionsOfLongWordsDoNotChangeTheTokens) {
   std::mt19937 random(11);
   for (int round = 0; round < 30; ++round) {
@@ -213,7 +214,7 @@ TEST_F(HostileTokenizer, SectionsOfLongWordsDoNotChangeTheTokens) {
     Ids expected, given;
     for (const auto& token : detail::BytePairEncoding(vocabulary, {}, options, "test").encode(text))
       expected.push_back(token.id);
-    for (bool is_merged = true; is_merged;) {  // the lowest rank first, the leftmost of equals
+    for (bool is_merged = true; is_merged;) {  // the lowest rank first; of equal ranks the leftmost
       is_merged = false;
       for (const auto& [left, right] : merges) {
         const int32_t ids[] = {vocabulary.at(left), vocabulary.at(right)};

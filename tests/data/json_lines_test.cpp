@@ -107,7 +107,7 @@ TEST(JsonLines, WrongItemsTakeNoMemory) {
   std::string line = "{\"items\": [0";
   for (int i = 0; i < 500'000; ++i) line += ",0";
   const auto records = json_lines<HasLarge>({folder.write("a.jsonl", line + "]}\n")});
-  const testing::MemoryLimit limit(150'000'000);  // as items the numbers would take 192 million bytes
+  const testing::MemoryLimit limit(150'000'000);  // stored as JSON values the numbers would take 192 million bytes
   expect_error(ErrorKind::invalid_file, "record.items.0: 0 given, expected an object", [&] { records[0]; });
 }
 

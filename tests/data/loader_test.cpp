@@ -1,4 +1,4 @@
-// The loader's promises: one order at any depth and thread count, resuming anywhere, whole global batches, clean ends.
+// The loader's guarantees: one order for all depths and threads, exact resumption, global batches, clean shutdown.
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST(Loader, ARemainderIsPassedOverUnderAnotherBatchSizeToo) {
   EXPECT_EQ(loader.state().global_next_index, 10);
   EXPECT_FALSE(loader.next().has_value());
   EXPECT_EQ(loader.next()->front(), 0);
-  loader.restore({7});  // three are left of epoch 0, too few
+  loader.restore({7});  // three records of epoch 0 are left, too few for a batch
   EXPECT_EQ(loader.state().global_next_index, 10);
   EXPECT_EQ(loader.epoch(), 1);
   loader.restore({26});
@@ -223,7 +223,7 @@ TEST(Loader, MistakesAreErrors) {
   Loader loader(range(10), as_rows, {.batch_size = 4});
   expect_error(bad, {"[restore]", "-3"}, [&] { loader.restore({-3}); });
   expect_error(bad, {"[restore]", "2^62"}, [&] { loader.restore({endless}); });
-  expect_error(bad, {"[restore]", "the state of a Stream"}, [&] { loader.restore({4, StreamMark{0, 4, 0, 0}}); });
+  expect_error(bad, {"[restore]", "the state of a Stream"}, [&] { loader.restore({4, StreamPosition{0, 4, 0, 0}}); });
   EXPECT_EQ(loader.state().global_next_index, 0);
   auto numbers = Dataset<int>::from_vector({1, 2});
   const auto heir = std::move(numbers);
@@ -309,7 +309,7 @@ TEST(Loader, ASlowRecordIsAnErrorAfterTheTimeoutAndCanBeWaitedFor) {
     return x;
   });
   Loader loader(stuck, as_rows, {.batch_size = 4, .timeout = std::chrono::milliseconds(30)});
-  // On a machine that stands still for as long any batch is late.
+  // Repeats the call until it succeeds: on a stalled machine any batch may exceed the timeout.
   const auto next_in_the_end = [&] {
     while (true) {
       try {
@@ -345,7 +345,7 @@ TEST(Loader, BatchesAreMadeIntoOthersInItsThreads) {
 TEST(LoaderState, IsJson) {
   EXPECT_EQ(LoaderState{96}.to_json(), R"({"global_next_index": 96})");
   EXPECT_EQ(LoaderState::from_json("{ \"global_next_index\":7 }\n"), LoaderState{7});
-  const LoaderState whole{96, StreamMark{1, 2, 3, 4}, "2 files \"a\" | map"};
+  const LoaderState whole{96, StreamPosition{1, 2, 3, 4}, "2 files \"a\" | map"};
   EXPECT_EQ(LoaderState::from_json(whole.to_json()), whole);
   EXPECT_EQ(whole.to_json(),
             R"({"global_next_index": 96, "stream": {"epoch": 1, "input": 2, "offset": 3, "since": 4}, )"
@@ -357,7 +357,7 @@ TEST(LoaderState, IsJson) {
         R"({"global_next_index": 1, "stream": 1})"}) {
     expect_error(ErrorKind::invalid_file, {"[from_json]", "global_next_index"}, [&] { LoaderState::from_json(text); });
   }
-  expect_error(ErrorKind::invalid_file, {"\"version\" is no part of a loader state of this version"},
+  expect_error(ErrorKind::invalid_file, {"\"version\" is not a field of a loader state of this version"},
                [] { LoaderState::from_json(R"({"global_next_index": 1, "version": 2})"); });
   for (const char* text : {"", "{", "\xef\xbb\xbf{}", R"({"global_next_index": 1, "global_next_index": 1})"})
     expect_error(ErrorKind::invalid_file, {"[from_json]", "line 1"}, [&] { LoaderState::from_json(text); });

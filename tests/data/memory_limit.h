@@ -1,4 +1,4 @@
-// MemoryLimit: an upper bound for what a test allocates from here on.
+// Limits the memory that a test allocates from here on.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,8 +9,8 @@
 
 namespace tessera::testing {
 
-// While it lives the process gets at most `more` bytes more than it has; an allocation beyond them throws
-// std::bad_alloc. Sanitizers reserve terabytes and keep what is freed, so there nothing is limited.
+// Limits the process to `more` additional bytes while the object exists; a larger allocation throws std::bad_alloc. No
+// limit under sanitizers, which reserve terabytes and keep freed memory.
 class MemoryLimit {
  public:
   explicit MemoryLimit(size_t more) {

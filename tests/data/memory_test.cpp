@@ -1,4 +1,4 @@
-// Loaders while allocations fail, one after the other: an error each time, nothing lost, and the process goes on.
+// Fails the allocations of loaders one after another: each gives an error, no record is lost, and loading continues.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ bool fails() {
   return --until_failure == -1;
 }
 
-// While it lives the allocation that `number` counts, from 0, fails in the threads of this place.
+// Fails allocation number `number` (from 0) in the threads at `place` while the object exists.
 class FailingAllocation {
  public:
   FailingAllocation(Where place, int number) {
@@ -39,7 +39,7 @@ class FailingAllocation {
 
 }  // namespace
 
-// Not inlined: g++ takes a free() of what an operator new returned for a mistake.
+// noinline: otherwise g++ warns that free() does not match operator new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (fails()) throw std::bad_alloc();
   if (void* result = std::malloc(bytes ? bytes : 1)) return result;
@@ -51,7 +51,7 @@ class FailingAllocation {
 namespace tessera::data {
 namespace {
 
-// Takes thirty batches with the allocation that `number` counts failing; returns how many errors there were.
+// Reads thirty batches while allocation number `number` fails. Returns the number of errors.
 template <class L>
 int errors_when_fails(L loader, Where place, int number) {
   int errors = 0;
@@ -60,7 +60,7 @@ int errors_when_fails(L loader, Where place, int number) {
     try {
       EXPECT_EQ(loader.next()->front(), 2 * batch) << "allocation " << number;
       ++batch;
-    } catch (const std::exception&) {  // an Error, or in the first thread the bad_alloc itself
+    } catch (const std::exception&) {  // an Error, or the bad_alloc itself on the first thread
       where = Where::nowhere;
       ++errors;
     }
@@ -97,7 +97,7 @@ TEST(Memory, ThatTheWordsOfAnErrorLackLosesNoRecord) {
 }
 
 TEST(Memory, ThatMapLacksLeavesTheLoaderAsItWas) {
-  const std::string much(60, 'x');  // more than a std::function stores without an allocation
+  const std::string much(60, 'x');  // more than a std::function can store without an allocation
   const auto longer = [much](std::string x) { return x + much; };
   int failures = 0;
   for (int number = 0; number < 20; ++number) {

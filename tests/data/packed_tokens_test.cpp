@@ -1,4 +1,4 @@
-// Batches of packed rows: what follows what, and which positions count.
+// Batches of packed rows: the order of documents, and which positions count in the loss.
 #include "data/batches/packed_tokens.h"
 
 #include <gtest/gtest.h>
@@ -24,6 +24,20 @@ TEST(PackedTokens, CountWhatFollowsInOneDocument) {
   EXPECT_EQ(batch.positions.value.to_host<int32_t>(), (Ids{0, 1, 2, 0, 1, 0, 0}));
   EXPECT_EQ(batch.weights.value.to_host<float>(), (std::vector<float>{1, 1, 0, 1, 0, 0, 0}));
   EXPECT_EQ(batch.weights.axes, (Axes{"batch", "seq"}));
+}
+
+TEST(PackedTokens, HaveTheStartsOfSegmentsWhoseNumberIsLimited) {
+  const auto documents = Dataset<Ids>::from_vector({{1, 2, 3}, {4, 5}, {6}, {7}});
+  const auto rows = documents.pack({.length = 8, .num_packing_bins = 2, .max_sequences_per_bin = 3});
+  Loader loader(rows, PackedTokensBatcher{.max_segments = 4}, {.batch_size = 2});
+  const PackedTokens batch = *loader.next();
+  EXPECT_EQ(batch.segment_ids.value.to_host<int32_t>(), (Ids{1, 1, 1, 2, 2, 3, 0, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(batch.segment_starts.value.to_host<int32_t>(), (Ids{0, 3, 5, 6, 0, 1, 7, 7}));
+  Loader more(documents.pack({.length = 8}), PackedTokensBatcher{.max_segments = 3}, {.batch_size = 1});
+  expect_error(ErrorKind::invalid_argument, {"[packed_tokens]", "more segments than max_segments = 3"},
+               [&] { (void)more.next(); });
+  expect_error(ErrorKind::invalid_argument, {"max_sequences_per_bin = -1"},
+               [&] { documents.pack({.length = 4, .max_sequences_per_bin = -1}); });
 }
 
 TEST(PackedTokens, RefuseRowsThatMakeNoBatch) {

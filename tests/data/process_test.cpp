@@ -1,4 +1,4 @@
-// The loader as a citizen of its process: threads and descriptors that it gives back, limits, and fork().
+// The loader's use of its process: threads and descriptors are released, limits are respected, and fork() works.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ int64_t entries(const char* folder) {
   return count;
 }
 
-// The exit status of a child that runs this; it has a minute.
+// Runs `run` in a child process and returns its exit status. The child is killed after a minute.
 int status_in_child(const std::function<int()>& run) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -58,7 +58,7 @@ TEST(Process, ManyLoadersLeaveNoThreadAndNoDescriptor) {
   }
   EXPECT_EQ(entries("/proc/self/fd"), descriptors);
   for (int wait = 0; wait < 60'000 && entries("/proc/self/task") != threads; ++wait)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a thread that was joined may still be listed
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a joined thread may still be listed for a moment
   EXPECT_EQ(entries("/proc/self/task"), threads);
 }
 
@@ -91,7 +91,7 @@ TEST(Process, AHugePrefetchDepthTakesMemoryAsItIsUsed) {
   EXPECT_EQ(*loader.next(), (Numbers{0, 1, 2, 3, 4}));
 }
 
-// The parent's threads are not there in the child; its loaders go on where they stood, and end.
+// A child does not have the parent's threads. Its loaders continue at the same record and can be destroyed.
 template <class S>
 void expect_to_go_on_after_fork(const S& source) {
   for (const int threads : {1, 3}) {

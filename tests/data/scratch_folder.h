@@ -1,4 +1,4 @@
-// ScratchFolder: a folder of files that a test makes, and that goes with it.
+// A temporary folder for a test, deleted with the object.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The permutation is a bijection for every size, looks random, and never changes.
+// The shuffle permutation: a bijection for every size, statistically random, and fixed for all versions.
 #include "data/datasets/shuffle.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ void expect_bijection(int64_t size, uint64_t seed) {
   }
 }
 
-// Chi-square of `count` draws over bins that should be hit alike.
+// The chi-square statistic of `count` draws over equally likely bins.
 double chi_square(const std::vector<int64_t>& bins, int64_t count) {
   const double expected = static_cast<double>(count) / static_cast<double>(bins.size());
   double sum = 0;

@@ -1,4 +1,4 @@
-// skip_without: for tests of what a build may leave out.
+// Skips tests of optional features that the build does not have.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace tessera::testing {
 
-// Skips the test if the call's Error says so, "without ICU".
+// Skips the test if the call throws an Error whose message contains `words`, such as "without ICU".
 template <class Call>
 void skip_without(const std::string& words, Call call) {
   try {

@@ -1,4 +1,4 @@
-// A byte source is its files one after another, and every odd path is an Error that names it.
+// A byte source concatenates its files; every unsuitable path is an Error that names it.
 #include "data/sources/source.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(ByteSource, AFolderThatManyLinksLeadToIsListedOnce) {
   EXPECT_EQ(all(ByteSource::open({folder.path("in")})), "AZ");
   EXPECT_EQ(ByteSource::open({folder.path("in")}).files()[1].path, folder.path("in/latest/text"));
   EXPECT_EQ(all(ByteSource::open({folder.path("in/z"), folder.path("in/latest")})), "ZZ");
-  // Two links to the next level at each of 60 levels.
+  // Each of the 60 levels has two links to the next one.
   for (int level = 0; level < 60; ++level) {
     const auto name = [](int number) { return "levels/" + std::to_string(number); };
     fs::create_directories(folder.path(name(level)));
@@ -240,7 +240,7 @@ TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
   EXPECT_EQ(windows(source, 3, 3)[1], (std::vector<uint16_t>{7, 1, 513})) << "across files";
   EXPECT_EQ(windows(TokenSource<uint32_t>::open({large}), 3)[0], longs);
   EXPECT_TRUE(windows(source, 3).describe().ends_with("as uint16 tokens | windows(3, 2)"));
-  expect_error(ErrorKind::invalid_file, {"[open]", small, "7 bytes", "cut short"},
+  expect_error(ErrorKind::invalid_file, {"[open]", small, "7 bytes", "truncated"},
                [&] { fs::resize_file(small, 7), TokenSource<uint16_t>::open({small}); });
 }
 

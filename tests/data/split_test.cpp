@@ -1,4 +1,4 @@
-// The splits of records over processes, as tabulated, and random numbers that are counted.
+// How records are split over processes, compared with a table, and counter-based random numbers.
 #include <gtest/gtest.h>
 
 #include <vector>

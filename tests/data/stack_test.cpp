@@ -1,4 +1,4 @@
-// Batches of tensors: from numbers, vectors, arrays and structs; filled up with a mask; from safetensors and packing.
+// stack: batches of tensors from numbers, vectors, arrays and structs; padding with a mask; packed records.
 #include "data/batches/stack.h"
 
 #include <gtest/gtest.h>
@@ -123,7 +123,7 @@ TEST(PadLastBatch, FillsUpTheLastBatchAndSaysSo) {
   EXPECT_EQ(range(2).batch(4, pad_last_batch(as_vector))[0].batch, (std::vector<int64_t>{0, 1, 1, 1}));
 }
 
-// Whatever the number of processes and the kind of chain, an epoch's unmasked rows are its records, once each.
+// For any number of processes and any kind of chain, an epoch's unmasked rows are its records, each exactly once.
 TEST(PadLastBatch, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
   const auto even = [](int64_t x) { return x % 2 == 0; };
   const auto check = [](const auto& source, const std::vector<int64_t>& expected) {
@@ -156,7 +156,7 @@ TEST(PadLastBatch, AnEpochIsItsRecordsOnAnyNumberOfProcesses) {
   check(range(11).filter(even), {0, 2, 4, 6, 8, 10});
 }
 
-// Where the end is handed out, f throws once.
+// The consumer's function throws once, at the end of an epoch.
 template <class L>
 void expect_the_end_after_an_error(L loader, int64_t batches) {
   bool is_first = true;
@@ -246,7 +246,7 @@ TEST(SafetensorsRows, OfAFileThatChangesUnderneathAreErrors) {
     std::filesystem::resize_file(path, 500);
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     for (int again = 0; again < 2; ++again)
-      for (const int64_t row : {0, 1}) expect_error(kind, {"[read]", path, "changed underneath"}, [&] { pairs[row]; });
+      for (const int64_t row : {0, 1}) expect_error(kind, {"[read]", path, "changed while it was open"}, [&] { pairs[row]; });
   }
   folder.write("a.safetensors", safetensors_bytes(header, std::string(20'002, 'a')));
   const auto pairs = safetensors_rows<Pair>(path);

@@ -136,7 +136,7 @@ TEST(StreamLoader, ErrorsComeInTheirPlaceAndCanBePassedOver) {
       expect_error(ErrorKind::other, {"[next]", "record 57 of epoch 0", "torn page"}, [&] { loader.next(); });
       EXPECT_EQ(loader.state().global_next_index, 20);
     }
-    loader.restore({25, StreamMark{0, 58, 0, 0}});
+    loader.restore({25, StreamPosition{0, 58, 0, 0}});
     EXPECT_EQ(loader.next()->front(), 58);
   }
 }
@@ -168,13 +168,13 @@ TEST(StreamLoader, ABatchOfManyPassesOverASmallDatasetIsMade) {
 TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
   const auto thrice = range(10).flat_map([](int64_t x) { return Numbers(3, x); });
   const struct {
-    StreamMark mark;
+    StreamPosition position;
     const char* words;
   } cases[] = {{{0, 11, 0, 0}, "[restore] the state continues at item 0 of record 11 in epoch 0"},
                {{0, -1, 0, 0}, "[restore]"},
                {{-1, 0, 0, 0}, "[restore]"},
                {{0, 0, -1, 0}, "[restore]"},
-               {{0, 2, 3, 0}, "[next] the loader's state continues at item 3 of what comes of record 2"},
+               {{0, 2, 3, 0}, "[next] the loader's state continues at item 3 of the output of record 2"},
                {{0, 2, 0, 1}, "1 records on, and there is none"},
                {{0, 2, 0, endless}, "and there is none"}};
   for (const int prefetch : {0, 2}) {
@@ -184,17 +184,17 @@ TEST(StreamLoader, StatesOfOtherStreamsAreErrorsNoHang) {
         loader.next();
         for (int again = 0; again < 2; ++again) {
           expect_error(ErrorKind::invalid_argument, {c.words}, [&] {
-            loader.restore({7, c.mark});
+            loader.restore({7, c.position});
             loader.next();
           });
         }
-        loader.restore({4, StreamMark{0, 1, 1, 0}});
+        loader.restore({4, StreamPosition{0, 1, 1, 0}});
         EXPECT_EQ(loader.next(), (Numbers{1, 1, 2, 2}));
       }
     }
   }
   expect_error(ErrorKind::invalid_argument, {"[restore]", "one endless epoch"}, [] {
-    Loader(range(5).repeat().filter(even), as_vector, {.batch_size = 2}).restore({0, StreamMark{1, 0, 0, 0}});
+    Loader(range(5).repeat().filter(even), as_vector, {.batch_size = 2}).restore({0, StreamPosition{1, 0, 0, 0}});
   });
 }
 
@@ -210,7 +210,7 @@ TEST(StreamLoader, AnErrorWhileItFindsItsPlaceLeavesItWhereItWas) {
   EXPECT_EQ(loader.state(), state);
   EXPECT_EQ(loader.next(), (Numbers{4, 6}));
   Loader packed(torn.map([](int64_t x) { return Numbers{x}; }).pack({.length = 2}), as_vector, {.batch_size = 1});
-  packed.restore({4, StreamMark{0, 8, 0, 1}});
+  packed.restore({4, StreamPosition{0, 8, 0, 1}});
   for (int again = 0; again < 2; ++again)
     expect_error(ErrorKind::other, {"record 9 of epoch 0", "torn page"}, [&] { packed.next(); });
 }
@@ -221,10 +221,10 @@ TEST(StreamLoader, WhatFailsAfterPackingNamesItsPlace) {
   for (const int prefetch : {0, 2}) {
     const LoaderOptions options{.batch_size = 1, .prefetch = prefetch};
     Loader packed(ones.pack({.length = 2, .num_packing_bins = 1}).map(failing), as_vector, options);
-    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no space"},
+    expect_error(ErrorKind::other, {"[next] the output of record 0 of epoch 0 and those after it", "no space"},
                  [&] { packed.next(); });
     Loader grouped(ones.rebatch(3).map(failing), as_vector, options);
-    expect_error(ErrorKind::other, {"[next] what comes of record 0 of epoch 0 and those after it", "no space"},
+    expect_error(ErrorKind::other, {"[next] the output of record 0 of epoch 0 and those after it", "no space"},
                  [&] { grouped.next(); });
     Loader collated(range(9).filter(even), failing, {.batch_size = 2, .prefetch = prefetch});
     expect_error(ErrorKind::other, {"[next] the batch that ends before record 3 of epoch 0", "no space"},
@@ -249,7 +249,7 @@ TEST(StreamLoader, EndsWhileItsThreadsSearch) {
 TEST(StreamLoader, AStateWithoutAPlaceReadsFromTheBeginning) {
   Loader loader(range(20).filter(even), as_vector, {.batch_size = 3});
   loader.restore({6});
-  EXPECT_EQ(loader.state().stream, (StreamMark{0, 11, 0, 0}));
+  EXPECT_EQ(loader.state().stream, (StreamPosition{0, 11, 0, 0}));
   EXPECT_EQ(loader.next(), (Numbers{12, 14, 16}));
   loader.restore({13});
   EXPECT_EQ(loader.next(), (Numbers{6, 8, 10})) << "the second epoch";

@@ -1,4 +1,4 @@
-// Lines and documents: where each begins, and what is not text.
+// Lines and documents: where each one begins, and files that are not text.
 #include "data/sources/text_source.h"
 
 #include <gtest/gtest.h>

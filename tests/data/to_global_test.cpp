@@ -1,4 +1,4 @@
-// Which rows a process reads, and global batches out of a loader.
+// The rows that each process reads, and global batches built from a loader.
 #include "data/batches/to_global.h"
 
 #include <gtest/gtest.h>

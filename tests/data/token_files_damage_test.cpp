@@ -1,4 +1,4 @@
-// Token files that numpy wrote, damaged at random: all that is read was in the file, or there is one Error.
+// Token files written by numpy, with random damage: reading returns only tokens of the file, or throws one Error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string bytes_of(const std::string& name) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Changes or removes a few bytes, most of them in the first `header`.
+// Changes or removes a few bytes, most of them among the first `header` bytes.
 std::string damaged(std::string bytes, size_t header, std::mt19937& random) {
   for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
     const size_t at = random() % std::min(random() % 8 ? header : bytes.size(), bytes.size());

@@ -1,4 +1,4 @@
-// Token files: each format made byte by byte, those that numpy wrote, their documents, and what is damaged.
+// Token files: each format assembled byte by byte, files written by numpy, documents, and damaged files.
 #include "data/sources/token_files.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
   std::vector<uint32_t> llama, small;
   std::vector<uint64_t> wide;
   std::vector<uint16_t> narrow, dna, padded{5};
-  const std::vector<uint16_t> ends(100, 50256);  // bytes of letters that are no text
+  const std::vector<uint16_t> ends(100, 50256);  // its bytes are letters, but the file is not text
   for (uint32_t i = 0; i < 1000; ++i) {
     const uint32_t random = (i + 1) * 2654435761u >> 8;
     llama.push_back(70'000 + i), small.push_back(random % 50257), wide.push_back(random % 50257);
@@ -155,7 +155,7 @@ TEST(TokenFiles, AMegatronPairHasManyNames) {
   EXPECT_EQ(all(TokenFiles::open({tokens, tokens})).size(), 12u);
   EXPECT_EQ(token_documents(TokenFiles::open({tokens, tokens}))[3], (Ids{13, 14, 15}));
   EXPECT_EQ(TokenFiles::open({tokens}, {.format = TokenFormat::headerless}).knows_documents(), false);
-  folder.write("text_document.idx", Index().bytes() + std::string(3, '\1'));  // with the modes of its sequences
+  folder.write("text_document.idx", Index().bytes() + std::string(3, '\1'));  // with a mode for each sequence
   EXPECT_EQ(TokenFiles::open({tokens}).size(), 6);
 }
 
@@ -279,7 +279,7 @@ TEST(TokenFiles, DamagedHeadersAreErrorsThatNameTheFile) {
     const char* words;
     TokenFormat format = TokenFormat::automatic;
   } cases[] = {
-      {"odd.bin", "abc", "3 bytes are no whole number of uint16 tokens"},
+      {"odd.bin", "abc", "3 bytes are not a whole number of uint16 tokens"},
       {"a.bin", llm_c(20240520, 1, 3, two), "its header declares 3 tokens of 2 bytes, and 4 bytes follow"},
       {"a.bin", llm_c(20240520, 1, 1, two), "its header declares 1 tokens"},
       {"a.bin", llm_c(20240520, 1, -2, two), "its header declares -2 tokens"},
@@ -302,10 +302,10 @@ TEST(TokenFiles, DamagedHeadersAreErrorsThatNameTheFile) {
       {"a.npy", npy(dict("<u2", "(-2,)"), two), "shape (-2,)"},
       {"a.npy", npy(dict("<u2", "(3,)"), two), "its header declares 3 elements of 2 bytes, and 4 bytes follow"},
       {"a.npy", npy(dict("<u2", "(9223372036854775807,)"), two), "its header declares 9223372036854775807 elements"},
-      {"a.npy", npy(dict("<u2", "(2,)") + "}", two), "no dict of descr, fortran_order and shape"},
-      {"a.npy", npy("{'descr': '<u2', 'shape': (2,)}", two), "no dict of descr"},
-      {"a.npy", npy("{'descr': '<u2', 'descr': '<u2', 'shape': (2,)}", two), "no dict of descr"},
-      {"a.npy", npy("{'descr': '<u2", two), "no dict of descr"},
+      {"a.npy", npy(dict("<u2", "(2,)") + "}", two), "not a dict of descr, fortran_order and shape"},
+      {"a.npy", npy("{'descr': '<u2', 'shape': (2,)}", two), "not a dict of descr"},
+      {"a.npy", npy("{'descr': '<u2', 'descr': '<u2', 'shape': (2,)}", two), "not a dict of descr"},
+      {"a.npy", npy("{'descr': '<u2", two), "not a dict of descr"},
       {"a.npy", npy(dict("<u2", "(2,)"), two).substr(0, 40), "a header of 78 bytes in a file of 40"},
   };
   for (const auto& c : cases) {
@@ -334,14 +334,14 @@ TEST(TokenFiles, DamagedIndicesAreErrorsThatNameTheFile) {
       {changed([](Index& i) { i.version = 2; }), "version 2 of Megatron's index"},
       {changed([](Index& i) { i.type = 6; }), "element type 6"},
       {changed([](Index& i) { i.more_sequences = 1; }), "its header declares 4 sequences and 3 boundaries"},
-      {changed([](Index& i) { i.more_sequences = ~uint64_t{0} - 5; }), "it is cut short or damaged"},
+      {changed([](Index& i) { i.more_sequences = ~uint64_t{0} - 5; }), "it is truncated or damaged"},
       {Index().bytes().substr(0, 80), "and 46 bytes follow"},
-      {Index().bytes() + "xx", "it is cut short or damaged"},
+      {Index().bytes() + "xx", "it is truncated or damaged"},
       {changed([](Index& i) { i.sizes = {2, -1, 3}; }), "sequence 1 has -1 tokens"},
       {changed([](Index& i) { i.pointers = {0, 2, 6}; }),
        "sequence 1 begins at byte 2, and those before it end at byte 4"},
       {changed([](Index& i) { i.sizes = {2, 2147483647, 3}, i.pointers = {0, 4, 4294967298}; }),
-       "sequence 1 ends behind the 12 bytes of tokens"},
+       "sequence 1 ends after the 12 bytes of tokens"},
       {changed([](Index& i) { i.documents = {0, 2, 2}; }), "do not go from 0 up to its 3 sequences"},
       {changed([](Index& i) { i.documents = {1, 2, 3}; }), "do not go from 0"},
       {changed([](Index& i) { i.documents = {0, 4, 3}; }), "do not go from 0"},

@@ -1,4 +1,4 @@
-// TokenWriter: the bytes of both files, and that TokenFiles reads what was written.
+// TokenWriter: the bytes of both files, and reading them with TokenFiles.
 #include "data/sources/token_writer.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::string written(const ScratchFolder& folder, int64_t vocab_size, const std::
   return folder.read("a.bin");
 }
 
-// As Megatron's writer packs it: magic, version, type, two counts, sizes, pointers, boundaries.
+// The layout of Megatron's writer: magic, version, type, two counts, sizes, pointers, boundaries.
 TEST(TokenWriter, WritesMegatronsBytes) {
   const ScratchFolder folder;
   EXPECT_EQ(written(folder, 65536, {{258, 3}, {65535}}), std::string("\2\1\3\0\xff\xff", 6));

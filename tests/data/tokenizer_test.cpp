@@ -1,4 +1,4 @@
-// Tokenizer: its files, its options, and what it refuses. Its tokens are compared in reference/tokenizers.
+// Tokenizer: its files, options and errors. Its tokens are compared in reference/tokenizers.
 #include "data/text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "data/text/byte_characters.h"
 #include "data/text/unicode_text.h"
 #include "sharding/base/error.h"
 #include "sharding/files/file.h"
@@ -22,7 +21,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Offsets = std::vector<std::pair<int64_t, int64_t>>;
 
-// Bytes "a", "b", "c", a space; the merges ab and "Ġab".
+// The bytes "a", "b", "c" and a space, with the merges ab and "Ġab".
 constexpr const char* small = R"({
   "added_tokens": [{"id": 7, "content": "<s>", "special": true}, {"id": 8, "content": "<pad>"}],
   "normalizer": null,
@@ -46,7 +45,7 @@ class TokenizerTest : public ::testing::Test {
     folder.write("small/tokenizer.json", small);
     testing::skip_without("without ICU", [&] { Tokenizer::open(folder.path("small")); });
   }
-  // What opening the file with this text is refused with.
+  // Expects an error when a file with this text is opened.
   void expect_refused(const std::string& text, const std::vector<std::string>& words) {
     folder.write("bad.json", text);
     std::string said;
@@ -63,12 +62,11 @@ class TokenizerTest : public ::testing::Test {
   ScratchFolder folder;
 };
 
-// More words than are kept, short and long, twice.
-// Marks are put in order by the tables of Unicode 9, as in `tokenizers`.
+// Marks are ordered by the tables of Unicode 9, as in `tokenizers`.
 TEST_F(TokenizerTest, MarksYoungerThanUnicode9StayWhereTheyAre) {
   const auto ordered = [](const char* text) { return detail::normalized({text, 0}, detail::NormalForm::c).text(); };
   EXPECT_EQ(ordered("a\u08D4\u0334"), "a\u0334\u08D4");
-  EXPECT_EQ(ordered("a\u0C3C\u0334"), "a\u0C3C\u0334");  // of Unicode 14
+  EXPECT_EQ(ordered("a\u0C3C\u0334"), "a\u0C3C\u0334");  // a mark of Unicode 14
 }
 
 TEST_F(TokenizerTest, RemembersWordsAsTheyWere) {
@@ -103,7 +101,7 @@ TEST_F(TokenizerTest, EncodesAndDecodes) {
   EXPECT_EQ(tokenizer.id_to_token(5), "Ġab");
 }
 
-// What pre_tokenizers.Split of tokenizers 0.23 finds.
+// The pieces that pre_tokenizers.Split of tokenizers 0.23 finds.
 TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
   const auto found = [](const std::string& pattern, const std::string& text) {
     std::vector<std::string> pieces;
@@ -133,7 +131,7 @@ TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
   EXPECT_EQ(found(R"(\\w\s)", "\\w\u00a0w"), (Pieces{"\\w\u00a0"}));
 }
 
-// tokenizers' decoders.Metaspace: the first token loses all its marks.
+// As in decoders.Metaspace of tokenizers: the first token loses all its marks.
 TEST_F(TokenizerTest, DecodesMarksOfSpaces) {
   const auto decoded = [&](const std::string& scheme, const Ids& ids) {
     folder.write("marks.json", R"({"decoder": {"type": "Metaspace", "prepend_scheme": ")" + scheme + R"("},
@@ -187,9 +185,10 @@ TEST_F(TokenizerTest, RefusesIdsThatContradictEachOther) {
   expect_refused(with_pad(R"({"id": 5, "content": "a"})"), {at + R"("a" has the ids 0 and 5)"});
   expect_refused(with_pad(R"({"id": 8, "content": "<s>"})"), {at + R"("<s>" has the ids 7 and 8)"});
   expect_refused(with_pad(R"({"id": 7, "content": "<s>", "special": true, "lstrip": true})"),
-                 {at + R"("<s>" is there twice with different options)"});
+                 {at + R"("<s>" occurs twice with different options)"});
   expect_refused(with(text, "\"b\": 1", "\"b\": 0"), {R"(.model.vocab: "a" and "b" both have the id 0)"});
-  // The same entry twice, and an entry of the vocabulary, also one that the normalizer spells otherwise.
+  // These are accepted: the same entry twice, and an entry of the vocabulary, even if the normalizer changes its
+  // spelling.
   Tokenizer::from_json(with_pad(R"({"id": 7, "content": "<s>", "special": true})"));
   EXPECT_EQ(Tokenizer::from_json(with_pad(R"({"id": 5, "content": "Ġab"})")).encode("Ġab").ids, (Ids{7, 5}));
   const std::string lower = with(text, "\"normalizer\": null",
@@ -212,7 +211,7 @@ TEST_F(TokenizerTest, RefusesWhatItCannotDo) {
 }
 
 TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
-  EXPECT_THROW(Tokenizer::open(std::string(300, 'x')), Error);  // longer than a name may be
+  EXPECT_THROW(Tokenizer::open(std::string(300, 'x')), Error);  // longer than a file name may be
   const std::string text = small;
   expect_refused("{", {"line 1"});
   expect_refused("[]", {"expected an object"});
@@ -234,7 +233,7 @@ TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
                  {"pre_tokenizer.pattern.Regex", "the regular expression (( cannot be read"});
 }
 
-// Whatever is damaged, the file opens or says in one Error why not.
+// For any damage, the file opens or from_json throws one Error.
 TEST_F(TokenizerTest, DamagedFilesAreErrors) {
   std::mt19937 random(1);
   int opened = 0;

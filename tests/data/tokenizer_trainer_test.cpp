@@ -1,4 +1,4 @@
-// train_tokenizer: merges and ids those of BpeTrainer, and what it refuses.
+// train_tokenizer: the merges and ids of BpeTrainer, and errors.
 #include "data/text/tokenizer_trainer.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(TokenizerTrainerTest, WritesWhatATokenizerReads) {
   const auto tokenizer = Tokenizer::from_json(text);
   EXPECT_EQ(tokenizer.vocab_size(), 264);
   EXPECT_EQ(tokenizer.id_to_token(0), "<|endoftext|>");
-  EXPECT_EQ(tokenizer.id_to_token(257), "lo");  // four times, as "ow" and "we", whose ids are larger
+  EXPECT_EQ(tokenizer.id_to_token(257), "lo");  // four occurrences, as many as "ow" and "we", whose ids are larger
   const std::string sample = "slow caf\xc3\xa9s \xf0\x9f\x99\x82<|endoftext|>";
   const auto ids = tokenizer.encode(sample).ids;
   EXPECT_EQ(ids.back(), 0);

@@ -1,4 +1,4 @@
-// Meshes of slots on an accelerator: what lies there is what would lie on the CPU, and comes back.
+// Meshes on an accelerator: arrays there have the values of arrays on the CPU, and can be copied back.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -47,15 +47,16 @@ TEST(Device, OfAMesh) {
 }
 
 TEST(Device, ThatLibTorchDoesNotHave) {
+  expect_error(
+      ErrorKind::device_mismatch,
+      "[make_mesh] device \"xpu\": this LibTorch does not support such devices. Use one that was built for it.",
+      [] { make_mesh(grid, {.device = "xpu"}); });
   expect_error(ErrorKind::device_mismatch,
-               "[make_mesh] device \"xpu\": this LibTorch has none of that kind. Use one that was built for it.",
-               [] { make_mesh(grid, {.device = "xpu"}); });
-  expect_error(ErrorKind::device_mismatch,
-               "[make_mesh] device \"pretended:3\": number 3 is wanted, this process sees 1.",
+               "[make_mesh] device \"pretended:3\": number 3 is requested, this process sees 1.",
                [] { make_mesh(grid, {.device = "pretended:3"}); });
   expect_error(
       ErrorKind::invalid_argument,
-      "[make_mesh] device \"gpu\" given, which is no device of LibTorch's. Give \"cpu\", \"cuda\" or \"cuda:0\".",
+      "[make_mesh] device \"gpu\" given, which is not a device of LibTorch. Give \"cpu\", \"cuda\" or \"cuda:0\".",
       [] { make_mesh(grid, {.device = "gpu"}); });
   expect_error(ErrorKind::device_mismatch,
                "[make_mesh] device \"meta\": holds no values. Make an abstract mesh: {.abstract = true}.",
@@ -116,7 +117,7 @@ TEST(Device, MovesToTheHostAndBack) {
   EXPECT_TRUE(back.impl()->local[0].is_cpu());
   EXPECT_EQ(back.to_host<float>(), x.to_host<float>());
   EXPECT_EQ(device_put(away, 3).sharding().mesh().device(), "pretended:0");
-  expect_error(ErrorKind::device_mismatch, "with other devices or replicas. Bring one to the other's mesh",
+  expect_error(ErrorKind::device_mismatch, "with other devices or replicas. Move one to the other's mesh",
                [&] { here + away; });
   expect_error(ErrorKind::device_mismatch, "over other devices. Both must have the same.", [&] {
     with_sharding_constraint(away, NamedSharding(make_mesh({{"all", 4}}, {.device = "cpu"}), P{}));

@@ -1,4 +1,4 @@
-// The example transformer on an accelerator that its environment names: the losses of the host.
+// Trains the example transformer on an accelerator named by the environment: the losses equal the host's.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace tessera::example_test {
 namespace {
 
-// The losses that the example has written, started by this command.
+// Runs this command and returns the losses that the example writes.
 std::vector<double> losses_of_example(const std::string& command, const std::filesystem::path& metrics) {
   const examples::Outcome outcome = examples::run_program(
       fmt::format("{} --mesh data=4,model=2 --steps 3 --warmup 0 --layers 1 --data {} --metrics {}", command,
@@ -29,7 +29,7 @@ std::vector<double> losses_of_example(const std::string& command, const std::fil
 
 TEST(Device, TrainsTheExampleWhenTheEnvironmentSaysSo) {
   const data::ScratchFolder folder;
-  const char* other = std::getenv("TESSERA_PROGRAM_ON_DEVICE");  // another device, or several processes
+  const char* other = std::getenv("TESSERA_PROGRAM_ON_DEVICE");  // another device, or more than one process
   const std::string command =
       other ? other : "TESSERA_DEVICE=pretended LD_PRELOAD=" TESSERA_PRETENDED_DEVICE " " TESSERA_TRAIN_TRANSFORMER;
   const std::vector<double> expected = losses_of_example(TESSERA_TRAIN_TRANSFORMER, folder.path("host")),

@@ -1,4 +1,4 @@
-// A captured step on a device that has graphs: what it computes, what it refuses.
+// GraphedStep on a device with graphs: its results and its errors.
 #include "nn/transformations/graphed_step.h"
 
 #include <ATen/ATen.h>
@@ -48,7 +48,7 @@ Array tokens(uint32_t seed, const MeshRules& mesh_rules, int64_t rows = 16) {
   return device_put(host, {"batch", none}, mesh_rules);
 }
 
-// The losses of six steps, captured or not.
+// Returns the losses of six steps, with or without a graph.
 template <class Model>
 std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, const Options& options, bool captured) {
   const MeshRules mesh_rules(mesh, nn::decoder_rules(mesh));
@@ -146,11 +146,11 @@ TEST_F(DeviceGraphs, AnIndexOutsideIsSaidOfAReplayToo) {
   EXPECT_EQ(step.recordings(), 1);
 }
 
-// ---- whole steps
+// ---- complete steps
 
 const optim::Schedule falling = optim::exponential_decay({.init_value = 0.3, .transition_steps = 2, .decay_rate = 0.7});
 
-// Everything that a training leaves, bit for bit.
+// The complete result of a training, compared bit for bit.
 struct Trained {
   std::vector<float> losses, arrays;
   std::vector<double> told;
@@ -218,7 +218,7 @@ TEST_F(DeviceGraphs, AWholeStepHasTheBitsOfTheStep) {
     }
 }
 
-// Of a small model. `between` is called before each step.
+// Trains a small model; `between` is called before each step.
 template <class Transform>
 Trained toy_steps(const Transform& transform, const optim::OptimizerOptions& options, bool captured, int recordings,
                   const std::function<void(int, Toy&, optim::Optimizer<Toy, Transform>&)>& between = {}) {
@@ -288,7 +288,7 @@ TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
   EXPECT_EQ(step.recordings(), 1);
 }
 
-// A copy keeps what it has, and what is put back is what the next step begins with.
+// Copies keep their values, and the next step starts from values that are assigned back.
 TEST_F(DeviceGraphs, CopiesAndRestoredStatesAreSeen) {
   const auto transform = optim::adam({.learning_rate = falling});
   using Optimizer = optim::Optimizer<Toy, std::remove_const_t<decltype(transform)>>;
@@ -308,7 +308,7 @@ TEST_F(DeviceGraphs, CopiesAndRestoredStatesAreSeen) {
   EXPECT_EQ(trained(true), trained(false));
 }
 
-// Its learning rate is a number that no tree shows.
+// The learning rate is not in the optimizer's tree. If it changes, the step must still be recorded again.
 TEST_F(DeviceGraphs, AnotherOptimizerInTheSamePlaceIsRecordedAnew) {
   const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
   Array model = device_put(full({4}, 0), {"batch"}, mesh_rules);

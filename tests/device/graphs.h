@@ -1,4 +1,4 @@
-// The device on which tests record graphs: the one that pretends, or a GPU, as the program is linked.
+// The device on which tests record graphs: the pretended device or a GPU, depending on what the program is linked with.
 #pragma once
 
 #include <memory>
@@ -6,8 +6,8 @@
 
 namespace tessera::testing {
 
-std::string device_with_graphs();  // for make_mesh
-// It has graphs as long as this is held.
+std::string device_with_graphs();  // a device name for make_mesh
+// The device has graphs while the returned object is held.
 std::shared_ptr<void> has_graphs();
 
 }  // namespace tessera::testing

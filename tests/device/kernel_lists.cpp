@@ -1,4 +1,4 @@
-// Graphs of the device that pretends: lists of its kernels.
+// Graphs of the pretended device, implemented as lists of its kernels.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,8 +12,8 @@
 namespace tessera::testing {
 namespace {
 
-// Repeats the kernels, in their order, on the memory that they had. As with CUDA a recording runs none of them, and
-// must not read the device, nor be handed memory of the host.
+// Replays the recorded kernels, in order, on the memory that they used. As with CUDA, recording runs no kernel, and the
+// step must neither read from the device nor copy host memory to it.
 class KernelList : public detail::Graph, DeviceWatcher {
  public:
   void record(const std::function<void()>& f) override {

@@ -1,4 +1,4 @@
-// How many kernels and allocations a training step costs, beside plain LibTorch's for the same model.
+// Counts the kernels and allocations of a training step, compared with plain LibTorch for the same model.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ const std::string there = testing::pretended_device();
 
 struct Counts {
   int64_t kernels = 0, allocations = 0;
-  std::map<std::string, int64_t> by_name, by_module, allocations_before;  // the latter by the kernel that comes next
+  std::map<std::string, int64_t> by_name, by_module, allocations_before;  // the last: by the kernel that runs next
 };
 
 class Counted : public testing::DeviceWatcher {
@@ -51,8 +51,8 @@ examples::GptConfig config(int64_t layers) {
   return {.vocab = vocab, .embed = 16, .heads = 4, .layers = layers, .seq = seq, .mlp = 64};
 }
 
-// Of a call that takes no memory which those before it had not. The thread of the device's backward pass lets go of its
-// last tensors when it comes to it, this thread's next ones may lie elsewhere meanwhile; that ends after a few calls.
+// Counts the first step that allocates no new memory. This takes a few steps: the backward thread frees its last
+// tensors late, and until then this thread's tensors get other memory.
 template <class Step>
 Counts counted(Step step) {
   for (int i = 0; i < 3; ++i) step();
@@ -105,7 +105,7 @@ Counts plain(int64_t layers) {
   return counted([&] { gpt.step(inputs, targets); });
 }
 
-// What ours has and plain has not, and the other way round.
+// The difference of two counts by name, one name per line.
 std::string differences(std::map<std::string, int64_t> more, const std::map<std::string, int64_t>& than) {
   for (const auto& [name, n] : than) more[name] -= n;
   std::string text;
@@ -122,7 +122,7 @@ TEST(DeviceKernels, AStepHasThoseOfPlainLibTorch) {
                     b.kernels, differences(a.by_name, b.by_name), a.allocations, b.allocations,
                     differences(a.allocations_before, b.allocations_before));
     EXPECT_LE(static_cast<double>(a.kernels), 1.1 * static_cast<double>(b.kernels)) << how;
-    EXPECT_LE(a.allocations, b.allocations) << how;  // checks of indices, the norm and its factor
+    EXPECT_LE(a.allocations, b.allocations) << how;  // ours also checks indices and clips by a norm
   }
 }
 

@@ -1,14 +1,15 @@
-// A device that LibTorch knows as "pretended": kernels of the CPU over memory that only they can read.
+// The LibTorch device "pretended": CPU kernels over memory that only these kernels can read.
 //
-// Preloaded into a program (LD_PRELOAD), with TESSERA_DEVICE=pretended it is where the program's meshes lie. It is as
-// strict as a GPU: an operation on its tensors and the CPU's is an error (a single number beside a pointwise operation
-// is none), and so is, at once, code of the host that follows one of its pointers. Fresh memory is full of NaNs.
+// If it is preloaded into a program (LD_PRELOAD) and TESSERA_DEVICE=pretended, the program's meshes are on it. The
+// device is as strict as a GPU: an operation on its tensors and on CPU tensors throws, except for a single number in a
+// pointwise operation. Host code that dereferences one of its pointers crashes at once. Fresh memory is full of NaNs.
 #include "tests/device/pretended_device.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/GroupedMMUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -23,6 +24,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -50,7 +52,7 @@ void say_and_die(int signal, siginfo_t* info, void*) {
 
 // ---- tensors
 
-// The same elements as a tensor of the CPU.
+// Returns a CPU tensor that shares the memory of t.
 at::Tensor on_cpu(const at::Tensor& t) {
   const c10::Storage& storage = t.storage();
   c10::Storage same(c10::Storage::use_byte_size_t(), storage.nbytes(),
@@ -131,12 +133,12 @@ at::Tensor reshape_alias(const at::Tensor& t, c10::SymIntArrayRef sizes, c10::Sy
   return at::native::_reshape_alias(t, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides));
 }
 
-// ---- who is told
+// ---- observers
 
 std::mutex watched;
 tessera::testing::DeviceWatcher* watcher = nullptr;
 
-// What follows runs by itself: it is a part of a kernel that is told.
+// True while a kernel runs: operations inside it are part of that kernel and are not reported.
 thread_local bool within_a_kernel = false;
 
 template <class Again>
@@ -151,7 +153,7 @@ at::Tensor told_of(at::Tensor made) {
   return made;
 }
 
-// The same memory, which it does not keep.
+// Returns a tensor that shares the memory of t without owning it.
 at::Tensor not_owning(const at::Tensor& t) {
   if (!is_here(t)) return t;
   const c10::Storage& storage = t.storage();
@@ -194,7 +196,7 @@ void tell_of_copy(const at::Tensor& to, const at::Tensor& from) {
 
 // ---- operations
 
-// One call of an operation of LibTorch, whose arguments are the last values of the stack.
+// One call of a LibTorch operation, whose arguments are the last values of the stack.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
@@ -215,7 +217,7 @@ class Call {
   }
 
  private:
-  // The same on the same tensors, into the same results.
+  // Runs the call again on the same tensors, and writes into the same results.
   static void repeat(const c10::OperatorHandle& op, const torch::jit::Stack& given, const torch::jit::Stack& results) {
     const at::AutoDispatchBelowAutograd guard;
     torch::jit::Stack stack = given;
@@ -247,7 +249,7 @@ class Call {
                   " got one on the CPU together with tensors on the pretended device");
       return t;
     }
-    // What is written into an empty `out` decides its size.
+    // The operation resizes an empty `out`, so it gets an empty CPU tensor instead of a copy.
     if (t.numel() == 0 && written(op_.schema().arguments()[argument]))
       return at::empty(t.sizes(), t.options().device(at::kCPU));
     return on_cpu(t);
@@ -270,7 +272,7 @@ class Call {
     return value;
   }
 
-  // An argument that was written to is its own result; others are copied to the device.
+  // For an argument that was written to, the result is that argument. Other results are copied to the device.
   c10::IValue result(const c10::IValue& value, size_t i, const torch::jit::Stack& given,
                      const torch::jit::Stack& arguments) const {
     const c10::AliasInfo* alias = written(op_.schema().returns()[i]);
@@ -303,7 +305,7 @@ class Call {
 
 void on_pretended_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(op, *stack).run(); }
 
-// Attention in its parts: there is no fused kernel.
+// Computes attention from simpler operations: the device has no fused kernel.
 int64_t attention_in_parts(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                            double, bool, std::optional<double>, bool) {
   return 0;
@@ -325,7 +327,7 @@ TORCH_LIBRARY_IMPL(aten, TESSERA_PRETENDED_KIND, library) {
   library.impl("_reshape_alias", &reshape_alias);
   library.impl("unfold", &at::native::unfold);
   for (const char* name :
-       {"convolution", "convolution_backward"})  // which would choose one of the device's own kernels
+       {"convolution", "convolution_backward"})  // otherwise LibTorch would choose one of the device's own kernels
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
   for (const char* name :  // one kernel each, as on GPUs
        {"_foreach_mul.Tensor", "_foreach_mul.Scalar", "_foreach_mul_.Tensor", "_foreach_mul_.Scalar",
@@ -333,6 +335,47 @@ TORCH_LIBRARY_IMPL(aten, TESSERA_PRETENDED_KIND, library) {
         "_foreach_div_.Tensor"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_pretended_device>());
   library.impl("_fused_sdp_choice", &attention_in_parts);
+}
+
+// ---- grouped products
+
+// Multiplies tensors of the CPU by group: rows of a (2-D) and matrices of b (3-D), or columns of a and rows of b (both
+// 2-D). Checks the groups as CUDA's kernel does on the device.
+void multiply_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends, at::Tensor out) {
+  const bool sums = b.dim() == 2;  // over the rows of a group
+  out.fill_(std::numeric_limits<float>::quiet_NaN());
+  int64_t start = 0;
+  for (int64_t g = 0; g < ends.size(0); ++g) {
+    const int64_t end = ends.const_data_ptr<int32_t>()[g], count = end - start;
+    TORCH_CHECK(count >= 0, "expected gemm dimension to be greater or equal 0");
+    TORCH_CHECK(end <= a.size(sums ? 1 : 0) && (!sums || end <= b.size(0)),
+                "expected offset to be less than tensor size");
+    const bool is_last = g == ends.size(0) - 1;
+    const bool needs_multiple = sums ? a.stride(-1) == 1 || b.stride(-1) != 1 : a.stride(-1) != 1;
+    TORCH_CHECK(is_last || !needs_multiple || count % 8 == 0, "expected a multiple of 16 bytes");
+    if (count > 0 && sums)
+      out.select(0, g).copy_(at::mm(a.narrow(1, start, count), b.narrow(0, start, count)));
+    else if (count > 0)
+      out.narrow(0, start, count).copy_(at::mm(a.narrow(0, start, count), b.select(0, g)));
+    start = end;
+  }
+}
+
+at::Tensor grouped_products(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& ends,
+                            const std::optional<at::Tensor>& bias, std::optional<at::ScalarType> dtype) {
+  at::native::_grouped_mm_validate_inputs(a, b, ends, bias, dtype);
+  for (const at::Tensor* t : {&a, &b, &*ends})
+    TORCH_CHECK(is_here(*t) && t->numel(), "expected tensors with elements on the pretended device");
+  TORCH_CHECK(a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16, "the fast path is for bfloat16");
+  TORCH_CHECK(a.dim() == 2 && ends->is_contiguous() && ends->size(0) < 1024, "Can't process more than 1024 groups");
+  at::Tensor out = at::native::create_grouped_gemm_output_tensor(a, b, ends, a.scalar_type());
+  const auto multiply = [a = not_owning(a), b = not_owning(b), ends = not_owning(*ends), out = not_owning(out)] {
+    const at::AutoDispatchBelowAutograd guard;
+    multiply_groups(on_cpu(a), on_cpu(b), on_cpu(ends), on_cpu(out));
+  };
+  multiply();
+  tell("aten::_grouped_mm", multiply);
+  return out;
 }
 
 // ---- the device
@@ -376,7 +419,15 @@ const bool registered = [] {
 
 const char* tessera::testing::pretended_device() { return kind == c10::kCUDA ? "cuda" : "pretended"; }
 
+std::shared_ptr<void> tessera::testing::register_grouped_products() {
+  auto library = std::make_shared<torch::Library>(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  library->impl("_grouped_mm", &grouped_products);
+  return library;
+}
+
 size_t tessera::testing::memory_used() { return memory().used(); }
+
+void* tessera::testing::kernel_address(const void* shown) { return memory().real(shown); }
 
 void tessera::testing::watch_device(DeviceWatcher* next) {
   const std::lock_guard lock(watched);

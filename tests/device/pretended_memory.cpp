@@ -1,4 +1,4 @@
-// Two mappings of one file, lent in powers of two.
+// Allocates the memory of the pretended device in powers of two, from a file that is mapped twice.
 #include "tests/device/pretended_memory.h"
 
 #include <c10/util/Exception.h>

@@ -1,4 +1,4 @@
-// The memory of the pretended device, which its kernels alone can read.
+// The memory of the pretended device, readable only by its kernels.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -12,37 +12,39 @@
 
 namespace tessera::testing {
 
-// "PrivateUse1", a device of its own, or "CUDA", in the place of GPUs: as it is compiled.
+// The device type, chosen at compile time: PrivateUse1 (a separate type) or CUDA (in place of real GPUs).
 constexpr c10::DeviceType pretended_kind = c10::DeviceType::TESSERA_PRETENDED_KIND;
 
-// How many of them a process sees: TESSERA_PRETENDED_DEVICES, else 1.
+// Returns the number of devices in this process: TESSERA_PRETENDED_DEVICES, else 1.
 int device_count();
-// The one that this thread uses.
+// Returns the current device of this thread.
 c10::Device& current_device();
 
-// What a kernel must wait for before it touches memory; nothing at first.
+// Returns the function that each kernel calls before it touches memory. The initial function does nothing.
 void (*&before_kernels())();
 
-// One file in memory, mapped twice: where its pointers point nobody may read, a fixed distance away its kernels do.
+// One file in memory that is mapped twice. The addresses in tensors are not readable; kernels read at a fixed offset
+// from them.
 class PretendedMemory : public c10::Allocator {
  public:
   PretendedMemory();
-  // Full of NaNs.
+  // Returns memory that is full of NaNs.
   c10::DataPtr allocate(size_t n) override;
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t n) const override;
 
-  // Where a kernel finds what this pointer of a tensor stands for, once it may.
+  // Returns the address at which a kernel can read this pointer's memory, after a call of before_kernels(), which may
+  // wait.
   char* real(const void* shown) const;
-  // At once: whoever asks has waited.
+  // Returns the same address without that call: the caller has waited.
   char* real_now(const void* shown) const;
-  // What has been lent out at the same time, of all sizes: memory that nobody had before grows it.
+  // Returns the largest number of bytes lent at the same time. It grows only when fresh memory is taken.
   size_t used() const { return used_; }
   bool has(const void* p) const { return p >= shown_ && p < shown_ + bytes; }
 
-  // From here on memory is taken for a pool of its own, which alone lends it again; 0: that of all.
+  // From now on, allocates from this pool: only the pool reuses its memory. 0: the common pool.
   void take_for(int pool) { pool_ = pool; }
-  // What has been taken for a pool is everybody's.
+  // Returns the memory of a pool to the common pool.
   void dissolve(int pool);
   std::string contents() const { return {real_, used_}; }
   void restore(const std::string& contents) { contents.copy(real_, contents.size()); }
@@ -58,7 +60,7 @@ class PretendedMemory : public c10::Allocator {
   std::mutex mutex_;
   size_t used_ = 0, lent_ = 0;
   int pool_ = 0;
-  std::map<std::pair<int, size_t>, std::vector<char*>> free_;  // by pool and size
+  std::map<std::pair<int, size_t>, std::vector<char*>> free_;  // free blocks by pool and size
   struct Sizes {
     size_t taken, asked_for;
     int pool;

@@ -1,14 +1,12 @@
-// Training steps on an accelerator: where the host waits for it.
+// Training steps on an accelerator: the places at which the host waits for the device.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <map>
 
-#include "nn/layers/moe.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/transformations/accumulate_gradients.h"
@@ -18,48 +16,26 @@
 #include "optim/optimizer/contrib.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/host_sync.h"
-#include "sharding/random/samplers.h"
+#include "sharding/random/device_draws.h"
 #include "sharding/random/threefry.h"
 #include "tests/device/pretended_device.h"
+#include "tests/device/waits.h"
 #include "tests/optim/support.h"
 
 namespace tessera::steps_test {
 namespace {
 
 using testing::expect_error;
+using testing::Waits;
 
 const std::string there = testing::pretended_device();
-
-// Every wait, by kernel and operation.
-class Waits : public detail::HostSyncObserver {
- public:
-  void waited(detail::HostSync sync, const std::string& kernel) override {
-    ++count_[fmt::format("{} {} after {} at {}", sync == detail::HostSync::read ? "reads" : "hands over", kernel,
-                         detail::latest_operation().name, detail::latest_line())];
-  }
-  int64_t reads() const { return of("reads"); }
-  int64_t all() const { return of(""); }
-  std::string text() const {
-    std::string text;
-    for (const auto& [what, n] : count_) text += fmt::format("  {} x {}\n", n, what);
-    return text;
-  }
-
- private:
-  int64_t of(const std::string& kind) const {
-    int64_t sum = 0;
-    for (const auto& [what, n] : count_) sum += what.starts_with(kind) ? n : 0;
-    return sum;
-  }
-  std::map<std::string, int64_t> count_;
-};
 
 struct Options {
   bool remat = false, half = false;
   int num_micro_batches = 1;
 };
 
-// Two steps; the second is watched.
+// Runs two steps and observes the second.
 template <class Model>
 void expect_no_wait(const Mesh& mesh, nn::DecoderConfig config, const Options& options, const std::string& what) {
   const MeshRules mesh_rules(mesh, nn::decoder_rules(mesh));
@@ -117,7 +93,7 @@ TEST(DeviceSteps, WaitForNothingButTheLoss) {
     }
 }
 
-// ---- what is reported late, and what is refused
+// ---- late reports and errors
 
 TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
   const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
@@ -148,89 +124,13 @@ TEST(DeviceSteps, AWaitIsRefusedWhereThatIsAskedFor) {
                            "value is read), which TESSERA_CHECK_SYNC makes an error.",
                            line),
                [&] { total.impl()->local[0].item<float>(); });
-  EXPECT_EQ(sum(y).item<float>(), 16);  // the program asks for it
+  EXPECT_EQ(sum(y).item<float>(), 16);  // an explicit read is allowed
 }
 
-// ---- rows by group, whose sizes the host does not read where a device has all groups
+// ---- optimizers that depend on values
 
-MeshRules four_slots(Rules rules) {
-  for (const char* name : {"batch", "group", "out", "embed", "hidden", "experts"}) rules.push_back({name, replicated});
-  return MeshRules(make_mesh({{"data", 2}, {"model", 2}}, {.device = there}), rules);
-}
-
-// The sum of its products with `weights` has gradients for x and kernels.
-std::vector<Array> ragged_dot_and_gradients(const Array& x, const Array& kernels, const Array& sizes,
-                                            const Array& weights) {
-  const auto loss = [&](const std::vector<Array>& given) {
-    return sum(ragged_dot(given[0], given[1], sizes) * weights);
-  };
-  std::vector<Array> all = nn::value_and_grad(loss)(std::vector<Array>{x, kernels}).second;
-  all.push_back(ragged_dot(x, kernels, sizes));
-  return all;
-}
-
-TEST(DeviceSteps, RowsByGroupAreThoseOfTheHost) {
-  constexpr int64_t rows = 12, in = 3, out = 5;
-  const std::vector<std::vector<int32_t>> tables{{3, 3, 3, 3, 3, 3, 3, 3},   {12, 0, 0, 0, 0, 0, 0, 12},
-                                                 {0, 12, 0, 0, 0, 12, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0},
-                                                 {1, 2, 0, 9, 7, 0, 1, 1},   {0, 0, 5, 0, 0, 0, 6, 0}};
-  for (const DType dtype : {float32, bfloat16})
-    for (const std::vector<int32_t>& table : tables)
-      for (const Rules& rules : {Rules{}, Rules{{"group", "model"}}, Rules{{"out", "model"}, {"batch", "data"}}}) {
-        const Array x = astype(normal(Key(1), {2, rows, in}), dtype), w = astype(normal(Key(2), {4, in, out}), dtype),
-                    sizes = array(table, {2, 4}), weights = normal(Key(3), {2, rows, out});
-        const MeshRules mesh_rules = four_slots(rules);
-        const Array far_x = device_put(x, {"batch", none, none}, mesh_rules),
-                    far_w = device_put(w, {"group", none, "out"}, mesh_rules),
-                    far_sizes = device_put(sizes, {"batch", none}, mesh_rules),
-                    far_weights = device_put(weights, {"batch", none, none}, mesh_rules);
-        auto waits = std::make_unique<Waits>();
-        const std::vector<Array> far = ragged_dot_and_gradients(far_x, far_w, far_sizes, far_weights);
-        const bool are_sharded = !rules.empty() && rules[0].logical == "group";
-        EXPECT_EQ(waits->all() > 0, are_sharded) << waits->text();
-        waits.reset();
-        const std::vector<Array> here = ragged_dot_and_gradients(x, w, sizes, weights);
-        for (size_t i = 0; i < here.size(); ++i)
-          expect_near(far[i], host(here[i]), dtype == float32 ? 1e-5 : 0.1, fmt::format("sizes {}: {}", table, i));
-      }
-}
-
-TEST(DeviceSteps, GroupsOfMoreRowsThanThereAreAreSaidWithTheNextValue) {
-  const Mesh mesh = make_mesh({{"data", 1}}, {.device = there});
-  const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
-  const Array rows = placed(ones({4, 2})), kernels = placed(ones({2, 2, 3}));
-  for (const auto& [sizes, words] : {std::pair(std::vector<int32_t>{1, 4}, "ends of groups from 1 to 5 given"),
-                                     {std::vector<int32_t>{-1, 4}, "sizes from -1 to 4 given"},
-                                     {std::vector<int32_t>{5, -7}, "sizes from -7 to 5 given"}}) {
-    const Array y = ragged_dot(rows, kernels, placed(array(sizes)));
-    expect_error(ErrorKind::invalid_argument,
-                 fmt::format("[ragged_dot] {}, expected 0 to 4. At steps_test.cpp:", words),
-                 [&] { y.to_host<float>(); });
-  }
-}
-
-TEST(DeviceSteps, ExpertsWithoutACapacityAreThoseOfTheHost) {
-  for (const Rules& rules : {Rules{{"batch", "data"}}, Rules{{"batch", "data"}, {"experts", "model"}}}) {
-    const MeshRules mesh_rules = four_slots(rules);
-    const auto loss = [](const nn::MoeMlp& m, const Array& x) { return mean(square(m(x).out)); };
-    nn::MoeMlp layer =
-        nn::MoeMlp::init(Key(0), {"embed", 4}, {"hidden", 6}, {"experts", 4}, {.capacity_factor = {}, .gated = true});
-    const Array x = normal(Key(1), {2, 8, 4});
-    const auto [here, grads_here] = nn::value_and_grad(loss)(layer, x);
-    layer = nn::filter_shard(layer, mesh_rules);
-    const Array far_x = device_put(x, {"batch", none, none}, mesh_rules);
-    nn::value_and_grad(loss)(layer, far_x);
-    const auto waits = std::make_unique<Waits>();
-    const auto [far, grads] = nn::value_and_grad(loss)(layer, far_x);
-    EXPECT_EQ(waits->all() > 0, rules.size() == 2) << waits->text();  // experts on several devices
-    EXPECT_NEAR(far.item<float>(), here.item<float>(), 1e-5);
-    expect_tree_near(grads, grads_here, 1e-5);
-  }
-}
-
-// ---- optimizers that decide on values
-
-// Eight updates, of which some have a NaN, as on the CPU; no wait but for what is read at the end.
+// Compares eight updates, some with NaN gradients, with the CPU. The host waits only for the values that are read at
+// the end.
 template <class Transform>
 void expect_update_without_wait(const Transform& transform, double tolerance, const std::string& what) {
   SCOPED_TRACE(what);
@@ -274,7 +174,7 @@ TEST(DeviceSteps, ApplyIfFiniteWaitsForNothing) {
   expect_update_without_wait(apply_if_finite(sign_sgd({.learning_rate = 0.1}), 5), 1e-5, "sign_sgd");
 }
 
-// Of whose inner state the host must know the count.
+// nadam's bias correction on the host uses the count of its state. Updates rejected on the device must not count.
 TEST(DeviceSteps, ApplyIfFiniteCountsAsOnTheHost) {
   const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
   const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
@@ -327,7 +227,7 @@ TEST(DeviceSteps, TheNormOfTheGradientsIsReadWhenItIsAskedFor) {
   expect_near(model, {0.5, 0.5, 0.5, 0.5}, 1e-6);
 }
 
-// What a GPU's kernel computes, element by element, and what LibTorch's operations do in its place.
+// Compares the GPU kernel, element by element, with the LibTorch operations that replace it.
 TEST(DeviceSteps, EveryElementHasTheBitsOfTheHost) {
   const Key key(5);
   const Shape shape{3, 70, 9};

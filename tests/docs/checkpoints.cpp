@@ -1,9 +1,9 @@
-// The code of docs/checkpoints.md: a training that saves, and one that goes on; weights of a decoder, out and in.
+// The code of docs/checkpoints.md: a training that saves, and one that resumes; weights of a decoder, out and in.
 #include <iostream>
 
 #include <tessera/data/loader.h>
 #include <tessera/nn/checkpoint.h>
-#include <tessera/nn/layers/inference_mode.h>
+#include <tessera/nn/layers/module_scope.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/transformations.h>
 #include <tessera/optim/optimizer.h>
@@ -21,21 +21,23 @@ struct Line {
 
 Array loss_of(const Line& line, const Array& x) { return mean(square(line.slope * x - 3 * x)); }
 
-void train(int64_t first, int64_t last) {
+void train(int64_t last) {
   Line model;
   auto optimizer = optim::Optimizer(model, optim::adam({.learning_rate = 0.1}));
   data::Loader loader(data::range(1000).shuffle(0).repeat(), data::as_vector, {.batch_size = 10});
 
   nn::Checkpointer checkpoints("runs/7",
                                {.keep = {.latest = 2, .every = 1000, .best = 1, .metric = "validation_loss"}});
+  int64_t step = 0;
   const auto state = [&] { return nn::named_state("model", model, "optimizer", optimizer); };
 
   if (!nn::checkpoint_steps("runs/7").empty()) {
     const nn::Restored from = nn::restore("runs/7", state());  // the newest; "runs/7/3000" for one
     loader.restore(data::LoaderState::from_json(from.extra.at("loader")));
+    step = from.step;
   }
 
-  for (int64_t step = first; step <= last; ++step) {
+  for (++step; step <= last; ++step) {
     const std::vector<int64_t> rows = *loader.next();
     const Array x = array<float>({static_cast<float>(rows.front() % 7)}, {1});
     const auto [loss_array, grads] = nn::value_and_grad(loss_of)(model, x);
@@ -66,8 +68,8 @@ void weights() {
 }
 
 int main() {
-  train(1, 20);
-  train(21, 30);
+  train(20);
+  train(30);
   for (const int64_t step : nn::checkpoint_steps("runs/7")) std::cout << "runs/7/" << step << '\n';
   weights();
 }

@@ -1,4 +1,4 @@
-// The code of docs/data.md: text in windows on a mesh, records of one's own, and one batch.
+// The code of docs/data.md: records of a custom type, and text in windows on a mesh.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -45,15 +45,13 @@ struct Batch {
   NamedArray digit{"batch"};
 };
 
-void records(const Dataset<Example>& examples) {
-  Loader loader(examples.shuffle(0), stack_as<Batch>, {.batch_size = 64});
-  std::cout << loader.next()->pixels.value.type_string() << '\n';
-}
+Example read_example(int64_t i) { return {{0, 1, 2}, static_cast<int32_t>(i % 10)}; }
 
-void one_batch(Loader<std::vector<int64_t>> loader) {
-  const std::optional<std::vector<int64_t>> batch = loader.next();
-  for (const int64_t id : *batch) std::cout << id << ' ';
-  std::cout << '\n';
+void records() {
+  const auto examples = data::range(128).map(read_example).shuffle(0);
+  Loader loader(examples, stack_as<Batch>, {.batch_size = 64});
+  for (const Batch& batch : loader)
+    std::cout << batch.pixels.value.type_string() << ' ' << batch.digit.value.type_string() << '\n';
 }
 
 }  // namespace own
@@ -61,6 +59,5 @@ void one_batch(Loader<std::vector<int64_t>> loader) {
 int main() {
   write_books();
   text(5);
-  own::records(data::range(100).map([](int64_t i) { return own::Example{{0, 1, 2}, static_cast<int32_t>(i % 10)}; }));
-  own::one_batch(data::Loader(data::range(8), data::as_vector, {.batch_size = 4}));
+  own::records();
 }

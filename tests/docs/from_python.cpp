@@ -1,4 +1,4 @@
-// The code of docs/from_python.md: arrays, and options with names; its main is the one that docs/start.md shows.
+// The code of docs/from_python.md: arrays and named options. docs/start.md shows its main function.
 #include <iostream>
 
 #include <tessera/nn/layers/linear.h>

@@ -1,4 +1,4 @@
-// The code of docs/layers.md: element types, an error, decoding, low rank, experts and weights of another library.
+// The code of docs/layers.md: element types, an error, decoding, LoRA, experts and weights of another library.
 #include <iostream>
 #include <span>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <tessera/nn/checkpoint.h>
 #include <tessera/nn/layers/attention.h>
 #include <tessera/nn/layers/batch_norm.h>
-#include <tessera/nn/layers/lora.h>
+#include <tessera/nn/layers/linear.h>
 #include <tessera/nn/layers/moe.h>
 #include <tessera/nn/placement.h>
 #include <tessera/nn/tree.h>
@@ -57,7 +57,7 @@ void experts(const Key& key) {
   std::cout << ledger.to_text();
 }
 
-// A file with the weights of one attention, as torch.nn.MultiheadAttention names them, and of a head.
+// Writes a file with the weights of one attention layer, named as in torch.nn.MultiheadAttention, and of a head.
 void write_weights() {
   const std::vector<float> zeros(192);
   const SafetensorsPlan plan({{"h.0.attn.in_proj_weight", float32, {24, 8}},
@@ -82,7 +82,9 @@ int main() {
   write_weights();
   for (Block& block : model.layers)
     nn::load_weights(block.attention, SafetensorsFile::open("gpt2.safetensors"), "h.0.attn", nn::Library::pytorch);
-  for (Block& block : model.layers) block.attention.q = nn::with_lora(key, block.attention.q, {.rank = 8});
+  uint32_t i = 0;
+  for (Block& block : model.layers)
+    block.attention.q = nn::with_lora(fold_in(key, i++), block.attention.q, {.rank = 8});
   for (const nn::Leaf& leaf : nn::leaves(model)) std::cout << leaf.path << '\n';
   const Model trained = nn::filter(model, nn::by_path("**.lora.**"));
   for (const nn::Leaf& leaf : nn::leaves(trained))

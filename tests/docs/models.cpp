@@ -40,14 +40,15 @@ void from_nothing(const Mesh& mesh) {
 }
 
 void documents(nn::CausalLM& model, const MeshRules& mesh_rules, data::Dataset<std::vector<int32_t>> documents) {
-  const auto rows = documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true});
-  auto loader = data::shard_batches(
-      data::Loader(rows, data::packed_tokens, {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}),
-      mesh_rules);
+  const auto rows =
+      documents.shuffle(0).repeat().pack({.length = 1025, .split_long = true, .max_sequences_per_bin = 64});
+  auto loader = data::shard_batches(data::Loader(rows, data::PackedTokensBatcher{.max_segments = 65},
+                                                 {.batch_size = 32, .shard = data::ShardByProcess(mesh_rules)}),
+                                    mesh_rules);
 
   const auto loss = [](const nn::CausalLM& model, const data::PackedTokens& batch) {
     return model.loss(batch.inputs, batch.targets, batch.weights,
-                      {.segment_ids = batch.segment_ids, .positions = batch.positions});
+                      {.positions = batch.positions, .segment_starts = batch.segment_starts});
   };
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-5}));
   for (const data::PackedTokens& batch : loader) {

@@ -1,10 +1,10 @@
-// The code of docs/optimizers.md: chains, several optimizers, settings that change, averages; Tiger is elsewhere.
+// The code of docs/optimizers.md except Tiger: chains, several optimizers, settings that change, averages.
 #include <iostream>
 #include <tuple>
 
 #include <tessera/nn/layers/batch_norm.h>
-#include <tessera/nn/layers/inference_mode.h>
 #include <tessera/nn/layers/linear.h>
+#include <tessera/nn/layers/module_scope.h>
 #include <tessera/nn/transformations.h>
 #include <tessera/nn/tree.h>
 #include <tessera/optim/formulas.h>

@@ -1,4 +1,4 @@
-// The report of two layers: placed, one step, one page (docs/report.md).
+// A report of two layers: placement, one step, and one page (docs/report.md).
 #include <fstream>
 #include <iostream>
 
@@ -23,7 +23,7 @@ int main() {
   const Array x = device_put(normal(Key(1), {64, 512}), {"batch", "embed"}, mesh_rules);
 
   const nn::ActivationTable trace = nn::activation_summary(mean_square, model, x);
-  std::cout << trace << nn::tree_summary(model, trace, {.depth = 1});
+  std::cout << trace;
   const Array hidden = nn::capture(model, "up", x).at("up")[0];
   std::cout << "hidden: " << hidden.type_string() << '\n';
 

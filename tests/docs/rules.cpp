@@ -1,4 +1,4 @@
-// The code of docs/rules.md: tables of rules, and what explain and errors say of them.
+// The code of docs/rules.md: tables of rules, the output of explain, and error messages.
 #include <iostream>
 
 #include <tessera/nn/layers/embedding.h>
@@ -81,14 +81,6 @@ void padded() {
   std::cout << nn::placement_table(embedding);
 }
 
-struct Bare {
-  Array a, b;
-};
-
-void bare(const Mesh& mesh) {
-  std::cout << nn::explain(Bare{zeros({8, 6}), zeros({8, 6})}, {mesh, {{ParamPattern{"a"}, longest_dim("data")}}});
-}
-
 int main() {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   place();
@@ -96,5 +88,4 @@ int main() {
   refused();
   explained(mesh);
   padded();
-  bare(mesh);
 }

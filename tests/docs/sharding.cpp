@@ -1,4 +1,4 @@
-// The code of docs/sharding.md: operations of one's own, one device's program, and a mesh without hardware.
+// The code of docs/conflicts.md, shard_map.md, abstract_meshes.md and pipelines.md.
 #include <ATen/ATen.h>
 
 #include <iostream>
@@ -19,7 +19,7 @@
 
 using namespace tessera;
 
-// ---- Operations of one's own ---------------------------------------------------------------------------------------
+// ---- Custom operations --------------------------------------------------------------------------------------------
 
 const auto swell = define_operation("swell", "*", [](const at::Tensor& x) { return x * at::tanh(at::softplus(x)); });
 
@@ -34,7 +34,7 @@ void operations(const Mesh& mesh) {
   std::cout << y.type_string() << '\n';
 }
 
-// ---- One device's program ------------------------------------------------------------------------------------------
+// ---- Explicit collectives ------------------------------------------------------------------------------------------
 
 void one_device(const Mesh& mesh) {
   const auto place = [&](const Key& key, Shape shape, PartitionSpec spec) {

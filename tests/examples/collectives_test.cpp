@@ -1,4 +1,4 @@
-// What one training step of the transformer communicates for each strategy of the reference file: kinds, counts, bytes.
+// The collectives of one training step of the transformer for each strategy: kinds, counts and bytes.
 #include <gtest/gtest.h>
 
 #include <boost/json/value.hpp>
@@ -21,13 +21,13 @@ namespace tessera::collectives_test {
 namespace {
 
 constexpr int64_t batch = 16, seq = 32, embed = 64, layers = 2, vocab = 256, mlp = 256;
-constexpr int64_t parameters = 134912;  // of the whole model
+constexpr int64_t parameters = 134912;  // parameters of the replicated model
 
-// How a step is computed with one strategy.
+// How a step of one strategy is computed.
 struct Mode {
   bool private_replicas = false;
   bool reshard_after_forward = true;
-  bool zero1 = false;  // gradients pending, the optimizer's state over "data"
+  bool zero1 = false;  // gradients stay partial sums; the optimizer's state is sharded over "data"
   bool remat = false;
   GatherGroups gather_groups = GatherGroups::by_parameter;
 };
@@ -49,13 +49,13 @@ struct Strategy {
   const char* name;
   std::vector<MeshAxis> mesh;
   Rules rules;
-  Summary expected;             // weights are gathered once
-  Summary second_gathers = {};  // what comes on top where gathers are borrowed
+  Summary expected;             // each weight is gathered once
+  Summary second_gathers = {};  // the additional gathers of reshard_after_forward
 };
 
 void PrintTo(const Strategy& s, std::ostream* out) { *out << s.name; }
 
-// The collectives of one step, the second: value_and_grad and the update.
+// Returns the collectives of the second step, which includes value_and_grad and the update.
 std::vector<CommRecord> records_of_step(const Strategy& s, const Mode& mode) {
   const MeshRules mesh_rules(make_mesh(s.mesh, {.private_replicas = mode.private_replicas}),
                              examples::with_all_names(s.rules));
@@ -80,13 +80,13 @@ std::vector<CommRecord> records_of_step(const Strategy& s, const Mode& mode) {
   return step();
 }
 
-// The bytes of one activation (batch, seq, embed) where the batch is cut in n.
+// The bytes per device of one activation (batch, seq, embed) if the batch is sharded over n devices.
 constexpr int64_t activation(int64_t n) { return batch / n * seq * embed * 4; }
-// Of the sums and the largest logit of each position.
+// The bytes of one float per position: the sum or the largest logit of a softmax.
 constexpr int64_t position(int64_t n) { return batch / n * seq * 4; }
 
-// Megatron's numbers over `model` where the batch is cut in n: the embedding and two a layer forward, with
-// cross-entropy's two; two a layer and the head backward. One scalar for the norm.
+// Megatron's collectives over `model` if the batch is sharded over n devices. Forward: one for the embedding, two per
+// layer and two sums of the cross-entropy. Backward: two per layer and one for the head. The norm adds one scalar.
 Summary tensor_parallel(int64_t n, int64_t norm_on_model) {
   return {
       {{"all_reduce_max", "model", false}, {1, position(n)}},
@@ -100,8 +100,8 @@ Summary with(Summary rows, const Summary& more) {
   return rows;
 }
 
-// What fully sharded weights take in groups: one gather and one reduce_scatter a block and pass, and one for each of
-// the embeddings and the head, of the same bytes.
+// Regroups the collectives of fully sharded weights by block. Bytes stay the same; there is one gather and one
+// reduce_scatter per block and pass, and one for each of the embeddings and the head.
 Summary in_blocks(Summary rows) {
   for (auto& [key, row] : rows) {
     const auto& [kind, axes, backward] = key;
@@ -111,11 +111,12 @@ Summary in_blocks(Summary rows) {
   return rows;
 }
 
-// One device's parameters where heads, mlp and vocab are cut in four.
+// The bytes of one device's parameters if heads, mlp and vocab are sharded over four devices.
 constexpr int64_t params_tp4 = 143744;
-// All weights with a dim "embed", whole and as a shard of eight; the rest is replicated.
+// The bytes of all weights with a dimension "embed", and of the others, which are replicated.
 constexpr int64_t gathered = 533504, rest = 6144;
-// The matrices among them that a backward pass reads: six a layer and the head. An embedding's and a bias's does not.
+// The bytes of the matrices that the backward pass reads: six per layer and the head. It reads no embedding and no
+// bias.
 constexpr int64_t read_backward = (layers * (4 * embed * embed + 2 * embed * mlp) + embed * vocab) * 4;
 
 const std::vector<Strategy> strategies = {
@@ -178,11 +179,11 @@ TEST_P(Collectives, MoveNoMoreBytesThanJax) {
   if (jax)
     for (const auto& [kind, row] : jax->at("collectives").as_object()) theirs += row.at("bytes").to_number<int64_t>();
   for (const CommRecord& r : records_of_step(s, {.reshard_after_forward = false})) ours += r.bytes;
-  // JAX's program gives the loss and the norm with the step, but its collectives count the norm's scalars in buckets.
+  // JAX's program includes the loss and the norm, too, but it combines the norm's scalars into larger collectives.
   EXPECT_LE(ours, theirs);
 }
 
-// ZeRO-1: every gradient is reduce-scattered once, every new parameter gathered once.
+// ZeRO-1: each gradient is reduce-scattered once, and each new parameter all-gathered once.
 TEST(CollectivesOfZero1, AreOneReduceScatterAndOneGather) {
   for (const bool private_replicas : {false, true}) {
     const Mode zero1{.private_replicas = private_replicas, .zero1 = true};
@@ -198,8 +199,9 @@ TEST(CollectivesOfZero1, AreOneReduceScatterAndOneGather) {
   }
 }
 
-// The second run gathers a block's weights again, once for itself and once for its backward pass; it repeats the sums
-// of tensor parallelism that the backward pass needs, and its gradients join the one bucket.
+// Recomputation gathers a block's weights again: once for the recomputed forward pass, and once for its backward pass.
+// It repeats the all-reduces of tensor parallelism that the backward pass needs. The gradients join the same single
+// bucket.
 TEST(CollectivesOfRemat, AreTheBlocksAgain) {
   const Strategy& fsdp = strategy("fsdp8");
   const Summary plain = summary(records_of_step(fsdp, {})), again = summary(records_of_step(fsdp, {.remat = true}));

@@ -1,4 +1,4 @@
-// Decoding: token by token, or a part at a time, a text has the logits that it has at once, wherever the model lies.
+// Decoding token by token or in chunks gives the logits of the full forward pass, on any mesh.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t batch = 2, seq = 12, vocab = 64;
 
-// Weights far from zero, so that each token's logits depend on all tokens before it.
+// Returns the model with weights far from zero, so that each token's logits depend on all tokens before it.
 template <class Model>
 Model shaken(const Model& model) {
   uint32_t n = 0;
@@ -64,7 +64,7 @@ MeshRules mesh_rules_of(std::vector<MeshAxis> axes, bool private_replicas = fals
                    {.missing_axes = MissingAxes::ok});
 }
 
-// In parts of these sizes.
+// Decodes the text in chunks of these sizes.
 template <class Model>
 void expect_same_in_parts(const Model& model, const MeshRules& mesh_rules, const std::vector<int64_t>& parts) {
   const Model placed = nn::filter_shard(model, mesh_rules);
@@ -124,7 +124,7 @@ TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
   EXPECT_EQ(of_llama.length(), seq + 1);
 }
 
-// The second layer fails after the first has attended.
+// The second layer throws after the first has written to its cache.
 template <class Model>
 void expect_same_cache_after_an_error(Model model) {
   const Array ids = array<int32_t>({1, 2, 3}, {1, 3});

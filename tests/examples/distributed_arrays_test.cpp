@@ -1,4 +1,4 @@
-// distributed_arrays as a program: it prints the numbers of the document that it follows.
+// Runs distributed_arrays and compares the printed numbers with JAX's tutorial of the same title.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -11,7 +11,7 @@
 namespace tessera::examples::distributed_arrays_test {
 namespace {
 
-// The numbers behind "name: float32[32@x]", in brackets or bare, up to the next word.
+// The numbers after "name: float32[32@x]", with or without brackets, up to the next word.
 std::vector<double> numbers_of(const std::string& output, const std::string& name) {
   const size_t at = output.find("\n" + name + ": ");
   if (at == std::string::npos) return {};
@@ -42,7 +42,7 @@ const std::vector<double> waves{1.,        2.682942,    2.818595,    1.28224,   
                                 2.6733112, 0.98229736,  -0.69244075, -0.81115675, 0.7352965,   2.525117,    2.912752,
                                 1.5418116, -0.32726777, -0.97606325, 0.19192469};
 const std::vector<double> sums{48, 52, 56, 60, 64, 68, 72, 76};
-// What the document prints for the first two ways; its third number is 4.7e-7 from exact arithmetic, 0.59891958.
+// The document's output for the first two variants. Its third number is 4.7e-7 from exact arithmetic, 0.59891958.
 const std::vector<double> activations{0.02138912, 0.893112, 0.59892005, 0.97742504};
 
 const Line lines[] = {{"2 sin(x) + 1", waves},

@@ -1,4 +1,4 @@
-// Event files: what was written is read back by another implementation, and damage is noticed.
+// Event files: an independent reader reads back the written events, and damage is detected.
 #include "examples/train/event_file.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <span>
 
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/examples/event_reader.h"
 #include "tests/sharding/expect_error.h"
@@ -27,7 +27,7 @@ std::string only_file_in(const std::string& folder) {
   return files.at(0);
 }
 
-// Known vectors: the usual one, and those of RFC 3720, appendix B.4.
+// Known values: the standard test vector, and RFC 3720, appendix B.4.
 TEST(Crc32c, IsCastagnolis) {
   std::string up, down;
   for (int i = 0; i < 32; ++i) up += static_cast<char>(i), down += static_cast<char>(31 - i);
@@ -61,7 +61,7 @@ TEST(EventFile, IsReadBackAsItWasWritten) {
   file.write(7, {{"train/loss", 4.125}, {"train/grad_norm", -1e-8}});
   file.write(int64_t{1} << 40, {{std::string(300, 't'), 3e38}});
 
-  const std::vector<Event> events = read_events(only_file_in(folder));  // while it is open: all of it is there
+  const std::vector<Event> events = read_events(only_file_in(folder));  // read before the writer closes
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(events[0].file_version, "brain.Event:2");
   EXPECT_TRUE(events[0].scalars.empty());

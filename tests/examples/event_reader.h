@@ -1,4 +1,4 @@
-// Reads TensorBoard's event files back: framing, checksums and messages, sharing nothing with what writes them.
+// Reads TensorBoard event files back: framing, checksums and messages. Shares no code with the writer.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ inline uint32_t bitwise_crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-// Takes what it reads from the front of `rest`; what is missing is an error.
+// Reads from the front of `rest`; throws if bytes are missing.
 struct ByteReader {
   std::string_view rest;
 
@@ -49,7 +49,7 @@ struct ByteReader {
   }
 };
 
-// A protobuf message's fields by number; a varint or a fixed one is kept as its 64 bits, a string as it is.
+// The fields of a protobuf message by number. Varints and fixed numbers are stored as 64 bits, strings as they are.
 struct ProtoField {
   uint64_t bits = 0;
   std::string_view bytes;

@@ -1,4 +1,4 @@
-// A forecast of the transformer's training step: its ledger is the real one's, its peak that of a device.
+// A forecast of the transformer's training step: ledger and peak per device equal the real ones.
 #include "sharding/accounting/forecast.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ void train_step(Model model, const Strategy& s, const Mesh& mesh) {
   optimizer.update(model, grads);
 }
 
-// Both models, of which one has biases and the other rotary positions and grouped heads.
+// Both example models: one has biases, the other rotary positions and grouped heads.
 template <class F>
 void with_both_models(F f) {
   SCOPED_TRACE("gpt");
@@ -123,8 +123,8 @@ TEST_P(ForecastOfTransformer, HasTheLedgerOfTheRealStepRecordByRecord) {
   });
 }
 
-// Where each of n devices has its own replicas, a forecast for one is an n-th of what all take together, up to the
-// scratch space of kernels. (Between processes tests/benchmarks/strategies compares.)
+// With private replicas on n devices, a forecast for one device is 1/n of the memory of the process, up to the scratch
+// space of kernels. (tests/benchmarks/strategies compares it between processes.)
 TEST_P(ForecastOfTransformer, HasThePeakOfOneDevice) {
   const Strategy& s = GetParam();
   with_both_models([&](const auto& model) {

@@ -1,4 +1,4 @@
-// The program input_pipeline: its slices, its shards, and that it goes on with any number of processes.
+// The program input_pipeline: its slices, its shards, and resumption with any number of processes.
 #include <gtest/gtest.h>
 
 #include "tests/examples/program.h"

@@ -1,20 +1,20 @@
-"""Kills a training at random moments, resumes it on another mesh each time, and compares the curve with a whole run.
+"""Kills a training at random moments, resumes it on another mesh each time, and compares it with an uninterrupted run.
 
     python3 tests/examples/kill_training.py build/release/examples/train_transformer [--kills 50] [--seed 0]
-    ... --launcher 'bash tests/processes/start.sh' [--processes 1 2 4]    one process of so many, another number each time
+    ... --launcher 'bash tests/processes/start.sh' [--processes 1 2 4]    kills one process; their number changes
 
-Saves come at every step, so that many kills meet one. After every kill each folder that looks like a checkpoint is read
-by `inspect`, and the newest is never older than the one before; of several processes the others end. Ends with 1 where
-anything differs.
+Every step is saved, so that many kills interrupt a save. After every kill `inspect` reads each folder that looks like a
+checkpoint, and the newest one must not be older than before. With several processes, the others must end. The exit
+status is 1 if anything differs.
 """
 import argparse, json, os, pathlib, random, signal, subprocess, sys, tempfile, time
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "processes"))
 from kill_processes import children, ranks
 
-PATIENCE = 60  # seconds in which the others must have ended
+PATIENCE = 60  # time limit for the other processes to end
 MESHES = [["--strategy", name] for name in ("dp", "fsdp", "tp", "2d", "zero1")] + [["--mesh", "data=1"]]
-TOLERANCE = 5e-5  # float32, summed in other orders
+TOLERANCE = 5e-5  # float32, with sums in another order
 
 
 def arguments():
@@ -30,7 +30,8 @@ def arguments():
 
 
 def command(options, folder, mesh, metrics, extra=(), processes=1):
-    # A low rate: at ten times this one the model is chaotic, and even runs that nobody kills drift apart.
+    # A low learning rate: at ten times this rate training is chaotic, and uninterrupted runs also diverge from each
+    # other.
     sizes = "--embed 32 --heads 8 --layers 1 --mlp 32 --seq 16 --batch 8 --warmup 10 --lr 0.0003".split()
     launcher = options.launcher.split() + [str(processes)] if options.launcher and processes > 1 else []
     return [*launcher, options.program, "--data", str(folder / "text.txt"), *sizes, "--steps", str(options.steps), *mesh,
@@ -47,7 +48,7 @@ def newest(save):
 
 
 def kill(run, processes, chance):
-    """Kills the program, or one process of several, whose others must end by themselves."""
+    """Kills the program, or one of several processes. The others must end without help."""
     if processes == 1:
         run.send_signal(signal.SIGKILL)
         return run.wait()
@@ -113,7 +114,7 @@ def main():
             kills += killed
             in_saves += killed and in_save
             if not killed:
-                break  # the run is over
+                break  # the run has finished
         last = ["--save", str(save), "--save-every", "50", "--resume"]
         subprocess.run(command(options, folder, MESHES[3], folder / "curve.jsonl", last), **quietly)
         expected, got = rows(whole), rows(folder / "curve.jsonl")

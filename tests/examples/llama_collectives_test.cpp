@@ -1,4 +1,4 @@
-// What one training step of Llama communicates for each strategy of its reference files: no more bytes than JAX's.
+// Bytes that one training step of Llama communicates for each strategy of its reference files: at most JAX's bytes.
 #include <gtest/gtest.h>
 
 #include "data/batches/to_global.h"
@@ -12,7 +12,7 @@
 namespace tessera::runner::llama_collectives_test {
 namespace {
 
-// Of one device, each weight gathered once.
+// Bytes per device, with each weight gathered once.
 int64_t bytes_of_step(const TransformerFile& file, const Json& strategy, bool private_replicas) {
   const MeshRules mesh_rules(mesh_of(strategy.at("mesh"), private_replicas), rules_of(strategy.at("rules")));
   auto model = nn::filter_shard(nn::Llama::init(Key(0), llama_config(file.config())), mesh_rules);

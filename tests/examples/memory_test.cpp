@@ -1,4 +1,4 @@
-// The memory of a training step whose weights are fully sharded over eight devices: what lives, and the peak.
+// The memory of a training step with weights fully sharded over eight devices: live bytes and the peak.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace {
 using detail::Tensors;
 using tessera::testing::Allocations;
 
-// One process holds all devices. With shared replicas it holds what is equal on them once, so everything that is whole
-// or divided is there once in all; with private ones each device has its own.
+// One process holds all devices. With shared replicas it stores equal blocks once, so every array, replicated or
+// sharded, takes its size once. With private replicas each device has its own copy.
 constexpr int devices = 8;
 
 struct Size {
@@ -54,7 +54,7 @@ MeshRules mesh_rules_of(const Mode& mode) {
   return {make_mesh({{"data", devices}}, {.private_replicas = mode.private_replicas}), with_all_names(rules)};
 }
 
-// x, where `seen` runs when its gradient comes.
+// Returns x; `seen` is called when its gradient is computed.
 Array watched(const Array& x, std::function<void()> seen) {
   const detail::ArrayPtr& a = x.impl();
   Tensors out = a->local;
@@ -67,13 +67,13 @@ Array watched(const Array& x, std::function<void()> seen) {
   return Array(std::move(made));
 }
 
-// Bytes, in all of this process.
+// Bytes of the whole process.
 struct Measured {
   int64_t before = 0;                      // the parameters, the optimizer's state and the batch
-  std::vector<int64_t> forward, backward;  // what lives beside them at every point of the residual stream
-  int64_t peak = 0, left = 0;              // of value_and_grad, and after it: the gradients are there as well
-  int64_t update_peak = 0, end = 0;        // of the optimizer's step
-  int64_t table = 0, gradients = 0;        // what placement_table says of parameters, gradients and state
+  std::vector<int64_t> forward, backward;  // the additional bytes at each point of the residual stream
+  int64_t peak = 0, left = 0;              // value_and_grad: its peak, and the bytes after it, gradients included
+  int64_t update_peak = 0, end = 0;        // the optimizer's step: its peak, and the bytes after it
+  int64_t table = 0, gradients = 0;        // by placement_table: parameters, gradients and state
 };
 
 Measured measure(const Size& size, const Mode& mode) {
@@ -96,7 +96,7 @@ Measured measure(const Size& size, const Mode& mode) {
   };
   const auto value_and_grad = nn::value_and_grad(
       loss_fn, {.reshard_after_forward = mode.reshard_after_forward, .gather_groups = mode.gather_groups});
-  value_and_grad(model, batch);  // from which the next step knows what it gathers
+  value_and_grad(model, batch);  // records the gathers for the next step
   result.forward.clear(), result.backward.clear();
   const auto [loss, grads] = value_and_grad(model, batch);
   result.peak = memory.peak(), result.left = memory.live();
@@ -110,8 +110,8 @@ Measured measure(const Size& size, const Mode& mode) {
   return result;
 }
 
-// What comes and goes in a step beside weights: that of data parallelism on the same devices, which moves no weights.
-// Parameters, gradients and state stay; all else that it takes at its peak are activations and their gradients.
+// The temporary memory of a step without gathered weights, measured with data parallelism on the same devices.
+// Parameters, gradients and state remain after the step, so the rest of the peak is activations and their gradients.
 int64_t activations_of(const Size& size) {
   const Measured dp = measure(size, {.fully_sharded = false});
   return dp.peak - dp.left;
@@ -137,14 +137,14 @@ TEST_P(Memory, NoGatheredWeightOutlivesItsUse) {
     for (size_t i = 0; i < std::min<size_t>(owned.forward.size(), 1 + 2 * size.config.layers); ++i)
       EXPECT_LE(owned.forward[i], dp.forward[i] + size.smallest_matrix() / 2) << "private replicas, at point " << i;
   }
-  // Without loans every weight that was used is there.
+  // Without reshard_after_forward, every weight stays gathered after its use.
   const Measured dp = measure(size, {.fully_sharded = false}), kept = measure(size, {.reshard_after_forward = false});
   for (int i = 1; i <= 2 * size.config.layers; ++i)
     EXPECT_GE(kept.forward[i], dp.forward[i] + i / 2 * 12 * size.smallest_matrix()) << "at point " << i;
 }
 
-// What is gathered at once, and its gradients before they are scattered: whole on each device, but once for devices that
-// share replicas. By parameter that is the largest weight, else a block.
+// A gathered group and its gradients before the reduce_scatter are replicated: private replicas store them once per
+// device, shared replicas once. A group is the largest weight (by_parameter) or a block (by_block).
 TEST_P(Memory, ThePeakIsTheTableTwoGatheredGroupsAndActivations) {
   const Size& size = GetParam();
   const int64_t activations = activations_of(size);
@@ -161,7 +161,7 @@ TEST_P(Memory, ThePeakIsTheTableTwoGatheredGroupsAndActivations) {
                 .peak,
             bound);
       }
-      // Clipped gradients are gradients once more, in the update; nothing of the step is left but what the table says.
+      // Clipping makes a second copy of the gradients during the update. After the step only the table's arrays remain.
       EXPECT_LE(fsdp.update_peak, std::max(bound, fsdp.table + fsdp.gradients + fsdp.gradients / 16));
       EXPECT_LE(fsdp.end, fsdp.table + size.ids() + devices * 4) << "the batch and the loss";
     }

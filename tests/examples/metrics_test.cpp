@@ -1,4 +1,4 @@
-// Metrics: one call reaches every file, and a file that cannot be written says so.
+// Metrics: one call writes to every file, and a file that cannot be written is reported.
 #include "examples/train/metrics.h"
 
 #include <gtest/gtest.h>
@@ -19,19 +19,19 @@ using namespace examples;
 using data::ScratchFolder;
 namespace fs = std::filesystem;
 
-const LossCurve curve{.caption = "a run", .steps = 2, .unigram_entropy = 3.5, .bigram_entropy = 2.5};
+const RunFacts facts{.steps = 2, .unigram_entropy = 3.5, .bigram_entropy = 2.5};
 
 TEST(Metrics, ARowReachesEveryFile) {
   ScratchFolder folder;
-  Metrics metrics({folder.path("m.jsonl"), folder.path("runs"), folder.path("loss.svg")}, curve);
-  EXPECT_NE(folder.read("loss.svg").find("a run"), std::string::npos) << "drawn from the start";
+  Metrics metrics({folder.path("m.jsonl"), folder.path("runs"), folder.path("page.html")}, facts, {.title = "a run"});
+  EXPECT_NE(folder.read("page.html").find("a run"), std::string::npos) << "written from the start";
 
   metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024});
   metrics.write(ValidationMetrics{1, 4.25});
   EXPECT_EQ(folder.read("m.jsonl"),
             "{\"step\":1,\"loss\":4.5,\"grad_norm\":1.25,\"learning_rate\":0.001,\"tokens_per_second\":1024.0}\n"
             "{\"step\":1,\"validation_loss\":4.25,\"unigram_entropy\":3.5,\"bigram_entropy\":2.5}\n");
-  EXPECT_NE(folder.read("loss.svg").find("validation loss 4.250 after 1 steps"), std::string::npos);
+  EXPECT_NE(folder.read("page.html").find(R"("points":[[1E0,4.25E0]])"), std::string::npos) << "the validation loss";
 
   const auto events = read_events(fs::directory_iterator(folder.path("runs"))->path());
   ASSERT_EQ(events.size(), 3u);
@@ -45,7 +45,7 @@ TEST(Metrics, ARowReachesEveryFile) {
 
 TEST(Metrics, ARowHasTheSpeedAndTheMemoryThatAreKnown) {
   ScratchFolder folder;
-  Metrics metrics({folder.path("m.jsonl"), folder.path("runs")}, curve);
+  Metrics metrics({folder.path("m.jsonl"), folder.path("runs")}, facts);
   metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024, 2e9, 0.5, 1 << 20});
   EXPECT_EQ(folder.read("m.jsonl"),
             "{\"step\":1,\"loss\":4.5,\"grad_norm\":1.25,\"learning_rate\":0.001,\"tokens_per_second\":1024.0,"
@@ -60,7 +60,7 @@ TEST(Metrics, OfAnEarlierRunThatAreNoRowsAreAnError) {
     ScratchFolder folder;
     std::ofstream(folder.path("m.jsonl")) << row << '\n';
     testing::expect_error(ErrorKind::invalid_file, "[metrics] " + folder.path("m.jsonl"),
-                          [&] { Metrics({folder.path("m.jsonl")}, curve, {}, 5); });
+                          [&] { Metrics({folder.path("m.jsonl")}, facts, {}, 5); });
   }
 }
 
@@ -68,20 +68,20 @@ TEST(Metrics, WithoutPathsNothingIsWritten) {
   ScratchFolder folder;
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());
-  Metrics metrics({}, curve);
+  Metrics metrics({}, facts);
   metrics.write(StepMetrics{1, 4.5, 1.25, 0.001, 1024});
   metrics.write(ValidationMetrics{1, 4.25});
   fs::current_path(before);
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(Metrics, APictureIsReplacedWhole) {
+TEST(Metrics, APageIsReplacedWhole) {
   ScratchFolder folder;
-  const std::string path = folder.write("loss.svg", "the last run's");
-  std::ifstream reader(path);  // began to read before the run
-  Metrics metrics({.svg = path}, curve);
+  const std::string path = folder.write("page.html", "the last run's");
+  std::ifstream reader(path);  // opened before the run writes
+  Metrics metrics({.report = path}, facts);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), "the last run's");
-  EXPECT_TRUE(folder.read("loss.svg").ends_with("</svg>\n"));
+  EXPECT_TRUE(folder.read("page.html").ends_with("</html>\n"));
   EXPECT_FALSE(fs::exists(path + ".partial"));
 }
 
@@ -92,13 +92,13 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
     return tessera::testing::error_of(ErrorKind::invalid_file, act);
   };
   const std::string nowhere = folder.path("nowhere/file"), there = folder.path("a folder");
-  EXPECT_EQ(error_of([&] { Metrics({.json_lines = nowhere}, curve); }),
+  EXPECT_EQ(error_of([&] { Metrics({.json_lines = nowhere}, facts); }),
             "[metrics] " + nowhere + ": the file cannot be written. Check its folder.");
-  EXPECT_EQ(error_of([&] { Metrics({.svg = nowhere}, curve); }),
+  EXPECT_EQ(error_of([&] { Metrics({.report = nowhere}, facts); }),
             "[metrics] " + nowhere + ".partial: it cannot be written to (No such file or directory). Check the path.");
-  EXPECT_EQ(error_of([&] { Metrics({.svg = there}, curve); }),
+  EXPECT_EQ(error_of([&] { Metrics({.report = there}, facts); }),
             "[metrics] " + there + ": this is not a regular file, and a file cannot replace it. Check the path.");
-  Metrics full({.json_lines = "/dev/full"}, curve);
+  Metrics full({.json_lines = "/dev/full"}, facts);
   EXPECT_EQ(error_of([&] {
               full.write(ValidationMetrics{1, 2});
             }),

@@ -1,4 +1,4 @@
-// Program: runs one of the examples as a user would, and keeps what it said and how it ended.
+// Runs one of the examples as a user would, and returns its output and exit code.
 #pragma once
 
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ struct Outcome {
   bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
 };
 
-// `command` is a line for the shell; it sees no terminal.
+// Runs `command` in a shell, without a terminal.
 inline Outcome run_program(const std::string& command) {
   Outcome outcome;
   FILE* pipe = ::popen((command + " 2>&1 </dev/null").c_str(), "r");

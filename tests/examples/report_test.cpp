@@ -1,4 +1,4 @@
-// train_transformer --report: one page that says what the program prints, and draws it in a browser.
+// train_transformer --report: the page contains what the program prints, and draws it in a browser.
 #include "nn/report/report.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ class TrainingReport : public Training {
 const char* const placements[] = {"--strategy 2d", "--strategy fsdp",
                                   "--mesh data=4,model=2 --rules mlp=model,embed=data", "--mesh data=1"};
 
-// ---- what it says
+// ---- contents of the page
 
 TEST_F(TrainingReport, IsOneFileThatNeedsNothing) {
   for (const char* flags : placements) {
@@ -72,7 +72,7 @@ TEST_F(TrainingReport, SaysWhereEverythingLies) {
   }
 }
 
-// Of each row of the printed ledger the same count and bytes.
+// Each printed row of the ledger has the same count and bytes on the page.
 TEST_F(TrainingReport, SaysWhatAStepCommunicates) {
   for (const char* flags : placements) {
     const Page page = page_of(flags);
@@ -141,7 +141,7 @@ class ReportInABrowser : public TrainingReport {
     if (std::string(TESSERA_CHROMIUM).empty()) GTEST_SKIP() << "no Chromium is installed";
   }
 
-  // The page's elements after its script ran, and what the console said meanwhile.
+  // Opens the page in a browser; returns its elements after the script ran, and the console's messages.
   std::string opened(const std::string& path, const std::string& flags = "") {
     const Outcome outcome = run_program(
         fmt::format("timeout 120 {} --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir={} "

@@ -1,4 +1,4 @@
-// Resuming: a training that stops goes on from its newest checkpoint, on another mesh, as if it had never stopped.
+// Resuming: an interrupted training continues on another mesh with the losses of an uninterrupted run.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Single precision, summed in other orders on other meshes.
+// Float32 sums are computed in another order on each mesh.
 constexpr double tolerance = 2e-5;
 
 class ResumeTest : public Training {
@@ -35,7 +35,7 @@ TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
                             "--strategy pp --micro-batches 2"}) {
     fs::remove_all(save);
     fs::copy(folder_name("whole"), save, fs::copy_options::recursive);
-    fs::remove_all(save + "/9");  // so that 8 is the newest of those that are kept
+    fs::remove_all(save + "/9");  // so that 8 is the newest remaining step
     const Run resumed = run(std::string(where) + steps_ + save_to("run") + " --resume");
     EXPECT_TRUE(resumed.outcome.says("resumed  after 8 of 9 steps")) << resumed.outcome.output;
     expect_losses(resumed, expected, tolerance);
@@ -44,9 +44,9 @@ TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
   }
 }
 
-// Runs until a checkpoint of `step` or a later one is complete, and kills it at once: some save is on its way.
+// Kills each run as soon as a checkpoint of `step` or later is complete. Usually another save is in progress then.
 TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
-  const std::string long_steps = " --steps 60 --warmup 3 --lr 0.003 --seq 64 --batch 32";  // some 10 ms each
+  const std::string long_steps = " --steps 60 --warmup 3 --lr 0.003 --seq 64 --batch 32";  // about 10 ms per step
   const Run expected = run("--mesh data=1" + long_steps);
   const std::string metrics = folder_.path("curve.jsonl");
   const auto command = [&](const std::string& mesh) {
@@ -68,7 +68,7 @@ TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
     copy(folder_name("run"), run_before);
     copy(metrics, metrics_before);
     Outcome outcome = run_and_kill();
-    for (int again = 0; again < 20 && outcome.exit_code == 0; ++again) {  // it was over before it was killed
+    for (int again = 0; again < 20 && outcome.exit_code == 0; ++again) {  // it ended before it was killed
       copy(run_before, folder_name("run"));
       copy(metrics_before, metrics);
       outcome = run_and_kill();
@@ -77,7 +77,7 @@ TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
     const std::vector<int64_t> steps = nn::checkpoint_steps(folder_name("run"));
     ASSERT_FALSE(steps.empty());
     EXPECT_GE(steps.back(), std::stoll(step));
-    for (int64_t one : steps) nn::describe_checkpoint(folder_name("run") + "/" + std::to_string(one));  // each is whole
+    for (int64_t one : steps) nn::describe_checkpoint(folder_name("run") + "/" + std::to_string(one));  // is complete
   }
   EXPECT_EQ(run_program(command("data=4")).exit_code, 0);
   expect_losses({{}, rows_of(metrics)}, expected, tolerance);

@@ -1,4 +1,4 @@
-// Rows of ids that differ, to be learnt as what they are.
+// Makes a batch of distinct rows of ids. Its targets are the inputs.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Samples: windows that slide, where they end, and bytes made readable.
+// Sampling: sliding windows, when they end, and bytes printed readably.
 #include "examples/train/sample.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<nn::CausalLM> models() {
   return {nn::CausalLM::init(Key(3), gpt), nn::CausalLM::init(Key(3), llama)};
 }
 
-// The likeliest token after `text`, read in one pass from position 0 on.
+// The most likely token after `text`, from one forward pass that starts at position 0.
 int32_t likeliest(const nn::CausalLM& model, const Ids& text) {
   const auto logits = model(array<int32_t>(text, {1, std::ssize(text)})).to_host<float>();
   return nn::sample_token(Key(0), std::span(logits).last(256), {.temperature = 0});
@@ -47,7 +47,7 @@ TEST(Sample, AFullWindowSlidesByHalf) {
     for (const int64_t window : {1, 2, 3, 6, 7, 16}) {
       SCOPED_TRACE(window);
       Ids text = prompt;
-      Ids read(text.end() - std::min<int64_t>(window, 4), text.end());  // since the window began
+      Ids read(text.end() - std::min<int64_t>(window, 4), text.end());  // the tokens in the window
       for (int i = 0; i < 20; ++i) {
         if (std::ssize(read) > window) read = Ids(text.end() - (window + 1) / 2, text.end());
         const int32_t next = likeliest(model, read);
@@ -77,12 +77,12 @@ TEST(Printable, KeepsTextAndEscapesTheRest) {
       {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\xb1", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\xb1"},  // é € 🌱
       {std::string("\0\x1b[2J\r\x7f", 7), "\\x00\\x1b[2J\\x0d\\x7f"},
       {"\xc2\x9b", "\\xc2\\x9b"},                               // a control character of two bytes
-      {"\x80 \xff \xfe", "\\x80 \\xff \\xfe"},                  // no first bytes
+      {"\x80 \xff \xfe", "\\x80 \\xff \\xfe"},                  // bytes that begin no character
       {"a\xe2\x82", "a\\xe2\\x82"},                             // cut off
-      {"\xe2\x82z", "\\xe2\\x82z"},                             // broken off
-      {"\xc0\xaf \xe0\x80\xaf", "\\xc0\\xaf \\xe0\\x80\\xaf"},  // longer than need be
+      {"\xe2\x82z", "\\xe2\\x82z"},                             // interrupted
+      {"\xc0\xaf \xe0\x80\xaf", "\\xc0\\xaf \\xe0\\x80\\xaf"},  // an overlong encoding
       {"\xed\xa0\x80", "\\xed\\xa0\\x80"},                      // half of a UTF-16 pair
-      {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},             // past the last character
+      {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},             // above the last code point
       {"\xf4\x8f\xbf\xbd", "\xf4\x8f\xbf\xbd"},
       {"", ""}};
   for (const auto& [bytes, text] : cases) EXPECT_EQ(printable(bytes), text);

@@ -1,4 +1,4 @@
-// The program shard_map prints the numbers of the tutorial that it follows.
+// Runs shard_map and compares the printed numbers with the tutorial's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera::examples::shard_map_test {
 namespace {
 
-// The numbers in the brackets after the type that is printed behind `name`.
+// The numbers in brackets after the type that is printed behind `name`.
 std::vector<double> printed(const std::string& output, const std::string& name) {
   const size_t type = output.find("\n" + name + ": ") + 1;
   const size_t begin = output.find('[', output.find(']', type)), end = output.find(']', begin);
@@ -41,7 +41,7 @@ TEST(ShardMapProgram, PrintsTheTutorialsNumbers) {
   EXPECT_TRUE(outcome.says("all: int32[32]\none device: int32[4]{V:x}\n")) << outcome.output;
   expect_near(printed(outcome.output, "sum of each block"), {6, 22, 38, 54, 70, 86, 102, 118}, "sum of each block");
   EXPECT_TRUE(outcome.says("sum of all: int32[]") && outcome.says("496\n")) << outcome.output;
-  // As JAX computes them now, and as the tutorial prints them: its last digits come from another processor.
+  // First as JAX computes them today, then as the tutorial prints them: its last digits come from another processor.
   for (const char* way : {"layer", "layer of sharded arrays", "layer by shard_map"}) {
     expect_near(printed(outcome.output, way), {0.02138916, 0.8931118, 0.5989196, 0.9774251}, way);
     expect_near(printed(outcome.output, way), {0.02138912, 0.893112, 0.59892005, 0.97742504}, way, 5e-7);

@@ -1,4 +1,4 @@
-// spmd_strategies as a program: what every device holds, and the same training whatever the strategy.
+// Runs spmd_strategies: the shards of every device, and the same training with each strategy.
 #include <gtest/gtest.h>
 
 #include <sstream>

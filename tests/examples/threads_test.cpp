@@ -1,4 +1,4 @@
-// A training on any number of threads: the same bits in the parameters and in the optimizer, and the same ledger.
+// Training with any number of threads gives the same parameters and optimizer state bit for bit, and the same ledger.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -40,7 +40,7 @@ TEST_F(Threads, ChangeNoBitOfATraining) {
     for (const std::string threads : {"1", "2", "3", "8"}) {
       const std::string folder = folder_.path("saved_" + threads);
       std::filesystem::remove_all(folder);
-      const std::string variables = "MKL_DYNAMIC=FALSE OMP_NUM_THREADS=" + threads;  // on any number of cores
+      const std::string variables = "MKL_DYNAMIC=FALSE OMP_NUM_THREADS=" + threads;  // for any number of cores
       const Outcome outcome = run_program(variables + " " + program_ + " --data " + text_ + small + sizes + " " + flags +
                                           " --save " + folder);
       ASSERT_EQ(outcome.exit_code, 0) << outcome.output;

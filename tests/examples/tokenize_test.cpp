@@ -1,4 +1,4 @@
-// tokenize: the documents of every kind of text, the same bytes by any number of threads, and after any stop.
+// tokenize: the documents of each kind of text; the same bytes for any number of threads and after any interruption.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Files = std::map<std::string, std::string>;
 
-// Each of the letters, a space and a line end; "ab" and the end of a text.
+// Tokens for each letter, a space, a newline, "ab", and the end of a text.
 constexpr const char* small = R"({
   "added_tokens": [{"id": 9, "content": "<end>", "special": true}, {"id": 10, "content": "<s>", "special": true}],
   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
@@ -58,7 +58,7 @@ class Tokenize : public ::testing::Test {
     return documents;
   }
 
-  // The files in a folder, without the lock and the partial files of a stopped run.
+  // The files of a folder except the lock and the partial files of a stopped run.
   Files contents(const std::string& out) const {
     Files files;
     for (const auto& file : std::filesystem::directory_iterator(folder.path(out))) {
@@ -68,7 +68,7 @@ class Tokenize : public ::testing::Test {
     return files;
   }
 
-  // 400 documents in three files of three kinds.
+  // Writes 400 documents to three files of three kinds.
   std::vector<std::string> corpus() const {
     std::string lines, blanks;
     for (int i = 0; i < 300; ++i) {
@@ -123,7 +123,7 @@ TEST_F(Tokenize, RefusesAFolderThatAnotherRunWrites) {
   };
   EXPECT_TRUE(tokenize_files(job, expect_locked).is_finished);
   EXPECT_EQ(refused, 4);
-  EXPECT_TRUE(tokenize_files(job).is_finished);  // the lock ends with its run
+  EXPECT_TRUE(tokenize_files(job).is_finished);  // the lock is released when its run ends
 }
 
 TEST_F(Tokenize, DivideTextAtSeparators) {
@@ -168,13 +168,13 @@ TEST_F(Tokenize, GoesOnAfterAnyShard) {
     chosen.threads = static_cast<int>(stop % 3) + 1;
     int64_t starts = 1;
     while (!tokenize_files(chosen).is_finished) ++starts;
-    EXPECT_EQ(starts, 8 / stop + 1) << stop;  // also where the last shard is full: what follows it is known only then
+    EXPECT_EQ(starts, 8 / stop + 1) << stop;  // + 1: a run that stops after the last shard has not seen the end
     EXPECT_EQ(contents(out), expected) << stop;
     EXPECT_EQ(tokenize_files(chosen).new_tokens, 0) << "it had finished";
   }
 }
 
-// The program is killed at moments spread over its run, and started again until it has finished.
+// Kills the program at moments spread over its run, and restarts it until it finishes.
 TEST_F(Tokenize, GoesOnAfterItWasKilledAnywhere) {
   corpus();
   const auto command = [&](const std::string& out) {
@@ -191,7 +191,7 @@ TEST_F(Tokenize, GoesOnAfterItWasKilledAnywhere) {
                                     "2",
                                     folder.path("texts")};
   };
-  // Whether it finished within so many microseconds; else it was killed.
+  // Runs for at most this many microseconds, then kills the program. Returns whether it had finished.
   const auto finishes = [&](const std::string& out, int64_t microseconds) {
     std::vector<std::string> words = command(out);
     std::vector<char*> arguments;
@@ -263,10 +263,11 @@ TEST_F(Tokenize, RefusesAnotherJobsFolder) {
   expect_error(ErrorKind::invalid_file, {folder.path("out") + ": has tokens-00000.", "no tokenize.json"},
                [&] { tokenize_files(chosen); });
   chosen.out = folder.path("other"), chosen.end_of_text = "nothing";
-  expect_error(ErrorKind::invalid_argument, {"[tokenize] \"nothing\" is no token of"}, [&] { tokenize_files(chosen); });
+  expect_error(ErrorKind::invalid_argument, {"[tokenize] \"nothing\" is not a token of"},
+               [&] { tokenize_files(chosen); });
 }
 
-// Also after it had finished; what was damaged is made again, whatever happened to it.
+// Damaged shards are written again, for each kind of damage, even after tokenize has finished.
 TEST_F(Tokenize, MakesDamagedShardsAgain) {
   auto chosen = options("out", corpus());
   chosen.separator = "", chosen.shard_documents = 50;

@@ -1,4 +1,4 @@
-// What the flags of a step change in train_transformer: its memory and its collectives, and not what is learnt.
+// The options of a training step change the memory and collectives of train_transformer, not what it learns.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -11,7 +11,7 @@ namespace {
 
 using TrainStep = Training;
 
-// A line of the ledger; of count 0 where the table has none such.
+// A line of the ledger; its count is 0 if the table has no such line.
 struct LedgerLine {
   int64_t count = 0, bytes = 0;
 };
@@ -66,7 +66,7 @@ TEST_F(TrainStep, StateCutOverTheBatchIsScatteredAndGatheredOnce) {
     EXPECT_EQ(scattered.bytes, gradients.bytes / 8);
     EXPECT_EQ(gathered.count, 1);
     EXPECT_EQ(gathered.bytes, gradients.bytes);
-    EXPECT_TRUE(zero1.outcome.says("\nstate    of the optimizer: cut over data as well\n")) << zero1.outcome.output;
+    EXPECT_TRUE(zero1.outcome.says("\nstate    of the optimizer: sharded over data as well\n")) << zero1.outcome.output;
     EXPECT_FALSE(dp.outcome.says("\nstate    ")) << dp.outcome.output;
   }
 }
@@ -103,7 +103,7 @@ TEST_F(TrainStep, TheLedgerSaysWhatEachFlagCosts) {
   const Outcome half = train(fsdp + " --precision bfloat16"), parts = train(fsdp + " --micro-batches 2");
   const LedgerLine first = gathers(plain, "forward"), second = gathers(plain, "backward");
   const LedgerLine scattered = ledger_line(plain, "reduce_scatter", "data", "backward");
-  EXPECT_EQ(first.count, 11);  // eight of the block, the embedding's two, the head
+  EXPECT_EQ(first.count, 11);  // eight of the block, two of the embeddings, the head
   EXPECT_EQ(second.count, 7);  // the matrices
 
   EXPECT_EQ(gathers(kept, "forward").bytes, first.bytes);
@@ -117,7 +117,7 @@ TEST_F(TrainStep, TheLedgerSaysWhatEachFlagCosts) {
   EXPECT_EQ(gathers(half, "backward").bytes, second.bytes / 2);
   EXPECT_EQ(ledger_line(half, "reduce_scatter", "data", "backward").bytes, scattered.bytes);
 
-  EXPECT_EQ(gathers(parts, "forward").count, first.count + 1 + 3);  // the second part knows the block
+  EXPECT_EQ(gathers(parts, "forward").count, first.count + 1 + 3);  // the second micro-batch gathers by block
   EXPECT_EQ(ledger_line(parts, "reduce_scatter", "data", "backward").count, 2 * scattered.count);
 }
 
@@ -125,7 +125,7 @@ TEST_F(TrainStep, GradientsOfMicroBatchesAreReducedOnce) {
   const std::string dp = "--steps 1 --warmup 0 --strategy dp" + two_rows;
   const LedgerLine plain = ledger_line(train(dp), "all_reduce", "data", "backward");
   const LedgerLine parts = ledger_line(train(dp + " --micro-batches 2"), "all_reduce", "data", "forward");
-  EXPECT_EQ(parts.count, 1 + 2);  // and the loss of each part
+  EXPECT_EQ(parts.count, 1 + 2);  // and the loss of each micro-batch
   EXPECT_EQ(parts.bytes, plain.bytes + 2 * 4);
   const Outcome zero1 = train("--steps 1 --warmup 0 --strategy zero1 --micro-batches 2" + two_rows);
   EXPECT_EQ(ledger_line(zero1, "reduce_scatter", "data", "forward").count, 1);

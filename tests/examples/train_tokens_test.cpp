@@ -1,7 +1,8 @@
-// train_transformer on tokens: texts and token files, from nothing and from a folder, stopped and resumed.
+// train_transformer on tokens: texts and token files, from scratch and from a folder, stopped and resumed.
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ class TrainTokens : public Training {
   }
   std::string texts() const { return " --data " + folder_.path("texts") + " --tokenizer " + tokenizer; }
 
-  // Without the data and sizes of the tests on bytes.
+  // Runs the program without the data and size flags of the tests on bytes.
   Outcome train_on(const std::string& flags) { return run_program(program_ + flags + steps); }
   Run run_on(const std::string& flags) { return run_of(train_on(flags + metrics_)); }
 };
@@ -83,6 +84,23 @@ TEST_F(TrainTokens, OfFilesAreThoseOfTheirTexts) {
                 run_on(texts() + sizes + " --mesh data=2"), 1e-6);
 }
 
+TEST_F(TrainTokens, OfFilesWithoutDocumentsAreThoseOfOneDocumentARow) {
+  constexpr size_t seq = 16;  // as in `steps`
+  std::vector<int32_t> ids(25 * seq + 1), header(256);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((7 * i * i + i) % 50);
+  header[0] = 20240520, header[1] = 1, header[2] = static_cast<int32_t>(ids.size());
+  std::string llm_c(reinterpret_cast<const char*>(header.data()), 4 * header.size());
+  for (const int32_t id : ids) llm_c += {static_cast<char>(id), '\0'};
+  folder_.write("rows.bin", llm_c);
+  data::TokenWriter writer(folder_.path("documents"), 50);
+  for (size_t at = 0; at + seq < ids.size(); at += seq) writer.add(std::span(ids).subspan(at, seq + 1));
+  writer.finish();
+  for (const std::string model : {" --model llama", " --model gpt"}) {
+    const std::string flags = " --vocab 50" + sizes + model + " --mesh data=2 --data ";
+    expect_losses(run_on(flags + folder_.path("rows.bin")), run_on(flags + folder_.path("documents.bin")), 1e-6);
+  }
+}
+
 TEST_F(TrainTokens, WriteASample) {
   const std::string flags = texts() + sizes + " --model llama --mesh data=2 --sample 12 --prompt 'the number'";
   const auto sample_of = [&](const std::string& more) {
@@ -118,7 +136,7 @@ TEST_F(TrainTokens, StopAtASignalAndGoOn) {
   EXPECT_TRUE(resumed.says("resumed  after " + done + " of ")) << resumed.output;
 }
 
-// No axis of these meshes divides the vocabulary, and each pads it to another size.
+// No axis of these meshes divides the vocabulary, and each one pads it to a different size.
 TEST_F(TrainTokens, ResumeOnAMeshThatPadsTheVocabularyToAnotherSize) {
   const int64_t vocab = data::Tokenizer::open(tokenizer).vocab_size() / 6 * 6 + 7;
   const auto on = [&](int devices, const std::string& more) {
@@ -173,13 +191,13 @@ TEST_F(TrainTokens, SayWhatIsWrong) {
     EXPECT_TRUE(outcome.says(words)) << flags << "\n" << outcome.output;
   };
   const std::string reference = std::string(TESSERA_REFERENCE_DIR) + "/hf/llama";
-  expect(" --data " + text_ + " --lora 2", "[command line] --lora: bytes are learnt.", 2);
-  expect(texts() + " --lora 2", "[command line] --lora: no weights to change. Give --from FOLDER too.", 2);
+  expect(" --data " + text_ + " --lora 2", "[command line] --lora: the model is trained on bytes.", 2);
+  expect(texts() + " --lora 2", "[command line] --lora: no weights to adapt. Give --from FOLDER too.", 2);
   expect(texts() + " --from " + reference + " --layers 2", "[command line] --layers: ", 2);
   expect(texts() + " --router-aux-loss-coef 0.1", "[command line] --router-aux-loss-coef: no routers to balance.", 2);
   expect(" --tokenizer " + tokenizer, "[command line] --data: no files", 2);
   expect(" --vocab 10 --data " + text_, "texts without a tokenizer. Give --tokenizer, or token files", 1);
-  expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is no token of the tokenizer.", 1);
+  expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is not a token of the tokenizer.", 1);
   expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
   expect(texts() + " --from " + folder_.path("nothing"), "[from_pretrained] ", 1);
   expect(texts() + sizes + " --export " + folder_.path("texts"), "--export: ", 2);

@@ -1,4 +1,4 @@
-// Training: train_transformer on a small text, run as a user would, with the rows of its metrics.
+// Runs train_transformer on a small text as a user would, and reads the rows of its metrics.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,17 +29,17 @@ struct Row {
   bool is_validation() const { return values.contains("validation_loss"); }
 };
 
-// A folder with a text to learn, and the program with that text as its data.
+// A fixture: a folder with a text to learn, and the command that trains on this text.
 class Training : public ::testing::Test {
  protected:
   Outcome train(const std::string& flags) { return run_program(program_ + " --data " + text_ + small + " " + flags); }
 
   struct Run {
     Outcome outcome;
-    std::vector<Row> rows;  // of its metrics
+    std::vector<Row> rows;  // rows of its metrics
   };
   Run run(const std::string& flags) { return run_of(train(flags + metrics_)); }
-  // What has run with the flag metrics_.
+  // The rows of a run that had the flags metrics_.
   Run run_of(const Outcome& outcome) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     return {outcome, rows_of(folder_.path("metrics.jsonl"))};

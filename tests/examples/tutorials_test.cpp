@@ -1,4 +1,4 @@
-// The programs of documents, each beside its Python original: the same output, and no more lines.
+// The tutorial programs compared with their Python originals: the same output, and no more lines of code.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -24,7 +24,7 @@ std::vector<std::string> lines_of_file(const std::string& path) {
   return lines_of(file);
 }
 
-// Lines that are neither empty nor a comment of their own.
+// Counts lines that are neither empty nor only a comment.
 size_t lines_of_code(const std::string& path, const std::string& comment) {
   size_t count = 0;
   for (const std::string& line : lines_of_file(path)) {
@@ -35,13 +35,13 @@ size_t lines_of_code(const std::string& path, const std::string& comment) {
   return count;
 }
 
-// Spec tuples of one entry as they are printed here: P('data') for Python's P('data',).
+// Rewrites spec tuples of one entry as they are printed here: P('data') for Python's P('data',).
 std::string respelt(std::string line) {
   if (const size_t comma = line.find(",)"); comma != std::string::npos) line.erase(comma, 1);
   return line;
 }
 
-// Words are equal; numbers with a fraction to 2e-5 of their size.
+// Words must be equal, and numbers with a fraction equal to a relative tolerance of 2e-5.
 void expect_like(const std::string& got, const std::string& expected) {
   std::istringstream a(got), b(respelt(expected));
   std::string ours, theirs;

@@ -1,5 +1,5 @@
-// Reads any texts as vocab.json, merges.txt and tokenizer_config.json, which zeros separate.
-// An accepted tokenizer decodes the tokens of a text to that text, else there is one Error.
+// Fuzzes vocab.json, merges.txt and tokenizer_config.json, which zero bytes separate in the input.
+// They are rejected with invalid_file, or the tokenizer decodes the tokens of a text to that text.
 #include "data/text/tokenizer.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"

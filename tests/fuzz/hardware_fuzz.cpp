@@ -1,4 +1,4 @@
-// Reads any text as the speeds of a machine: accepted speeds read the same when written back, else there is one Error.
+// Fuzzes the speeds of a machine: they are rejected with invalid_file or invalid_argument, or they round-trip.
 #include "nn/report/measure_hardware.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"

@@ -1,4 +1,4 @@
-// Reads any text as a heartbeat: an accepted heartbeat reads the same when written back, and no text throws.
+// Fuzzes heartbeats: the text is rejected without an exception, or the heartbeat round-trips.
 #include "sharding/runtime/heartbeat.h"
 #include "tests/fuzz/scratch_file.h"
 

@@ -1,5 +1,6 @@
-// Reads any text as config.json: an accepted config is within its limits, and reads the same when written back.
-#include "nn/models/hugging_face_config.h"
+// Fuzzes config.json: it is rejected with invalid_file, or the config is within its limits.
+// A config that transformers can express also round-trips.
+#include "nn/models/config.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"
 

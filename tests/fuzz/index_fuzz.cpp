@@ -1,4 +1,4 @@
-// Reads any text as Hugging Face's index: each file of an accepted index is in its folder, else there is one Error.
+// Fuzzes Hugging Face's index: it is rejected with invalid_file, or all its files are in the folder.
 #include <cstdlib>
 #include <string_view>
 

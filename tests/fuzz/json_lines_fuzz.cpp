@@ -1,4 +1,4 @@
-// Reads any text as JSON lines of a struct: each line is a record within the types of its fields, or one Error.
+// Fuzzes JSON lines of a struct: a line is rejected with invalid_file, or its record has no more items than bytes.
 #include "data/sources/json_lines.h"
 #include "tests/fuzz/scratch_file.h"
 

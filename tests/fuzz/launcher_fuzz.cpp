@@ -1,5 +1,5 @@
-// Reads any lines NAME=value as a launcher's environment.
-// An accepted launch has its index below its count and an address, else there is one Error.
+// Fuzzes a launcher's environment, given as lines NAME=value.
+// It is rejected with invalid_argument, or the index is below the count. Several processes also have a valid address.
 #include <map>
 
 #include "sharding/base/error.h"

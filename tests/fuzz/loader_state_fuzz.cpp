@@ -1,4 +1,4 @@
-// Reads any text as a loader's state: an accepted state reads the same when written back, else there is one Error.
+// Fuzzes the loader's state: the text is rejected with invalid_file, or the state round-trips.
 #include "data/loader/loader_state.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"

@@ -1,5 +1,4 @@
-// Reads any text as manifest.json and state.json.
-// Accepted text reads the same when written back, else there is one Error.
+// Fuzzes manifest.json and state.json: the text is rejected with invalid_file, or it round-trips.
 #include <cstdlib>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Reads any text as a placement table: an accepted table reads the same when written back, else there is one Error.
+// Fuzzes placement tables: the text is rejected with invalid_file, or the table round-trips.
 #include "nn/placement/table.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"

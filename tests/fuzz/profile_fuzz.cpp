@@ -1,5 +1,4 @@
-// Reads any text as another process's profile.
-// An accepted profile reads the same when packed again, and its indices are within its lists, else there is one Error.
+// Fuzzes another process's profile: it is rejected with an Error, or it round-trips and its indices are valid.
 #include "nn/report/profile_data.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"

@@ -27,15 +27,15 @@ if ! printf '%s\n' '#if __clang_major__ < 16' '#error older' '#endif' \
 fi
 mkdir -p "$out"
 
-# One archive of everything that readers need. A linker takes from it what a reader uses. Functions that make arrays are
+# One archive of all sources that readers need; the linker selects what a reader uses. Functions that make arrays are
 # missing, and are never called.
 cd "$root"
 sources=(sharding/{base,files}/*.cpp sharding/runtime/{heartbeat,launcher_environment}.cpp
          sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
          nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
-         nn/tree/tree_scalars.cpp
+         nn/tree/{tree,tree_scalars}.cpp
          $(ls data/*/*.cpp | grep -vE '_stub|data/batches/(shard_batches|stack|to_global|token_batch)|/(loader_core|prefetch|tokenizer_trainer)\.cpp'))
-# Boost and LibTorch's {fmt}: from CPLUS_INCLUDE_PATH, as ctest sets it, or from the cache.
+# Boost and LibTorch's {fmt}, from CPLUS_INCLUDE_PATH, which ctest sets, or from the cache.
 if [ -z "${CPLUS_INCLUDE_PATH-}" ]; then
   deps=${TESSERA_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
   boost=$(find "$deps" -maxdepth 4 -path '*boost_headers/include/boost' | head -1)
@@ -47,7 +47,8 @@ libraries=-Wl,--unresolved-symbols=ignore-in-object-files
   cat <<RULES
 rule compile
   command = $(command -v ccache || true) $cxx -std=c++20 -O1 -gline-tables-only -w -fsanitize=fuzzer-no-link,address,undefined $
-    -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY -DBOOST_JSON_STANDALONE -I$root $
+    -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY -DBOOST_JSON_STANDALONE -DTESSERA_HAS_ZLIB=1 -DTESSERA_HAS_ZSTD=1 $
+    -I$root $
     -MMD -MF \$out.d -c \$in -o \$out
   depfile = \$out.d
   deps = gcc
@@ -65,7 +66,8 @@ RULES
 } > "$out/build.ninja"
 ninja -C "$out" > "$out/build.log" || { tail -40 "$out/build.log"; exit 1; }
 
-# The memory limit is for what a reader keeps of an input of at most 1 MB; malloc's also for zstd's window of 128 MB.
+# The memory limit is for the memory that a reader keeps for an input of at most 1 MB. malloc's limit also allows zstd's
+# window of 128 MB.
 fuzz() {
   local corpus=$root/tests/fuzz/corpus/$1 dictionary=()
   mkdir -p "corpus/$1" failures

@@ -1,4 +1,4 @@
-// Reads any bytes as a safetensors file: all values of accepted tensors can be read, else there is one Error.
+// Fuzzes safetensors files: a file is rejected with invalid_file, or the values of all its tensors can be read.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Reads any text as a scalar of a checkpoint: an accepted value is written as the same value, else there is one Error.
+// Fuzzes scalars of a checkpoint: the text is rejected with invalid_file, or the value round-trips.
 #include "nn/tree/tree_scalars.h"
 #include "sharding/base/error.h"
 #include "tests/fuzz/scratch_file.h"

@@ -9,7 +9,7 @@
 
 namespace tessera::fuzz {
 
-// A folder that lasts as long as the process.
+// A folder that is deleted when the process ends.
 inline const std::filesystem::path& scratch_folder() {
   static const struct Folder {
     std::filesystem::path path;

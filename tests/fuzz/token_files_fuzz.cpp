@@ -1,5 +1,5 @@
-// Reads any bytes as a file of tokens and as Megatron's index.
-// All tokens of accepted files can be read, alone and by documents, else there is one Error.
+// Fuzzes token files and Megatron's index.
+// They are rejected with invalid_file, or all tokens can be read, with the same result alone and by documents.
 #include <string>
 #include <vector>
 
@@ -31,7 +31,7 @@ void read(const std::string& path, tessera::data::TokenFormat format, size_t siz
 
 }  // namespace
 
-// The first byte selects the format. The bytes of the tokens precede those of an index.
+// The first byte selects the format. Then come the bytes of the tokens, then the bytes of an index.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tessera::data::TokenFormat;
   if (size < 2) return 0;

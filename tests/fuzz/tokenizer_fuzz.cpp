@@ -1,4 +1,5 @@
-// Reads any text as tokenizer.json: an accepted tokenizer encodes a text and decodes it, else there is one Error.
+// Fuzzes tokenizer.json: it is rejected with invalid_file, or the tokenizer encodes a text and decodes the tokens.
+// An open tokenizer may also throw invalid_argument.
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (begin < 0 || end < begin || end > static_cast<int64_t>(text.size())) std::abort();
     tokenizer.decode(encoding.ids);
   } catch (const Error& error) {
-    // A text is refused for itself, or for a step of the file that takes too much.
+    // encode may refuse a text itself, or a step of the file that takes too much time or memory.
     if (error.kind() != ErrorKind::invalid_file && !(is_open && error.kind() == ErrorKind::invalid_argument))
       std::abort();
   }

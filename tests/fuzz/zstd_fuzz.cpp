@@ -1,4 +1,4 @@
-// Reads any bytes as Zstandard text: lines and document agree, or there is one Error.
+// Fuzzes Zstandard text: it is rejected with invalid_file, or its lines and its document agree.
 #include "tests/fuzz/compressed_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

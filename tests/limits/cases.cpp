@@ -1,4 +1,4 @@
-// Makes the inputs, reader by reader.
+// Makes the worst inputs of each reader.
 #include "tests/limits/cases.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include "data/text/tokenizer.h"
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/checkpoint/manifest.h"
-#include "nn/models/hugging_face_config.h"
+#include "nn/models/config.h"
 #include "nn/placement/table.h"
 #include "nn/report/measure_hardware.h"
 #include "nn/report/profile_data.h"
@@ -42,7 +42,7 @@ std::string repeated(std::string_view piece, size_t bytes) {
   return text;
 }
 
-// item(0), item(1), ... with commas between.
+// item(0), item(1), ... separated by commas.
 template <class Item>
 std::string listed(size_t bytes, Item item) {
   std::string text;
@@ -60,14 +60,14 @@ std::string little_endian(uint64_t value, int bytes) {
 
 // ---- cases of one reader
 
-// A reader of a text in memory.
+// A case of a reader that takes text in memory.
 template <class Read>
 Case of_text(std::string name, Make make, Read read) {
   return {std::move(name),
           [=](const ScratchFolder&, size_t bytes) -> Reading { return [read, text = make(bytes)] { read(text); }; }};
 }
 
-// A reader of a path: the folder's file `file`.
+// A case of a reader that takes the path of `file` in the folder.
 template <class Read>
 Case of_file(std::string name, const std::string& file, Make make, Read read) {
   return {std::move(name), [=](const ScratchFolder& folder, size_t bytes) -> Reading {
@@ -75,7 +75,7 @@ Case of_file(std::string name, const std::string& file, Make make, Read read) {
           }};
 }
 
-// JSON itself takes at most 33 times its size (SECURITY.md): 24 bytes for each value, twice while an array grows.
+// JSON takes at most 33 times its size (SECURITY.md): 24 bytes per value, doubled while an array grows.
 void add_json(std::vector<Case>& all) {
   const auto json = [&](const char* name, const Make& items) {
     all.push_back(
@@ -151,7 +151,7 @@ void add_checkpoints(std::vector<Case>& all) {
   manifest("ManyAxes",
            [=](size_t n) { return tensor("a", "0", "[" + listed(n, [](size_t) { return R"("")"; }) + "]", ""); });
   manifest("Deep", deep);
-  // Names of all lengths in one table, which is as wide as its longest row.
+  // One long name among many short ones: a table is as wide as its longest row.
   const auto checkpoint = [=](size_t n) {
     const std::string named = tensor(repeated("a", n / 2), "0", "null", "");
     return R"({"format": "tessera checkpoint", "version": 1, "step": 1, "chunk_bytes": 1048576, "tensors": {)" + named +
@@ -384,7 +384,7 @@ void add_tokenizers(std::vector<Case>& all) {
   text_of("Compatible",
           tokenizer_json(normalizers(R"({"type": "NFKD"})") + R"("pre_tokenizer": {"type": "WhitespaceSplit"}, )",
                          few_tokens, few_merges),
-          [](size_t n) { return repeated("\u1d43", n); });  // a small a above the line, which becomes an a
+          [](size_t n) { return repeated("\u1d43", n); });  // a superscript a, which normalizes to an a
   text_of("GPT2Words", tokenizer_json(R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, )"),
           [](size_t n) { return repeated("a", n); });
   text_of("ManyMarks", tokenizer_json(normalizers(R"({"type": "NFC"})"), R"({"a": 0, "\u0301": 1})", ""),
@@ -408,7 +408,7 @@ void add_tokenizers(std::vector<Case>& all) {
       always("a b"));
 }
 
-// ---- texts and what holds them
+// ---- texts and their containers
 
 // Bits of a deflate stream (RFC 1951), least significant first; Huffman codes most significant first.
 class Bits {
@@ -432,10 +432,10 @@ class Bits {
 
 constexpr std::string_view gzip_header("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10);
 
-// 159 times as many bytes as the file has, all `byte`: one literal, and matches of 258 bytes in 13 bits each.
+// Decompresses to 159 times the size of the file, all `byte`: one literal, then matches of 258 bytes in 13 bits each.
 std::string gzip_run(char byte, size_t bytes) {
   Bits bits;
-  bits.add(1, 1), bits.add(1, 2);  // the last block, of the fixed codes
+  bits.add(1, 1), bits.add(1, 2);  // the last block, with fixed Huffman codes
   bits.add_code(0x30 + static_cast<unsigned char>(byte), 8);
   for (size_t i = 0; i < bytes * 8 / 13; ++i) bits.add_code(0xc5, 8), bits.add_code(0, 5);
   bits.add_code(0, 7);
@@ -449,8 +449,8 @@ std::string gzip_run(char byte, size_t bytes) {
 
 std::string empty_gzip() { return std::string(gzip_header) + std::string("\x03\0\0\0\0\0\0\0\0\0", 10); }
 
-// A frame of Zstandard (RFC 8878) without a size and a checksum, with a window of 128 KiB: blocks of one byte each,
-// which stand for 128 KiB.
+// A Zstandard frame (RFC 8878) without a size or a checksum, with a window of 128 KiB. Each of its blocks repeats one
+// byte for 128 KiB.
 std::string zstd_run(char byte, size_t bytes) {
   const std::string block = little_endian((128 << 10) << 3 | 1 << 1, 3) + byte;
   return std::string("\x28\xb5\x2f\xfd\0\x38", 6) + repeated(block, bytes) + std::string("\1\0\0", 3);
@@ -499,7 +499,7 @@ void add_texts(std::vector<Case>& all) {
           [](size_t n) { return "{" + listed(n, [](size_t i) { return fmt::format(R"("{}": 0)", i); }) + "}"; });
   records("EmptyEnds", [](size_t n) { return R"({"numbers": []})" + repeated("\r\n", n); });
 
-  // Each folder links to the next one twice.
+  // Each folder has two links to the next one.
   all.push_back({"FolderOfLinks", [](const ScratchFolder& folder, size_t) -> Reading {
                    folder.write("0/a.txt", "a\n");
                    for (int i = 1; i <= 30; ++i) {
@@ -532,7 +532,7 @@ void add_tokens(std::vector<Case>& all) {
         return npy("{'descr': '<u2', 'fortran_order': False, 'shape': (9223372036854775807,)}") + repeated("ab", n);
       },
       open));
-  // Megatron's index: the version, the type of tokens, how many documents of how many sequences.
+  // Megatron's index: the version, the element type, and the numbers of sequences and documents.
   const auto index = [&](const char* name, uint64_t sequences, uint64_t documents, int bytes_of_each) {
     all.push_back({std::string("Tokens") + name, [=](const ScratchFolder& folder, size_t bytes) -> Reading {
                      const std::string numbers(bytes_of_each ? sequences * 12 + documents * 8 : bytes, '\0');

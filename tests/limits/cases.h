@@ -1,4 +1,4 @@
-// The worst inputs for each reader of foreign files, of any size.
+// The worst inputs of any size for each reader of foreign files.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace tessera::limits_test {
 
 using Reading = std::function<void()>;
 
-// `prepare` makes an input of about `bytes` bytes, and returns the call that reads it.
+// `prepare` makes an input of about `bytes` bytes and returns the call that reads it.
 struct Case {
   std::string name;
   std::function<Reading(const data::ScratchFolder&, size_t bytes)> prepare;

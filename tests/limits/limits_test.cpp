@@ -20,8 +20,8 @@ constexpr size_t input_bytes = 1'000'000;
 constexpr double max_seconds = 5;
 
 struct Outcome {
-  double megabytes = 0, seconds = 0;  // peak of memory, and CPU
-  int status = 0;                     // of wait4
+  double megabytes = 0, seconds = 0;  // peak memory and CPU time
+  int status = 0;                     // status that wait4 returned
   std::string text;                   // an exception's
 
   std::string to_text() const {
@@ -41,8 +41,8 @@ rlim_t virtual_bytes() {
   return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// A child begins with the memory of its parent as its peak, so the peak of another child that does nothing is
-// subtracted. The limits stop a child that would slow down the machine.
+// A child's peak starts at its parent's memory. The peak of another child that does nothing is therefore subtracted.
+// The limits stop a child that would slow down the machine.
 Outcome in_child(const Reading& read, const std::string& outcome) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -83,7 +83,7 @@ Outcome outcome_of(const Case& one, size_t bytes) {
 
 class Limits : public ::testing::TestWithParam<Case> {};
 
-// Four times the input takes at most six times the memory, which allows for buffers that double.
+// Four times the input may take at most six times the memory: buffers that double need more than four times.
 TEST_P(Limits, Hold) {
   const Outcome small = outcome_of(GetParam(), input_bytes / 4), large = outcome_of(GetParam(), input_bytes);
   EXPECT_TRUE(WIFEXITED(large.status) && WEXITSTATUS(large.status) == 0) << large.to_text();

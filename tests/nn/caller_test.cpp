@@ -30,7 +30,7 @@ std::string file_of(const std::source_location& where) {
   return file.substr(file.rfind('/') + 1);
 }
 
-// The lines of this file to which the records of one pass are put down; 0 for another file's.
+// The lines of this file that the records of one pass are attributed to; 0 for a line of another file.
 std::set<uint32_t> lines_of(const CommLedger& ledger, bool backward) {
   std::set<uint32_t> lines;
   for (const CommRecord& r : ledger.records())
@@ -38,7 +38,7 @@ std::set<uint32_t> lines_of(const CommLedger& ledger, bool backward) {
   return lines;
 }
 
-// A model of the user's: what it computes is on these lines.
+// A user's model: all of its computations are on these lines.
 struct Network {
   Embedding tokens;
   LayerNorm norm;

@@ -1,4 +1,4 @@
-// Wrong models and wrong calls: whatever the verb, its error names the array.
+// Wrong models and wrong calls: the error of each tree function names the array.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "nn/layers/inference_mode.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/module_scope.h"
 #include "nn/layers/norm.h"
@@ -27,7 +26,7 @@ struct Block {
   nn::RMSNorm norm;
   nn::Linear up, down;
   std::optional<nn::Linear> gate;
-  double rate = 0.1;
+  double rate = 0.1;  // static fields: settings, which are not arrays
   bool inference = false;
 
   static Block init(const Key& key, const Axis& embed, const Axis& hidden) {

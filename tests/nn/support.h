@@ -1,4 +1,4 @@
-// What the tests of nn share: expected errors, values, and the meshes and rules under which one model must stay itself.
+// Helpers for the tests of nn: expected errors, comparison of values, and strategies that must not change results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace tessera::nn::testing {
 
 using tessera::testing::error_of;
 
-// The Error says this, word for word.
+// Expects an Error with exactly this message.
 template <class F>
 void expect_error(ErrorKind kind, const std::string& message, F call) {
   EXPECT_EQ(error_of(kind, call), message);
@@ -55,7 +55,7 @@ inline void expect_near(const Array& got, const Array& expected, double toleranc
   EXPECT_LE(worst, tolerance * (1 + largest)) << what << ": largest expected value " << largest;
 }
 
-// Two trees of one type, array by array.
+// Compares two trees of one type array by array.
 template <class Tree>
 void expect_trees_near(const Tree& got, const Tree& expected, double tolerance, const std::string& what) {
   const Leaves a = leaves(got), b = leaves(expected);
@@ -71,8 +71,8 @@ struct Strategy {
   MeshRules mesh_rules;
 };
 
-// A mesh of one, data, tensor and fully sharded data parallelism, a 2-D mesh, and one with an axis that nothing uses;
-// each with shared and with private replicas.
+// A mesh of one device; data, tensor and fully sharded data parallelism; 2-D meshes; and a mesh with an unused axis.
+// Each with shared and with private replicas.
 inline std::vector<Strategy> strategies() {
   const auto rules = [](Rule batch, Rule embed, Rule hidden) {
     const auto& h = hidden.mesh_axes;

@@ -1,4 +1,4 @@
-// The user's line of what an optimizer communicates.
+// The user's line that an optimizer's communication is attributed to.
 #include "sharding/base/caller.h"
 
 #include <set>

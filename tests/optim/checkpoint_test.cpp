@@ -1,4 +1,4 @@
-// Checkpoints of a model and its optimizer: values as they were while updates go on, and steps that go on as before.
+// Checkpoints of a model and its optimizer: later updates do not change saved values, and training resumes exactly.
 #include "nn/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST(OptimizerCheckpoint, GoesOnOnEveryMeshAsIfItHadNeverStopped) {
   }
 }
 
-// The optimizer updates in place: what is still to be written must not change with it.
+// The optimizer updates in place. Values that are not yet written must not change.
 TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
   for (const auto& mesh : meshes) {
     const data::ScratchFolder folder;
@@ -85,7 +85,7 @@ TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
   }
 }
 
-// What accumulate adds up without reducing it is a pending sum.
+// Gradients that accumulate adds up without a reduction are partial sums.
 TEST(OptimizerCheckpoint, GoesOnBetweenTheUpdatesThatAccumulateAddsUp) {
   for (const auto& mesh : meshes) {
     const MeshRules mesh_rules = mesh_rules_of(mesh);

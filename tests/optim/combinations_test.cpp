@@ -1,4 +1,4 @@
-// Every two placements on one mesh: a transformer learns under them what it learns on one device.
+// All pairs of strategies on one mesh: a transformer has the losses of one device.
 #include <algorithm>
 #include <variant>
 
@@ -13,13 +13,13 @@ namespace {
 
 using MeshAxes = std::vector<std::string>;
 
-// ---- the placements
+// ---- the strategies
 
-// What one placement asks of mesh rules, along the mesh axes that it is given.
+// The rules that a strategy adds to the mesh rules, and its options.
 struct Placement {
   const char* name;
-  std::vector<const char*> over_all = {};   // the logical axes that lie over all its mesh axes,
-  std::vector<const char*> over_last = {};  // and over the last of them
+  std::vector<const char*> over_all = {};   // logical axes that are sharded over all of the strategy's mesh axes
+  std::vector<const char*> over_last = {};  // logical axes that are sharded over its last mesh axis
   bool shards_state = false;
   bool by_ring = false;
   bool on_stages = false;
@@ -37,7 +37,7 @@ const Placement placements[] = {
     {.name = "pipeline", .over_last = {"layers"}, .on_stages = true},
 };
 
-// The rules and options of several placements together.
+// The rules and options of several strategies together.
 struct Plan {
   std::map<std::string, MeshAxes> rules;
   MeshAxes shard_state_over;
@@ -61,7 +61,7 @@ struct Plan {
   }
 };
 
-// ---- what is trained
+// ---- trained arrays
 
 Array placed(const Array& x) { return x.is_committed() ? with_sharding_constraint(x, {"batch", "seq", none}) : x; }
 
@@ -87,7 +87,7 @@ struct Model {
   std::vector<std::variant<Block, Mixture>> layers;
   nn::Linear head;
 
-  // In float64: a router's choice is no matter of rounding.
+  // In float64, so that rounding does not change the router's choice.
   static Model init(ContextParallelism context) {
     const auto keys = split<5>(Key(0));
     const Axis embed{"embed", 8}, vocab{"vocab", 16}, mlp{"mlp", 16};
@@ -121,7 +121,7 @@ struct Batch {
 
 Array loss_of(const Model& model, const Batch& batch) { return cross_entropy(model(batch.ids), batch.labels); }
 
-// The losses of three steps; of layers on stages in two micro-batches.
+// The losses of three steps; a model with stages takes two micro-batches.
 std::vector<double> trained(Model model, const Batch& batch, const Plan& plan = {}) {
   Optimizer optimizer(model, adam({.learning_rate = 0.02}), {.shard_state_over = plan.shard_state_over});
   const nn::PipelineOptions schedule{.num_micro_batches = 2, .schedule = nn::PipelineSchedule::one_f_one_b};
@@ -142,7 +142,7 @@ std::vector<double> trained(const Plan& plan) {
                  plan);
 }
 
-// The first lies along one mesh axis, the second along two, but for layers, which lie on stages along one.
+// The first strategy uses one mesh axis, the second one two. Pipeline stages always use one.
 TEST(Combinations, OfTwoPlacementsLearnAsOneDevice) {
   const std::vector<double> alone = trained(Model::init(ContextParallelism::automatic), Batch::init());
   ASSERT_LT(alone[2], alone[0] - 0.1);

@@ -1,4 +1,4 @@
-// The global norm on meshes: every element once, one number communicated.
+// The global norm on meshes: each element counts once, and one number is communicated.
 #include "optim/formulas/global_norm.h"
 
 #include "nn/transformations/value_and_grad.h"

@@ -1,4 +1,4 @@
-// One table of all optimizers, and the laws that each of them keeps.
+// One table of all optimizers, and the laws that each of them satisfies.
 #include <functional>
 #include <map>
 
@@ -75,7 +75,7 @@ Tree placed(Tree tree, const MeshRules& mesh_rules) {
   return tree;
 }
 
-// Three updates; the state as it is after them.
+// The parameters after `steps` updates, and the state.
 struct Trial {
   Tree params;
   AnyTransform::State state;
@@ -94,7 +94,7 @@ Trial run(const AnyTransform& transform, const Place& place, DType dtype = float
 }
 Tree unplaced(Tree tree) { return tree; }
 
-// Runs law(name, transform) on the table.
+// Runs law(transform) for each row of the table.
 template <class Law>
 void for_all(Law law) {
   for (const auto& [name, transform] : table()) {
@@ -103,7 +103,7 @@ void for_all(Law law) {
   }
 }
 
-// Also one whose axes divide some dims only.
+// Includes a mesh whose axes divide only some dimensions.
 std::vector<Case> meshes() {
   std::vector<Case> all = cases();
   all.push_back(
@@ -111,7 +111,7 @@ std::vector<Case> meshes() {
   return all;
 }
 
-// The parameter whose state this is, by the end of its path; null for what belongs to none.
+// Returns the parameter whose path ends the state's path; null if the state belongs to no parameter.
 const Array* owner(const std::string& path, const Tree& params) {
   for (const auto& [name, p] : params)
     if (path.ends_with(name)) return &p;
@@ -130,7 +130,8 @@ TEST(Laws, ShardedEqualsUnsharded) {
   });
 }
 
-// Same shape: the parameter's placement. One dim less: the placement without it. A number: replicated.
+// State of the parameter's shape has its sharding; state with one dimension less has the sharding without it; scalars
+// are replicated.
 void expect_by_rule(const Array& state, const Array& parameter, const std::string& path) {
   ASSERT_TRUE(state.is_committed()) << path;
   if (state.shape() == parameter.shape()) {
@@ -146,7 +147,7 @@ void expect_by_rule(const Array& state, const Array& parameter, const std::strin
   }
 }
 
-// Four updates on the mesh: the state's types before and after.
+// The types of the state are the same before and after four updates on the mesh.
 void expect_kept_by_rule(const AnyTransform& transform, const MeshRules& mesh_rules) {
   const auto place = [&](Tree t) { return placed(std::move(t), mesh_rules); };
   Trial before = run(transform, place, float32, 0), after = run(transform, place, float32, 4);
@@ -194,7 +195,7 @@ TEST(Laws, ArraysOfNoDimAndOfNoElement) {
   });
 }
 
-// Written to the host and read back, at the places that a fresh state has.
+// The state is copied to the host and back, with the shardings of a new state.
 TEST(Laws, ARestoredStateContinues) {
   const Case c = cases()[4];
   const MeshRules mesh_rules = mesh_rules_of(c, false);

@@ -1,4 +1,4 @@
-// Updates that cannot be: without any gradient, across meshes, after a move, and with numbers that mean nothing.
+// Updates that must throw: without gradients, across meshes, after a move, and with invalid numbers.
 #include <functional>
 
 #include "optim/optimizer/contrib.h"

@@ -1,4 +1,4 @@
-// Optimizer::update: equal to the pure algebra, in place, and only in memory that is its own.
+// Optimizer::update: equal to the pure transform, in place, and without writing to memory that others share.
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -196,7 +196,7 @@ TEST(Optimizer, MemoryOfOthersIsNotWrittenTo) {
   Model model{from_tensor(mine), from_tensor(shared), from_tensor(shared), from_tensor(at::ones({3, 2}).t()),
               from_tensor(at::from_blob(raw.data(), {2, 3}))};
   const Array g = ones({2, 3}) * 1.0;
-  const Model grads{g, g, g, g, g};  // one handle five times: gradients may share memory
+  const Model grads{g, g, g, g, g};  // the same array five times: gradients may share memory
   Optimizer optimizer(model, adam({.learning_rate = 0.5}));
   optimizer.update(model, grads);
   EXPECT_TRUE(at::equal(mine, at::ones({2, 3})));
@@ -210,7 +210,7 @@ TEST(Optimizer, WhatWasComputedFromTheOldValuesStays) {
   const Mesh mesh = make_mesh({{"data", 2}});
   std::vector<Array> model{normal(Key(1), {4, 4}) * 1.0};
   const Array x = device_put(normal(Key(2), {4, 4}), NamedSharding(mesh, P{"data"}));
-  const Array before = matmul(x, model[0]);  // the array joined the mesh: a form of it is kept
+  const Array before = matmul(x, model[0]);  // caches a conversion of the array to the mesh
   Optimizer optimizer(model, adam({.learning_rate = 0.5}));
   optimizer.update(model, std::vector<Array>{ones({4, 4})});
   const Array after = matmul(x, model[0]);
@@ -348,7 +348,7 @@ TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
     const auto product = [&](const Array& w) { return sum(x * w); };
     const auto [loss, gradient] = nn::value_and_grad(product, {.reduce = false})(w);
     optimizer.update(w, gradient);
-    EXPECT_FLOAT_EQ(w.item<float>(), 1.1f);  // the sum is negative, the first device's part is not
+    EXPECT_FLOAT_EQ(w.item<float>(), 1.1f);  // the sum is negative, although the first device's part is positive
   }
 }
 

@@ -1,4 +1,4 @@
-// What functions of one's own throw comes out as it was thrown, and model and optimizer are what they were.
+// Exceptions of user functions pass through unchanged, and leave model and optimizer unchanged.
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -36,7 +36,7 @@ Net make_net() {
                           NamedSharding(over_data().mesh(), P{}));
 }
 
-// The call of this number, from one on, throws.
+// Throws in call number `at`, counted from one.
 class Throws {
  public:
   explicit Throws(int at) : left_(at) {}
@@ -48,7 +48,7 @@ class Throws {
   int left_;
 };
 
-int runs = 0;  // remat's function captures nothing
+int runs = 0;  // global: a function under remat must not capture
 
 Array loss_with_remat(const Net& net, const Array& x) {
   const auto in_two_runs = [](const nn::Linear& linear, const Array& x) {
@@ -115,7 +115,7 @@ using Model = std::vector<Array>;
 double full_at_one(int64_t count) { return count == 1 ? throw DiskFull() : 0.1; }
 const auto rate = [](int64_t count) { return full_at_one(count); };
 
-// One update works, the next throws and changes nothing.
+// The first update succeeds; the second one throws and changes nothing.
 template <class Transform>
 void expect_nothing_updated(const char* name, const Transform& transform, int updates = 1) {
   SCOPED_TRACE(name);

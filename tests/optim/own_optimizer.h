@@ -1,4 +1,4 @@
-// The optimizer that docs/optimizers.md writes as an example: Tiger, in one struct.
+// The example optimizer of docs/optimizers.md: Tiger, in one struct.
 #pragma once
 
 #include "optim/optimizer.h"

@@ -1,4 +1,4 @@
-// Transforms made of others: their parts updated in place, and what an optimizer tells of each.
+// Transforms made of others: their parts are updated in place, and their numbers can be read from the optimizer.
 #include <cmath>
 
 #include "optim/wrappers/masking.h"
@@ -19,7 +19,7 @@ auto injected() {
                             {{"rate", [](int64_t count) { return 0.1 / static_cast<double>(1 + count); }}});
 }
 
-// Null for what is still a recipe: nobody has used it.
+// Returns the address of an array's memory; null for a lazy initializer that has not been computed.
 const void* memory_of(const Array& x) { return x.is_recipe() ? nullptr : x.impl()->local[0].data_ptr(); }
 
 TEST(Parts, InPlaceEqualPure) {
@@ -34,7 +34,7 @@ TEST(Parts, InPlaceEqualPure) {
   });
 }
 
-// The memory of the parameters is written to, not replaced.
+// Updates write to the parameters' memory instead of replacing it.
 TEST(Parts, KeepTheirMemory) {
   const auto expect_in_place = [](const auto& tx) {
     Toy model = Toy::init(1);
@@ -92,7 +92,7 @@ TEST(Parts, TellTheirRatesAndNorms) {
   EXPECT_EQ(accumulated.learning_rate(), 0.3);
 }
 
-// A gradient that lies on a mesh, in parts, of a parameter that lies on none.
+// The gradient is sharded over a mesh, and its parameter was never placed.
 TEST(Parts, GradientsOfWhatWasNeverPlacedAreGathered) {
   for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}})) {
     const Array g = device_put(array<float>({1, -2, -3, 4}), NamedSharding(mesh, P{"data"}));

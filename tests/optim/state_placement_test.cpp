@@ -1,4 +1,4 @@
-// {.shard_state_over}: the same parameters as without it, a state that is cut, and one collective each way.
+// {.shard_state_over}: the same parameters as without it, a sharded state, and one collective in each direction.
 #include "optim/transform/state_placement.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ auto scheduled_sgd() {
                   {.init_value = 1e-2, .peak_value = 0.1, .warmup_steps = 2, .decay_steps = 6})});
 }
 
-// Toy, with arrays that cannot be cut, that are not trained, and that take no gradient.
+// Toy plus arrays that cannot be sharded, are not trained, or get no gradient.
 struct Model {
   Toy toy;
   nn::Param odd, scalar, unused;
@@ -87,7 +87,7 @@ TEST(ShardedState, TrainsTheSameParameters) {
   on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
     expect_same_training(clipped_adamw(), mesh_rules, 2e-6);
     expect_same_training(adam({.learning_rate = 0.1, .eps = 0.1}), mesh_rules, 2e-6);
-    // None of these has a fused tail.
+    // None of these uses the fused update.
     expect_same_training(scheduled_sgd(), mesh_rules, 2e-6);
     expect_same_training(adamw({.learning_rate = 0.1, .eps_root = 0.1}), mesh_rules, 2e-6);
     expect_same_training(chain(clip_by_global_norm(0.1), adam({.learning_rate = 0.1, .eps = 0.1}), scale(0.5)),
@@ -95,8 +95,7 @@ TEST(ShardedState, TrainsTheSameParameters) {
   });
 }
 
-// Where nothing is added up in another order, not a bit is different. (The fused kernel treats the last few elements of
-// an array apart, with other roundings.)
+// Bitwise equal if no sum changes its order. (The fused kernel rounds the last few elements of an array differently.)
 TEST(ShardedState, IsExactForReducedGradients) {
   on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
     const auto tx = adamw({.learning_rate = 0.1, .eps_root = 0.1, .weight_decay = 0.1});
@@ -154,7 +153,7 @@ TEST(ShardedState, OfAModelThatIsNotPlaced) {
   expect_tree_near(pending, without, 2e-6);
 }
 
-// ---- where the state lies
+// ---- sharding of the state
 
 TEST(ShardedState, LiesOnTheFirstDimThatTheAxesDivide) {
   const struct {
@@ -166,21 +165,21 @@ TEST(ShardedState, LiesOnTheFirstDimThatTheAxesDivide) {
       {{8, 16}, {}, {"data"}, P{"data"}},
       {{3, 16}, {}, {"data"}, P{none, "data"}},
       {{3, 5, 4}, {}, {"data"}, P{none, none, "data"}},
-      {{3, 5}, {}, {"data"}, {}},  // follows its parameter: nothing divides
-      {{2, 5}, {}, {"data"}, {}},  // nor does a part
+      {{3, 5}, {}, {"data"}, {}},  // no dimension is divisible: as the parameter
+      {{2, 5}, {}, {"data"}, {}},  // 2 is smaller than the axis, which has 4 devices
       {{}, {}, {"data"}, {}},
-      {{8, 16}, P{"model"}, {"data"}, P{{"model", "data"}}},  // minor to what is there
+      {{8, 16}, P{"model"}, {"data"}, P{{"model", "data"}}},  // appended as the minor axis
       {{8, 16}, P{none, "model"}, {"data"}, P{"data", "model"}},
       {{3, 16}, P{none, "model"}, {"data"}, P{none, {"model", "data"}}},
-      {{6, 12}, P{"model"}, {"data"}, P{"model", "data"}},  // of 6 a device has 3
-      {{8, 16}, P{"data"}, {"data"}, P{"data"}},            // used already
+      {{6, 12}, P{"model"}, {"data"}, P{"model", "data"}},  // model=2 leaves 3 rows, which data=4 does not divide
+      {{8, 16}, P{"data"}, {"data"}, P{"data"}},            // in use already
       {{8, 16}, P{{"data", "model"}}, {"data"}, P{{"data", "model"}}},
       {{8, 16}, {}, {"data", "model"}, P{{"data", "model"}}},
       {{8, 16}, {}, {"model", "data"}, P{{"model", "data"}}},
       {{4, 16}, {}, {"data", "model"}, P{none, {"data", "model"}}},
-      {{8, 16}, P{none, "model"}, {"data", "model"}, P{"data", "model"}},  // the axis that is free
+      {{8, 16}, P{none, "model"}, {"data", "model"}, P{"data", "model"}},  // the unused axis
       {{8, 16}, P{none, "data"}, {"data", "model"}, P{"model", "data"}},
-      {{8, 16}, {}, {"one"}, {}},  // an axis of one device cuts nothing
+      {{8, 16}, {}, {"one"}, {}},  // an axis of size one shards nothing
       {{8, 16}, {}, {}, {}},
   };
   for (const auto& row : table)
@@ -219,7 +218,7 @@ TEST(ShardedState, TakesAPartOfTheBytes) {
   }
 }
 
-// ---- what is communicated
+// ---- communication
 
 std::string communication(const CommLedger& ledger) {
   std::string text;
@@ -249,10 +248,10 @@ TEST(ShardedState, CommunicatesOnceEachWay) {
     EXPECT_EQ(update(replicated, private_replicas, over_data, true), norm + gather);
     EXPECT_EQ(update(replicated, private_replicas, {}, false), text("all_reduce data", whole));
     EXPECT_EQ(update(replicated, private_replicas, {}, true), "");
-    // What is sharded over the batch's axis is scattered in the backward pass; the bias of 16 waits.
+    // Arrays sharded over the batch's axis were reduce-scattered in the backward pass. The bias of 16 remains.
     EXPECT_EQ(update(fsdp, private_replicas, over_data, false),
               text("reduce_scatter data", 4 * 16 / 8) + norm + text("all_gather data", 4 * 16));
-    // A device's quarter of everything, over two.
+    // model=4 shards the parameters, and data=2 shards the state.
     EXPECT_EQ(
         update(tp, private_replicas, over_data, false),
         text("reduce_scatter data", whole / 4 / 2) + "all_reduce data,model 4; " + text("all_gather data", whole / 4));
@@ -293,7 +292,7 @@ TEST(ShardedState, OverTwoAxes) {
   }
 }
 
-// ---- in place, and what is refused
+// ---- in place, and errors
 
 TEST(ShardedState, ACopyOfTheModelStaysWhatItWas) {
   on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
@@ -375,7 +374,7 @@ TEST(ShardedState, ARefusedGatherChangesNothing) {
   EXPECT_EQ(nn::tree_difference(optimizer, same), "");
 }
 
-// Memory that is refused at any point of an update: model, state and count are all as before, or all as after.
+// Lets each allocation of an update fail: model, state and count are then all old or all new.
 TEST(ShardedState, MissingMemoryLeavesModelAndStateInOneStep) {
   const MeshRules mesh_rules = mesh_rules_of(cases()[1], false);
   if (mesh_rules.mesh().device() != "cpu") GTEST_SKIP() << "the memory is the CPU's";
@@ -401,7 +400,7 @@ TEST(ShardedState, MissingMemoryLeavesModelAndStateInOneStep) {
     expect_tree_near(a_model, a.count() == 2 ? next_model : model, 0);
     expect_tree_near(a.state(), a.count() == 2 ? next.state() : optimizer.state(), 0);
     if (a.count() == 1) a.update(a_model, grads);
-    a.update(a_model, grads);  // and training continues
+    a.update(a_model, grads);  // training continues
     EXPECT_EQ(a.count(), 3);
     EXPECT_EQ(std::get<0>(a.state()).count, 3);
   }

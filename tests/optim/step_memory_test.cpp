@@ -1,4 +1,4 @@
-// The memory of a training step: after the first steps the system is asked for no more.
+// The memory of a training step: after the first steps it requests no more from the system.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -44,7 +44,7 @@ TEST_P(StepMemory, AsksForNoPagesAfterTheThirdStep) {
     return loss.item<double>();
   };
   for (int i = 0; i < 3; ++i) step();
-  // The tensors of one step have 2,000 pages. Of small values the C library gives some back, and takes them again.
+  // The tensors of one step take 2,000 pages. The C library returns some memory of small values, and takes it again.
   constexpr int steps = 20;
   const int64_t held = detail::memory_of_tensors();
   int64_t pages = 0;

@@ -1,4 +1,4 @@
-// What the optimizers' tests share: a small model, meshes of both kinds, and arrays compared.
+// Helpers for the tests of optim: a small model, meshes with shared and private replicas, and comparison of arrays.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ void expect_tree_near(const Tree& got, const Tree& expected, double tolerance) {
 
 inline std::string by_dims(const std::string&, const Array& p) { return p.ndim() == 2 ? "matrix" : "vector"; }
 
-// Of rows x of 8, which meet every parameter.
+// A loss of rows x of length 8 that depends on every parameter.
 inline Array toy_loss(const Toy& m, const Array& x) {
   return mean(square(matmul(x, m.kernel) + m.bias)) + mean(square(matmul(x, transpose(m.table))));
 }
@@ -61,7 +61,7 @@ struct Case {
   std::string name;
   std::vector<MeshAxis> axes;
   Rules rules;
-  std::string norm_axes;  // those that cut an array
+  std::string norm_axes;  // the axes that shard an array
 };
 
 inline std::vector<Case> cases() {
@@ -96,7 +96,7 @@ namespace optim {
 
 using testing::error_of;
 
-// Gradients for `model`, at its placement.
+// Gradients with the shardings of `model`.
 inline Toy gradients_for(const Toy& model, uint32_t seed) {
   Toy grads = Toy::init(seed);
   const nn::Leaves g = nn::leaves(grads), p = nn::leaves(model);
@@ -105,7 +105,7 @@ inline Toy gradients_for(const Toy& model, uint32_t seed) {
   return grads;
 }
 
-// The pure algebra, step by step, beside the optimizer.
+// Compares the optimizer with the pure transform, step by step.
 template <class Tx>
 void expect_equal_to_pure(const Tx& tx, Toy model) {
   Toy pure = model;

@@ -1,4 +1,4 @@
-// The pure algebra: Optax's numbers, chains, masks, schedules.
+// Pure transforms: Optax's numbers, chains, masks and schedules.
 #include "optim/transform/transform.h"
 
 #include <map>
@@ -10,7 +10,7 @@ namespace {
 
 using Tree = std::map<std::string, Array>;
 
-// p = [1, -2, 3], g = 2p, three steps, as optax 0.2.8 has them: it rounds 1 - b2^t to float32, a difference of 2e-6.
+// p = [1, -2, 3], g = 2p, three steps of optax 0.2.8. Optax rounds 1 - b2^t to float32, a difference of 2e-6.
 constexpr double optax_rounding = 3e-6;
 
 template <class Tx>

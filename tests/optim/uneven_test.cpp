@@ -6,7 +6,7 @@
 
 #include "nn/checkpoint/checkpoint.h"
 #include "nn/layers/embedding.h"
-#include "nn/layers/lora.h"
+#include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/table.h"
@@ -27,7 +27,7 @@
 namespace tessera::optim::uneven_test {
 namespace {
 
-// Next tokens by a table that is the head as well.
+// A next-token model whose embedding is also its head.
 struct Gpt {
   nn::Embedding embedding;
   nn::Mlp mlp;
@@ -140,7 +140,7 @@ TEST(Uneven, ACheckpointIsThatOfOneDeviceAndGoesOnOnEveryMesh) {
   }
 }
 
-// ---- other ways to train, with a batch, a vocabulary and a hidden dim that the mesh does not divide
+// ---- other ways to train, with a batch, a vocabulary and a hidden dimension that the mesh does not divide
 
 Array loss_of(const Gpt& m, const Array& ids) { return cross_entropy(m(ids), ids, {.label_smoothing = 0.1}); }
 
@@ -167,7 +167,7 @@ auto pair_of(Call call) {
   };
 }
 
-// Three losses, then the parameters and their moving average.
+// The losses of three steps, then the parameters and their moving average.
 std::vector<Array> trained(const std::vector<MeshAxis>& mesh, const Way& way) {
   const MeshRules mesh_rules{make_mesh(mesh),
                              {{"vocab", "model"}, {"hidden", "model"}, {"batch", "data"}, {"embed", replicated}},

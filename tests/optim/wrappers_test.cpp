@@ -96,7 +96,7 @@ TEST(Accumulate, ParametersWithoutAnyGradientStay) {
   expect_tree_near(params, other, 1e-6);
 }
 
-// A loss that does not depend on a parameter has a gradient of 0.
+// A loss that does not depend on the parameter has gradient 0.
 TEST(Accumulate, GradientsAbsentAmongOthersAreZeros) {
   const Tree none{{"b", Array()}, {"w", array<float>({4, 4, 4, 4}, {2, 2})}};
   const Tree both{{"b", array<float>({3, 6})}, {"w", array<float>({4, 4, 4, 4}, {2, 2})}};
@@ -120,7 +120,7 @@ TEST(Accumulate, AStateOfAnotherModelIsRefused) {
             "state.");
 }
 
-// Data parallel: nothing moves until the boundary, where all gradients are reduced once.
+// Data parallel: nothing is communicated until the boundary, where all gradients are reduced once.
 TEST(Accumulate, PendingGradientsAreReducedAtTheBoundary) {
   const MeshRules mesh_rules{make_mesh({{"data", 4}}),
                              {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
@@ -183,7 +183,7 @@ TEST(Lookahead, MovesTheSlowWeightsEveryKUpdates) {
   expect_near(optimizer.state().slow.at("p"), {0}, 1e-6);
 }
 
-// With the state its count begins anew, so that the schedule does.
+// Resetting the state also resets its count, and therefore the schedule.
 TEST(Lookahead, AStateThatIsResetCountsFromZero) {
   Tree params{{"p", array<float>({0})}};
   const Tree g{{"p", array<float>({1})}};
@@ -250,7 +250,7 @@ TEST(ReduceOnPlateau, FallsWhereTheLossStays) {
   expect_near(params.at("p"), {-2.5}, 1e-6);
 }
 
-// Eight matrices on eight devices: each computes one eighth of what one device alone would.
+// Eight matrices on eight devices: each device computes one eighth of the FLOPs of a single device.
 TEST(Muon, DifferentMatricesGoToDifferentDevices) {
   const auto flops_of = [](int64_t devices) {
     const Mesh mesh = make_mesh({{"data", devices}}, {.abstract = true});
@@ -279,8 +279,8 @@ TEST(Muon, MatricesAreExchangedNotGathered) {
   tx.update(model, state, model);
   ASSERT_EQ(ledger.records().size(), 2u) << ledger.to_text();
   for (const auto& record : ledger.records()) EXPECT_EQ(record.kind, "all_to_all");
-  EXPECT_NE(error_of(ErrorKind::shape_mismatch,
-                     [&] { tx.update({zeros({2})}, tx.init(std::vector<Array>{zeros({2})}), {zeros({2})}); })
+  const std::vector<Array> vectors{zeros({2})};
+  EXPECT_NE(error_of(ErrorKind::shape_mismatch, [&] { tx.update(vectors, tx.init(vectors), vectors); })
                 .find("expected two dims"),
             std::string::npos);
 }
@@ -384,7 +384,7 @@ TEST(ApplyIfFinite, CountsOfTheModelAreNotTheOptimizers) {
   EXPECT_EQ(counts.at("adam.0.nu.count"), "3");
 }
 
-// The state is the optimizer's own, though two parameters have one gradient.
+// The state has a copy for each parameter, even if two parameters get the same gradient.
 TEST(Accumulate, OneGradientForTwoParametersIsHeldTwice) {
   const MeshRules mesh_rules{make_mesh({{"data", 2}}), {{"in", replicated}}};
   std::vector<nn::Param> params{{ones({2}), {"in"}}, {zeros({2}), {"in"}}};

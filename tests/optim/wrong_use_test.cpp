@@ -1,4 +1,4 @@
-// Wrong gradients, wrong models and numbers out of range: every error says what it means, and nothing is half updated.
+// Wrong gradients, wrong models and numbers out of range: every error names the cause, and no update is partial.
 #include <functional>
 #include <map>
 
@@ -33,7 +33,7 @@ auto two_groups(const Schedule& rate) {
                    chain(clip_by_global_norm(1), sgd({.learning_rate = rate, .momentum = 0.9})));
 }
 
-// Runs f(transform) for one of every way in which an update is computed.
+// Runs f(transform) for each way in which updates are computed.
 template <class F>
 void every_way(F f) {
   const auto named = [&](const char* name, const auto& transform) {
@@ -50,7 +50,7 @@ void every_way(F f) {
   named("if finite", apply_if_finite(chain(scale(0.5), sgd({.learning_rate = 0.1})), 2));
 }
 
-// All values of a tree by their paths.
+// All values of a tree, by path.
 template <class T>
 std::map<std::string, std::vector<float>> values_of(T& tree) {
   std::map<std::string, std::vector<float>> values;
@@ -141,7 +141,7 @@ TEST(WrongUse, AModelMovedToAnotherMeshIsRefused) {
     Tree params = model();
     Optimizer optimizer(params, transform);
     optimizer.update(params, gradients_of(params));
-    if (nn::leaves(optimizer).empty() || values_of(optimizer).empty()) return;  // no state, nothing to lie elsewhere
+    if (nn::leaves(optimizer).empty() || values_of(optimizer).empty()) return;  // no state on a mesh
     for (auto& [name, p] : params) p = device_put(p, NamedSharding(other, P{}));
     const auto before = values_of(params);
     const std::string words =
@@ -158,7 +158,7 @@ TEST(WrongUse, AModelThatWasNeverPlacedIsRefusedByAStateThatWas) {
     Optimizer optimizer(params, transform);
     optimizer.update(params, gradients_of(params));
     auto state = transform.init(params);
-    if (nn::leaves(state).empty()) return;  // no state, nothing to lie elsewhere
+    if (nn::leaves(state).empty()) return;  // no state on a mesh
     params = unplaced;
     const auto in_place = [&] { optimizer.update(params, gradients_of(params)); };
     const auto pure = [&] { state = transform.update(gradients_of(params), std::move(state), params).second; };
@@ -170,7 +170,7 @@ TEST(WrongUse, AModelThatWasNeverPlacedIsRefusedByAStateThatWas) {
   });
 }
 
-// Updates are constants: what value_and_grad records is refused, what it does not is updated as ever.
+// Updates are not differentiated. Arrays that value_and_grad records are refused; others are updated as usual.
 TEST(WrongUse, WhatIsRecordedIsNotUpdated) {
   every_way([](const auto& transform) {
     Tree params = model();
@@ -215,7 +215,7 @@ TEST(WrongUse, TwoParametersThatBecameOneAreNamed) {
   EXPECT_EQ(host(params[0]), (std::vector<float>{1, 1}));
 }
 
-// The first part of a partition is not updated where the second one cannot be.
+// If the second part of a partition cannot be updated, the first one is not updated either.
 TEST(WrongUse, AScheduleThatIsNoNumberInOnePartChangesNone) {
   Tree params = model();
   Optimizer optimizer(params, two_groups([](int64_t count) { return count == 2 ? NAN : 0.1; }));
@@ -311,7 +311,7 @@ TEST(WrongUse, PureUpdatesRefuseStatesOfAnotherModel) {
       "the formula changes it. Make a new state.");
 }
 
-// Models of every kind of array, and of none: in place as by the pure algebra.
+// Models with unusual element types and shapes, and without arrays: updates in place equal the pure transform.
 const std::map<std::string, Tree>& models() {
   static const std::map<std::string, Tree> all = {
       {"none", {}},
@@ -349,7 +349,7 @@ TEST(UnusualModels, AreUpdatedAsByThePureAlgebra) {
   });
 }
 
-// NaN equals NaN, and an infinity itself.
+// Compares two numbers; NaN equals NaN.
 void expect_alike(const std::vector<float>& got, const std::vector<float>& expected, const std::string& what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -358,7 +358,7 @@ void expect_alike(const std::vector<float>& got, const std::vector<float>& expec
   }
 }
 
-// Infinities and NaN spread in place as they do by the pure algebra, whose values optimizers_nonfinite.json has.
+// Infinities and NaN spread as in the pure transform, which optimizers_nonfinite.json checks.
 TEST(NotFinite, InPlaceAsByThePureAlgebra) {
   const auto make_wrong = [](Tree grads, int step) {
     if (step == 1) grads["b"] = grads["b"] / 0.0;
@@ -393,7 +393,7 @@ TEST(WrongState, OfAnotherShapeIsRefused) {
   }
 }
 
-// What comes of a NaN among the gradients waits for the boundary, where it is applied; then all begins anew.
+// A NaN among the gradients reaches the parameters at the boundary. Then accumulation starts again from zero.
 TEST(NotFinite, AccumulatedGradientsAreAppliedAtTheBoundary) {
   const auto transform = accumulate(sgd({.learning_rate = 0.5}), 2);
   const Array one = array<float>({1, 1}), wrong = array<float>({1, NAN}), zero = array<float>({0, 0});
@@ -411,7 +411,7 @@ TEST(NotFinite, AccumulatedGradientsAreAppliedAtTheBoundary) {
   EXPECT_EQ(next(one), host(-0.5 * one));
 }
 
-// Both are of one type: `auto [loss, grads]` and update(grads, model) compile.
+// Gradients have the model's type, so update(grads, model) compiles.
 TEST(Swapped, GradientsInTheModelsPlaceAreRefused) {
   Tree params = model();
   Optimizer optimizer(params, sgd({.learning_rate = 0.1}));

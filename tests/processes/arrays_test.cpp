@@ -1,4 +1,4 @@
-// Several processes: every placement, collective and gradient on meshes that lie across them, as on one.
+// Several processes: every sharding, collective and gradient on meshes across them equals one process's.
 #include "sharding/operations/neural/attention.h"
 #include "sharding/shard_map/collectives.h"
 #include "sharding/shard_map/shard_map.h"
@@ -98,8 +98,8 @@ TEST(ManyProcesses, AFullSetOfDtypesMoves) {
 
 struct Collective {
   std::string name;
-  std::function<Array(const Array&, const SpecEntry&)> ours;  // of the block of one device
-  // The result of all devices, stacked, from their blocks, stacked: [n, ...] -> [n, ...].
+  std::function<Array(const Array&, const SpecEntry&)> ours;  // applied to the block of one device
+  // The stacked results of all devices, from their stacked blocks: [n, ...] -> [n, ...].
   std::function<at::Tensor(const at::Tensor&)> theirs;
 };
 
@@ -159,7 +159,7 @@ std::vector<Collective> collectives() {
   };
 }
 
-// Lists of axes in both orders, over which x is cut.
+// The lists of axes, in both orders, that x is sharded over.
 std::vector<std::vector<std::string>> axis_lists(Mesh mesh) {
   if (mesh.axes().size() == 1) return {{"a"}};
   return {{"a"}, {"b"}, {"a", "b"}, {"b", "a"}};
@@ -219,7 +219,7 @@ TEST(ManyProcesses, WhatIsSaidToBeEqualIsTheFirstDevices) {
 
 // ---- gradients
 
-// Two uses of a weight that reduce over different axes, and one that reduces over none.
+// One use of the weight is reduced over some axes, and the other one over none.
 TEST(ManyProcesses, GradientsOfWeightsOnEveryPlacement) {
   const at::Tensor x = random_tensor({8, 16}, 1), w = random_tensor({16, 8}, 2).requires_grad_();
   (at::matmul(x, w).tanh().sum() + w.square().sum()).backward();
@@ -245,7 +245,7 @@ TEST(ManyProcesses, GradientsOfWeightsOnEveryPlacement) {
   });
 }
 
-// Blocks of keys and values go round the processes, and back with their gradients.
+// Blocks of keys and values are sent around the ring of processes, and back with their gradients.
 TEST(ManyProcesses, AttentionInARing) {
   const at::Tensor x = random_tensor({1, 16, 3, 4}, 1).requires_grad_();
   const at::Tensor first = x.transpose(1, 2);

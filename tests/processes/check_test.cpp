@@ -1,10 +1,10 @@
-// What processes compare: their meshes, and by TESSERA_CHECK what they are about to do and their replicas.
+// Comparisons between processes: meshes always; with TESSERA_CHECK also the next operation and replicas.
 #include <fmt/ranges.h>
 
 #include "sharding/accounting/finite_check.h"
 #include "sharding/base/environment.h"
 #include "sharding/operations/shape/make_array.h"
-#include "sharding/placement/sub_mesh.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/runtime/process_group.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
@@ -16,7 +16,7 @@ using namespace tessera::testing;
 
 Mesh line_of_processes() { return make_mesh({{"a", process_count()}}); }
 
-// Before anything moves, also where filter_shard has compared nothing.
+// Meshes are compared before the first collective, even without filter_shard.
 TEST(ManyProcesses, MeshesAreComparedBeforeTheyAreUsed) {
   std::vector<int> turned = detail::everyone(), straight = detail::everyone();
   std::swap(turned[0], turned[1]);
@@ -33,10 +33,10 @@ TEST(ManyProcesses, MeshesAreComparedBeforeTheyAreUsed) {
                [&] { reshard(x, P{}); });
 }
 
-// A program that is another one in process 0.
+// Process 0 runs a different program.
 struct Divergence {
   const char* name;
-  std::string first, other;  // how what the two are about to do is told
+  std::string first, other;  // the descriptions of their next operations
   std::function<void(const Array&x)> in_first, in_others;
 };
 
@@ -80,7 +80,7 @@ std::vector<Divergence> divergences() {
   };
 }
 
-// The error shows both, on all processes, which then still agree.
+// The error has both descriptions, on all processes. Afterwards the processes are in step again.
 TEST(ManyProcesses, UnderCheckAnotherProgramIsAnErrorOnAll) {
   const Array x = placed(random_tensor({8, 16}, 1), line_of_processes(), P{"a"});
   for (const Divergence& d : divergences()) {
@@ -104,7 +104,8 @@ TEST(ManyProcesses, UnderCheckTheSameProgramRuns) {
             0);
 }
 
-// A process whose replica has gone its own way: one that is cut before its use, and one that is used as it is.
+// Process 1 has a different replica: first of a weight that is sharded before use, then of a weight that is used
+// replicated.
 TEST(ManyProcesses, UnderCheckReplicasAreCompared) {
   const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
   const Array x = placed(random_tensor({8, 16}, 1), mesh, P{"a"});
@@ -113,16 +114,17 @@ TEST(ManyProcesses, UnderCheckReplicasAreCompared) {
     if (process_index() == 1) w.impl()->local[0][0][0].add_(1e-12);
     take_gradients(x, {w});
     const detail::CheckScope checked;
-    expect_error(ErrorKind::inconsistent,
-                 fmt::format("[TESSERA_CHECK] layers.0.kernel: float64[{},16]: processes 0 and 1 hold different values "
-                             "of the same block, before {}. Give all processes the same arguments, seeds and values, "
-                             "and write into no tensor of the library's; else it is an error of the library.",
-                             shape[0], before),
-                 [&] { take_gradients(x, {w}); });
+    expect_error(
+        ErrorKind::inconsistent,
+        fmt::format("[TESSERA_CHECK] layers.0.kernel: float64[{},16]: processes 0 and 1 hold different values of the "
+                    "same block, before {}. Give all processes the same arguments, seeds and values, and do not write "
+                    "into the tensors of the library. Otherwise this is a bug of the library.",
+                    shape[0], before),
+        [&] { take_gradients(x, {w}); });
   }
 }
 
-// While the processes of the other stage are elsewhere in the program.
+// The processes of the other stage are at another point of the program.
 TEST(ManyProcesses, UnderCheckTheProcessesOfAStageAreCompared) {
   if (process_count() != 4) return;
   const Mesh stage = sub_mesh(make_mesh({{"pipe", 2}, {"a", 2}}), "pipe", 1);
@@ -136,7 +138,7 @@ TEST(ManyProcesses, UnderCheckTheProcessesOfAStageAreCompared) {
   EXPECT_NE(words.find(", process 3 has all_to_all over a of"), std::string::npos) << words;
 }
 
-// Others go on, as long as they wait for nothing of this one.
+// Other processes continue until they wait for this one.
 TEST(ManyProcesses, AFiniteCheckNamesTheProcessThatFindsSomething) {
   at::Tensor values = at::ones({4 * process_count(), 2});
   values[5][1] = 0;

@@ -1,4 +1,4 @@
-// Checkpoints of several processes: the bytes of one, restored to any placement, by all processes or by none.
+// Checkpoints of several processes: the files of one process, restored to any sharding, by all processes or by none.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -20,7 +20,8 @@ namespace {
 
 using tessera::testing::on_every_way;
 
-// A folder that all processes see, there while the test runs. Those of one machine have one launcher.
+// A folder that all processes share until the test ends. Its name is the process id of their launcher, which all
+// processes on a machine have in common.
 class SharedFolder {
  public:
   SharedFolder() : path_(fs::temp_directory_path() / fmt::format("tessera_checkpoints_{}", ::getppid())) {
@@ -45,7 +46,7 @@ class SharedFolder {
 
 class ProcessCheckpoints : public ::testing::Test {
  protected:
-  // What one process would save of the values, on no mesh; others may read it afterwards.
+  // Returns the files that a single process saves of unplaced values. All processes may read them afterwards.
   std::map<std::string, std::string> files_of_one() {
     if (process_index() == 0) {
       Checkpointer checkpoints(folder_ / "one", {.max_file_bytes = 1 << 20, .processes = {.num_processes = 1}});
@@ -62,7 +63,7 @@ class ProcessCheckpoints : public ::testing::Test {
             {.missing_axes = MissingAxes::ok}};
   }
 
-  // What `call` throws, on this process.
+  // Returns the message of the error that `call` throws on this process; "" without an error.
   template <class F>
   static std::string error_of(F call) {
     try {
@@ -119,7 +120,7 @@ TEST_F(ProcessCheckpoints, BytesAreThoseOfOneProcessAndComeBackOnEveryWay) {
   std::cout << number << " placements\n";
 }
 
-// Of Llama's fields the first and the last.
+// The first and the last fields of Llama.
 struct Llama {
   Embedding embed;
   RMSNorm final_norm;
@@ -175,7 +176,7 @@ TEST_F(ProcessCheckpoints, TwoAreSavedAtOnceWhileTheProgramComputes) {
 
 // ---- all or none
 
-constexpr int odd_one = 1;  // the process that something happens to
+constexpr int odd_one = 1;  // the process that differs from the others
 bool is_odd_one() { return process_index() == odd_one; }
 
 class OddOne : public ProcessCheckpoints {
@@ -184,7 +185,7 @@ class OddOne : public ProcessCheckpoints {
     if (process_count() == 1) GTEST_SKIP() << "one process: none is different";
   }
 
-  // Each process restores from `path` and says `words`, and nothing is changed.
+  // Restoring from `path` fails on each process with `words`, and changes nothing.
   void expect_refused(const fs::path& path, const std::string& words) {
     Saved model = filter_shard(Saved::init(Key(5)), mesh_rules_on(make_mesh({{"a", process_count()}}), true));
     model.rate = 7;
@@ -194,7 +195,7 @@ class OddOne : public ProcessCheckpoints {
     EXPECT_TRUE(model.kernel.value.is_same(kernel) && model.rate == 7) << error;
   }
 
-  // Two checkpoints of other values, the same for all.
+  // Saves two checkpoints with different values, equal on all processes.
   void save_two() {
     Saved model = filter_shard(model_, mesh_rules_on(make_mesh({{"a", process_count()}}), true));
     Checkpointer checkpoints(folder_ / "run");
@@ -271,7 +272,7 @@ TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
   EXPECT_EQ(names_in(folder_ / "run"), (std::vector<std::string>{".lock", "2"}));
 }
 
-// The others do not stand in the sum of what is pending meanwhile.
+// The other processes must not wait in the reduction of the partial sum.
 TEST_F(OddOne, WhoseMetricsAreNoNumbersFailsAllAlsoWithPendingSums) {
   const Mesh mesh = make_mesh({{"a", process_count()}});
   const Array pending = sum(device_put(ones({process_count(), 2}), NamedSharding(mesh, P{"a"})), {0});
@@ -303,7 +304,7 @@ TEST_F(OddOne, ThatCannotWriteHuggingFacesFilesFailsAll) {
   EXPECT_NE(error.find(process_index() == 0 ? "[save_pretrained] " : "another process could not save its part"),
             std::string::npos)
       << error;
-  save_llama(folder_ / "theirs", model);  // all are still in step
+  save_llama(folder_ / "theirs", model);  // all are in step
   folder_.wait_for_all();
   EXPECT_EQ(files_of(folder_ / "theirs").size(), 3u);
 }
@@ -313,10 +314,10 @@ TEST_F(OddOne, WhoseOptionsAreWrongFailsAllAtTheStart) {
       error_of([&] { Checkpointer(folder_ / "run", {.keep = {.latest = is_odd_one() ? -1 : 1}}); });
   EXPECT_NE(error.find(is_odd_one() ? "keep: latest -1" : "another process could not save its part"), std::string::npos)
       << error;
-  Checkpointer(folder_ / "run").save(1, named_state("model", model_));  // all are still in step
+  Checkpointer(folder_ / "run").save(1, named_state("model", model_));  // all are in step
 }
 
-// It writes its own blocks of what the others cut otherwise.
+// Process 1 would write a whole array that the others write in blocks.
 TEST_F(OddOne, WhoseArraysAreOnNoMeshIsFound) {
   setenv("TESSERA_CPU_DEVICES", "2", 1);
   const int first = 2 * process_index();
@@ -334,7 +335,7 @@ TEST_F(OddOne, WhoseArraysAreOnNoMeshIsFound) {
   unsetenv("TESSERA_CPU_DEVICES");
 }
 
-// A model of which the others write their parts.
+// All processes must fail: otherwise the others would write an incomplete model.
 TEST_F(OddOne, WithoutTheConfigOfItsModelFailsAll) {
   const Mesh mesh = make_mesh({{"model", process_count()}});
   const CausalLM model = filter_shard(CausalLM::init(Key(0), {}), MeshRules{mesh, decoder_rules(mesh)});

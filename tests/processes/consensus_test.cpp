@@ -1,4 +1,4 @@
-// Texts that all processes compare: what one of them sends is read within its bounds.
+// Texts that all processes compare: the text that a process sends is read within its bounds.
 #include "sharding/runtime/consensus.h"
 
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@
 namespace tessera::detail::consensus_test {
 namespace {
 
-// Takes part in the comparison as the last process, which sends whatever it likes.
+// Sends arbitrary data in the comparison, in place of the last process.
 at::Tensor send(const at::Tensor& mine) {
   at::Tensor all = at::empty({process_count(), mine.numel()}, mine.options());
   gather_by_channel(*world().agreement, 0, mine, all, {.operation = "test", .where = {}})->wait();
@@ -46,7 +46,7 @@ TEST(Consensus, ATextEndsWithItsRow) {
   if (process_index() == last_process()) {
     send(at::tensor({int64_t{3}, int64_t{0}}, at::kLong));
     at::Tensor text = at::empty({4}, at::kByte);
-    std::memcpy(text.mutable_data_ptr(), "xxxx", 4);  // without the zero behind it
+    std::memcpy(text.mutable_data_ptr(), "xxxx", 4);  // without a terminating zero
     send(text);
   } else {
     EXPECT_EQ(message_of_the_others(ErrorKind::inconsistent),

@@ -1,4 +1,4 @@
-// A step that fails on all processes alike, while parts of the model are on their way between them, leaves no trace.
+// A step that fails on all processes while parts of the model are being communicated changes nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ struct Failure {
 
 struct Training {
   int64_t width;
-  bool is_sharded;  // else ZeRO-1
+  bool is_sharded;  // false: ZeRO-1
   int prefetch_groups = 1;
 };
 
@@ -66,7 +66,7 @@ Net trained(const Training& how, const std::optional<Failure>& failure) {
   const Array x = device_put(normal(Key(9), {16, how.width}), NamedSharding(mesh_rules.mesh(), P{"data"}));
   const GradientOptions options{.prefetch_groups = how.prefetch_groups, .shard_gradients_over = cut};
   for (int step = 0; step < 4; ++step) {
-    Array last;  // of the failed step, whose graph lives on with it
+    Array last;  // an array of the failed step; keeps its graph alive
     const auto fails = [&](const Net& n, const Array& rows) { return loss_of(n, rows, failure, last); };
     if (failure && step > 0) {
       const int64_t new_parameters = detail::works_under_way();
@@ -105,7 +105,7 @@ TEST(FailedSteps, LeaveNoTraceWhereWeightsAreGathered) {
   }
 }
 
-// Each layer is a chunk whose sum begins in the backward pass, and comes back as new parameters.
+// Each layer is one chunk: its all_reduce begins in the backward pass, and its new parameters are gathered.
 TEST(FailedSteps, LeaveNoTraceWhereNewParametersAreOnTheirWay) {
   expect_no_trace({.width = 1056, .is_sharded = false});
 }

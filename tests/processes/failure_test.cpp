@@ -1,4 +1,4 @@
-// A process that comes to harm ends the others in time, and each says which one it was and where they waited.
+// If a process fails, the others end in time, and each one reports which process failed and where it waited.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,9 +18,9 @@ using examples::Outcome;
 struct HarmCase {
   const char* kind;
   int victim;
-  std::string words;  // of the error that both survivors raise
-  // TESSERA_TIMEOUT and TESSERA_START_TIMEOUT: short where the others wait them out, and else so long that a machine
-  // which stands still for a while, or loads a program slowly, changes nothing.
+  std::string words;  // error message of both survivors
+  // TESSERA_TIMEOUT and TESSERA_START_TIMEOUT. Short if the survivors wait for them; otherwise long enough for a
+  // machine that stalls for a while or loads a program slowly.
   int timeout = 30, start_timeout = 60;
   friend std::ostream& operator<<(std::ostream& out, const HarmCase& c) { return out << c.kind << ' ' << c.victim; }
 };
@@ -31,7 +31,7 @@ size_t count_of(const std::string& text, const std::string& words) {
   return n;
 }
 
-// The same programs on accelerators, if the environment names them.
+// The path of the same program built for accelerators, if the environment names one.
 const char* on_accelerators() { return std::getenv("TESSERA_VICTIM"); }
 
 std::string program_of(const char* variable, const char* otherwise) {
@@ -46,7 +46,7 @@ Outcome run_three(const std::string& program, int timeout, int start_timeout = 6
                   seconds ? seconds : std::to_string(timeout), start_timeout, TESSERA_START, program));
 }
 
-// On accelerators nobody's connection ends with a process that is killed: it is not heard from.
+// On accelerators no connection closes when a process is killed; the survivors notice only that it is silent.
 size_t times_named(const Outcome& outcome, const std::string& words) {
   const size_t end = words.find("has ended without");
   const bool may_be_silent = on_accelerators() && end != std::string::npos;
@@ -56,7 +56,7 @@ size_t times_named(const Outcome& outcome, const std::string& words) {
 
 class Harm : public ::testing::TestWithParam<HarmCase> {};
 
-// Whoever hangs is ended after two minutes, and the words are not all there.
+// A survivor that hangs is killed after two minutes, and then its message is missing.
 TEST_P(Harm, EndsTheOthersWhoNameIt) {
   const HarmCase& c = GetParam();
   const std::string victim = program_of("TESSERA_VICTIM", TESSERA_VICTIM);
@@ -67,20 +67,20 @@ TEST_P(Harm, EndsTheOthersWhoNameIt) {
 
 std::string waiting(const std::string& what) { return "mesh axis \"data\": process " + what; }
 
-const std::string without_a_word = "has ended without a word: it was killed, or it crashed. This is process";
+const std::string without_a_word = "has ended without an error message: it was killed, or it crashed. This is process";
 
 const std::vector<HarmCase> harms{
     {"kill", 1, waiting("1 " + without_a_word)},
-    {"kill", 0, waiting("0, which keeps the store of all processes, is gone. This is process")},
+    {"kill", 0, waiting("0, which hosts the store of all processes, is gone. This is process")},
     {"vanish", 2, waiting("2 " + without_a_word)},
     {"abort", 2, waiting("2 " + without_a_word)},
-    {"kill_with_child", 2, waiting("2 has not been heard from for "), 5},  // the child has its connections
+    {"kill_with_child", 2, waiting("2 has not been heard from for "), 5},  // its child keeps the connections open
     {"stop", 2, waiting("2 has not been heard from for "), 5},
-    {"stop", 0, waiting("0, which keeps the store of all processes, does not answer: it is stopped, or "), 5},
+    {"stop", 0, waiting("0, which hosts the store of all processes, does not answer: it is stopped, or "), 5},
     {"throw", 1, waiting("1 has raised: the disk is full. This is process")},
     {"fail", 0, waiting("0 has ended with exit status 3. This is process")},
     {"exit", 2, waiting("2 has ended its program, while others wait for it. This is process")},
-    {"hang", 1, waiting("1 has not come to it within 5.0 s; it has been computing for "), 5},
+    {"hang", 1, waiting("1 has not reached it within 5.0 s; it has been computing for "), 5},
     {"never", 2, "0, 1; not seen: 2.", 5, 10},
     {"kill_beside", 1, waiting("1 " + without_a_word)},
     {"kill_at_end", 1, "[exit] process 1 " + without_a_word},
@@ -90,7 +90,7 @@ const auto name = [](const auto& c) { return fmt::format("{}_{}", c.param.kind, 
 
 INSTANTIATE_TEST_SUITE_P(All, Harm, ::testing::ValuesIn(harms), name);
 
-// Not even of process 0, whose store is silent as long.
+// A pause shorter than TESSERA_TIMEOUT is not a failure, even of process 0, whose store does not answer meanwhile.
 TEST(Pause, ShorterThanTheTimeoutEndsNothing) {
   if (on_accelerators()) GTEST_SKIP() << "the victims' program is another one";
   for (const int victim : {0, 1}) {
@@ -99,7 +99,7 @@ TEST(Pause, ShorterThanTheTimeoutEndsNothing) {
   }
 }
 
-// ---- Beside what was begun ahead
+// ---- failures while collectives are in flight
 
 struct TrainingCase {
   const char *moment, *kind;
@@ -119,8 +119,8 @@ Outcome run_training(const TrainingCase& c) {
   return run_three(fmt::format("{} {} {} {} {}", victim, c.moment, c.kind, c.victim, c.prefetch_groups), c.timeout);
 }
 
-// "after 2.6 s, 0 begun, 2 lost", as both survivors say, who have asked for all parameters. On accelerators a thread
-// may end them, which says nothing of it.
+// Each survivor prints, for example, "after 2.6 s, 0 begun, 2 lost" after it has waited for all parameters. On
+// accelerators another thread may end the process first; then nothing is printed.
 void expect_in_time(const Outcome& outcome, int timeout) {
   size_t said = 0;
   for (size_t at = outcome.output.find("\nafter "); at != std::string::npos;
@@ -142,7 +142,7 @@ TEST_P(HarmInTraining, EndsTheOthersWhoNameIt) {
   expect_in_time(outcome, GetParam().timeout);
 }
 
-// The same words whatever was begun ahead: 0 is nothing.
+// The message does not depend on the number of prefetched groups; 0 is no prefetch.
 std::vector<TrainingCase> training_harms() {
   const std::string silent = "has not been heard from for ", raised = "has raised: the disk is full. This is process";
   std::vector<TrainingCase> all{
@@ -162,7 +162,7 @@ const auto training_name = [](const auto& c) {
 
 INSTANTIATE_TEST_SUITE_P(All, HarmInTraining, ::testing::ValuesIn(training_harms()), training_name);
 
-// Stopped for less than the timeout, and then continued.
+// The process is stopped for less than the timeout, and then continued.
 TEST(HarmInTraining, APauseIsNone) {
   for (const char* moment : {"backward", "update"}) {
     const Outcome outcome = run_training({moment, "pause", 1, "", 2, 30});
@@ -178,7 +178,7 @@ TEST(ByMpiexec, AllComeToTheEnd) {
   EXPECT_EQ(outcome.output, "");
 }
 
-// Each finds its own processes, by the port that follows from its launcher.
+// Each run finds its own processes: its port is derived from its launcher.
 TEST(ByMpiexec, TwoRunsAtOnceDoNotMeet) {
   if (!*TESSERA_MPIEXEC) GTEST_SKIP() << "there is no mpiexec";
   const std::string one = fmt::format("{} 2 {} none 0 1000", TESSERA_MPIEXEC, TESSERA_VICTIM);
@@ -207,8 +207,8 @@ TEST(Harm, AChildOfForkIsNoneOfTheProcesses) {
   const Outcome outcome = run_by_torchrun("fork");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(
-      outcome.says("mesh axis \"data\": this is a child of fork(), which is none of the processes. Communicate "
-                   "in the parent, or call exec.\n"))
+      outcome.says("mesh axis \"data\": this is a child of fork(), which is not one of the processes of the run. "
+                   "Communicate in the parent, or call exec.\n"))
       << outcome.output;
 }
 

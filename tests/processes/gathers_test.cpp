@@ -1,4 +1,4 @@
-// Weights gathered block by block across processes, ahead of their use: the same bits, and no more than asked for.
+// Weights gathered block by block across processes: the same bits with prefetch, and no more gathers than requested.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using namespace tessera::testing;
 
 constexpr int64_t layers = 4, width = 48, rows = 16;
 
-// Two matrices a layer; one of them is cut along its columns.
+// Two matrices per layer; one of them is sharded along its columns.
 std::vector<Array> weights_of(Mesh mesh) {
   std::vector<Array> weights;
   for (int64_t i = 0; i < 2 * layers; ++i) {
@@ -33,7 +33,7 @@ std::vector<Array> weights_of(Mesh mesh) {
 
 struct Pass {
   std::vector<Array> gradients;
-  std::vector<int64_t> gathers;  // that have begun after each layer of the forward pass
+  std::vector<int64_t> gathers;  // begun after each layer of the forward pass
   int64_t all_gathers = 0, reduce_scatters = 0, bytes = 0;
 };
 
@@ -62,7 +62,7 @@ void expect_same(const Pass& given, const Pass& expected, double tolerance = 0) 
     EXPECT_LE(difference(whole(given.gradients[i]), whole(expected.gradients[i])), tolerance) << "parameter " << i;
 }
 
-// A sum of few elements is taken in double, one of a group in its own type; of two terms that is the same.
+// A small sum is computed in double, the sum of a group in its own type. With two terms both give the same result.
 TEST(GathersAcrossProcesses, GiveTheSameInGroupsAndAhead) {
   for (const int64_t each : {1, 2}) {
     const Mesh mesh = make_mesh({{"data", each * process_count()}});
@@ -82,7 +82,7 @@ TEST(GathersAcrossProcesses, GiveTheSameInGroupsAndAhead) {
   }
 }
 
-// Blocks along the same axes in another order lie on other devices.
+// If two weights are sharded over the same axes in different orders, the same block is on different devices.
 TEST(GathersAcrossProcesses, OfOneBlockMayBeCutInOtherOrders) {
   const int n = process_count(), a = n % 2 ? 1 : 2;
   const Mesh mesh = make_mesh({{"a", a}, {"b", n / a}});
@@ -121,7 +121,7 @@ TEST(GathersAcrossProcesses, BeginAsManyBlocksAheadAsAskedFor) {
   }
 }
 
-// A ledger has when each was begun, and when the program came to need it. Between two layers lie some milliseconds.
+// A ledger records when each gather began and when it was needed. The pause separates the layers by some milliseconds.
 TEST(GathersAcrossProcesses, AreBegunAheadByTheLedgersClockToo) {
   if (process_count() == 1) GTEST_SKIP() << "nothing is gathered";
   constexpr double pause = 2e-3;
@@ -149,18 +149,18 @@ TEST(GathersAcrossProcesses, AreBegunAheadByTheLedgersClockToo) {
   }
 }
 
-// ---- Hybrid: weights cut along "data", copies of them along "replica"
+// ---- HSDP: weights sharded over "data" and replicated over "replica"
 
-constexpr int64_t wide = 96;  // two halves of a layer's matrices are more than a small sum
+constexpr int64_t wide = 96;  // half of a layer's matrices is more than a small sum
 
 struct HybridPass {
   std::vector<Array> gradients;
-  std::vector<int64_t> sums;  // over replicas, begun before the backward pass of each layer, from the last
+  std::vector<int64_t> sums;  // over replicas, begun before the backward pass of each layer, last layer first
   int64_t sums_in_all = 0;
   std::string ledger;
 };
 
-// `again` uses a cut weight once more, as it lies.
+// `again`: the loss also uses a sharded weight without gathering it.
 HybridPass hybrid_pass(const std::vector<Array>& weights, Mesh mesh, bool again = false) {
   HybridPass pass;
   const int64_t before = detail::PendingSum::count();
@@ -199,7 +199,7 @@ class HybridAcrossProcesses : public ::testing::Test {
   void SetUp() override {
     if (process_count() % 2 != 0) GTEST_SKIP() << "needs two halves";
     detail::clear_gather_orders();
-    // Of two processes each has one copy; of more, a copy lies across processes too.
+    // With two processes, each holds a full copy. With more, a copy is sharded over several processes.
     const int64_t each = process_count() == 2 ? 2 : 1;
     is_cut_across_ = each == 1;
     mesh_ = mesh_in_boxes({{"replica", 2}, {"data", each * process_count() / 2}}, {1, each}, false);
@@ -216,7 +216,7 @@ class HybridAcrossProcesses : public ::testing::Test {
 TEST_F(HybridAcrossProcesses, SumsOverReplicasBeginWithEachBlock) {
   hybrid_pass(weights_, *mesh_);
   const HybridPass early = hybrid_pass(weights_, *mesh_), end = hybrid_pass_at_the_end(weights_, *mesh_);
-  // A reduce_scatter between processes has arrived when that of the next layer is on its way.
+  // A reduce_scatter between processes is finished only when the next layer's has begun.
   const std::vector<int64_t> expected =
       is_cut_across_ ? std::vector<int64_t>{0, 0, 1, 2} : std::vector<int64_t>{0, 1, 2, 3};
   EXPECT_EQ(early.sums, expected);

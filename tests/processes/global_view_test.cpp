@@ -1,4 +1,4 @@
-// Several processes: what each sees of arrays that lie across them, reads, makes, and has to agree on.
+// Several processes: how each one sees, reads and creates arrays on a common mesh, and what must agree.
 #include <algorithm>
 #include <numeric>
 #include <sstream>
@@ -51,7 +51,7 @@ TEST(ManyProcesses, ReadingDoesNotCommunicate) {
   EXPECT_TRUE(at::equal(to_tensor(placed(x, mesh, P{none, "b"})), x));
   const Array apart = placed(x, mesh, P{"a"});
   expect_error(ErrorKind::invalid_argument,
-               "[to_host] float64[8@a,16] has parts on other processes, along \"a\". Reading does not communicate: "
+               "[to_host] float64[8@a,16] has shards on other processes, along \"a\". Reading does not communicate: "
                "gather it first, on all processes.",
                [&] { to_tensor(apart); });
   std::ostringstream text;
@@ -103,7 +103,7 @@ TEST(ManyProcesses, RowsOfEachProcess) {
                });
 }
 
-// ---- machines; where TESSERA_MACHINE makes some up, several
+// ---- machines; TESSERA_MACHINE simulates several
 
 std::vector<int> machines_of_all() { return make_mesh({{"a", process_count()}}).machines(); }
 
@@ -141,17 +141,15 @@ TEST(ManyProcesses, SumsOverSeveralMachinesAreTheSameBitsEverywhere) {
   EXPECT_LE(difference(whole(reshard(sums, P{"a"})), x.to(at::kDouble).sum(0)), 1e-5);
 }
 
-// ---- what is refused
+// ---- errors
 
 TEST(ManyProcesses, EveryProcessHasABlockOfTheGrid) {
   const int p = process_count();
   expect_error(ErrorKind::device_mismatch,
-               fmt::format("[make_mesh] {} devices are no equal parts for {} processes. Choose a mesh of a "
+               fmt::format("[make_mesh] {} devices cannot be divided equally among {} processes. Choose a mesh of a "
                            "multiple of them: each process has as many of its devices.",
                            p + 1, p),
-               [&] {
-                 make_mesh({{"a", p + 1}});
-               });
+               [&] { make_mesh({{"a", p + 1}}); });
   std::vector<int> dealt;
   for (int i = 0; i < 2; ++i)
     for (int q = 0; q < p; ++q) dealt.push_back(2 * q + i);

@@ -1,4 +1,4 @@
-// Gradients that cross processes while the backward pass goes on: begun early, in one order, with the bits of the end.
+// Gradient reductions between processes during the backward pass: in one order, with the bits of reductions at its end.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,10 +22,10 @@ namespace {
 
 using namespace tessera::testing;
 
-constexpr int64_t width = 1100;  // a square of floats is a chunk
+constexpr int64_t width = 1100;  // a square of floats fills one chunk
 constexpr int64_t rows = 16;
 
-// Four squares on the mesh, a square and a vector that are not placed, and one that the loss does not use.
+// Four squares on the mesh, an unplaced square and an unplaced vector, and a square that the loss does not use.
 std::vector<Array> parameters(Mesh mesh) {
   std::vector<Array> all;
   for (const uint64_t i : {1, 2, 3, 4})
@@ -39,7 +39,7 @@ std::vector<Array> parameters(Mesh mesh) {
 struct Pass {
   std::vector<Array> gradients;
   std::string ledger;
-  int64_t begun = 0;  // before the last function's backward, of all that were begun
+  int64_t begun = 0;  // before the last backward function, of begun_in_all
   int64_t begun_in_all = 0;
 };
 
@@ -59,7 +59,7 @@ Pass pass_of(const std::vector<Array>& weights, Mesh mesh, const GradientOptions
   return pass;
 }
 
-// What may be prevented is asked for before anything moves, and moves at the end.
+// A budget that may throw is checked before any communication, so all gradients are reduced at the end.
 Pass pass_at_the_end(const std::vector<Array>& weights, Mesh mesh, const GradientOptions& options = {}) {
   const CommBudget guard(int64_t{1} << 40, {.throw_on_exceed = true});
   return pass_of(weights, mesh, options);
@@ -103,7 +103,7 @@ TEST(GradientsAcrossProcesses, StayPendingWhereNothingIsReduced) {
   EXPECT_EQ(pass_of(parameters(mesh), mesh, {.reduce = false}).begun_in_all, 0);
 }
 
-// Of ZeRO-1: on their way during the backward pass, or at its end where a guard may forbid them.
+// ZeRO-1: gradients are reduce-scattered during the backward pass, or at its end under a guard that may throw.
 TEST(GradientsAcrossProcesses, AreCutWhileTheBackwardPassRuns) {
   for (const int64_t each : {1, 2}) {
     const Mesh mesh = make_mesh({{"data", each * process_count()}});
@@ -127,10 +127,10 @@ TEST(GradientChunks, BeginInOneOrderHoweverGradientsArrive) {
   const auto order_of = [&](const std::vector<size_t>& arrivals, bool rest = false) {
     detail::GradientChunks chunks;
     chunks.add(5, floats, 1 << 20, 1);   // a chunk
-    chunks.add(4, floats, 1 << 19, 1);   // half of one
-    chunks.add(3, doubles, 1 << 19, 1);  // a chunk of its own type
-    chunks.add(2, floats, 1 << 19, 2);   // the other half, of two uses
-    chunks.add(1, doubles, 100, 1);      // little: goes with the last of its type
+    chunks.add(4, floats, 1 << 19, 1);   // half a chunk
+    chunks.add(3, doubles, 1 << 19, 1);  // a chunk of another element type
+    chunks.add(2, floats, 1 << 19, 2);   // the other half; used twice
+    chunks.add(1, doubles, 100, 1);      // small: joins the last chunk of its type
     chunks.add(0, floats, 5000, 1);      // the rest
     chunks.close();
     Order begun;

@@ -1,4 +1,4 @@
-// What a process comes to, at a moment of a test's choosing: it is killed, stopped, or ends in one of many ways.
+// Lets a process fail at a moment that a test chooses: killed, stopped, or ended in one of many ways.
 #pragma once
 
 #include <signal.h>
@@ -14,7 +14,7 @@ inline void wait_for_ever() {
   while (true) ::pause();
 }
 
-// Stopped, until a child lets it go on.
+// Stops the process; a child continues it after this many seconds.
 inline void pause_for(unsigned seconds) {
   const pid_t parent = ::getpid();
   if (::fork() == 0) {
@@ -25,7 +25,7 @@ inline void pause_for(unsigned seconds) {
   ::raise(SIGSTOP);
 }
 
-// Does nothing if `kind` is none of these.
+// Unknown kinds do nothing.
 inline void suffer(const std::string& kind) {
   if (kind == "kill") ::raise(SIGKILL);
   if (kind == "stop") ::raise(SIGSTOP);

@@ -1,11 +1,11 @@
-// Several processes: each reads its rows, all get the global batches of one, and replicas that read others are found.
+// Several processes: each reads its rows, all get one process's global batches, and differing replicas are detected.
 #include <functional>
 
 #include "data/batches/shard_batches.h"
 #include "data/batches/stack.h"
 #include "data/batches/token_batch.h"
 #include "data/sources/windows.h"
-#include "data/streams/any_stream.h"
+#include "data/streams/stream.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
 
@@ -25,8 +25,8 @@ LoaderOptions by(const ShardOptions& shard, int threads = 2) {
   return {.batch_size = 24, .shard = shard, .prefetch = 3, .num_threads = threads};
 }
 
-// Rows along each axis, along both if a process has adjacent rows, along none; the other dim is split if an axis is
-// left.
+// Shards the batch over each axis, over both axes (if a process has adjacent rows), and over none. A remaining axis
+// shards the other dimension.
 std::vector<Rules> rules_of(const Mesh& mesh) {
   if (mesh.axes().size() == 1) return {{{"batch", "a"}, {"seq", replicated}}, {{"batch", replicated}, {"seq", "a"}}};
   std::vector<Rules> all{{{"batch", "a"}, {"seq", replicated}},
@@ -54,7 +54,7 @@ void expect_same(const std::optional<TokenBatch>& global, const std::optional<To
   EXPECT_TRUE(at::equal(whole(global->targets), to_tensor(expected->targets)));
 }
 
-// One process that never stops, and all of these; each then goes on from where the other stood.
+// Compares a single process that never stops with all processes. Then each side resumes from the other's state.
 template <class Records>
 void expect_one_process(const Records& records, const MeshRules& mesh_rules) {
   Loader alone(records, token_batch, by({}));
@@ -80,7 +80,7 @@ TEST(Input, GlobalBatchesAreThoseOfOneProcess) {
   });
 }
 
-// Its state on every process is that of one process which reads all parts.
+// The stream's state on every process equals the state of a single process that reads all parts.
 TEST(Input, ADividedStreamHasOneState) {
   const auto records = divided(8, tokens().repeat(), [](const auto& part) {
     return part.filter([](const auto& window) { return window[0] % 3 != 0; });
@@ -125,9 +125,9 @@ TEST(Input, OneArrayLiesAsItsShardingSays) {
   });
 }
 
-// ---- processes that read what they should not
+// ---- processes that read wrong data
 
-// Half of the processes have the rows, and the other half has them again.
+// Two replicas: each half of the processes has all rows.
 MeshRules two_replicas() {
   return {make_mesh({{"model", 2}, {"data", process_count()}}), {{"batch", "data"}, {"seq", replicated}}};
 }

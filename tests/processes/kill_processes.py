@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills or stops a random process of a run at a random moment, many times: nobody hangs, and all name the right one."""
+"""Repeatedly kills or stops a random process of a run. The others must end in time and report which process it was."""
 import argparse
 import collections
 import os
@@ -12,7 +12,7 @@ import time
 
 
 def children(pid):
-    """The process ids below pid, as the system's table has them."""
+    """All process ids below `pid` in the process tree."""
     table = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -43,7 +43,7 @@ def ranks(launcher):
 
 
 def one_run(command, number, args, rng, counts):
-    """Returns the mistakes of one run, as text; none if it ended as it should."""
+    """Returns a description of the faults of one run, or None if it ended as expected."""
     environment = dict(os.environ, TESSERA_TIMEOUT=str(args.timeout), OMP_NUM_THREADS="1")
     run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     moment = rng.uniform(*args.moment)
@@ -51,7 +51,7 @@ def one_run(command, number, args, rng, counts):
     victim = rng.randrange(args.processes)
     how = rng.choice([signal.SIGKILL, signal.SIGSTOP])
     pids = ranks(run.pid)
-    while victim not in pids and run.poll() is None:  # at its very start, then
+    while victim not in pids and run.poll() is None:  # the process may not have started yet
         pids = ranks(run.pid)
     if victim not in pids:
         return f"run {number}: ended by itself:\n{run.communicate()[0]}"
@@ -67,7 +67,7 @@ def one_run(command, number, args, rng, counts):
     print(f"run {number}: {how.name} of process {victim} at {moment:.2f} s: status {run.returncode}", flush=True)
     if run.returncode == 0:
         return f"run {number}: {how.name} of process {victim}, but status 0"
-    named = re.findall(r"process (\d+)(?: has ended| has not|, which keeps the store)", output)
+    named = re.findall(r"process (\d+)(?: has ended| has not|, which hosts the store)", output)
     named += re.findall(r"not seen: ([\d, ]+)", output) + re.findall(r"which process (\d+) keeps", output)
     if set(named) - {str(victim)}:
         return f"run {number}: {how.name} of process {victim}, but named are {named}:\n{output}"
@@ -88,6 +88,8 @@ def main():
     parser.add_argument("--launcher", default="bash tests/processes/start.sh", help="the number follows it")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="a program that runs for long, and its arguments")
     args = parser.parse_args()
+    if not args.program:
+        parser.error("the program is missing")
     rng = random.Random(args.seed)
     command = args.launcher.split() + [str(args.processes)] + args.program
     mistakes, counts = 0, collections.Counter()

@@ -1,4 +1,4 @@
-// What every launcher's variables mean, and the error of every wrong or partial set.
+// The variables of every launcher, and the errors for wrong and incomplete sets.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -90,7 +90,7 @@ TEST(FromEnvironment, ReadsEveryLauncher) {
   }
 }
 
-// Two runs on one machine do not meet; all processes of one do.
+// Different runs on one machine get different ports; all processes of a run get the same.
 TEST(FromEnvironment, APortFollowsFromTheJob) {
   const auto port = [](const char* job, const char* step, const char* rank) {
     return read({{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}, {"SLURM_PROCID", rank}, {"SLURM_NTASKS", "4"}}).port;
@@ -102,7 +102,7 @@ TEST(FromEnvironment, APortFollowsFromTheJob) {
   EXPECT_EQ(read(pmi).port, read(pmi).port);
 }
 
-// It is the same in all processes of a run, and empty where no variable names it.
+// The job is equal in all processes of a run, and empty if no variable names it.
 TEST(FromEnvironment, ReadsTheJob) {
   const auto job = [](const Variables& launcher, const Variables& more) { return read(both(launcher, more)).job; };
   const Variables address{{"MASTER_ADDR", "node"}, {"MASTER_PORT", "29500"}};

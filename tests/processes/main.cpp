@@ -1,4 +1,4 @@
-// Runs the tests in every process: process 0 tells of all of them, the others only of what fails.
+// Runs the tests in every process. Process 0 prints all results, the others only failures.
 #include <gtest/gtest.h>
 
 #include "sharding/runtime/processes.h"

@@ -1,4 +1,4 @@
-// A whole model across processes, with each strategy: parameters, a step and its ledger are those of one process.
+// A model across processes, with each strategy: parameters, a training step and its ledger equal one process's.
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ struct Strategy {
   const char* name;
   std::vector<MeshAxis> mesh;
   Rules rules;
-  bool zero1 = false;  // gradients pending, the optimizer's state over "data"
+  bool zero1 = false;  // gradients stay partial sums; the optimizer's state is sharded over "data"
 };
 
 const std::vector<Strategy> strategies{
@@ -102,13 +102,13 @@ TEST(ManyProcesses, AModelOnEveryLayoutIsTheModelOfOneProcess) {
     const Step step = step_of(model, placed_tokens(mesh_rules_of(s, false)), s.zero1);
     EXPECT_NEAR(step.loss.item<double>(), expected.loss.item<double>(), 1e-5);
     expect_near(step.gradients, expected.gradients, 1e-6);
-    const Step second = step_of(model, placed_tokens(mesh_rules_of(s, false)), s.zero1);  // gathers ahead
+    const Step second = step_of(model, placed_tokens(mesh_rules_of(s, false)), s.zero1);  // with prefetch
     expect_near(second.gradients, expected.gradients, 1e-6);
-    expect_near(step.after, expected.after, 1e-4);  // Adam's first step is the gradient's sign, of noise too
+    expect_near(step.after, expected.after, 1e-4);  // Adam's first step is the sign of the gradient, also of noise
   }
 }
 
-// New parameters of ZeRO-1 are on their way when update returns: whatever comes first waits for them.
+// ZeRO-1's new parameters may still be gathered when update returns. Their first use waits for them.
 TEST(ManyProcesses, NewParametersAreThereWhenTheyAreUsed) {
   const MeshRules mesh_rules{make_mesh({{"data", process_count()}}), examples::with_all_names({{"batch", "data"}})};
   const auto updated = [&](int updates, const std::vector<std::string>& state) {
@@ -127,7 +127,7 @@ TEST(ManyProcesses, NewParametersAreThereWhenTheyAreUsed) {
     expect_near(copy, expected, 1e-6);
     expect_near(given, expected, 1e-6);
   }
-  updated(1, {"data"});  // and nobody waits for these
+  updated(1, {"data"});  // destroyed without a wait
 }
 
 TEST(ManyProcesses, AStepsLedgerIsThatOfOneProcess) {
@@ -147,7 +147,7 @@ TEST(ManyProcesses, AStepsLedgerIsThatOfOneProcess) {
   }
 }
 
-// A mesh and mesh rules are one process's own until something is placed by them.
+// Creating a mesh or mesh rules communicates nothing. They are compared when an array is placed by them.
 TEST(ManyProcesses, AllPlaceByTheSameMeshAndRules) {
   const int p = process_count(), me = process_index();
   std::string devices = "0";
@@ -198,7 +198,7 @@ TEST(ManyProcesses, AllMeasureTheSameHardware) {
   EXPECT_NO_THROW(detail::check_agreement("measure_hardware", process_count(), nn::to_json(hardware)));
 }
 
-// Run by itself, without the variable by which the other tests have one thread.
+// Runs as a test of its own, without the variable that limits the other tests to one thread.
 TEST(ManyProcesses, ShareTheCoresOfTheirMachine) {
   if (std::getenv("OMP_NUM_THREADS")) GTEST_SKIP();
   const int before = at::get_num_threads(), cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));

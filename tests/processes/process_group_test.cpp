@@ -1,4 +1,4 @@
-// Every verb of a group of processes, for every element type, against the same arithmetic done in one place.
+// Every collective of a process group, for every element type, compared with the same arithmetic in one place.
 #include "sharding/runtime/process_group.h"
 
 #include <ATen/ops/arange.h>
@@ -9,15 +9,16 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "sharding/base/error.h"
 #include "sharding/runtime/control_plane.h"
-#include "sharding/runtime/hierarchical_collectives.h"
 #include "sharding/runtime/processes.h"
 
 namespace tessera::detail::process_group_test {
@@ -25,7 +26,7 @@ namespace {
 
 WaitContext here(const char* operation) { return {.operation = operation, .where = std::source_location::current()}; }
 
-// What `process` holds: small whole numbers, whose folds every type has exactly.
+// The tensor of `process`: small integers, whose sums are exact in every element type.
 at::Tensor numbers(int process, at::IntArrayRef shape, at::ScalarType dtype) {
   int64_t n = 1;
   for (int64_t size : shape) n *= size;
@@ -60,7 +61,7 @@ class ProcessGroupLaw : public ::testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(ProcessGroupLaw, AllReduceIsTheFoldOfAll) {
-  for (const int64_t n : {1, 3, 5000, 100003})  // around the size from which each folds a part
+  for (const int64_t n : {1, 3, 5000, 100003})  // around the size from which each process reduces a part
     for (const ReduceOp how : {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
       at::Tensor x = numbers(process_index(), {n}, GetParam());
       group_.all_reduce(x, how, here("all_reduce"))->wait();
@@ -103,14 +104,14 @@ TEST_P(ProcessGroupLaw, ExchangeKeepsTheOrderBetweenTwo) {
   expect_equal(receives[1].tensor, numbers(before + 10, {9}, GetParam()), "second message");
 }
 
-// Whatever the order of the others is.
+// Collectives of secondary() run concurrently with others, in any order relative to them.
 TEST_P(ProcessGroupLaw, WhatWasBegunGoesOnBesideOtherVerbs) {
   ProcessGroup& group = process_group(everyone());
   at::Tensor first = numbers(process_index(), {30000}, GetParam()), second = numbers(process_index(), {50}, GetParam());
   std::unique_ptr<Work> one, two;
   const auto begin = [&] {
-    one = group.beside().all_reduce(first, ReduceOp::sum, here("first"));
-    two = group.beside().all_reduce(second, ReduceOp::sum, here("second"));
+    one = group.secondary().all_reduce(first, ReduceOp::sum, here("first"));
+    two = group.secondary().all_reduce(second, ReduceOp::sum, here("second"));
   };
   at::Tensor between = numbers(process_index(), {100}, GetParam());
   if (process_index() % 2 == 0) begin();
@@ -139,7 +140,7 @@ TEST(ProcessGroup, ReplicasOfASumAreTheSameBits) {
   }
 }
 
-// 256 + 1 is 256 in bfloat16, so a sum that is rounded at every step loses all ones.
+// In bfloat16 256 + 1 is 256, so a sum that is rounded at every step would lose all ones.
 TEST(ProcessGroup, SumsOfBfloat16AreRoundedOnce) {
   at::Tensor x = at::zeros({50000}, at::kBFloat16).fill_(process_index() == 0 ? 256.0 : 1.0);
   process_group(everyone()).all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait();
@@ -161,84 +162,8 @@ TEST(ProcessGroup, PartsOfTheProgramActApart) {
   EXPECT_EQ(&group, &process_group(mine));
 }
 
-TEST(HierarchicalCollectives, NeedSeveralMachinesWithAsManyMembersEach) {
-  for (const std::vector<int>& machines : {std::vector<int>{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {4}})
-    EXPECT_FALSE(hierarchical_collectives(machines, 0)) << machines.size();
-  const auto stages = hierarchical_collectives({7, 3, 3, 7, 5, 5}, 2);
-  ASSERT_TRUE(stages);
-  EXPECT_EQ(stages->machines, (std::vector<std::vector<int>>{{0, 3}, {1, 2}, {4, 5}}));
-  EXPECT_EQ(stages->within(), (std::vector<int>{1, 2}));
-  EXPECT_EQ(stages->between(), (std::vector<int>{3, 2, 5}));
-}
-
-TEST(HierarchicalCollectives, AreTakenOnlyWhereFewerBytesPass) {
-  const auto two = hierarchical_collectives({0, 0, 1, 1}, 0), three = hierarchical_collectives({0, 0, 0, 1, 1, 1}, 0);
-  EXPECT_TRUE(two->saves_in_all_reduce(at::kFloat, at::kFloat));
-  EXPECT_TRUE(two->saves_in_all_reduce(at::kFloat, at::kBFloat16));    // 3 for 4
-  EXPECT_FALSE(two->saves_in_all_reduce(at::kDouble, at::kBFloat16));  // 5 for 4
-  EXPECT_TRUE(two->saves_in_reduce_scatter(at::kFloat, at::kFloat));
-  EXPECT_FALSE(two->saves_in_reduce_scatter(at::kFloat, at::kBFloat16));  // 2 for 2
-  EXPECT_TRUE(three->saves_in_reduce_scatter(at::kFloat, at::kBFloat16));
-}
-
-// What this process sends to other machines while `verb` runs.
-template <class Verb>
-int64_t sent_by(const Verb& verb) {
-  const int64_t before = sent_between_machines();
-  verb()->wait();
-  return sent_between_machines() - before;
-}
-
-// The stages of all processes, with TESSERA_MACHINE on machines that are made up; null without.
-std::optional<HierarchicalCollectives> stages_of_all() {
-  std::vector<int> machines;
-  for (const int process : everyone()) machines.push_back(world().machines[process]);
-  return hierarchical_collectives(machines, process_index());
-}
-
-TEST(HierarchicalCollectives, OneOfAMachineSendsWhatAllOfItDidBefore) {
-  const auto stages = stages_of_all();
-  if (!stages) GTEST_SKIP() << "needs machines of as many processes each";
-  ProcessGroup& group = process_group(everyone());
-  const auto machines = static_cast<int64_t>(stages->machines.size());
-  const int64_t n = 30000 * process_count(), bytes = n * 4, block = bytes / process_count();
-  const at::Tensor x = at::zeros({process_count(), n / process_count()}, at::kFloat);
-  at::Tensor all = at::empty_like(x), mine = at::empty({x.size(1)}, at::kFloat);
-  EXPECT_EQ(sent_by([&] { return group.all_reduce(x, ReduceOp::sum, here("all_reduce")); }),
-            2 * bytes / stages->on_machine() * (machines - 1) / machines);
-  EXPECT_EQ(sent_by([&] { return group.reduce_scatter(x, mine, here("reduce_scatter")); }), block * (machines - 1));
-  EXPECT_EQ(sent_by([&] { return group.all_gather(mine, all, here("all_gather")); }), block * (machines - 1));
-  EXPECT_EQ(sent_by([&] { return group.all_to_all(x, all, here("all_to_all")); }),
-            block * (process_count() - stages->on_machine()));
-}
-
-at::Tensor fractions(int process, int64_t n) { return at::arange(n, at::kFloat).mul_(0.1 * (process + 1)).sin_(); }
-
-// Those of a machine first; in that order to the last bit, on all processes.
-TEST(HierarchicalCollectives, SumsAreTakenByMachine) {
-  const auto stages = stages_of_all();
-  if (!stages) GTEST_SKIP() << "needs machines of as many processes each";
-  const int64_t n = 100003, each = 20000;
-  const auto expected = [&](int64_t size) {
-    at::Tensor total;
-    for (const std::vector<int>& members : stages->machines) {
-      at::Tensor sum = fractions(members[0], size);
-      for (size_t i = 1; i < members.size(); ++i) sum.add_(fractions(members[i], size));
-      total = total.defined() ? total.add(sum) : sum;
-    }
-    return total;
-  };
-  ProcessGroup& group = process_group(everyone());
-  at::Tensor x = fractions(process_index(), n), mine = at::empty({each}, at::kFloat);
-  group.all_reduce(x, ReduceOp::sum, here("all_reduce"))->wait();
-  EXPECT_TRUE(at::equal(x, expected(n)));
-  const at::Tensor parts = fractions(process_index(), each * process_count()).view({process_count(), each});
-  group.reduce_scatter(parts, mine, here("reduce_scatter"))->wait();
-  EXPECT_TRUE(at::equal(mine, expected(each * process_count()).view({-1, each})[process_index()]));
-}
-
-// Sums under way beside each other, and gathers among them.
-TEST(HierarchicalCollectives, MayBeUnderWaySeveralAtOnce) {
+// Several all_reduces in progress, and gathers between them.
+TEST(ProcessGroup, RunsSeveralCollectivesAtOnce) {
   ProcessGroup& group = process_group(everyone());
   std::vector<at::Tensor> sums, gathered;
   std::vector<std::unique_ptr<Work>> works;
@@ -257,6 +182,26 @@ TEST(HierarchicalCollectives, MayBeUnderWaySeveralAtOnce) {
     EXPECT_TRUE(at::equal(sums[i], folded(of_all({60000 + i}, at::kFloat), ReduceOp::sum))) << i;
     EXPECT_TRUE(at::equal(gathered[i], at::stack(of_all({30000 + i}, at::kFloat)))) << i;
   }
+}
+
+// Returns the names of this process's threads in which SIGPIPE is not blocked.
+std::vector<std::string> threads_with_sigpipe() {
+  std::vector<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    for (std::ifstream status(task.path() / "status"); std::getline(status, line);)
+      if (line.starts_with("SigBlk:") && (std::stoull(line.substr(7), nullptr, 16) >> (SIGPIPE - 1)) % 2 == 0)
+        names.push_back(name);
+  }
+  return names;
+}
+
+// By default SIGPIPE ends a program that writes to the connection of an ended process. Only threads that do not write
+// to connections may receive it: the main thread, the heartbeat thread, and a thread that waits for the store.
+TEST(ProcessGroup, EndedProcessesDoNotEndTheOthersBySigpipe) {
+  const std::vector<std::string> names = threads_with_sigpipe();
+  EXPECT_LE(names.size(), 3u) << ::testing::PrintToString(names);
 }
 
 TEST(ProcessGroup, RefusesWhatItCannotDo) {

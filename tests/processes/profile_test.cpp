@@ -1,4 +1,4 @@
-// A profile of several processes: one report on all, on one clock, with what each waited for the others.
+// A profile of several processes: one report on all of them, on one clock, with each process's waits for others.
 #include "nn/report/profile.h"
 
 #include <chrono>
@@ -18,7 +18,7 @@ TEST(ProfileOfProcesses, HasAllOfThemOnOneClock) {
   const Array x = placed(random_tensor({process_count() * 2, 8}, 1), mesh, P{"data"});
   constexpr std::chrono::milliseconds pause{20};
   nn::Profile profile;
-  reshard(x * 1.0, P{});  // all begin together
+  reshard(x * 1.0, P{});  // all processes begin together
   profile.begin_step();
   for (int i = 0; i < 3; ++i) {
     if (process_index() == 0) std::this_thread::sleep_for(pause);  // the others wait for it
@@ -28,7 +28,7 @@ TEST(ProfileOfProcesses, HasAllOfThemOnOneClock) {
   const nn::ProfileReport report = profile.gather();
   ASSERT_EQ(std::ssize(report.processes()), process_count());
   EXPECT_EQ(report.residual_seconds(), 0);
-  int64_t first = INT64_MAX, last = 0;  // when the first step ended, by the clock of process 0
+  int64_t first = INT64_MAX, last = 0;  // the end of the first step, by the clock of process 0
   for (int p = 0; p < process_count(); ++p) {
     const nn::detail::ProcessProfile& one = report.processes()[static_cast<size_t>(p)];
     EXPECT_EQ(one.process, p);
@@ -42,7 +42,7 @@ TEST(ProfileOfProcesses, HasAllOfThemOnOneClock) {
         EXPECT_GT(row.seconds, 0) << p;
       }
   }
-  EXPECT_LT(last - first, std::chrono::nanoseconds(std::chrono::seconds(5)).count());  // not since each one's start
+  EXPECT_LT(last - first, std::chrono::nanoseconds(std::chrono::seconds(5)).count());  // not from each own start
   const std::string trace = report.chrome_trace();
   for (int p = 0; p < process_count(); ++p)
     EXPECT_NE(trace.find("\"process " + std::to_string(p) + "\""), std::string::npos);

@@ -1,4 +1,4 @@
-// Runs of several processes that save: what they save is what one process saves, any number goes on, and none hangs.
+// Runs of several processes that save: the files of one process, resumed by any number of processes, without hangs.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -34,11 +34,11 @@ TEST_F(ProcessResume, LayersOnStagesGoOnOnOtherStages) {
 }
 
 TEST_F(ProcessResume, WhatTwoSavedGoesOnByOneAndByFourOnOtherMeshes) {
-  constexpr double tolerance = 2e-5;  // single precision, summed in other orders
+  constexpr double tolerance = 2e-5;  // float32 sums in another order
   const std::string mesh = " --mesh data=4,model=2";
   const Run expected = run_by(1, mesh + save_to("one"));
   expect_losses(run_by(2, mesh + save_to("two")), expected, tolerance);
-  fs::remove_all(folder_.path("two/6"));  // so that 4 is the newest
+  fs::remove_all(folder_.path("two/6"));  // so that 4 is the newest step
   const struct {
     int processes;
     const char* where;
@@ -77,7 +77,7 @@ TEST_F(ProcessResume, AStepThatFailsIsKeptByAllAndRunsAgainByOne) {
   EXPECT_TRUE(again.says("error: [embedding] embed: chosen_strategy.h:")) << again.output;
 }
 
-// ---- a process that dies in a save
+// ---- a process that dies during a save
 
 struct Death {
   int victim;
@@ -96,9 +96,10 @@ Outcome run_saver(const Death& d, const std::string& folder) {
 TEST_P(KilledInSave, EndsTheOthersAndLeavesTheCheckpointBefore) {
   const data::ScratchFolder scratch;
   const std::string folder = scratch.path("run");
-  const std::string words = GetParam().victim == 0
-                                ? "process 0, which keeps the store of all processes, is gone"
-                                : fmt::format("process {} has ended without a word: it was killed", GetParam().victim);
+  const std::string words =
+      GetParam().victim == 0
+          ? "process 0, which hosts the store of all processes, is gone"
+          : fmt::format("process {} has ended without an error message: it was killed", GetParam().victim);
   const Outcome outcome = run_saver(GetParam(), folder);
   EXPECT_GT(outcome.exit_code, 0) << outcome.output;
   EXPECT_TRUE(outcome.says("[save] " + folder)) << outcome.output;
@@ -109,7 +110,7 @@ TEST_P(KilledInSave, EndsTheOthersAndLeavesTheCheckpointBefore) {
   EXPECT_EQ(steps.front(), 1);
   for (int64_t step : steps) nn::describe_checkpoint(folder + "/" + std::to_string(step));
   EXPECT_EQ(run_program(fmt::format("{}{} {} 9 nothing", by(2), TESSERA_SAVER, folder)).exit_code > 0,
-            true);  // step 1 is there already, and nobody hangs
+            true);  // step 1 exists already, and no process hangs
   EXPECT_FALSE(fs::exists(folder + "/2.tmp")) << "the next run removes what was left";
 }
 

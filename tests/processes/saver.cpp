@@ -1,6 +1,6 @@
-// A program of several processes that saves steps 1 and 2, and one of whose processes dies: saver FOLDER VICTIM PATH.
+// Saves steps 1 and 2 from several processes, one of which dies: saver FOLDER VICTIM PATH.
 //
-// The process VICTIM is killed at the moment PATH appears in FOLDER: 2.tmp, or 2.tmp/checksums-1.
+// The process VICTIM is killed as soon as PATH appears in FOLDER, for example 2.tmp or 2.tmp/checksums-1.
 #include <fmt/format.h>
 #include <signal.h>
 

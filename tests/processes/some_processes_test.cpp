@@ -1,4 +1,4 @@
-// Meshes over some of the processes: those train as one device does, the others hold shapes without data.
+// Meshes over some of the processes: these train as one device does, and the others hold shapes without data.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@
 #include "sharding/accounting/ledger.h"
 #include "sharding/operations.h"
 #include "sharding/operations/shape/make_array.h"
-#include "sharding/placement/sub_mesh.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/random/random.h"
 #include "sharding/runtime/consensus.h"
 #include "tests/processes/ways.h"
@@ -51,7 +51,7 @@ class SomeProcesses : public ::testing::Test {
   ~SomeProcesses() override { unsetenv("TESSERA_CPU_DEVICES"); }
 };
 
-// The last half of the processes, or of two the last one.
+// Returns the first process of the mesh. The last half of the processes are its members.
 int first_member() { return process_count() - process_count() / 2; }
 bool is_member() { return process_index() >= first_member(); }
 
@@ -73,7 +73,7 @@ const std::vector<Rules> rules{
 
 Array batch_of(int step) { return normal(Key(100 + step), {16, 8}); }
 
-// The losses and norms of a few steps; nothing where they cannot be read.
+// The losses and gradient norms of a few steps; empty on processes that cannot read them.
 std::vector<double> curve_of(Model model, const std::optional<MeshRules>& mesh_rules) {
   if (mesh_rules) model = nn::filter_shard(model, *mesh_rules);
   auto optimizer =
@@ -100,7 +100,7 @@ TEST_F(SomeProcesses, TrainAsOneDeviceDoes) {
     }
 }
 
-// Two halves, each on a mesh of its own, in one program.
+// Two halves of the processes, each with its own mesh, in one program.
 TEST_F(SomeProcesses, AreSeveralSideBySide) {
   std::vector<int> first, last = devices_of_members();
   for (const int id : last) first.push_back(id - 2 * first_member());
@@ -146,13 +146,13 @@ TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
   const auto said_of = [](const MeshRules& mesh_rules) {
     const Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
     const Array x = device_put(batch_of(0), {"batch", none}, mesh_rules);
-    nn::value_and_grad(loss_of)(model, x);  // a step gathers in the order of the one before
+    nn::value_and_grad(loss_of)(model, x);  // the next step gathers in this order
     const CommLedger ledger;
     nn::value_and_grad(loss_of)(model, x);
     std::vector<std::string> lines;
     for (const CommRecord& r : ledger.records())
       lines.push_back(fmt::format("{} {} {}{}", r.kind, r.mesh_axes, r.bytes, r.backward ? " back" : ""));
-    std::sort(lines.begin(), lines.end());  // between processes some are begun ahead
+    std::sort(lines.begin(), lines.end());  // between processes, prefetch changes the order
     return lines;
   };
   for (const Rules& table : rules)
@@ -160,7 +160,7 @@ TEST_F(SomeProcesses, HaveOneLedgerEverywhere) {
               said_of(MeshRules(make_mesh(grid(), {.abstract = true}), table)));
 }
 
-// Stages of such a mesh.
+// Pipeline stages on such a mesh.
 TEST_F(SomeProcesses, HavePipelines) {
   const MeshRules mesh_rules(make_mesh({{"pipe", 2}, {"data", process_count() / 2}}, {.devices = devices_of_members()}),
                              {{"layers", "pipe"}, {"batch", "data"}, {"embed", replicated}, {"hidden", replicated}});
@@ -190,7 +190,7 @@ TEST_F(SomeProcesses, AreGivenRowsAndShards) {
   EXPECT_EQ(sums.item<double>(), expected);
 }
 
-// Nothing moves between other sets of processes; each process has the same error.
+// Arrays cannot move to a mesh with other processes; every process gets the same error.
 TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
   const Mesh whole = make_mesh({{"a", 2 * process_count()}}), mesh = mesh_of_members();
   const Array x = device_put(batch_of(0), NamedSharding(whole, P{}));
@@ -201,14 +201,12 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
                            mesh.to_string(), words_of_members()),
                [&] { device_put(x, NamedSharding(mesh, P{})); });
   expect_error(ErrorKind::device_mismatch,
-               "[make_mesh] process 0 has 2 of the mesh's 3 devices, expected as many of "
-               "each of the 2 processes that have any. Name other devices.",
-               [] {
-                 make_mesh({{"a", 3}}, {.devices = {0, 1, 2}});
-               });
+               "[make_mesh] process 0 has 2 of the mesh's 3 devices, expected the same number of each of the 2 "
+               "processes that have any. Name other devices.",
+               [] { make_mesh({{"a", 3}}, {.devices = {0, 1, 2}}); });
 }
 
-// Clipping goes on without values; they are told where they are.
+// Clipping works on processes without values. There grad_norm() throws an error that names the processes with values.
 TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
   const MeshRules mesh_rules(mesh_of_members(), rules[0]);
   Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
@@ -233,7 +231,7 @@ TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
   if (process_index() == 0) std::filesystem::remove_all(folder);
 }
 
-// A process without the gradients' values would count an update that the others leave out.
+// A process without the gradients' values would count an update that the others skip.
 TEST_F(SomeProcesses, AloneDecideWhetherAnUpdateIsFinite) {
   const MeshRules mesh_rules(mesh_of_members(), rules[0]);
   Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
@@ -253,7 +251,7 @@ TEST_F(SomeProcesses, AloneDecideWhetherAnUpdateIsFinite) {
   }
 }
 
-// The same devices in another order, in another grid.
+// The same devices in another order and in another grid.
 TEST_F(SomeProcesses, MoveBetweenMeshesOfTheSameDevices) {
   std::vector<int> turned = devices_of_members();
   std::reverse(turned.begin(), turned.end());
@@ -275,7 +273,7 @@ std::string read_all(const std::filesystem::path& folder) {
   return all.str();
 }
 
-// Files are those of one device, and every mesh reads them.
+// The files equal those of one device, and every mesh can restore them.
 TEST_F(SomeProcesses, AreSavedAndRestored) {
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_some_" + std::to_string(::getppid()));
   Model plain = Model::init(Key(0));

@@ -1,4 +1,4 @@
-// A small model on stages, ways to lay it over a mesh, and what its training gives.
+// A small model with pipeline stages, meshes and rules for it, and the curve of its training.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct Block {
   Array operator()(const Array& x) const { return x + mlp(norm(x)); }
 };
 
-// The table of tokens is used on the first and on the last stage.
+// The first stage uses the embedding for the tokens, and the last stage uses it as the head.
 struct Model {
   nn::Embedding embedding;
   std::vector<Block> layers;
@@ -138,7 +138,7 @@ inline void expect_same(const Curve& a, const Curve& b, double tolerance = 1e-10
   }
 }
 
-// Each kind of communication over each set of axes, forward and backward: how often and how many bytes.
+// Returns one line per kind of collective, mesh axes and pass, with count and bytes.
 inline std::string said_of(const CommLedger& ledger) {
   std::map<std::string, std::pair<int, int64_t>> rows;
   for (const CommRecord& r : ledger.records()) {

@@ -1,4 +1,4 @@
-// What lies in no vector of a model on stages, put on one of them: embedding and head.
+// Parameters outside the vector of layers, placed on a single stage: embedding and head.
 #include "nn/layers/linear.h"
 #include "nn/placement/explain.h"
 #include "nn/placement/table.h"
@@ -35,7 +35,7 @@ Rules with_ends(Rules rules) {
   rules.push_back({ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)});
   rules.push_back({ParamPattern{"**.head.**"}, on_stage("pipe", -1)});
   rules.push_back(
-      {ParamPattern{"**.norm.*"}, on_stage("pipe", -1)});  // of the layers' own norms the vector's rule says it
+      {ParamPattern{"**.norm.*"}, on_stage("pipe", -1)});  // not the layers' norms, which follow the vector's rule
   return rules;
 }
 
@@ -54,7 +54,7 @@ TEST(Stages, HaveTheEndsOfTheModel) {
     expect_same(curve_of(model, mesh_rules, step), expected);
     expect_same(curve_of(model, mesh_rules, pipelined), expected);
   }
-  // The table of tokens on the first stage, 96 numbers, norm and head on the last, 16 + 108; a block has 296.
+  // The embedding, 96 numbers, is on the first stage; norm and head, 16 + 108, are on the last. A block has 296.
   const MeshRules mesh_rules(make_mesh(strategy("pipe4").mesh), with_ends(pipe));
   const nn::PlacementTable table = nn::placement_table(model, mesh_rules);
   EXPECT_EQ(table.rows().front().stage, "pipe[0]");
@@ -84,11 +84,11 @@ TEST(Stages, RefuseAnEndThatIsNone) {
   expect_error(
       ErrorKind::invalid_argument,
       "[filter_shard] embedding.tokens: the rule **.embedding.** -> stage 1 of \"data\", expected a stage of "
-      "\"pipe\", along which layers is dealt out. Name that axis: on_stage(\"pipe\", 1).",
+      "\"pipe\", along which layers is split. Name that axis: on_stage(\"pipe\", 1).",
       [&] { (void)nn::filter_shard(Untied::init(Key(0)), MeshRules(make_mesh({{"data", 2}, {"pipe", 2}}), astray)); });
-  expect_error(ErrorKind::invalid_argument, "goes by size. Name the paths of the stage's parameters.",
+  expect_error(ErrorKind::invalid_argument, "selects arrays by size. Name the paths of the stage's parameters.",
                [&] { MeshRules(mesh, {{ParamPattern{.min_size = 8}, on_stage("pipe", 0)}}); });
-  // A tied table on the first stage alone: the last activation goes back to it.
+  // A tied embedding on the first stage only: the last activation is sent back to it.
   Rules first = pipe;
   first.push_back({ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)});
   const MeshRules mesh_rules(mesh, first);

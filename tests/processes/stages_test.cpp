@@ -1,4 +1,4 @@
-// Layers on stages of a mesh: the training of one device, on one process's virtual devices and across processes.
+// Layers on pipeline stages: the training of one device, on virtual devices of one process and across processes.
 #include "tests/processes/stages.h"
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "nn/transformations/remat.h"
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/accounting/forecast.h"
-#include "sharding/placement/sub_mesh.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/runtime/consensus.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
@@ -98,7 +98,7 @@ TEST(Stages, AreMeshesOfTheirOwn) {
                [&] { sub_mesh(mesh, "pipe", 4); });
   expect_error(
       ErrorKind::invalid_argument,
-      "[sub_mesh] (data=2, pipe[3]) is a sub-mesh itself, expected a whole mesh. Cut data from (data=2, pipe=4).",
+      "[sub_mesh] (data=2, pipe[3]) is a sub-mesh itself, expected a full mesh. Take data from (data=2, pipe=4).",
       [&] { sub_mesh(stage, "data", 0); });
   expect_error(ErrorKind::not_divisible,
                "[filter_shard] layers: 3 elements for mesh axis \"pipe\" = 4, expected at least one for each stage. "
@@ -112,18 +112,18 @@ TEST(Stages, LieAlongOneAxis) {
   const MeshRules mesh_rules(make_mesh({{"data", 2}, {"pipe", 4}}), both);
   const Model model = Model::init(Key(0), depth);
   const std::string words =
-      "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are dealt out. "
+      "layers: its rule names the mesh axes \"pipe\", \"data\", expected one, along which its elements are split. "
       "Give the others to the names of dims.";
   expect_error(ErrorKind::invalid_argument, "[filter_shard] " + words,
                [&] { (void)nn::filter_shard(model, mesh_rules); });
   expect_error(ErrorKind::invalid_argument, "[placement_table] " + words,
                [&] { nn::placement_table(model, mesh_rules); });
   expect_error(ErrorKind::invalid_argument, "[explain] " + words, [&] { nn::explain(model, mesh_rules); });
-  const MeshRules one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one deals out nothing
+  const MeshRules one(make_mesh({{"data", 1}, {"pipe", 4}}), both);  // an axis of size one makes no stages
   EXPECT_EQ(nn::placement_table(model, one).rows()[1].stage, "pipe[0]");
 }
 
-// What else a step may do: every way gives the curve of one device.
+// Other options of a step: with each, the loss curve equals one device's.
 TEST(Stages, TrainWithRematCastsWeightsAndAux) {
   const Model model = Model::init(Key(0), depth);
   const auto rematted = [](const Model& m, const Batch& b) {
@@ -187,7 +187,7 @@ Array loss_with_statistics(ModelWithStatistics& model, const Batch& batch) {
   return cross_entropy(model.embedding.attend(x), batch.labels.value);
 }
 
-// From one micro-batch to the next, as accumulate_gradients does on the same mesh without stages.
+// Statistics carry over from one micro-batch to the next, as in accumulate_gradients on the same mesh without stages.
 TEST(Stages, KeepRunningStatistics) {
   const auto statistics_of = [](const Strategy& s, const Rules& rules, const auto& step) {
     const MeshRules mesh_rules(make_mesh(s.mesh), rules);
@@ -244,8 +244,8 @@ std::string communication_of(const Strategy& s, const Step& step) {
 TEST(Stages, CommunicateTheSameInEveryProcess) {
   const auto whole = [](const Model& m, const Batch& b) { nn::value_and_grad(loss_of)(m, b); };
   const auto micro = [](const Model& m, const Batch& b) { nn::pipeline(loss_of, {.num_micro_batches = 4})(m, b); };
-  // Between stages the activations, float64[16,3,8], and their gradients; over "pipe" the loss, and once the gradients
-  // of the table of tokens and the last norm, 112 numbers; over "data" those of each stage, 296.
+  // Between stages: the activations, float64[16,3,8], and their gradients. Over "pipe": the loss, and once the
+  // gradients of the embedding and the last norm, 112 numbers. Over "data": the gradients of each stage, 296 numbers.
   EXPECT_EQ(communication_of(strategy("pipe4"), whole),
             "all_reduce pipe: 1, 8\nall_reduce pipe back: 1, 896\n"
             "permute pipe: 3, 9216\npermute pipe back: 3, 9216\n");
@@ -257,7 +257,7 @@ TEST(Stages, CommunicateTheSameInEveryProcess) {
   EXPECT_EQ(communication_of(strategy("pipe4_data2"), whole),
             "all_reduce data: 1, 8\nall_reduce data back: 4, 9472\nall_reduce pipe: 1, 8\n"
             "all_reduce pipe,data back: 1, 896\npermute pipe: 3, 4608\npermute pipe back: 3, 4608\n");
-  // Of four micro-batches as many bytes in four times as many messages; what is summed is summed once.
+  // Four micro-batches send the same bytes in four times as many messages. Reductions happen once.
   EXPECT_EQ(communication_of(strategy("pipe4_data2"), micro),
             "all_reduce data: 5, 9480\nall_reduce pipe: 1, 8\nall_reduce pipe,data: 1, 896\n"
             "permute pipe: 12, 4608\npermute pipe back: 12, 4608\n");
@@ -282,7 +282,7 @@ TEST(Stages, AreForecastWithoutHardware) {
   optimizer.update(model, gradients);
 }
 
-// A device has its stage alone, and of the activations those of the micro-batches that its schedule keeps.
+// A device has only its own stage, and the activations of the micro-batches that its schedule keeps.
 TEST(Stages, AreForecastByTheFullestStage) {
   const auto forecast_of = [](const Strategy& s, std::optional<nn::PipelineSchedule> schedule) {
     const MeshRules mesh_rules(make_mesh(s.mesh, {.abstract = true}), s.rules);
@@ -302,12 +302,12 @@ TEST(Stages, AreForecastByTheFullestStage) {
   const auto [same_flops, fewer_bytes, same_bubble] = forecast_of(strategy("pipe4"), nn::PipelineSchedule::one_f_one_b);
   EXPECT_DOUBLE_EQ(bubble + no_bubble, 3.0 / 11);
   EXPECT_EQ(std::pair(same_flops, same_bubble), std::pair(flops, bubble));
-  EXPECT_LT(flops, 0.5 * all_flops);  // the last stage: a layer of four, and the head
+  EXPECT_LT(flops, 0.5 * all_flops);  // the last stage: one of four layers, and the head
   EXPECT_LT(fewer_bytes, bytes);
   EXPECT_LT(bytes, 0.7 * all_bytes);
 }
 
-// The first stage has an embedding and one layer, and so has each other; bytes are those of one device.
+// Each stage has the embedding, the last norm and one layer. The bytes are per device.
 TEST(Stages, HaveTheirBytesInThePlacementTable) {
   const MeshRules mesh_rules(make_mesh(strategy("pipe4_data2").mesh), pipe_data);
   const Model plain = Model::init(Key(0), depth), model = nn::filter_shard(plain, mesh_rules);
@@ -347,7 +347,7 @@ TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
     nn::restore(folder, nn::named_state("model", restored, "optimizer", state));
     EXPECT_NEAR(step(restored, state, other, 1), expected, 1e-10);
   }
-  for (const Strategy* s : {&to, &flat}) {  // recipes, placed as they are read
+  for (const Strategy* s : {&to, &flat}) {  // lazy initializers, placed as they are read
     const MeshRules other(make_mesh(s->mesh), s->rules);
     Model restored = Model::init(Key(7), depth);
     nn::restore(folder, nn::named_state("model", restored), {.mesh_rules = other, .ignore_unused = true});

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# start.sh N PROGRAM [ARGUMENT...]: N processes with torchrun's variables alone; what one's failure leaves over is ended.
+# start.sh N PROGRAM [ARGUMENT...]: runs N processes with only torchrun's variables, and ends the others if one fails.
 n=$1
 shift
 export WORLD_SIZE="${WORLD_SIZE:-$n}" LOCAL_WORLD_SIZE="$n"
@@ -17,7 +17,7 @@ for ((left = n; left > 0; --left)); do
     failure=$status
     {
       sleep 10
-      for pid in "${pids[@]}"; do  # the number of one that has ended may be another process's by now
+      for pid in "${pids[@]}"; do  # the pid of an ended process may have been reused
         grep -q "^PPid:[[:space:]]*$$\$" "/proc/$pid/status" && kill -KILL "$pid"
       done
     } >/dev/null 2>&1 &

@@ -1,4 +1,4 @@
-// Programs outside a run: they cannot end it by writing to its store, and a run on loopback does not listen for them.
+// Programs outside a run cannot end it by writing to its store, and a run on loopback is unreachable for them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,14 +27,14 @@ Outcome start(int n, const std::string& variables, const std::string& arguments)
                                  TESSERA_START, n, TESSERA_VICTIM, arguments));
 }
 
-// Process `rank` of two.
+// Starts process `rank` of two.
 Outcome start_one(int rank, const std::string& variables) {
   return run_program(
       fmt::format("RANK={} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} timeout -s KILL 120 {} none", rank,
                   port(), variables, TESSERA_VICTIM));
 }
 
-// Waits for the store of a run, and writes there as its processes would without a token.
+// Waits for the store of a run, and writes to it as its processes would without a token.
 void interfere() {
   c10d::TCPStore client("127.0.0.1", {.port = static_cast<uint16_t>(port())});
   c10d::Store& store = client;
@@ -43,7 +43,7 @@ void interfere() {
   store.set("tessera/0/1/beat/1", "7");
 }
 
-// A run of two, of which one is stopped for some seconds, so that the other looks around.
+// Starts two processes. One is stopped for some seconds, so that the other one reads the store for its state.
 Outcome run_with_a_stranger(const std::string& variables) {
   auto run = std::async(std::launch::async, [&] { return start(2, variables, "pause_long 1"); });
   interfere();
@@ -83,7 +83,7 @@ TEST(Strangers, AnotherTokenIsAnErrorLongBeforeTheTimeout) {
   EXPECT_FALSE(outcome.says("a-secret")) << outcome.output;
 }
 
-// Nothing that a stranger can list has the token in it.
+// No key that a stranger can list contains the token.
 TEST(Strangers, RunsOfTwoTokensShareAnAgentsStore) {
   c10d::TCPStore agent("127.0.0.1", {.port = 0, .isServer = true, .waitWorkers = false});
   const std::string variables =
@@ -107,7 +107,7 @@ TEST(Strangers, AnAgentsStoreWithoutProcessZeroIsSaidToBeOfAnotherToken) {
 
 using Addresses = std::multiset<std::string>;
 
-// The addresses at which the store and each process's Gloo listen, without ports.
+// The addresses, without ports, on which the store and each process's Gloo listen.
 Addresses listeners(const std::string& host) {
   const Outcome outcome = start(2, "MASTER_ADDR=" + host, "listen");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;

@@ -1,4 +1,4 @@
-// Processes that torchrun's variables alone bring together: by a store of process 0's, or by that of torchrun's agent.
+// Processes started with only torchrun's variables: they connect through a store of process 0 or of torchrun's agent.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,13 +14,13 @@ namespace {
 using examples::Outcome;
 using examples::run_program;
 
-// With these variables, each ended after two minutes.
+// Starts n processes with these variables; each is killed after two minutes.
 Outcome start(int n, const std::string& variables, const std::string& arguments) {
   return run_program(fmt::format("env {} timeout -s KILL 120 bash {} {} {} {}", variables, TESSERA_START, n,
                                  TESSERA_VICTIM, arguments));
 }
 
-// One of them alone.
+// Starts a single process.
 Outcome start_one(const std::string& variables) {
   return run_program(fmt::format("{} timeout -s KILL 120 {} none", variables, TESSERA_VICTIM));
 }
@@ -30,7 +30,7 @@ void expect_good(const Outcome& outcome) {
   EXPECT_EQ(outcome.output, "");
 }
 
-// As torchrun's agent keeps one, at a port of the system's choice.
+// A store like torchrun's agent opens, at a port chosen by the system.
 struct Agent {
   c10d::TCPStore server{"127.0.0.1", {.port = 0, .isServer = true, .waitWorkers = false}};
   c10d::Store& store = server;
@@ -51,7 +51,7 @@ TEST(Torchrun, VariablesAloneAreEnough) {
 TEST(Torchrun, ItsAgentKeepsTheStore) {
   const Agent agent;
   expect_good(start(3, agent.variables(0), "none"));
-  expect_good(start(3, agent.variables(0), "none"));  // nothing is left of the first
+  expect_good(start(3, agent.variables(0), "none"));  // the first run leaves nothing
 }
 
 TEST(Torchrun, AFailedAttemptLeavesNothingForTheNext) {
@@ -101,7 +101,7 @@ TEST(Torchrun, TwoWithOneRankAreAnError) {
                                       agent.variables(0), TESSERA_VICTIM);
   const Outcome outcome = run_program(fmt::format("{{ {} & {}; wait; }}", one, one));
   EXPECT_TRUE(outcome.says(fmt::format(
-      "[initialize] another process has come to 127.0.0.1:{} as process 0 before this one. Give each its own RANK, and "
+      "[initialize] another process has already joined 127.0.0.1:{} as process 0. Give each its own RANK, and "
       "each run its own MASTER_PORT.\n",
       agent.port())))
       << outcome.output;
@@ -110,7 +110,7 @@ TEST(Torchrun, TwoWithOneRankAreAnError) {
 
 TEST(Torchrun, DifferentCountsAreAnError) {
   const Agent agent;
-  agent.store.set("tessera/0/1/count", "3");  // what a process says that was told of three
+  agent.store.set("tessera/0/1/count", "3");  // as a process does that expects three
   const Outcome outcome = start(2, agent.variables(0), "none");
   EXPECT_EQ(outcome.exit_code, 1);
   for (const int process : {0, 1})

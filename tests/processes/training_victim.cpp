@@ -1,8 +1,8 @@
-// A program for a launcher whose processes train until one comes to harm beside what was begun ahead.
+// Trains in several processes until one of them fails while a collective is in flight.
 //
-// training_victim MOMENT KIND PROCESS [PREFETCH [STEPS]]. The moments, in the step in the middle: "forward" and
-// "backward", where weights cut over the processes are gathered ahead and their gradients reduce-scattered; "sums",
-// where sums of ZeRO-1's gradients are under way; "update", where its new parameters are.
+// training_victim MOMENT KIND PROCESS [PREFETCH [STEPS]]. The moments are in the middle step. "forward" and "backward":
+// sharded weights are prefetched, and their gradients reduce-scattered. "sums": gradients of ZeRO-1 are being reduced.
+// "update": its new parameters are being gathered.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +32,7 @@ struct Layer {
   Array operator()(const Array& x) const { return x + down(tanh(up(x))); }
 };
 
-// Two of its layers are more than one chunk of sums.
+// Four layers. Two layers exceed one chunk of gradients, so a step reduces its gradients in several chunks.
 struct Net {
   std::vector<Layer> layers;
   static Net init(Key key) {
@@ -53,7 +53,7 @@ struct Plan {
   bool is_sharded() const { return moment == "forward" || moment == "backward"; }
 };
 
-// What this process comes to, once, when it gets to the moment.
+// Lets this process fail once, at the moment of the plan.
 class Fate {
  public:
   explicit Fate(const Plan& plan) : plan_(plan) {}
@@ -96,7 +96,7 @@ void train(const Plan& plan, Fate& fate, Net& model, Clock::time_point& begin) {
   }
 }
 
-// Waits for the new parameters that are still to come. How many will not.
+// Waits for all new parameters. Returns how many of them are lost.
 int lost_parameters(Net& model) {
   int lost = 0;
   for (const nn::Leaf& leaf : nn::leaves(model)) try {

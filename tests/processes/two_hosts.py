@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Two hosts, made of network namespaces: they train together over TCP, and part with an error when the link goes down.
+"""Trains over TCP on two hosts, simulated by network namespaces, and expects an error when the link goes down.
 
-Status 77 where the system permits no namespaces, with the reason.
+The exit status is 77, with the reason, if the system does not permit namespaces.
 """
 import argparse
 import json
@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 
-# What ssh would do: enter the host, its own pids among it, and run a command there. As on Debian the first host's name
-# means an address there that no other host can reach.
+# Replaces ssh: enters the host with its own pid namespace and runs a command there. As on Debian, on the first host its
+# own name means an address that no other host can reach.
 ENTER = """#!/bin/sh
 host=$1; shift
 case $host in 10.77.0.1) space=%s; first=127.0.1.1;; *) space=%s; first=10.77.0.1;; esac
@@ -28,7 +28,7 @@ def run(command, **options):
 
 
 class Hosts:
-    """Two namespaces and a cable between them."""
+    """Two network namespaces, connected by a virtual cable."""
 
     def __init__(self):
         self.names = [f"tessera{os.getpid()}{side}" for side in "ab"]
@@ -62,23 +62,18 @@ class Hosts:
             raise OSError(f"ip {' '.join(arguments)}: {done.stdout.strip()}")
 
     def limit(self, rate):
-        """What crosses the cable, each way: "1gbit"."""
+        """Limits the bandwidth of the cable in each direction, for example to "1gbit"."""
         for name, end in zip(self.names, self.ends):
             done = run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", end, "root", "tbf", "rate", rate,
                         "burst", "256kb", "latency", "50ms"])
             if done.returncode:
                 raise OSError(f"tc: {done.stdout.strip()}")
 
-    def sent(self):
-        """The bytes that have gone into the cable at the first host's end."""
-        read = f"/sys/class/net/{self.ends[0]}/statistics/tx_bytes"
-        return int(run(["ip", "netns", "exec", self.names[0], "cat", read]).stdout)
-
     def cut(self):
         self.ip("-n", self.names[1], "link", "set", self.ends[1], "down")
 
     def programs(self, name):
-        """The pids of a program on both hosts."""
+        """The process ids of a program on both hosts."""
         found = []
         for space in self.names:
             for pid in run(["ip", "netns", "pids", space]).stdout.split():
@@ -91,7 +86,8 @@ class Hosts:
 
 
 def by_variables(enter, command, machines, address):
-    """What torchrun would do on both hosts, with as many processes on each, each with a name for its machine."""
+    """A command like torchrun's on both hosts, with equally many processes on each, and a machine name for each
+    process."""
     n = len(machines)
     ranks = [f"{enter} 10.77.0.{1 + 2 * rank // n} env RANK={rank} LOCAL_RANK={rank % (n // 2)} WORLD_SIZE={n} "
              f"TESSERA_MACHINE={machines[rank]} LOCAL_WORLD_SIZE={n // 2} MASTER_ADDR={address} MASTER_PORT=29500 "
@@ -129,19 +125,6 @@ def check_training(hosts, args, folder):
     print(f"two hosts train as one process does: {json.dumps(two)}")
 
 
-def check_stages(hosts, args, folder):
-    """What passes the cable: 12 sums of 240 kB and 12 gathers of 4 x 120 kB, by two processes on each host."""
-    expected = {"one stage": 12 * (2 * 240e3 + 3 * 120e3), "two stages": 12 * (240e3 + 2 * 120e3)}
-    for machines, (name, bytes) in zip(["cccc", "aabb"], expected.items()):
-        before = hosts.sent()
-        group = launch(hosts, folder, [args.group, "--gtest_filter=HierarchicalCollectives.MayBeUnderWaySeveralAtOnce"], machines)
-        output = group.communicate(timeout=120)[0]
-        assert group.returncode == 0, output
-        sent = hosts.sent() - before
-        print(f"{name}: {sent} bytes pass, expected {bytes:.0f} and the beginning")
-        assert 0 <= sent - bytes <= 0.03 * bytes + 300e3, (name, sent, bytes)
-
-
 def check_cut(hosts, args, folder):
     name = os.path.basename(args.victim)
     both = launch(hosts, folder, [args.victim, "say", "0", "1000000000"], TESSERA_TIMEOUT="5",
@@ -159,7 +142,7 @@ def check_cut(hosts, args, folder):
         assert time.time() - cut < 60, "a process hangs 60 s after the link went down"
         time.sleep(0.1)
     print(f"all processes have ended {time.time() - cut:.1f} s after the link went down")
-    for pid in run(["pgrep", "-g", str(both.pid)]).stdout.split():  # the launcher still waits for its other half
+    for pid in run(["pgrep", "-g", str(both.pid)]).stdout.split():  # the launcher still waits for the other host
         run(["kill", "-9", pid])
     output += both.stdout.read()
     expected = r'\[all_reduce\] \S+: mesh axis "data": process 1 has not been heard from for [\d.]+ s: it was killed or stopped'
@@ -170,7 +153,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", required=True, help="the program train_transformer")
     parser.add_argument("--victim", required=True, help="the program victim")
-    parser.add_argument("--group", required=True, help="the program group_processes_test")
     parser.add_argument("--text", required=True, help="a text to train on")
     parser.add_argument("--running", type=float, default=2, help="seconds that both run until the link goes down")
     args = parser.parse_args()
@@ -182,7 +164,6 @@ def main():
     try:
         with tempfile.TemporaryDirectory() as folder:
             check_training(hosts, args, folder)
-            check_stages(hosts, args, folder)
             check_cut(hosts, args, folder)
     finally:
         hosts.__exit__()

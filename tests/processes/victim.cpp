@@ -1,4 +1,4 @@
-// A program for a launcher whose processes sum numbers until one of them comes to harm: victim KIND PROCESS [STEPS].
+// Sums numbers in several processes until one of them fails: victim KIND PROCESS [STEPS].
 #include <ATen/ops/ones.h>
 #include <signal.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 #include "sharding/base/error.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_impl.h"
-#include "sharding/runtime/accelerator.h"
+#include "sharding/runtime/hardware.h"
 #include "sharding/runtime/process_group.h"
 #include "sharding/runtime/processes.h"
 #include "tests/processes/harm.h"
@@ -30,7 +30,7 @@ namespace {
 
 using namespace tessera::testing;
 
-// Where the environment says that meshes lie.
+// A tensor of ones on the default device of meshes.
 at::Tensor some_ones() {
   static const c10::Device device = detail::accelerator("");
   return at::ones({30000}, device);
@@ -46,23 +46,23 @@ void add_ones(detail::ProcessGroup& group, const Mesh& mesh) {
   if (x[0].item<float>() != static_cast<float>(process_count())) std::abort();
 }
 
-// The same beside a computation, in which the victim dies.
+// Adds ones by a collective in the background; the victim dies while it runs.
 void add_ones_in_background(detail::ProcessGroup& group, const Mesh& mesh, bool is_victim) {
-  const auto begun = group.beside().all_reduce(
+  const auto begun = group.secondary().all_reduce(
       some_ones(), detail::ReduceOp::sum,
       {.operation = "gradients", .where = std::source_location::current(), .axes = mesh.impl()->kept_names(1)});
   if (is_victim) ::raise(SIGKILL);
   begun->wait();
 }
 
-// Four threads that each would be the first to join.
+// Initializes the processes from four threads at once.
 void join_from_threads() {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([] { process_index(); });
   for (std::thread& thread : threads) thread.join();
 }
 
-// A child that takes part, and one that lives on when its parent is killed.
+// Forks a child that takes part in a collective ("fork"), or that survives its killed parent ("kill_with_child").
 void fork_children(const std::string& kind, const std::function<void()>& take_part) {
   if (::fork() == 0) {
     if (kind == "kill_with_child") ::sleep(20);
@@ -72,7 +72,7 @@ void fork_children(const std::string& kind, const std::function<void()>& take_pa
   if (kind == "kill_with_child") ::raise(SIGKILL);
 }
 
-// "0100007F:5C9F": the addresses at which this process listens, as the system writes them.
+// Prints the addresses on which this process listens, in the kernel's format: "0100007F:5C9F".
 void print_listening() {
   std::vector<std::string> sockets;
   for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -96,7 +96,7 @@ void run(const std::string& kind, int victim, int steps) {
     join_from_threads();
   else if (kind == "at_once")
     initialize({.start_timeout = std::chrono::milliseconds(0)});
-  else if (kind == "explicit")  // as one of two
+  else if (kind == "explicit")  // one of two processes
     initialize({.process_index = victim, .num_processes = 2});
   else
     initialize();

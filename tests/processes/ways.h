@@ -1,4 +1,4 @@
-// Meshes that lie over the processes of this program in every way.
+// Meshes over the processes of this program, with every assignment of devices to processes.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace tessera::testing {
 
-// A mesh whose processes have boxes of these extents; without private replicas unless asked for.
+// Returns a mesh in which each process has a box of devices of these extents.
 inline Mesh mesh_in_boxes(const std::vector<MeshAxis>& axes, const std::vector<int64_t>& extents,
                           bool private_replicas) {
   int64_t each = 1, n = 1;
@@ -30,7 +30,7 @@ inline Mesh mesh_in_boxes(const std::vector<MeshAxis>& axes, const std::vector<i
   return make_mesh(axes, {.devices = devices, .private_replicas = private_replicas});
 }
 
-// The ways to lay a grid over the processes: along each axis inside them, across them, or both.
+// Ways to assign a grid to the processes: each axis within a process, across processes, or both.
 struct Way {
   std::vector<MeshAxis> axes;
   std::vector<int64_t> extents;
@@ -53,7 +53,7 @@ inline std::string name_of(const Way& way) {
   return name;
 }
 
-// test(mesh, the same mesh without hardware), with shared and with private replicas.
+// Calls test(mesh, the same mesh as an abstract mesh), with shared and with private replicas.
 template <class Test>
 void on_every_way(const Test& test) {
   for (const Way& way : ways())

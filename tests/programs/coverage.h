@@ -13,7 +13,7 @@ namespace tessera::programs {
 
 class Coverage {
  public:
-  // An operation about to run on the mesh, with its operands and the kinds of nodes around it.
+  // Counts an operation that is about to run on the mesh. `around`: the kinds of the nodes that contain it.
   void add(const Program& program, const Node& node, const std::vector<Array>& operands,
            const std::vector<Kind>& around) {
     if (node.kind != Kind::call) return;
@@ -34,7 +34,7 @@ class Coverage {
         operations().size(), all_operations().size(), pairs().size(), in("second derivative"), triples_.size());
   }
 
-  // One line for each minimum that the run did not reach; empty: all were reached.
+  // Returns one line for each minimum that the run did not reach; "" if all were reached.
   std::string missing() const {
     const size_t n = all_operations().size();
     std::string text;
@@ -58,7 +58,8 @@ class Coverage {
            : kind == Kind::shard_map ? "shard_map"
                                      : "";
   }
-  // Every program is differentiated once; operations in an inner gradient are differentiated twice.
+  // Returns true for operations in an inner gradient: as every program is differentiated, they are differentiated
+  // twice.
   static bool is_second(const std::vector<Kind>& around) {
     return std::find(around.begin(), around.end(), Kind::gradient) != around.end();
   }

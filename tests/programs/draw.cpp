@@ -1,4 +1,4 @@
-// Draws programs node by node. Each node is evaluated by LibTorch immediately, and dropped if LibTorch throws.
+// Draws programs node by node. LibTorch evaluates each node immediately; a node for which it throws is dropped.
 #include "tests/programs/draw.h"
 
 #include <array>
@@ -25,7 +25,7 @@ namespace {
 const std::vector<std::map<int64_t, int64_t>> size_maps = {
     {}, {{2, 3}, {4, 5}, {8, 7}}, {{2, 1}, {4, 3}, {8, 6}}, {{4, 1}}, {{8, 1}}, {{2, 0}}, {{4, 6}, {8, 5}}};
 
-// The same elements again and again along dimensions that became longer; indices stay below the smallest size.
+// Repeats the elements along dimensions that became longer; indices stay below the smallest size.
 at::Tensor resized(const at::Tensor& t, const std::map<int64_t, int64_t>& sizes) {
   at::Tensor result = t;
   int64_t least = 1 << 20;
@@ -37,7 +37,7 @@ at::Tensor resized(const at::Tensor& t, const std::map<int64_t, int64_t>& sizes)
   return is_index && !sizes.empty() ? at::fmod(result, least) : result;
 }
 
-// The inputs of a case in these sizes; empty if the case does not take them.
+// Returns the inputs of a case in these sizes; empty if the case does not accept them.
 const Tensors& inputs_of(int which, int sizes) {
   static auto& known = *new std::map<std::pair<int, int>, Tensors>;
   const auto [found, is_new] = known.try_emplace({which, sizes});
@@ -50,7 +50,7 @@ const Tensors& inputs_of(int which, int sizes) {
     arrays.push_back(from_tensor(inputs.back()));
   }
   try {
-    // With other sizes, a case that has its sizes in the code may compute something else instead of throwing.
+    // A case whose code contains its sizes may compute a wrong result for other sizes instead of throwing.
     if (sizes == 0 || difference(testing::whole(called(one, arrays)), called(one, inputs)) < 1e-6)
       found->second = inputs;
   } catch (const std::exception&) {
@@ -112,7 +112,7 @@ class Drawer {
     program_.private_replicas = chance(0.4);
   }
 
-  // Up to n of the mesh's axes, in any order.
+  // Returns one to n of the mesh's axes, in random order.
   std::vector<std::string> some_axes(int n) {
     std::vector<std::string> names;
     for (const MeshAxis& axis : program_.axes) names.push_back(axis.name);
@@ -121,7 +121,7 @@ class Drawer {
     return names;
   }
 
-  // A sharding of this shape: each axis unused, on a dimension, or with `sets` a partial sum or reduced.
+  // Draws a sharding of this shape. Each axis is unused, on a dimension, or (with `sets`) unreduced or reduced.
   PartitionSpec draw_spec(const Shape& shape, bool sets, bool pads) {
     const Grid grid(program_.axes);
     std::vector<std::vector<std::string>> dims(shape.size());
@@ -145,7 +145,8 @@ class Drawer {
 
   // ---- leaves
 
-  // With one kind of special value, since what becomes of inf - inf or 0 * inf depends on the order of the operations.
+  // Sets elements of t to inf, -inf or NaN, the same value in the complete program: the results of inf - inf and 0 *
+  // inf depend on the order of operations.
   at::Tensor special(at::Tensor t) {
     constexpr double inf = std::numeric_limits<double>::infinity();
     const double value = std::array{inf, -inf, std::numeric_limits<double>::quiet_NaN()}[special_];
@@ -203,7 +204,7 @@ class Drawer {
     return -static_cast<int>(scope.arguments.size());
   }
 
-  // A value of the parent scope as an argument of this one.
+  // Makes a value of the parent scope an argument of this scope.
   int import(Scope& scope, int id) {
     scope.node->operands.push_back(id);
     Lanes<at::Tensor> value = scope.parent->value(id);
@@ -219,7 +220,7 @@ class Drawer {
     return add_argument(scope, std::move(value), vary);
   }
 
-  // A leaf outside a shard_map whose blocks have the shape of `block`, each in another order.
+  // Adds a leaf outside a shard_map. Each of its blocks has the shape and the elements of `block`, rotated differently.
   int add_wide_leaf(Scope& scope, const at::Tensor& block) {
     const Grid grid(program_.axes);
     std::vector<std::vector<std::string>> dims(block.dim());
@@ -240,7 +241,7 @@ class Drawer {
 
   // ---- nodes
 
-  // Adds a node that can be computed, and returns the id of its first result; nothing if it cannot.
+  // Adds `node` if it can be computed, and returns the id of its first result; else nullopt.
   std::optional<int> add(Scope& scope, Node node, uint32_t vary) {
     std::vector<uint32_t> varies(node.num_results(), vary);
     if (node.kind == Kind::shard_map) varies.assign(node.num_results(), 0);
@@ -254,7 +255,7 @@ class Drawer {
     try {
       const at::AutoGradMode off(false);
       Context<at::Tensor> context{.grid = Grid(program_.axes)};
-      bool is_finite = true;  // of all values: remat passes zeros back to results that nothing uses, and 0 * inf is NaN
+      bool is_finite = true;  // for all values: remat passes zeros back to unused results, and 0 * inf is NaN
       context.touch = [&](const at::Tensor& t) {
         is_finite = is_finite && at::isfinite(t).all().item<bool>();
         return t;
@@ -285,7 +286,7 @@ class Drawer {
     return add(scope, std::move(node), scope.vary(id));
   }
 
-  // Values of moderate size.
+  // Scales a value down by a power of two if it has an element of 20 or more in absolute value.
   std::optional<int> tamed(Scope& scope, std::optional<int> id) {
     if (!id || program_.special) return id;
     double largest = 0;
@@ -303,7 +304,7 @@ class Drawer {
     return ids;
   }
 
-  // A value of this scope: most often one of the last.
+  // Returns the id of a random value of this scope, usually one of the last three.
   std::optional<int> some_value(const Scope& scope) {
     const std::vector<int> ids = all_values(scope);
     if (ids.empty()) return std::nullopt;
@@ -311,7 +312,7 @@ class Drawer {
     return ids[chance(0.6) ? n - 1 - below(std::min(n, 3)) : below(n)];
   }
 
-  // An operand for an input of a case: a value that is there, made to fit, or a new leaf.
+  // Returns an operand for an input of a case: an existing value, made to fit, or a new leaf.
   std::optional<int> operand_like(Scope& scope, const at::Tensor& input) {
     if (!input.is_floating_point()) return add_leaf(scope, input);
     std::optional<int> id = chance(0.7) ? some_value(scope) : std::nullopt;
@@ -329,15 +330,19 @@ class Drawer {
     return id;
   }
 
-  // Whether a case's input shows that its function takes only positive numbers, or those within one.
+  // Returns whether the input suggests that the case's function is defined only for positive numbers, or only in (-1,
+  // 1).
   static bool has_domain(const at::Tensor& input) {
     if (!input.numel()) return false;
     const double lo = input.min().item<double>(), hi = input.max().item<double>();
     return lo > 0 || (lo > -1 && hi < 1);
   }
 
-  // Kernels whose results at infinities and NaN depend on how the operand is split: products by how LibTorch divides
-  // them, attention by which blocks a mask skips, elu and the like by the length of a vector, var by what cancels.
+  // Returns true if the case's results at infinities and NaN depend on how the operand is split:
+  //   prod, cumprod: on how LibTorch divides the product
+  //   dot_product_attention: on the blocks that a mask skips
+  //   elu, celu, selu: on the vector length
+  //   var: on cancellation
   static bool splits_special_values(const Case& one) {
     static const char* const operations[] = {"prod", "cumprod", "dot_product_attention", "elu", "celu", "selu", "var"};
     return std::any_of(std::begin(operations), std::end(operations),
@@ -417,7 +422,7 @@ class Drawer {
     if (!id) return;
     if (kind == Kind::remat)
       for (size_t i = 0; i < varies.size(); ++i) scope.vary_results[results + i] = varies[i];
-    // Whether a gradient of zeros depends on its operand cannot be seen, and the library refuses one that does not.
+    // The library rejects a gradient that does not depend on its operand. A gradient of zeros may be one.
     if (kind == Kind::gradient && is_zero(scope.results.back())) return drop(scope);
     if (kind == Kind::remat && !scope.parent && chance(0.4)) repeat(scope, repeated, *id);
   }
@@ -431,7 +436,7 @@ class Drawer {
     scope.results.pop_back(), scope.vary_results.pop_back();
   }
 
-  // Repeats the block on its own result, with new parameters.
+  // Applies the block again to its own result, with new parameters.
   void repeat(Scope& scope, Node block, int last) {
     const int times = 1 + below(2);
     for (int i = 1; i <= times; ++i) {
@@ -459,7 +464,7 @@ class Drawer {
     }
   }
 
-  // Axes along which a result varies: on a dimension of it, or a partial sum.
+  // Draws out_specs: each axis along which a result varies is on one of its dimensions or unreduced.
   void draw_out_specs(Node& node, const Scope& inside) {
     for (const int r : node.body.results) {
       const uint32_t vary = inside.vary(r);
@@ -504,7 +509,7 @@ class Drawer {
     }
   }
 
-  // Ids become positions: the arguments first.
+  // Replaces ids by positions: the arguments come first.
   static void finish(Body& body) {
     const auto position = [&](int id) { return id < 0 ? -1 - id : body.arguments + id; };
     for (Node& node : body.nodes)
@@ -531,7 +536,8 @@ class Drawer {
       program_.optimizer = below(2);
       if (chance(0.6)) program_.shard_state_over = some_axes(2);
       options.shard_gradients_over = chance(0.5) ? program_.shard_state_over : std::vector<std::string>();
-      // Several processes would have to agree when a folder may be deleted, and not every order of axes suits them.
+      // Only with one process: several would have to agree when a folder may be deleted, and make_mesh rejects some
+      // orders of axes across processes.
       if (chance(0.5) && process_count() == 1) {
         program_.restored_axes = program_.axes;
         std::reverse(program_.restored_axes.begin(), program_.restored_axes.end());

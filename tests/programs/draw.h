@@ -5,7 +5,8 @@
 
 namespace tessera::programs {
 
-// The same program for the same seed, on every machine with the same cases. It is well conditioned (evaluate.h).
+// Draws the program of a seed. It is the same on every machine that has the same cases, and is well conditioned
+// (evaluate.h).
 Program draw(uint64_t seed);
 
 }  // namespace tessera::programs

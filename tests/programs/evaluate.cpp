@@ -74,13 +74,13 @@ struct Batch {
 
 bool is_parameter(const Leaf& leaf) { return leaf.role == Leaf::parameter || leaf.role == Leaf::frozen; }
 
-// A short binary fraction: sums of such are exact in every order.
+// Returns whether each element is a short binary fraction. Sums of short binary fractions are exact in any order.
 at::Tensor is_short(const at::Tensor& x) {
   const at::Tensor scaled = x * 4096;
   return (scaled == at::round(scaled)).logical_and(x.abs() < 1e6);
 }
 
-// The same for every tensor of a shape, so that remat's second run has the first one's.
+// Adds noise. It is equal for all tensors of one shape, so that remat's recomputation gives the same values.
 at::Tensor touched(const at::Tensor& x, Noise noise) {
   if (!x.is_floating_point() || noise == Noise::none) return x;
   const at::Tensor wave = random_tensor(x.sizes().vec(), 1000);
@@ -176,7 +176,7 @@ struct Scratch {
   }
 };
 
-// Runs a program by the library in one place.
+// Runs a program with the library: without a mesh, on its mesh, or on an abstract mesh.
 class Run {
  public:
   Run(const Program& program, Where where, const Observer& observe, Noise noise = Noise::none)
@@ -217,7 +217,8 @@ class Run {
     return context_.mesh && leaf.spec ? device_put(x, NamedSharding(*context_.mesh, *leaf.spec)) : x;
   }
 
-  // The rows of all micro-batches as accumulate_gradients takes them: an n-th of each device's.
+  // Returns the rows of all micro-batches in the order of accumulate_gradients: a micro-batch takes an equal fraction
+  // of each device's rows.
   at::Tensor all_rows(const Leaf& leaf, int64_t blocks) const {
     if (program_.num_micro_batches == 1) return leaf.value;
     std::vector<at::Tensor> rows;
@@ -326,7 +327,7 @@ class Run {
     }
   }
 
-  // A reduced gradient has the sharding of its parameter.
+  // Throws unless a reduced gradient has the type of its parameter: shape, element type and sharding.
   void check_type(const Array& gradient, const Leaf& leaf) const {
     const Array like =
         device_put(from_tensor(leaf.value), NamedSharding(*context_.mesh, PartitionSpec(leaf.spec->entries())));
@@ -414,8 +415,8 @@ bool is_finite(const Outcome& outcome) {
   return true;
 }
 
-// The deviation of equal numbers has a kink: rounding decides whether a value is exactly at it, and its gradient NaN.
-// Both ways must agree next to the kink.
+// The standard deviation has a kink where all numbers are equal, and its gradient there is NaN. Rounding decides
+// whether the numbers are exactly equal. Next to the kink, the mesh and the run without a mesh must agree.
 bool meshes_agree_near_kinks(const Program& program) {
   Program tolerant = program;
   tolerant.tolerance = std::max(program.tolerance, 1e-6);
@@ -425,8 +426,9 @@ bool meshes_agree_near_kinks(const Program& program) {
 }
 
 std::string compared_types(const Program& program, const Outcome& abstract, const Outcome& real) {
-  // Documented limits: what is differentiated there must be placed there, and a slice's start must be known.
-  for (const char* limit : {"is on no mesh", "holds no values"})
+  // Documented limits of an abstract mesh: differentiated arrays must be placed on it, and a slice's start must be
+  // known.
+  for (const char* limit : {"is not on a mesh", "holds no values"})
     if (abstract.error.find(limit) != std::string::npos) return "";
   if (!abstract.error.empty()) return "abstract mesh: " + abstract.error + "\n";
   std::string wrong;
@@ -482,7 +484,8 @@ std::string check(const Program& program, const Observer& observe) {
 }
 
 bool is_well_conditioned(const Program& program) try {
-  // A loss that depends on no parameter is an Error only where that can be seen.
+  // The library throws for a loss that depends on no parameter only if it can detect this, so such programs are not
+  // compared.
   for (int step = 0; step < std::min(program.steps, 2); ++step) {
     double size = 0;
     for (const at::Tensor& g : by_libtorch(program, Noise::none, step).gradients)
@@ -501,7 +504,7 @@ bool is_well_conditioned(const Program& program) try {
   };
   if (!close(plain.values, noisy.values) || !close(plain.gradients, noisy.gradients)) return false;
   if (program.outer != Outer::train) return true;
-  // Later steps have other parameters.
+  // Later steps have other parameters, so noise must not change the complete training either.
   const Outcome trained = Run(program, Where::unplaced, {})(),
                 other = Run(program, Where::unplaced, {}, Noise::rounding)();
   for (size_t i = 0; i < trained.values.size(); ++i)

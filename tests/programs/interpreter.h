@@ -1,4 +1,4 @@
-// One walk over a program's nodes for LibTorch's tensors, for arrays without a mesh, and for arrays on a mesh.
+// Runs a program's nodes on LibTorch tensors, on arrays without a mesh, or on arrays on a mesh.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@
 
 namespace tessera::programs {
 
-// ---- the few functions that the nodes need, of tensors and of arrays
+// ---- functions of nodes, for tensors and for arrays
 
 inline at::Tensor sliced(const at::Tensor& x, int64_t dim, int64_t start, int64_t size) {
   return x.narrow(dim, start, size);
@@ -55,7 +55,7 @@ inline Array called(const Case& c, const std::vector<Array>& x) { return c.funct
 inline at::Tensor as_double(const at::Tensor& x) { return x.to(at::kDouble); }
 inline Array as_double(const Array& x) { return x.dtype() == float64 ? x : astype(x, float64); }
 
-// The gradient of f at x, itself differentiable.
+// Returns the gradients of f at x. They can be differentiated again if `differentiable`.
 inline std::vector<at::Tensor> gradients_of(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& f,
                                             const std::vector<at::Tensor>& x, bool differentiable) {
   const at::AutoGradMode on(true);
@@ -73,7 +73,7 @@ inline std::vector<Array> gradients_of(const std::function<Array(const std::vect
                                        const std::vector<Array>& x, bool differentiable) {
   GradientOptions options;
   if (!differentiable) options.differentiable = false;
-  std::vector<Array> distinct;  // devices that vary may have one array
+  std::vector<Array> distinct;  // several devices may share one array: `* 1` makes them distinct
   for (const Array& one : x) distinct.push_back(x.size() > 1 ? one * 1 : one);
   return nn::grad([&](const std::vector<Array>& z) { return f(z); }, options)(distinct);
 }
@@ -82,7 +82,7 @@ inline int64_t num_elements(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// x sliced, tiled or summed until it has this shape; where the number of elements is equal, reshaped.
+// Returns x with this shape: reshaped if the number of elements is equal, else sliced, tiled or summed.
 template <class V>
 V fitted(const V& x, const Shape& shape) {
   const Shape from = shape_of(x);
@@ -104,7 +104,7 @@ V fitted(const V& x, const Shape& shape) {
   return y;
 }
 
-// ---- a mesh as numbers, for a shard_map that is simulated on lists with one value for each device
+// ---- the device indices of a mesh, to simulate a shard_map on lists with one value per device
 
 class Grid {
  public:
@@ -130,13 +130,14 @@ class Grid {
     for (const std::string& name : names) n *= static_cast<int>(axes_[axis(name)].size);
     return n;
   }
-  // The index of a device along these axes, major to minor, and the device of the same group with another index.
+  // Returns the index of a device along the axes `names`, the major axis first.
   int number(int device, const std::vector<std::string>& names) const {
     int n = 0;
     for (const std::string& name : names)
       n = n * static_cast<int>(axes_[axis(name)].size) + coordinate(device, axis(name));
     return n;
   }
+  // Returns the device of the same group along `names` that has this index.
   int other(int device, const std::vector<std::string>& names, int number) const {
     for (size_t i = names.size(); i-- > 0;) {
       const int k = axis(names[i]), size = static_cast<int>(axes_[k].size);
@@ -145,7 +146,7 @@ class Grid {
     }
     return device;
   }
-  // The first device that has the same coordinates along `vary`.
+  // Returns the first device that has the same coordinates as `device` along the axes in `vary`.
   int first(int device, uint32_t vary) const {
     for (size_t k = 0; k < axes_.size(); ++k)
       if (!(vary >> k & 1)) device -= coordinate(device, static_cast<int>(k)) * stride(static_cast<int>(k));
@@ -163,7 +164,7 @@ class Grid {
   std::vector<MeshAxis> axes_;
 };
 
-// One value outside shard_map; inside, one for each device.
+// The values of a node's operand or result: one outside shard_map, one per device inside.
 template <class V>
 using Lanes = std::vector<V>;
 
@@ -171,7 +172,7 @@ template <class V>
 struct Context {
   Grid grid;
   std::optional<Mesh> mesh = std::nullopt;  // nullopt: nothing is placed, and a shard_map is simulated
-  std::function<V(const V&)> touch = {};    // applied to every computed value: rounding noise
+  std::function<V(const V&)> touch = {};    // applied to every computed value, to add noise
   std::function<void(const Node&, const std::vector<Lanes<V>>&, const std::vector<Kind>&)> observe = {};
   std::vector<Kind> around = {};
 };
@@ -179,7 +180,7 @@ struct Context {
 template <class V>
 std::vector<Lanes<V>> run(const Body& body, std::vector<Lanes<V>> values, Context<V>& context);
 
-// A block of x for each device.
+// Returns each device's block of x.
 template <class V>
 Lanes<V> blocks_of(const V& x, const PartitionSpec& spec, const Grid& grid) {
   Lanes<V> lanes;
@@ -203,7 +204,7 @@ V sum_of(const Lanes<V>& lanes) {
   return total;
 }
 
-// The devices' values of the group of `device`, in the order of their numbers.
+// Returns the values of the devices in `device`'s group along `axes`, in order.
 template <class V>
 Lanes<V> group_of(const Lanes<V>& lanes, int device, const std::vector<std::string>& axes, const Grid& grid) {
   Lanes<V> group;
@@ -266,10 +267,11 @@ Lanes<V> simulated_collective(const Node& node, const Lanes<V>& x, const Grid& g
   return result;
 }
 
-Array collective(const Node& node, const Array& x);                       // the library's
-Array constrained(const Array& x, const PartitionSpec& spec, Mesh mesh);  // the library's
+Array collective(const Node& node, const Array& x);                       // by the library
+Array constrained(const Array& x, const PartitionSpec& spec, Mesh mesh);  // by the library
 
-// Half the sum of squares of the results, over all distinct values of the devices: the loss of an inner gradient.
+// Returns the loss of an inner gradient: half the sum of the squared results. Equal values on several devices count
+// once.
 template <class V>
 V inner_loss(const Node& node, const std::vector<Lanes<V>>& results, const Grid& grid) {
   std::optional<V> loss;
@@ -288,7 +290,7 @@ V inner_loss(const Node& node, const std::vector<Lanes<V>>& results, const Grid&
 template <class V>
 Lanes<V> inner_gradient(const Node& node, const std::vector<Lanes<V>>& operands, Context<V>& context) {
   const size_t lanes = operands[0].size();
-  // Devices along axes over which the operand does not vary have one value in common.
+  // Devices along axes over which the operand does not vary share one value.
   std::vector<V> distinct;
   std::vector<int> place(lanes, -1);
   for (size_t device = 0; device < lanes; ++device) {
@@ -322,7 +324,7 @@ std::vector<Lanes<V>> run_region(const Node& node, const std::vector<Lanes<V>>& 
       for (size_t i = 0; i < all.size(); i += lanes) lists.emplace_back(all.begin() + i, all.begin() + i + lanes);
       return lists;
     };
-    // remat runs it again in the backward pass, when this call is over.
+    // remat calls `body` again in the backward pass, after this function has returned.
     const auto body = [&node, &context, flat, unflat](const std::vector<Array>& x) {
       return flat(run(node.body, unflat(x), context));
     };

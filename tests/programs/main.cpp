@@ -2,8 +2,9 @@
 //
 //   programs FROM TO [--floors | --print | --as-drawn]
 //
-// --floors: too little coverage is a failure. --print: prints each program and runs none. --as-drawn: failing programs
-// are not made smaller.
+//   --floors     fails if the coverage is too small
+//   --print      prints each program and runs none
+//   --as-drawn   does not shrink failing programs
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -19,21 +20,21 @@ namespace {
 
 char running[64];
 
-// Names the seed of a program that crashed or took too long.
+// Prints the seed of a program that crashed or took too long.
 void on_signal(int signal) {
   const char* what = signal == SIGALRM ? " takes more than its time\n" : " crashes\n";
   if (write(1, running, std::strlen(running)) < 0 || write(1, what, std::strlen(what)) < 0) std::_Exit(3);
   std::_Exit(2);
 }
 
-// LibTorch warns of sizes that the programs try on purpose.
+// Suppresses LibTorch's warnings about sizes that the programs use on purpose.
 class NoWarnings : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
 constexpr unsigned seconds_for_one = 120;
 
-// The kind of a fault: its first line without digits, at most 60 characters.
+// Returns the kind of a failure: its first line without digits, at most 60 characters.
 std::string kind_of(const std::string& wrong) {
   std::string kind;
   for (const char c : wrong.substr(0, wrong.find('\n')))

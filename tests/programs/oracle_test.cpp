@@ -1,4 +1,4 @@
-// Tests that the comparison of random programs detects faults: each test plants one in a case's function.
+// Tests that the comparison of random programs detects wrong functions: each test replaces the function of one case.
 #include <gtest/gtest.h>
 
 #include "sharding/runtime/processes.h"
@@ -30,7 +30,7 @@ Program program_of(std::vector<Leaf> leaves, std::vector<Node> nodes, std::vecto
   return program;
 }
 
-// A case of the validator with another function in its place, while it lives.
+// Replaces the function of a validator case while the object exists.
 class Planted {
  public:
   Planted(int which, std::function<Array(const std::vector<Array>&)> ours)
@@ -81,7 +81,7 @@ TEST(ProgramsOracle, FindsAWrongSecondDerivative) {
   gradient.body = {.arguments = 1, .nodes = {{.kind = Kind::call, .operands = {0}, .which = sine}}, .results = {1}};
   const Program program = program_of({parameter({4, 8}, P{{"a"}})}, {gradient});
   EXPECT_EQ(check(program), "");
-  // The value and the first derivative of sin, and no second one.
+  // A function with the value and first derivative of sin, but no second derivative.
   const Planted fault(sine, [](const auto& x) {
     const Array at = stop_gradient(x[0]);
     return sin(at) + (x[0] - at) * cos(at);

@@ -1,4 +1,4 @@
-// Programs printed as C++, and made smaller.
+// Prints programs as C++ and shrinks them.
 #include "tests/programs/print.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::string text_of(const std::vector<PartitionSpec>& specs) {
   return "{" + text + "}";
 }
 
-// Every value, so that the program needs neither the drawer nor its cases' inputs.
+// Prints every value, so that the program needs neither the generator nor case inputs.
 std::string text_of(const at::Tensor& t) {
   const char* type = t.is_floating_point() ? "double" : t.scalar_type() == at::kBool ? "bool" : "int32_t";
   const at::Tensor flat = t.reshape({-1}).to(at::kDouble);
@@ -183,7 +183,7 @@ std::string as_cpp(const Program& program) {
 
 namespace {
 
-// Leaves out node n: its first operand takes the place of its results.
+// Removes node n. Its results are replaced by its first operand.
 void without_node(Body& body, size_t n) {
   const Node& node = body.nodes[n];
   int first = body.arguments;
@@ -196,7 +196,7 @@ void without_node(Body& body, size_t n) {
   body.nodes.erase(body.nodes.begin() + static_cast<ptrdiff_t>(n));
 }
 
-// The bodies of a program, outer ones first.
+// Appends the bodies of a program to `all`, outer ones first.
 void collect(Body& body, std::vector<Body*>& all) {
   all.push_back(&body);
   for (Node& node : body.nodes)
@@ -258,7 +258,7 @@ std::vector<Program> smaller(const Program& program) {
   return all;
 }
 
-// Leaves that nothing reads.
+// Removes the leaves that no node and no result reads.
 void drop_unused_leaves(Program& program) {
   std::vector<int> place(program.leaves.size(), -1);
   for (const Node& node : program.body.nodes)
@@ -283,13 +283,13 @@ void drop_unused_leaves(Program& program) {
 Program minimized(Program program, const std::function<bool(const Program&)>& fails, double seconds) {
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  // Nodes at the end that the fault does not need, many at a time.
+  // Removes trailing nodes that the failure does not need: first half of them, then fewer.
   for (size_t n = program.body.nodes.size() / 2; n > 0 && spent() < seconds; n /= 2) {
     Program next = program;
     while (next.body.nodes.size() > program.body.nodes.size() - n) without_node(next.body, next.body.nodes.size() - 1);
     if (fails(next)) program = std::move(next);
   }
-  // Each change is tried where the last one that held left off.
+  // Tries the changes in order. After a success, continues at the same index of the new list.
   for (size_t at = 0, failed = 0; spent() < seconds;) {
     std::vector<Program> all = smaller(program);
     if (all.empty() || failed >= all.size()) break;

@@ -1,4 +1,4 @@
-// Random programs: what one consists of. draw.h makes them from a seed, evaluate.h runs them.
+// The representation of a random program. draw.h makes programs from a seed, evaluate.h runs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +36,7 @@ enum class Collective : uint8_t { psum, pmean, pmax, all_gather, psum_scatter, a
 
 struct Node;
 
-// Straight-line code: value i is argument i, then the results of each node.
+// Straight-line code. Its values are numbered: first the arguments, then the results of each node.
 struct Body {
   int arguments = 0;
   std::vector<Node> nodes;
@@ -46,26 +46,26 @@ struct Body {
 struct Node {
   Kind kind = Kind::call;
   std::vector<int> operands;
-  int which = 0;  // index of a case, a RematPolicy or a Collective; of `half` 1 for bfloat16
+  int which = 0;  // index of a case, a RematPolicy or a Collective; for `half`: 1 is bfloat16, 0 float16
   Shape shape;
   double lo = 0, hi = 1;
-  PartitionSpec spec;  // of `constrain`
+  PartitionSpec spec;  // for `constrain`
   Body body;
   std::vector<PartitionSpec> in_specs, out_specs;
-  SpecEntry axes;              // of a collective
-  int dim = 0, other_dim = 0;  // of a collective
-  std::vector<uint32_t> vary;  // of each value of the body of a shard_map, and of bodies in it: axes it varies over
-  bool differentiable = true;  // of `gradient`
+  SpecEntry axes;              // for a collective
+  int dim = 0, other_dim = 0;  // for a collective
+  std::vector<uint32_t> vary;  // in shard_map, for each value of a body: the axes over which it varies
+  bool differentiable = true;  // for `gradient`
   int num_results() const { return body.results.empty() ? 1 : static_cast<int>(body.results.size()); }
 };
 
 // An input of the program.
 struct Leaf {
   enum Role : uint8_t { parameter, frozen, input, batch } role = input;
-  at::Tensor value;                                  // of a batch: of one micro-batch
-  std::vector<at::Tensor> more = {};                 // of a batch: the other micro-batches
+  at::Tensor value;                                  // for a batch: one micro-batch
+  std::vector<at::Tensor> more = {};                 // for a batch: the other micro-batches
   std::optional<PartitionSpec> spec = std::nullopt;  // nullopt: never placed
-  int layer = 0;                                     // of a parameter: the element of the model's list that owns it
+  int layer = 0;                                     // for a parameter: the element of the model's list that owns it
 };
 
 // How the loss is differentiated, and what is done with the gradient.
@@ -77,15 +77,15 @@ struct Program {
   bool private_replicas = false;
   std::vector<Leaf> leaves;
   Body body;                      // its arguments are the leaves
-  std::vector<uint64_t> weights;  // of each result: the seed of its cotangent
+  std::vector<uint64_t> weights;  // per result, the seed of its cotangent
   Outer outer = Outer::value_and_grad;
   int num_micro_batches = 1, steps = 1;
   GradientOptions options;
-  int optimizer = 0;                     // of `train`: which chain
-  std::vector<std::string> shard_state_over;  // of `train`
-  std::vector<MeshAxis> restored_axes;   // of `train`: the mesh of the last step, after a checkpoint; empty: the same
+  int optimizer = 0;                          // for `train`: which of two chains
+  std::vector<std::string> shard_state_over;  // for `train`
+  std::vector<MeshAxis> restored_axes;   // for `train`: the mesh of the last step, after a restore; empty: `axes`
   double tolerance = 1e-9;
-  bool special = false;  // some leaf has inf or NaN: compared with the program without a mesh only
+  bool special = false;  // a leaf has inf or NaN; compared only with the program without a mesh
 
   Mesh mesh(bool abstract = false) const {
     return make_mesh(axes, {.private_replicas = private_replicas && !abstract, .abstract = abstract});
@@ -94,7 +94,8 @@ struct Program {
 
 const std::vector<Case>& cases();
 
-// Calls `f` with each node of the body, those of nested bodies included, and the kinds around it, outermost first.
+// Calls `f` for each node of the body and of nested bodies, with the kinds of the nodes that contain it, outermost
+// first.
 template <class F>
 void for_each_node(const Body& body, const F& f, std::vector<Kind> around = {}) {
   for (const Node& node : body.nodes) {

@@ -1,10 +1,10 @@
-"""Writes elementwise.json: element types, values and gradients of JAX's elementwise functions, for the tests of ours.
+"""Writes elementwise.json: element types, values and gradients of JAX's elementwise functions, for our tests.
 
     pip install jax==0.10.2
     python gen_elementwise.py > elementwise.json
 
-x64 is off; an element type of null says that JAX refuses. Values and gradients are float32; the arguments contain the
-points where a gradient has no one value.
+x64 is disabled. An element type of null means that JAX throws. Values and gradients are float32. The arguments include
+the points at which a gradient is not unique.
 """
 
 import json

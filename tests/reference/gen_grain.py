@@ -1,4 +1,4 @@
-"""Writes grain_loader.json: Grain's splits, shuffles, and packed rows, which tests/runner/grain.cpp compares.
+"""Writes grain_loader.json: Grain's splits, shuffles and packed rows. tests/runner/grain.cpp compares them.
 
     python gen_grain.py      (grain 0.2.18)
 """
@@ -39,7 +39,7 @@ def index_shuffles():
 
 
 def refused():
-    """The sizes at which Grain's order is no permutation: images of all indices, some of which repeat."""
+    """The sizes for which Grain's order is not a permutation: the images of all indices, some of which repeat."""
     cases = []
     for n in (65537, 262145):
         images = [index_shuffle_module.index_shuffle(i, max_index=n - 1, seed=3, rounds=4) for i in range(n)]
@@ -48,7 +48,7 @@ def refused():
 
 
 def epochs():
-    """MapDataset.shuffle(seed) and repeat: every epoch has seed + epoch."""
+    """MapDataset.shuffle(seed) with repeat: each epoch uses seed + epoch."""
     cases = []
     for n, seed in [(10, 3), (100, 2**32 - 1)]:
         dataset = grain.MapDataset.range(n).shuffle(seed=seed).repeat(3)

@@ -1,11 +1,11 @@
-"""Decoders of Hugging Face, tiny and random, and what transformers computes with them.
+"""Writes tiny random decoders of Hugging Face, and the results of transformers for them.
 
   python gen_hf.py OUT [NAME...]        (transformers 5.23 and 5.24, torch 2.11)
 
 Each OUT/NAME has config.json and model.safetensors as save_pretrained writes them, and expected.json: `ids` (2, 20);
-`loss` (labels = ids, shifted inside, mean) and `grad_norm` (of all parameters, a tied one counted once); `logits_last`
-(2, vocab) at the last position and `logits_abs_sum` of all; `greedy`: the ids of row 0's first 8 and those that greedy
-decoding adds.
+`loss` (mean; labels = ids, shifted inside); `grad_norm` (all parameters, tied ones counted once); `logits_last`
+(2, vocab) at the last position; `logits_abs_sum` over all positions; `greedy`: the first 8 ids of row 0, and the ids
+that greedy decoding appends.
 """
 import json
 import os
@@ -15,7 +15,7 @@ import torch
 import transformers as t
 
 VOCAB = 101
-# Sizes that eight devices do not all divide: heads, kv heads and the vocabulary.
+# Sizes that eight devices do not all divide: heads, kv heads and vocabulary.
 COMMON = dict(vocab_size=VOCAB, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=6,
               num_key_value_heads=2, max_position_embeddings=128)
 THETA = dict(rope_theta=10000.0)
@@ -45,7 +45,7 @@ DECODERS = {
     "llama_yarn_options": (t.LlamaConfig, dict(COMMON, **rope("yarn", factor=8.0, beta_fast=16.0, beta_slow=2.0,
                                                               attention_factor=1.3,
                                                               original_max_position_embeddings=16))),
-    # Texts of 20 are longer than the positions of training, the prompts of 8 are shorter.
+    # Texts of 20 tokens are longer than the positions of training; the prompts of 8 tokens are not.
     "llama_dynamic": (t.LlamaConfig, dict(COMMON, **rope("dynamic", factor=3.0), max_position_embeddings=12)),
     "llama_longrope": (t.LlamaConfig, dict(COMMON, **rope("longrope", factor=4.0, short_factor=[1.0, 1.3],
                                                           long_factor=[1.5, 6.0],
@@ -73,7 +73,8 @@ DECODERS = {
 
 
 def values_of_its_own(model, around_one):
-    """No parameter at a neutral value; the norms' near one, or near zero where one is added to them."""
+    """Moves each parameter away from neutral values. Norm scales are near one, or near zero if one is added to
+    them."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             norm = ("norm" in name or "ln_" in name) and name.endswith("weight")

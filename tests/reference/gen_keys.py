@@ -1,9 +1,9 @@
-"""Writes keys.json: what JAX's keys, generators and type promotion give, for the tests of tessera::Key and DType.
+"""Writes keys.json: results of JAX's keys, generators and type promotion, for the tests of tessera::Key and DType.
 
     pip install jax==0.10.2
     python gen_keys.py > keys.json
 
-JAX runs on the CPU with jax_threefry_partitionable (its default). x64 is off but for the section "x64".
+JAX runs on the CPU with jax_threefry_partitionable (its default). x64 is disabled except for the section "x64".
 Floats are the shortest decimals that read back as the same number of their type.
 """
 
@@ -19,7 +19,7 @@ from jax.extend.random import threefry_2x32
 
 SEEDS = [0, 1, 42, 2**31, 2**32 - 1]
 SHAPES = [(), (1,), (2,), (7,), (33,), (3, 5), (2, 3, 4), (5, 1, 3), (0,)]
-# Every way in which low + unit * (high - low) rounds.
+# Covers every rounding case of low + unit * (high - low).
 BOUNDS = [(0.0, 1.0), (-1.0, 1.0), (-0.044194173, 0.044194173), (-0.001, 7.0), (2.0, 5.0), (0.0, 3.0), (1e-30, 3.3),
           (-1000000.0, -999996.7)]
 TRUNCATIONS = [(-2.0, 2.0), (-1.0, 3.0), (0.5, 0.75), (-math.inf, 1.0), (-3.0, math.inf)]
@@ -79,7 +79,7 @@ def key_case(seed):
 
 
 def counter_case(seed, high, low):
-    """One block of the cipher, for counters past what fits in memory."""
+    """One block of the cipher, for counters beyond what an array in memory can have."""
     data = jax.random.key_data(jax.random.key(np.uint32(seed)))
     return {"seed": seed, "high": high, "low": low,
             "words": flat(threefry_2x32(data, jnp.array([high, low], dtype=jnp.uint32)))}
@@ -91,7 +91,7 @@ def narrow_bits():
 
 
 def long_normal():
-    """A stretch of normals that reaches the tails of erfinv, as (index, value) of the largest and some others."""
+    """Normals that reach the tails of erfinv, as (index, value) of the largest and some others."""
     values = np.asarray(jax.random.normal(jax.random.key(3), (1 << 20,)))
     order = np.argsort(np.abs(values))
     picked = sorted(set(order[-40:].tolist() + order[:20].tolist() + list(range(0, 1 << 20, 1 << 14))))
@@ -103,7 +103,7 @@ RANGES = [(0, 10, "int32"), (-5, 7, "int32"), (0, 2**31 - 1, "int32"), (-2**31, 
 
 
 def distributions():
-    """Draws that stand on bits and uniforms, by name: of one key each, with the arguments in front."""
+    """Distributions derived from bits and uniforms, by name. Each has one key; arguments come first."""
     key = jax.random.key(42)
     shape = (3, 5)
     logits = jax.random.normal(jax.random.key(7), (4, 6))

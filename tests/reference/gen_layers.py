@@ -1,10 +1,10 @@
-"""Writes layers.safetensors: what layers of Equinox, Flax and PyTorch compute, with weights in their own layouts.
+"""Writes layers.safetensors: results of layers of Equinox, Flax and PyTorch, with weights in their own layouts.
 
     python gen_layers.py [pytorch.json]
 
 A case is a prefix "<library>.<case>." of the tensors x (and further inputs), y, cotangent, x_grad, weights.<name> and
-grads.<name>: the gradients of sum(y * cotangent). Arrays are as our layers take them, features last; only weights and
-their gradients are in the library's layout. pytorch.json is the output of gen_layers_pytorch.cpp.
+grads.<name>: the gradients of sum(y * cotangent). Arrays have the layout that our layers take, features last. Weights
+and their gradients have the other library's layout. pytorch.json is the output of gen_layers_pytorch.cpp.
 """
 
 import json
@@ -31,12 +31,12 @@ def draw(*shape):
 
 
 def shaken(tree):
-    """Other values than the zeros and ones of a start."""
+    """Replaces the zeros and ones of initial values."""
     return jax.tree.map(lambda a: a + 0.1 * draw(*a.shape), tree)
 
 
 def store(case, weights, f, x, **inputs):
-    """f(weights, x) -> y; weights: a dict name -> array."""
+    """Stores a case of f(weights, x) -> y; weights: a dict name -> array."""
     y = f(weights, x)
     cotangent = draw(*y.shape)
     grads, x_grad = jax.grad(lambda w, x: jnp.sum(f(w, x) * cotangent), (0, 1))(weights, x)
@@ -45,7 +45,7 @@ def store(case, weights, f, x, **inputs):
     tensors.update({f"{case}.{k}": np.ascontiguousarray(v) for k, v in parts.items()})
 
 
-# ---- Equinox: modules of one example, features first in convolutions
+# ---- Equinox: modules of one example; convolutions have features first
 
 
 def dotted(path):
@@ -70,7 +70,7 @@ def shaken_module(module):
 
 
 def rows(m, x):
-    """(..., features) of a module that takes (features)."""
+    """Applies a module that takes (features) to (..., features)."""
     flat = jax.vmap(m)(x.reshape(-1, x.shape[-1]))
     return flat.reshape(*x.shape[:-1], flat.shape[-1])
 
@@ -130,7 +130,7 @@ equinox("lstm", en.LSTMCell(3, 4, key=key), draw(2, 5, 3), steps(en.LSTMCell))
 equinox("gru", en.GRUCell(3, 4, key=key), draw(2, 5, 3), steps(en.GRUCell))
 equinox("weight_norm", en.WeightNorm(en.Linear(5, 7, key=key), "weight", axis=0), draw(2, 5))
 
-# Modules with state: its arrays stand beside the weights, and have no gradient.
+# Modules with state: its arrays are stored among the weights, without gradients.
 spectral, state = eqx.nn.make_with_state(en.SpectralNorm)(en.Linear(5, 7, key=key), "weight", key=key)
 fresh = lambda: jax.tree_util.tree_unflatten(*reversed(jax.tree_util.tree_flatten(state)))
 u, v = fresh().get(spectral.uv_index)
@@ -214,11 +214,12 @@ def batch_norm(train):
 batch_norm(True)
 batch_norm(False)
 
-# ---- A mixture of experts, of which none of the libraries has one: the formula of nn/layers/moe.h, expert by expert
+# ---- A mixture of experts, which none of these libraries has: the formula of nn/layers/moe.h, expert by expert
 
 
 def seats(p, k=2, factor=0.75):
-    """The k best experts of each token, and whether each is within capacity: first choices first, then earlier tokens."""
+    """The k best experts of each token, and whether each has capacity: first choices first, then earlier tokens
+    first."""
     best = np.argsort(-np.asarray(p), axis=-1)[..., :k]
     capacity = int(np.ceil(k * p.shape[1] / p.shape[2] * factor))
     kept = np.zeros(best.shape, bool)

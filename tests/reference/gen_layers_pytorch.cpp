@@ -1,10 +1,10 @@
-// Prints pytorch.json for gen_layers.py: what layers of PyTorch compute, made with its C++ frontend (torch::nn).
+// Prints pytorch.json for gen_layers.py: the results of PyTorch's layers in the C++ frontend (torch::nn).
 //
 //   g++ -std=c++20 gen_layers_pytorch.cpp -I$TORCH/include -I$TORCH/include/torch/csrc/api/include -L$TORCH/lib
 //       -ltorch -ltorch_cpu -lc10 -Wl,-rpath,$TORCH/lib && ./a.out > pytorch.json
 //
-// $TORCH is the folder of the torch package. Weights have the names and layouts of Python's state_dict; x, y and
-// cotangent are as our layers take them, features last.
+// $TORCH is the folder of the torch package. Weights have the names and layouts of Python's state_dict. x, y and
+// cotangent have the layout that our layers take, features last.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ void print(const std::string& name, const Tensor& given) {
   std::cout << "]}";
 }
 
-// Other values than the zeros and ones of a start; statistics stay positive.
+// Replaces the zeros and ones of the initial values; variances stay positive.
 template <class Module>
 void shake(Module& module) {
   const torch::NoGradGuard guard;
@@ -62,7 +62,7 @@ Tensor channels_first(Module& m, Tensor x) {
   return m->forward(x.movedim(-1, 1)).movedim(1, -1);
 }
 
-// Each of PyTorch's (batch, features) norms of images.
+// Runs a norm of PyTorch that takes images as (batch, features, ...).
 template <class Module>
 void store_channels(const std::string& name, Module module, Tensor x) {
   store<Module>(name, module, x, channels_first<Module>);
@@ -82,7 +82,7 @@ Tensor steps_of(Cell& cell, Tensor xs) {
 }
 
 Tensor self_attention(nn::MultiheadAttention& m, Tensor x) {
-  // Added to the logits: the C++ frontend would add a boolean mask, too.
+  // A float mask, added to the logits: the C++ frontend would add a boolean mask, too.
   const Tensor rows = x.transpose(0, 1), later = torch::full({x.size(1), x.size(1)}, -INFINITY).triu(1);
   return std::get<0>(m->forward(rows, rows, rows, {}, false, later)).transpose(0, 1);
 }

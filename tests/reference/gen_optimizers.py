@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).parent
 
 # --------------------------------------------------------------------------- parameters
 SHAPES = {"public": {"dense.kernel": (6, 4), "dense.bias": (4,), "norm.scale": (4,), "head.kernel": (4, 8)}}
-# what each step's gradient is multiplied by
+# factor of each step's gradient
 SCALE = {"public": [1, 0.5, 2, 1, 0.25, 4, 1, 1, 0.125, 1]}
 
 

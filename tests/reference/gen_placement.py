@@ -1,12 +1,12 @@
-"""Set B: placement.json - how NamedSharding places an array, or why it is rejected.
+"""Set B: placement.json - the shards of NamedSharding, or the error if an array is rejected.
 
 For each (mesh, global shape, dtype, PartitionSpec): local shape, index ranges and replica
-id per device, or the rejection: at which stage ("sharding": building NamedSharding(mesh,
-spec); "placement": putting an array of that shape there) and of which kind.
+id per device. For a rejected case: its stage ("sharding": building NamedSharding(mesh, spec);
+"placement": placing an array of that shape) and the kind of error.
 
 placement_more.json has further cases of the same schema.
 
-A second list, "equivalence", says for pairs of shardings whether the specs compare equal,
+A second list, "equivalence", has for pairs of shardings whether the specs compare equal,
 whether the NamedShardings compare equal, and whether they place an array of the given
 rank identically (Sharding.is_equivalent_to).
 
@@ -89,7 +89,7 @@ EQUIVALENCE = [
     ("m8x1", ["data"], "m8", ["x"], 2),
 ]
 
-# Device orders, element types, open dims, and which of two faults is reported.
+# Device orders, element types, unconstrained dims, and which of two faults is reported.
 OPEN = "?"
 MORE = [
     ("torus", (4, 8), ["x", "y"]), ("torus", (8, 8), ["y"]), ("torus", (16,), [YX]), ("torus", (8,), []),
@@ -101,10 +101,10 @@ MORE = [
     *[("m2x4", (4, 8), ["x", "y"], t) for t in ("float16", "bfloat16", "uint8", "int8", "int16", "int32", "bool")],
     ("m2x4", (4, 8), ["y"], "float64"), ("m2x4", (4, 8), [None, "x"], "int64"), ("m8", (0, 4), [None], "uint8"),
     ("m2x4", (4, 0), ["x"], "float16"), ("m2x4", (4, 0), ["x", "y"]), ("m2x4", (0,), [XY], "bool"),
-    # an empty tuple is no axis
+    # an empty tuple has no axes
     ("m2x4", (4, 8), [[], "y"]), ("m2x4", (4, 8), ["x", []]), ("m2x4", (8,), [[]]), ("m2x4", (8,), [[], []]),
     ("m2x4", (3, 8), [[], ["y"]]), ("m2x4", (2, 2, 2, 2, 8), ["x", None, None, None, "y"]),
-    # dims left open
+    # unconstrained dims
     ("m2x4", (8,), [OPEN]), ("m2x4", (), [OPEN]), ("m2x4", (8, 3), [OPEN, "x"]), ("m2x4", (8, 8), ["x", OPEN]),
     ("m2x4", (8,), ["x", OPEN]), ("m2x4", (8, 8), [OPEN, "z"]), ("m2x4", (8, 8, 8), ["x", OPEN, "x"]),
     ("m2x4", (8, 8), [None, OPEN]), ("m2x4", (8, 8), [OPEN, None]),

@@ -1,11 +1,11 @@
-"""Set C: propagation.json - what placement the result of an operation has; propagation_more.json has further cases.
+"""Set C: propagation.json - the sharding of an operation's result; propagation_more.json has further cases.
 
 Each case of propagation_cases.py and propagation_more.py runs three times:
   value     on one device, no mesh: the checksum of the result
   explicit  on a mesh of AxisType.Explicit axes, under jit: the result's PartitionSpec is part
             of its type (jax.typeof(y).sharding.spec); a rejected case records the error
-  auto      on a mesh of AxisType.Auto axes, under jit: the placement the compiler's
-            partitioner (Shardy) picks. A requested out_sharding becomes a
+  auto      on a mesh of AxisType.Auto axes, under jit: the sharding that the compiler's
+            partitioner (Shardy) chooses. A requested out_sharding becomes a
             with_sharding_constraint on the result.
 Both sharded runs record the collectives of the compiled program and are compared with `value`.
 For float inputs and outputs "grad" has the gradient of sum(y * w), w being the checksum weights,
@@ -95,7 +95,7 @@ def run_explicit(f, case, host, value):
         for y, v in zip(ys, value):
             spec = jax.typeof(y).sharding.spec
             r = {"spec": spec_json(spec)}
-            if spec.unreduced:      # cannot be read as it is: reduce it first
+            if spec.unreduced:      # is not readable: reduce it first
                 y = jax.sharding.reshard(y, P(*[None] * y.ndim))
             else:
                 r["local_shape"] = list(y.sharding.shard_shape(y.shape))
@@ -129,7 +129,7 @@ def run_explicit(f, case, host, value):
         except Exception as e:
             return rec, {"ok": False, "error": error_record(e)}
     ref = jax.jit(jax.grad(plain, tuple(range(len(fl)))))(*[jnp.asarray(host[i]) for i in fl])
-    # the numbers are those of the unsharded gradient; max_diff says how far the sharded run is off
+    # the numbers are those of the unsharded gradient; max_diff is the deviation of the sharded run
     return rec, {"ok": True, "wrt": fl,
                  "out": [{"spec": spec_json(jax.typeof(g).sharding.spec), **checksum(r, 8, 4)}
                          for g, r in zip(gs, ref)],

@@ -1,4 +1,4 @@
-"""Writes rules.json: what Flax Linen and Flax NNX make of tables of rules (PYTHON gen_rules.py, eight virtual devices)."""
+"""Writes rules.json: specs of rule tables in Flax Linen and NNX (PYTHON gen_rules.py, eight virtual devices)."""
 import json
 import os
 import pathlib
@@ -61,7 +61,7 @@ def as_json(spec):
 def outcome(place):
     try:
         return {"spec": as_json(place())}
-    except Exception as error:  # what kind of error is all that is kept
+    except Exception as error:  # only the kind of error is recorded
         return {"error": type(error).__name__}
 
 

@@ -1,9 +1,9 @@
 """Set A: seeds_examples.json + seeds_examples.safetensors - the examples of the four seed documents.
 
-Each function below is one example: the document's code, repaired where it no longer runs on
-jax 0.10 / flax 0.12 (`fixes`), with whatever the document inspects put on record. Examples
-the documents only sketch ("model = MyTransformer(...)") get a small stand-in, said in `fixes`.
-Weights come from a formula, not from a random generator, wherever a number depends on them.
+Each function below is one example: the document's code, fixed where it no longer runs on
+jax 0.10 / flax 0.12 (`fixes`). Everything that the document inspects is recorded. Examples
+that the documents only sketch ("model = MyTransformer(...)") get a small substitute, noted in
+`fixes`. Weights that affect a number come from a formula, not from a random generator.
 
 The Equinox document uses two devices; its examples run in a second process with REF_NDEV=2.
 

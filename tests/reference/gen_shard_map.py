@@ -3,9 +3,9 @@
 `body` is the Python source of the per-shard function (arguments a, b, ...; jnp, lax, jax in
 scope). Inputs are formula-defined; outputs and gradients are stored in full. The gradient is
 that of sum_k sum(out_k * w_k), w_k = det(shape, k=13, c=5, m=17, s=8, d=16), with respect to
-every float input; it is checked here against central differences ("fd_error"). Where JAX has no
-gradient (pmax, pmin) or fails to make one (untiled all_to_all) "fd_values" has the differences.
-shard_map_more.json holds further cases of the same schema.
+every float input; it is compared here with central differences ("fd_error"). If JAX has no
+gradient (pmax, pmin) or fails to compute one (untiled all_to_all), "fd_values" has the differences.
+shard_map_more.json has further cases of the same schema.
 
 Run:  python gen_shard_map.py
 """

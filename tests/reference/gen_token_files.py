@@ -1,6 +1,6 @@
-"""Files of token ids as numpy writes them: python gen_token_files.py OUT (numpy 2.4).
+"""Writes files of token ids with numpy: python gen_token_files.py OUT (numpy 2.4).
 
-Token i is 7919 i mod 50257, in the byte-wide files mod 101; each file holds 300. OUT/megatron.idx and .bin follow
+Token i is 7919 i mod 50257, or mod 101 in files of bytes; each file has 300 tokens. OUT/megatron.idx and .bin follow
 the layout of Megatron's indexed datasets: 5 sequences in 4 documents, one of them empty.
 """
 import struct

@@ -1,4 +1,4 @@
-"""Vectors of tokenizers: python gen_tokenizers.py OUT TEXT... (tokenizers 0.23).
+"""Writes test vectors of tokenizers: python gen_tokenizers.py OUT TEXT... (tokenizers 0.23).
 
 Trains a small tokenizer of each kind on the texts and writes OUT/NAME/tokenizer.json and OUT/NAME/expected.json: a list
 of {text, ids (no special tokens added), offsets (in characters), decoded}.

@@ -1,7 +1,7 @@
-"""Vocabularies that BpeTrainer learns: python gen_trained_tokenizers.py OUT TEXT... (tokenizers 0.23).
+"""Writes vocabularies learned by BpeTrainer: python gen_trained_tokenizers.py OUT TEXT... (tokenizers 0.23).
 
 Writes OUT/texts.json, a list of texts: pieces of the files, and letters drawn so that many pairs are equally frequent.
-For each case OUT/NAME.json: the options, and the tokenizer.json that the texts of the case give.
+Writes OUT/NAME.json for each case: the options, and the tokenizer.json trained on the texts of the case.
 """
 import json
 import random

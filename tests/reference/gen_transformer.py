@@ -11,8 +11,8 @@ one-device run.
 Optimizer: clip by global norm 1.0, then AdamW (b1 0.9, b2 0.95, eps 1e-8, weight decay 0.1 on
 parameters with more than one dimension), warm-up 5 steps to 1e-3, cosine to 1e-4 at step 30.
 
-transformer_<kind>_more.json holds further layouts of the same model: a sequence that is sharded, tuples of mesh axes,
-axes that cut through the heads, more devices than kv heads. transformer_<kind>_deep.json has a model of four layers.
+transformer_<kind>_more.json has further strategies for the same model: a sharded sequence, tuples of mesh axes, axes
+that shard a head, more devices than kv heads. transformer_<kind>_deep.json has a model of four layers.
 
 Run:  python gen_transformer.py [gpt|llama|gpt_deep|llama_deep]
 """
@@ -129,7 +129,7 @@ def train_sharded(c, params0, tokens, axes, rules):
     tx = optimizer()
     with jax.set_mesh(mesh):
         params = {k: jax.device_put(v, place[k]) for k, v in params0.items()}
-        # moments take the placement of their parameter; counters are replicated
+        # moments have the sharding of their parameter; counters are replicated
         state = tx.init(params)
         rep = NamedSharding(mesh, P())
         state = jax.tree_util.tree_map_with_path(
@@ -172,7 +172,7 @@ def rel(a, b):
 
 
 def sharded_runs(layouts, c, params0, tokens, params, losses, norms):
-    """Every layout of a dict like STRATEGIES["gpt"], compared with the one-device run."""
+    """Runs every strategy of a dict like STRATEGIES["gpt"], and compares it with the one-device run."""
     strat = {}
     for name, (axes, rules) in layouts.items():
         p, l, n, rec = train_sharded(c, params0, tokens, axes, rules)

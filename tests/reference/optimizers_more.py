@@ -1,4 +1,4 @@
-"""Further cases of optimizers and schedules: every transform of the inventory, with other arguments and in other chains.
+"""Further cases of optimizers and schedules: every transform, with other arguments and in other chains.
 
 Writes optimizers_more.json + .safetensors and schedules_more.json, in the schema of gen_optimizers.py.
 
@@ -11,7 +11,7 @@ import gen_optimizers as gen
 from gen_optimizers import *
 
 NAME = "optimizers_more"
-WORST = np.inf  # cases of which JAX itself computes less exactly in float32 are left out
+WORST = np.inf  # cases in which JAX float32 deviates more from float64 are left out
 LR = dict(learning_rate=0.01)
 WARM = T("warmup_cosine_decay_schedule", init_value=0.001, peak_value=0.02, warmup_steps=3, decay_steps=10,
          end_value=0.002)

@@ -1,8 +1,8 @@
 """Every optimizer and transform on gradients with infinities and NaN at four of seven updates.
 
 Writes optimizers_nonfinite.json + .safetensors, in the schema of gen_optimizers.py: the parameters after each update,
-infinities and NaN among them. norm.scale and head.kernel have finite gradients throughout, so that what spreads from
-array to array is seen.
+including infinities and NaN. norm.scale and head.kernel always have finite gradients, which shows what spreads from
+array to array.
 
 Run:  python optimizers_nonfinite.py
 """

@@ -1,7 +1,7 @@
-"""Random cases of optimizers and schedules: arguments, chains and wrappers drawn anew for every seed.
+"""Writes random cases of optimizers and schedules: arguments, chains and wrappers are drawn again for every seed.
 
 Writes optimizers_random.json + .safetensors and schedules_more.json in the schema of gen_optimizers.py. Cases in which
-JAX's own float32 is off by half the tolerance are left out. The files are not kept: any seed must pass.
+JAX's own float32 deviates by half the tolerance are left out. The files are not stored: any seed must pass.
 
 Run:  python optimizers_random.py SEED CASES FOLDER
       build/release/tests/reference_runner FOLDER/optimizers_random.json
@@ -30,7 +30,7 @@ def power(low, high):
 
 
 def some(**arguments):
-    """Each argument with even odds; a function is called for its value."""
+    """Includes each argument with probability 1/2; a callable is called for its value."""
     return {k: v() for k, v in arguments.items() if R.random() < 0.5}
 
 
@@ -177,7 +177,7 @@ OPTIMIZERS = [
 ]
 
 def raw():
-    """One of the transforms that the optimizers are made of, and what makes an optimizer of it."""
+    """One of the transforms inside Optax's optimizers, and its optimizer."""
     parts = [
         lambda: T("scale_by_adam", **moments(eps_root=eps, nesterov=lambda: True)),
         lambda: T("scale_by_amsgrad", **moments(eps_root=eps, bias_correction_nu=lambda: False)),
@@ -235,7 +235,7 @@ AFTER = [
 
 
 def nested(depth):
-    """An optimizer, or one around or beside others."""
+    """An optimizer, possibly inside or combined with others."""
     inner = lambda: nested(depth - 1)
     if depth == 0 or R.random() < 0.3:
         return R.choice(OPTIMIZERS)()

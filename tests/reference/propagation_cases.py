@@ -100,7 +100,7 @@ for _i, _l in enumerate(SP):
     for _j, _r in enumerate(SP):
         if not left_out(_i, _j):
             pub("matmul", "matmul", [F(S, _l), F(S, _r)])
-# the same with the output placement stated
+# the same with an explicit output sharding
 for _l, _r, _o in [([N, "x"], ["x"], []), ([N, "x"], ["x"], ["x"]), ([N, "x"], ["x"], [N, "x"]),
                    ([N, "x"], ["x"], ["y"]), ([N, "x"], ["x"], U([N, N], "x")),
                    (["y", "x"], ["x"], ["y"]), (["y", "x"], ["x"], ["y", "x"]),

@@ -1,15 +1,15 @@
 """Shared helpers of the reference generators (gen_*.py).
 
 Import this module before anything that imports jax: it pins the platform to CPU and
-asks XLA for virtual devices (8 unless the environment variable REF_NDEV says otherwise).
+asks XLA for virtual devices (8, or the number in the environment variable REF_NDEV).
 
-What it holds
+Contents
   * det()                deterministic, formula-defined inputs, exact in float32
   * spec/mesh <-> JSON   one notation used in every file (see README.md, "Notation")
-  * array_record()       everything about the placement of one jax.Array
-  * checksum()           sums and samples that pin down an array without storing it
+  * array_record()       the sharding of one jax.Array
+  * checksum()           sums and samples that identify an array without storing it
   * collectives()        the collective instructions of a compiled HLO module
-  * error_record()       a rejected case: exception type, normalised kind, short message
+  * error_record()       a rejected case: exception type, normalized kind, short message
   * write_json()         stable, one-case-per-line JSON
 """
 
@@ -19,7 +19,7 @@ NDEV = int(os.environ.get("REF_NDEV", "8"))
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     f"--xla_force_host_platform_device_count={NDEV}"
-    # keep the two shared cores of the machine cool
+    # use one thread: the machine is shared
     " --xla_cpu_multi_thread_eigen=false"
 )
 
@@ -103,7 +103,7 @@ def _entry(e):
 def spec_json(spec):
     """PartitionSpec -> list. null: not sharded; "x": one axis; ["x","y"]: both, x major.
 
-    A spec that carries unreduced axes becomes {"parts": [...], "unreduced": [...]}.
+    A spec with unreduced axes becomes {"parts": [...], "unreduced": [...]}.
     """
     parts = [_entry(e) for e in spec.partitions]
     unreduced = sorted(getattr(spec, "unreduced", ()) or ())

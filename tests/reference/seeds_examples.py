@@ -13,7 +13,7 @@ TENSORS = {}
 
 
 class Rec:
-    """Collects what an example shows."""
+    """Collects the output of an example."""
 
     def __init__(self, name):
         self.name, self.d = name, {}
@@ -32,7 +32,7 @@ class Rec:
         self._put("values", name, {"value": v, "tolerance": tol} if tol is not None else v)
 
     def documented(self, name, v):
-        """The number as the document prints it."""
+        """A number as the document prints it."""
         self._put("documented", name, v)
 
     def hlo(self, name, compiled):
@@ -131,7 +131,7 @@ def _(r):
 
     @eqx.filter_jit
     def step(model, opt_state, x):
-        def loss(m):                         # predict the token itself plus one
+        def loss(m):                         # the label of a token is its successor
             lg = jax.vmap(m)(x)
             return optax.softmax_cross_entropy_with_integer_labels(lg, (x + 1) % 16).mean()
         v, g = eqx.filter_value_and_grad(loss)(model)
@@ -235,7 +235,7 @@ def _(r):
 
 
 def text_classifier():
-    """The stand-in of the train step examples: embedding, mean over the text, two linear layers."""
+    """The substitute for the model of the train step examples: embedding, mean over the text, two linear layers."""
     from flax import nnx
 
     class TextClassifier(nnx.Module):

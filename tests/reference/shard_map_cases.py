@@ -121,7 +121,7 @@ pub("tp_mlp", "m4x2", [F(8, 4), F(4, 8), F(8, 4)], [["data"], [N, "model"], ["mo
 pub("two_outputs", "m2x4", [F(4, 8)], [["x", "y"]], [["x", "y"], []],
     "return a * 2, lax.psum(a.sum(), ('x', 'y'))")
 
-# ------------------------------------------------------------- more: what the first file leaves out
+# ------------------------------------------------------------- more: cases that the first file does not have
 more("mixed_replicated_operand", "m8", [F(16, 3), F(3)], [["x"], []], [["x"]], "return jnp.tanh(a * b) + b", eps=2**-6)
 more("psum_mixed", "m8", [F(16, 3), F(3)], [["x"], []], [[]], "return lax.psum((a * b).sum(0), 'x') * b", eps=2**-6)
 more("pmax_kept", "m4", [F(8, 3)], [["x"]], [["x"]], "return jnp.exp(a - lax.pmax(a, 'x'))", eps=2**-10)

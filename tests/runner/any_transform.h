@@ -1,4 +1,4 @@
-// A transform of any type behind one type: what a file's chain becomes, over trees of arrays by name.
+// Type-erased transforms over trees of arrays by name, for the chains of reference files.
 #pragma once
 
 #include <any>
@@ -16,7 +16,7 @@ using Tree = std::map<std::string, Array>;
 
 class AnyTransform {
  public:
-  // The state of the transform inside, whatever that is.
+  // The state of the wrapped transform, of any type.
   struct State {
     std::any value;
     std::function<nn::Leaves(std::any&)> leaves;

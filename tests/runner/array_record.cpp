@@ -1,4 +1,4 @@
-// Records of arrays as Json, and how two of them are compared.
+// Converts arrays to JSON records and compares the records.
 #include "tests/runner/array_record.h"
 
 #include <fmt/format.h>
@@ -135,11 +135,11 @@ namespace {
 bool is_near(const Json& a, const Json& b, double tolerance) {
   if (!a.is_number() || !b.is_number() || (!a.is_double() && !b.is_double())) return a == b;
   const double x = a.to_number<double>(), y = b.to_number<double>();
-  // A float32 is written as the shortest decimal that reads back to it.
+  // The files write a float32 as the shortest decimal that reads back to it.
   return std::abs(x - y) <= tolerance || static_cast<float>(x) == static_cast<float>(y);
 }
 
-// Without trailing nulls; an empty tuple is a null, a tuple of one its axis.
+// Removes trailing nulls. An empty tuple becomes null, and a tuple of one its axis.
 Json plain_spec(const Json& spec) {
   json::array entries = spec.as_array();
   for (Json& entry : entries)

@@ -1,4 +1,4 @@
-// What the files say of an array's placement, said of ours in the same words: Json records and their comparison.
+// Describes the sharding of arrays in the JSON format of the reference files, and compares such records.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -11,10 +11,10 @@ namespace tessera::runner {
 
 using Json = boost::json::value;
 
-// The files' word for a kind of error.
+// Returns the name that the reference files use for an error kind.
 std::string_view word_of(ErrorKind kind);
 
-// The element type of that name in JAX with x64 off, where the 64-bit names mean the 32-bit types.
+// Returns the element type with this name in JAX with x64 disabled: 64-bit names mean 32-bit types.
 DType jax_dtype_of(const Json& name);
 
 Json json_of(const Shape& shape);
@@ -22,16 +22,16 @@ Json json_of(const IndexRanges& ranges);
 Json json_of(const PartitionSpec& spec, int ndim);  // padded to ndim with nulls
 Json json_of(Mesh mesh);                            // axes and device ids
 
-// Everything that the files may say of an array: shape, dtype, sharding, mesh, spec, local_shape, is_fully_replicated,
-// num_devices, devices in the order of their ids, bytes_per_device, and values if asked for. The local shapes and the
-// bytes are those of the shards that the devices hold.
+// Returns all properties of an array that the files may contain: shape, dtype, sharding, mesh, spec, local_shape,
+// is_fully_replicated, num_devices, devices by id, bytes_per_device, and optionally values. Local shapes and bytes
+// come from the devices' actual shards.
 Json record_of(const Array& x, bool with_values = false);
 
-// The values of x, nested as its shape says.
+// Returns the values of x as nested lists.
 Json values_of(const Array& x);
 
-// What differs where `expected` says something: "key: expected ..., got ...; ...", empty if nothing. Numbers may differ
-// by `tolerance`, specs in trailing nulls.
+// Compares the keys of `expected`. Returns "key: expected ..., got ...; ...", empty if they are equal. Numbers may
+// differ by `tolerance`, specs by trailing nulls.
 std::string difference(const Json& expected, const Json& got, double tolerance = 0);
 
 }  // namespace tessera::runner

@@ -1,4 +1,4 @@
-// Kind grain_loader: Grain's splits, shuffles and packed rows, compared index for index.
+// Reference files of kind "grain_loader": Grain's splits, shuffles and packed rows, compared index for index.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -61,7 +61,7 @@ void index_shuffle(const Json& c, Report& report) {
           json_list(images));
 }
 
-// Where Grain's images repeat, there is nothing to reproduce.
+// Grain's permutation repeats some indices for this size, so the library must refuse it.
 void refused(const Json& c, Report& report) {
   std::string said = "no error";
   try {

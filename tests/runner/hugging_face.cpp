@@ -1,4 +1,4 @@
-// Runs folders of Hugging Face's decoders: loss, logits, gradients, greedy tokens, and the weights written again.
+// Runs folders of Hugging Face decoders: loss, logits, gradients, greedy tokens, and the saved weights.
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
@@ -45,7 +45,7 @@ Array array_of(const Ids& ids, int64_t rows) {
   return array<int32_t>(ids, {rows, static_cast<int64_t>(ids.size()) / rows});
 }
 
-// The two rows again and again, so that each device has one: their mean and its gradient stay what they are.
+// Repeats the two rows until each device has one. Their mean and its gradient do not change.
 Array batch_of(const Expected& expected, int64_t devices, const MeshRules& mesh_rules) {
   const auto rows = expected.as<std::vector<Ids>>("ids");
   const int64_t all = std::max<int64_t>(devices, 2);
@@ -59,7 +59,7 @@ Array batch_of(const Expected& expected, int64_t devices, const MeshRules& mesh_
   return nn::filter_shard(batch, mesh_rules).ids;
 }
 
-// The last position has no label: what it is given weighs nothing.
+// The last position has no label; its weight is 0.
 WeightedSum sum_of_losses(const nn::CausalLM& model, const Array& ids) {
   const int64_t seq = ids.shape(1);
   const Array labels = concatenate({slice_in_dim(ids, 1, seq, 1), slice_in_dim(ids, 0, 1, 1)}, 1);
@@ -91,7 +91,7 @@ void check_step(const nn::CausalLM& model, const Array& ids, const Expected& exp
   report.near(optim::global_norm(gradient).item<double>(), norm, tolerance * norm, where + "grad_norm");
 }
 
-// Each token is the most probable one after those before it; the first eight are given.
+// Decodes greedily from the first eight tokens, and compares the others.
 void check_greedy(const nn::CausalLM& model, const Expected& expected, const std::string& where, Report& report) {
   const Ids wanted = expected.as<Ids>("greedy");
   Ids text(wanted.begin(), wanted.begin() + 8), next = text;
@@ -113,7 +113,7 @@ std::vector<std::byte> raw_bytes(const SafetensorsFile& file, const std::string&
   return {begin, begin + values.size() * sizeof(float)};
 }
 
-// The tensors of the folder are those that the model was read from, without padding.
+// The saved tensors must equal the folder's, without padding.
 void check_saved(const nn::CausalLM& model, const fs::path& folder, const std::string& where, Report& report) {
   const fs::path to = fs::temp_directory_path() / ("reference_runner_" + folder.filename().string());
   fs::remove_all(to);

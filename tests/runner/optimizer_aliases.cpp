@@ -1,4 +1,4 @@
-// Optax's optimizers and adaptive transforms from their arguments.
+// Builders of Optax's optimizers and adaptive transforms.
 #include <boost/json.hpp>
 
 #include "optim/optimizer/optimizers.h"

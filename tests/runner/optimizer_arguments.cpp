@@ -1,4 +1,4 @@
-// How arguments are written in the files.
+// Reads the arguments of transforms from the JSON of the reference files.
 #include "tests/runner/optimizer_arguments.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ void unknown_name(const std::string& name) {
   fail(ErrorKind::invalid_file, "reference_runner", fmt::format("{}: no transform or schedule of this name.", name));
 }
 
-// "ndim>1", true or false for all, or true and false by name.
+// Reads a mask: "ndim>1", true or false for all parameters, or true and false by name.
 void Arguments::read(const Json& given, optim::Mask& value) {
   if (given.is_null()) return;
   if (given.is_bool()) {
@@ -44,7 +44,7 @@ void Arguments::read(const Json& given, optim::Mask& value) {
   }
 }
 
-// A dim, or several.
+// Reads a dimension or a list of dimensions.
 void Arguments::read(const Json& given, Dims& value) {
   value.clear();
   if (given.is_number()) value.push_back(given.to_number<int>());

@@ -1,4 +1,4 @@
-// The arguments of a transform or schedule in a file: read by name, each at most once, none left over.
+// Reads the arguments of a transform or schedule from a file, by name: each at most once, and all of them.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -15,22 +15,22 @@
 
 namespace tessera::runner {
 
-AnyTransform transform_of(const Json& expression);  // an object, or a list of them: a chain
+AnyTransform transform_of(const Json& expression);  // an object, or a list of objects: a chain
 optim::Schedule schedule_of(const Json& expression);
 
 class Arguments {
  public:
-  // Error (invalid_file) for an argument that nobody asked for, when `finish` is called.
+  // finish() throws an Error (invalid_file) if an argument was not read.
   explicit Arguments(const boost::json::object& all) : all_(all) {}
   void finish() const;
 
-  // Sets `value` where the argument is there; args("b1", o.b1)("b2", o.b2). null leaves what is optional away.
+  // Sets `value` if the argument is present; args("b1", o.b1)("b2", o.b2). null resets an optional value.
   template <class T>
   Arguments& operator()(const char* name, T& value) {
     if (const Json* given = find(name)) read(*given, value);
     return *this;
   }
-  // A struct of options whose fields have the arguments' names; those that are not given keep their defaults.
+  // Reads a struct of options whose fields have the arguments' names. Absent arguments keep their defaults.
   template <class Options>
   Options options() {
     Options o = made<Options>();
@@ -39,7 +39,7 @@ class Arguments {
     });
     return o;
   }
-  // An argument that must be there.
+  // Returns a required argument.
   const Json& at(const char* name);
   optim::Schedule schedule(const char* name) { return schedule_of(at(name)); }
   double number(const char* name) { return at(name).to_number<double>(); }
@@ -86,13 +86,14 @@ class Arguments {
   std::set<std::string> asked_ = {"name"};
 };
 
-// The entry of a table that fits the expression's name, called with its arguments. Error (invalid_file): none does.
+// A table of builders by name. build() calls the builder with the expression's name. Error (invalid_file): no builder
+// has this name.
 template <class Result>
 using Builders = std::map<std::string, std::function<Result(Arguments&)>>;
 
 [[noreturn]] void unknown_name(const std::string& name);
 
-// What `make` makes of its options, read from the arguments.
+// A builder that reads the options of `make` from the arguments and calls it.
 template <class Made, class Options>
 auto from_options(Made (*make)(Options)) {
   return [make](Arguments& a) { return make(a.options<std::remove_cvref_t<Options>>()); };

@@ -1,4 +1,4 @@
-// Transforms and optimizers from their expressions, by Optax's names and arguments.
+// Builds transforms and optimizers from expressions, by Optax's names and arguments.
 #include <boost/json.hpp>
 
 #include "optim/optimizer/contrib.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Table = Builders<AnyTransform>;
 
-// Those of the files: parameters of one dim are vectors.
+// Returns the label that the files give a parameter: parameters with at most one dimension are vectors.
 std::string label_of(const std::string&, const Array& p) { return p.ndim() > 1 ? "matrix" : "vector"; }
 
 AnyTransform partitioned(Arguments& a) {

@@ -1,4 +1,4 @@
-// Kind optimizers: parameters after each of ten updates by a chain of transforms, and the arrays of its state.
+// Reference files of kind "optimizers": ten updates by a chain of transforms, and the arrays of its state.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,7 +37,7 @@ struct KnownNumbers {
   }
 };
 
-// Every dim cut over the next axis of the mesh, as far as that divides it.
+// Shards the last dimension over "model" and the others over "data", if they divide evenly.
 Tree placed(Tree tree, const Mesh* mesh) {
   if (!mesh) return tree;
   for (auto& [name, x] : tree) {
@@ -51,7 +51,7 @@ Tree placed(Tree tree, const Mesh* mesh) {
   return tree;
 }
 
-// NaN equals NaN, and an infinity itself.
+// Compares two numbers; NaN equals NaN.
 bool is_same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 double distance(const Array& got, const Array& expected) {
@@ -64,7 +64,8 @@ double distance(const Array& got, const Array& expected) {
   return most;
 }
 
-// Arrays of a state that belong to parameters, "dense.kernel [6,4] float32", in order; without placeholders of one.
+// Returns the arrays of a state that belong to parameters, as "dense.kernel [6,4] float32", sorted; without
+// placeholders of shape [1].
 std::vector<std::string> expected_state(const Json& leaves, const std::vector<std::string>& names) {
   std::vector<std::string> result;
   for (const Json& leaf : leaves.as_array()) {
@@ -77,7 +78,7 @@ std::vector<std::string> expected_state(const Json& leaves, const std::vector<st
   return result;
 }
 
-// Whether this part of a state belongs to the parameter: 0.mu.dense.kernel to dense.kernel.
+// Returns whether this array of a state belongs to the parameter: 0.mu.dense.kernel belongs to dense.kernel.
 bool is_of(const std::string& path, const std::string& name) {
   return path == name || path.ends_with(fmt::format(".{}", name));
 }
@@ -100,7 +101,7 @@ bool mentions(const Json& chain, const char* word) {
   return boost::json::serialize(chain).find(word) != std::string::npos;
 }
 
-// The files' own: Newton-Schulz iterations are less exact in float32.
+// Tolerances of the reference files. Newton-Schulz iterations are less exact in float32.
 double tolerance_of(const Json& c) { return mentions(c.at("chain"), "muon") ? 1e-5 : 2e-6; }
 
 void run_case(const std::string& name, const Json& c, const KnownNumbers& numbers, const Mesh* mesh, Report& report) {

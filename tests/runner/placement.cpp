@@ -1,4 +1,4 @@
-// Kind placement: what every device holds of an array, or at which stage there is no such placement, and why.
+// Reference files of kind "placement": the shards of every device, or the stage and kind of the expected error.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -45,7 +45,7 @@ Json placed_record(const Array& x, const NamedSharding& sharding) {
                       {"devices", rows_of(array.at("devices"))}};
 }
 
-// A mesh that is refused counts as a sharding that cannot be built.
+// A mesh that is refused counts as stage "sharding".
 Json place(const Json& mesh, const Json& c, bool private_replicas) {
   const char* stage = "sharding";
   try {
@@ -57,7 +57,7 @@ Json place(const Json& mesh, const Json& c, bool private_replicas) {
   }
 }
 
-// What a case says of the placement; the error's type and words are JAX's own.
+// The expected outcome of a case. The type and text of an error are specific to JAX.
 Json outcome_of(const Json& c) {
   json::object outcome = c.as_object();
   for (const char* key : {"id", "mesh", "shape", "dtype", "spec"}) outcome.erase(key);
@@ -74,7 +74,7 @@ NamedSharding sharding_of(const Json& meshes, const Json& pair, bool private_rep
   return NamedSharding(mesh_of(meshes.at(pair.at(0).as_string()), private_replicas), spec_of(pair.at(1)));
 }
 
-// JAX's == compares spellings; ours takes trailing nones for what they say, and lies between that and equivalence.
+// JAX's == compares spellings. Ours also ignores trailing nones, and implies that the shardings are equivalent.
 Json relations(const Json& meshes, const Json& c, bool private_replicas) {
   const NamedSharding a = sharding_of(meshes, c.at("a"), private_replicas),
                       b = sharding_of(meshes, c.at("b"), private_replicas);

@@ -1,4 +1,4 @@
-// Every case of a file propagation*.json, with shared and with private replicas.
+// Runs every case of a file propagation*.json, with shared and with private replicas.
 #include "tests/runner/propagation.h"
 
 #include <fmt/format.h>
@@ -92,7 +92,7 @@ std::string ledger_text(const CommLedger& ledger) {
   return text.empty() ? "nothing" : text.substr(0, text.size() - 2);
 }
 
-// Kernels may round the last bit otherwise where memory lies otherwise, and sums be added up in another order.
+// Kernels may round the last bit differently if the memory layout differs, and sums may have another order.
 bool close(const std::vector<Array>& a, const std::vector<Array>& b) {
   const auto all_close = [](const Array& x, const Array& y) {
     return largest_difference(x, y) <= 2 * rounding(x.dtype());
@@ -100,9 +100,9 @@ bool close(const std::vector<Array>& a, const std::vector<Array>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), all_close);
 }
 
-// What one run of a case gave, and what was wrong with it.
+// The results of one run of a case, and its deviations.
 struct Run {
-  std::vector<Array> values;  // and gradients
+  std::vector<Array> values;  // results and gradients
   std::string ledger;
   Moved moved;
   std::vector<std::string> wrong;
@@ -143,7 +143,7 @@ class Case {
     return run;
   }
 
-  // What no mode of JAX accepts is an error of the same kind here.
+  // If no mode of JAX accepts a case, it must be an error here.
   bool is_error() const { return !json_.at("explicit").at("ok").as_bool() && !json_.at("auto").at("ok").as_bool(); }
 
   Run expect_error(bool private_replicas) {
@@ -199,7 +199,7 @@ class Case {
 
   static bool is_sum(const CommRecord& r) { return r.kind == "all_reduce" || r.kind == "reduce_scatter"; }
 
-  // Nothing is silent: each collective says where, what and why.
+  // Each record must have bytes, a reason, axes and the caller's line.
   static void check_records(Run& run, const CommLedger& ledger) {
     for (const CommRecord& r : ledger.records()) {
       run.expect(r.bytes > 0 && !r.reason.empty() && !r.mesh_axes.empty(), "a full account of " + r.operation);
@@ -210,14 +210,14 @@ class Case {
 
   const Json* asked() const { return json_.at("attrs").as_object().if_contains("out_sharding"); }
 
-  // A pending sum is added up and counts as moved, unless it was asked for.
+  // Reduces a partial sum, unless the case requests one. The reduction counts as communication of the case.
   Array finish(const Array& y) const {
     if (!y.is_committed() || y.sharding().spec().unreduced_axes().empty() || (asked() && asked()->is_object()))
       return y;
     return redistribute(y, NamedSharding(mesh_, parts(y.sharding().spec())));
   }
 
-  // Whether both place y alike: mesh axes of one device are no part of a result's type here.
+  // Whether y has the same blocks under both specs. Mesh axes of size one are not part of a result's type here.
   bool same_parts(const Array& y, const PartitionSpec& a, const PartitionSpec& b) const {
     return NamedSharding(mesh_, parts(a)).is_equivalent_to(NamedSharding(mesh_, parts(b)), y.ndim());
   }
@@ -227,8 +227,8 @@ class Case {
     return a.unreduced_axes() == axes;
   }
 
-  // Where the call says, else where JAX's types say: what follows a call in a composition may take its result
-  // elsewhere.
+  // Checks the sharding of result i. It may be the requested sharding or the sharding in JAX's type, because later
+  // operations of a composition may change the requested one. Without a request, documented differences are allowed.
   void check_placement(Run& run, const Array& y, size_t i) const {
     const Json& typed = json_.at("explicit");
     const bool has_type = typed.at("ok").as_bool();
@@ -276,7 +276,7 @@ class Case {
       check_gradient(run, gradients, wrt[k].to_number<size_t>(), gradient->at("out").at(k));
   }
 
-  // A loss that depends on nothing is an error here, and a gradient of zeros in JAX.
+  // A loss that depends on no input is an error here, and has zero gradients in JAX.
   std::vector<Array> gradients_of(const Array& loss, Tape& tape) const {
     try {
       return tape.gradients(loss);

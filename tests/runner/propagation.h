@@ -1,4 +1,4 @@
-// Kind propagation: one operation on placed operands, its result's value, gradient and placement, and its traffic.
+// Reference files of kind "propagation": an operation on sharded operands: value, gradient, sharding and communication.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -14,7 +14,7 @@ namespace tessera::runner {
 
 using Json = boost::json::value;
 
-// One case, as the function of an operation reads it.
+// The operands and attributes of one case.
 class Call {
  public:
   Call(const std::vector<Array>& inputs, const Json& attributes, Mesh mesh)
@@ -23,25 +23,25 @@ class Call {
   const Array& operator[](size_t i) const { return inputs_.at(i); }
   const std::vector<Array>& inputs() const { return inputs_; }
 
-  bool has(const char* name) const;  // and it is not null
+  bool has(const char* name) const;  // false if it is null
   const Json& json(const char* name) const { return attributes_.at(name); }
   int64_t integer(const char* name) const;
   int dim(const char* name) const { return static_cast<int>(integer(name)); }
   double number(const char* name) const;
-  bool flag(const char* name) const;  // false where it is missing
+  bool flag(const char* name) const;  // false if absent
   std::string text(const char* name) const;
   std::vector<int64_t> integers(const char* name) const;
-  // One for each dim: of a list of pairs, one pair, or one number.
+  // One pair per dimension, from a list of pairs, a pair, or a number.
   std::vector<std::pair<int64_t, int64_t>> pairs(const char* name, int ndim) const;
-  Dims dims(const char* name) const;  // of one number, a list, or null: none
+  Dims dims(const char* name) const;  // from a number, a list, or null (empty)
   std::optional<int> optional_dim(const char* name) const;
   std::optional<int64_t> optional_integer(const char* name) const;
-  // A number as the operand that it was in Python: whole numbers are integers.
+  // A Python number as an operand: whole numbers are integers.
   ArrayOrNumber term(const char* name, std::source_location where = std::source_location::current()) const;
 
-  // The placement that was asked for.
+  // The requested sharding.
   std::optional<PartitionSpec> out() const;
-  NamedSharding sharding() const;  // the same on the case's mesh; replicated if none was
+  NamedSharding sharding() const;  // out() on the case's mesh; replicated if absent
 
  private:
   const std::vector<Array>& inputs_;
@@ -49,7 +49,7 @@ class Call {
   Mesh mesh_;
 };
 
-// One array, or several.
+// One array or several.
 struct Results : std::vector<Array> {
   Results(Array x) : vector{std::move(x)} {}
   Results(std::vector<Array> xs) : vector(std::move(xs)) {}
@@ -58,14 +58,15 @@ struct Results : std::vector<Array> {
 using Body = Results (*)(const Call&);
 const std::map<std::string, Body>& propagation_operations();
 
-// What a case says of one program: kinds of collectives and their bytes.
+// Returns the total bytes of a case's collectives.
 int64_t bytes_of(const Json& collectives);
 
-// Why a case may move more bytes than XLA's program of it does, or its result lie elsewhere than in JAX's explicit
-// mode, as docs/sharding.md lists the reasons; null if it may not.
+// documented_difference: the reason, from docs/jax_differences.md, why a case may communicate more bytes than XLA's
+// program. documented_placement: the reason why its sharding may differ from JAX's explicit mode. Both return null if
+// the case must not differ.
 struct Moved {
-  int64_t by_operation = 0;  // bytes, without those that finish a pending sum
-  bool sums_alone = false;   // all that the operation moved were pending sums of its parts
+  int64_t by_operation = 0;  // bytes, without the reduction of partial sums
+  bool sums_alone = false;   // only partial sums were communicated
   int64_t all = 0;
 };
 const char* documented_difference(const Json& file, const Json& c, const Moved& moved);

@@ -1,4 +1,4 @@
-// Where more bytes move than in XLA's program, or a result lies elsewhere than in JAX, as docs/sharding.md says.
+// The cases of docs/jax_differences.md that communicate more bytes than XLA, or whose result has a different sharding.
 #include <algorithm>
 #include <set>
 
@@ -8,13 +8,13 @@
 namespace tessera::runner {
 namespace {
 
-// What the predicates look at: the operation, and how its operands lie.
+// The operation, the shardings of its operands, and its communication.
 struct Facts {
   std::string operation;
   std::vector<PartitionSpec> operands;
   std::vector<std::string> mesh_axes;
-  bool placed = false;   // by out_sharding
-  bool refused = false;  // by JAX's explicit mode
+  bool placed = false;   // out_sharding was given
+  bool refused = false;  // JAX's explicit mode refuses the case
   Moved moved;
 
   std::set<std::string> axes(size_t operand) const {

@@ -1,4 +1,4 @@
-// The operations of the reference's propagation_ops.py over this library, by name.
+// The operations of propagation_ops.py in terms of this library, by name.
 #include <cmath>
 
 #include "sharding/operations.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Bodies = std::map<std::string, Body>;
 
-// An expression of the call c.
+// A function of the call c that returns the expression.
 #define RESULTS(...) [](const Call& c) -> Results { return __VA_ARGS__; }
 
 ResultOptions placed(const Call& c) { return {.out_sharding = c.out()}; }

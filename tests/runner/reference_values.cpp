@@ -1,4 +1,4 @@
-// Formulas, specs and checksums of the reference files.
+// Reads formulas, specs and checksums of reference files.
 #include "tests/runner/reference_values.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ std::vector<double> initial_values(const Json& init, int64_t n) {
 
 std::vector<double> doubles(const Array& x) { return astype(x, float64).to_host<double>(); }
 
-// What one number of a checksum says; sums may be off by as much as their elements.
+// One number of a checksum. The tolerance of a sum is the sum of its elements' tolerances.
 struct Check {
   std::string name;
   double got, expected, tolerance;

@@ -1,4 +1,4 @@
-// What the reference files share: contents of inputs by formula, placements, and checksums of results.
+// Functions for all kinds of reference files: inputs by formula, specs, and checksums of results.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -11,26 +11,26 @@ namespace tessera::runner {
 
 using Json = boost::json::value;
 
-// One name, or a list of them.
+// Returns the names in a string or a list of strings.
 std::vector<std::string> names_of(const Json& value);
 
-// A spec in the files' notation, unreduced and reduced axes included; "?" is a dim that is left open.
+// Returns the spec for the files' notation, with unreduced and reduced axes. "?" is an unconstrained dimension.
 PartitionSpec spec_of(const Json& value);
 
-// The contents that `init` describes, as an array that is not placed. Error (invalid_file) for a kind it does not know.
+// Returns the unplaced array that `init` describes. Error (invalid_file): unknown kind.
 Array contents(const Json& init, const Shape& shape, DType dtype);
 
-// value[i] = (((i k + c) mod m) - s) / d, the weights of checksums and of losses.
+// Returns the weights of checksums and losses: value[i] = (((i k + c) mod m) - s) / d.
 Array weights(const Json& formula, const Shape& shape, DType dtype);
 
-// Compares x with a checksum of the files: shape, element type, sums, samples. What differs in words, empty if nothing;
-// `tolerance` is that of one element.
+// Compares x with a checksum: shape, element type, sums and samples. Returns a description, empty if they agree.
+// `tolerance` is per element.
 std::string difference(const Array& x, const Json& checksum, const Json& weights, double tolerance);
 
-// What the element type rounds, relative to a value.
+// Returns the relative rounding error of the element type.
 double rounding(DType dtype);
 
-// Over all elements, relative to 1 + |b|; infinite where the shapes differ.
+// Returns the largest difference, relative to 1 + |b|; infinite if the shapes differ.
 double largest_difference(const Array& a, const Array& b);
 
 }  // namespace tessera::runner

@@ -1,4 +1,4 @@
-// Kind schedules: values of schedules at fixed counts, and schedules from their expressions.
+// Reference files of kind "schedules": the values of schedules at given counts, and builders of schedules.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>

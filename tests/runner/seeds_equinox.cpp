@@ -1,4 +1,4 @@
-// The examples of Equinox's document about parallelism: a sharded batch and a replicated model, on two devices.
+// The examples of Equinox's tutorial on parallelism: a sharded batch and a replicated model, on two devices.
 #include <boost/json.hpp>
 #include <numeric>
 
@@ -28,7 +28,7 @@ void data_sharded(Example& e) {
   e.value("sum", std::accumulate(all.begin(), all.end(), 0.0));
 }
 
-// Equinox keeps the weights of a linear layer as (out, in).
+// Equinox stores the weights of a linear layer as (out, in).
 struct Linear {
   nn::Param weight, bias;
   Array operator()(const Array& x) const { return matmul(x, transpose(weight)) + bias; }
@@ -58,7 +58,7 @@ Model make_model() {
   return model;
 }
 
-// A token's successor is to be predicted.
+// The label of a token is its successor.
 Array next_token_loss(const Model& model, const Array& tokens) {
   return cross_entropy(model(tokens), (tokens + 1) % 16);
 }
@@ -78,7 +78,7 @@ void model_replicated(Example& e) {
   for (const nn::Leaf& leaf : nn::leaves(model)) e.array("model." + leaf.path, *leaf.value);
 
   const nn::Leaves state = nn::leaves(optimizer);
-  int64_t bytes = sizeof(int32_t);  // Adam's count: an array in JAX, a number of the host here
+  int64_t bytes = sizeof(int32_t);  // Adam's count: an array in JAX, a host scalar here
   for (const nn::Leaf& leaf : state) bytes += leaf.value->shard_bytes();
   e.value("opt_state_arrays", state.size() + 1);
   e.value("opt_state_all_replicated", all_replicated(state));

@@ -1,4 +1,4 @@
-// How an example's words are compared with the file's, and how a file of examples is run.
+// Runs a file of examples, and compares the output of each with the file's.
 #include "tests/runner/seeds_examples.h"
 
 #include <fmt/format.h>
@@ -25,13 +25,13 @@ namespace {
 constexpr const char* sections[] = {"arrays",      "values", "documented",      "visualize",
                                     "collectives", "errors", "optimizer_state", "gradient_specs"};
 
-// The documents' devices round otherwise: what they print is up to 5.2e-7 from exact arithmetic. One unit in the last
-// place of a float32 below one is 6e-8 more.
+// The documents' devices round differently: the printed numbers deviate by up to 5.2e-7 from exact arithmetic. One unit
+// in the last place of a float32 below one adds 6e-8.
 constexpr double documented_tolerance = 6e-7;
 
 std::string name_of(const std::string& section, const std::string& name) { return section + " \"" + name + "\""; }
 
-// A value in the file: bare, or with its tolerance.
+// Returns whether the file has a tolerance for the value.
 bool has_tolerance(const Json& value) { return value.is_object() && value.as_object().contains("tolerance"); }
 
 }  // namespace
@@ -78,7 +78,7 @@ void Example::documented(const std::string& name, const Json& got) {
 
 namespace {
 
-// The sums that the file has of x; of each element that it lists, ours.
+// Returns the sums of x that the file contains; for listed samples, the same elements of x.
 Json checksum_of(const Array& x, const Json& expected) {
   const std::vector<float> values = x.to_host<float>();
   double sum = 0, abs_sum = 0, wsum = 0;
@@ -134,7 +134,7 @@ void Example::error(const std::string& name, const std::function<void()>& call) 
     call();
     complain("errors", name, "expected " + kind + ", got none");
   } catch (const Error& error) {
-    // Where JAX wants a mesh in context, the library wants the array to lie on one.
+    // JAX requires a mesh in context here; the library requires an array that is placed on a mesh.
     const bool right = kind == "no_mesh" ? error.kind() == ErrorKind::device_mismatch : word_of(error.kind()) == kind;
     if (!right) complain("errors", name, "expected " + kind + ", got " + error.what());
   }
@@ -189,7 +189,7 @@ Programs all_programs() {
   return all;
 }
 
-// What is wrong with one example.
+// Runs one example; returns its deviations.
 std::string run_example(const Programs& programs, const Json& expected, const SafetensorsFile* tensors) try {
   const std::string id(expected.at("id").as_string());
   const auto program = programs.find(id);

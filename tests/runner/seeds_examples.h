@@ -1,4 +1,4 @@
-// Kind seeds_examples: documented programs of JAX's sharding, written again in C++ under their ids, and what they show.
+// Reference files of kind "seeds_examples": JAX's documented sharding programs in C++, and their expected output.
 #pragma once
 
 #include <functional>
@@ -13,32 +13,32 @@
 
 namespace tessera::runner {
 
-// One example of the file. Its body says what it shows; every word is compared with the file's, and what the file has
-// and the body does not show is missing.
+// One example of the file. Its function passes each result to a method, which compares it with the file's. A result of
+// the file without a counterpart is reported as missing.
 class Example {
  public:
   Example(const Json& expected, const SafetensorsFile* tensors) : expected_(expected), tensors_(tensors) {}
 
   const Json& expected() const { return expected_; }
-  // An input of the example that the file stores.
+  // Returns an input of the example that the file stores.
   Array tensor(const std::string& name) const;
 
-  void array(const std::string& name, const Array& x);  // placement, and values where the file has them
+  void array(const std::string& name, const Array& x);  // sharding, and values if the file has them
   void value(const std::string& name, const Json& got);
   void value(const std::string& name, const Array& x) { value(name, values_of(x)); }
   void checksum(const std::string& name, const Array& x);
-  // A number as the document prints it.
+  // Checks a number against the one that the document prints.
   void documented(const std::string& name, const Json& got);
   void visualize(const std::string& name, const Array& x);
-  // No more bytes than XLA's program moves.
+  // Checks that at most the bytes of XLA's program were communicated.
   void collectives(const std::string& name, const CommLedger& ledger);
-  // The call is refused, with the file's kind of error.
+  // Checks that `call` throws the file's kind of error.
   void error(const std::string& name, const std::function<void()>& call);
   void optimizer_state(const std::string& name, const Array& x);
-  // What the library does otherwise on purpose, and why.
+  // Records a deliberate difference of the library, and its reason.
   void differs(const std::string& section, const std::string& name, const std::string& why);
 
-  // Everything that is wrong, in words; empty if nothing.
+  // Returns all deviations; empty if there are none.
   std::string failures() const;
 
  private:
@@ -55,23 +55,23 @@ class Example {
 using Program = void (*)(Example&);
 using Programs = std::map<std::string, Program>;
 
-// By the document they come from.
+// The examples of each document; their ids have the prefix of the document.
 Programs equinox_programs();       // eqx.*
 Programs spmd_programs();          // spmd.*
 Programs introduction_programs();  // intro.*
 Programs scaling_programs();       // scaling.*
 
-// value[i] = (((i k + c) mod m) - s) / d, the files' inputs.
+// Inputs of the files: value[i] = (((i k + c) mod m) - s) / d.
 struct Formula {
   int64_t k = 37, c = 11, m = 101, s = 50;
   double d = 64;
 };
 Array det(const Shape& shape, const Formula& formula = {}, DType dtype = float32);
 
-// The mesh of most programs, four by two.
+// The mesh of most programs, data=4 and model=2.
 Mesh data_model();
 
-// x without pending sums, which are finished where the document looks at its result.
+// Returns x with partial sums reduced, for results that the document reads.
 Array finished(const Array& x);
 
 }  // namespace tessera::runner

@@ -1,4 +1,4 @@
-// The examples of the introduction to sharded computation: placement, constraints, shard_map, one layer three ways.
+// The examples of the introduction to sharded computation: placement, constraints, shard_map, a layer in three ways.
 #include <boost/json.hpp>
 
 #include "sharding/operations.h"

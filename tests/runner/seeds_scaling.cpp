@@ -1,4 +1,4 @@
-// The examples of the document about scaling up: constraints, annotated parameters, logical axes, meshes of eight.
+// The examples of the tutorial on scaling up: constraints, annotated parameters, logical axes, meshes of eight devices.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -51,7 +51,7 @@ void constraint_step(Example& e) {
   e.checksum("checksum", z);
 }
 
-// A parameter whose dims name mesh axes directly.
+// A parameter whose dimensions are named by mesh axes.
 struct Dot {
   nn::Param kernel;
 
@@ -74,7 +74,7 @@ void nnx_metadata(Example& e) {
     e.array(fmt::format("kernel {}", c.name), dot.kernel);
     json::array names;
     for (const AxisName& axis : dot.kernel.axes) names.push_back(axis.is_none() ? Json() : Json(axis.name()));
-    names.resize(c.spec.size());  // the document leaves the last name out, here every dim has one
+    names.resize(c.spec.size());  // the document omits the last name; here each dimension has one
     e.value(
         fmt::format("metadata {}", c.name),
         json::object{{"out_sharding", names},
@@ -109,7 +109,7 @@ json::array names_of(const Axes& axes) {
   return names;
 }
 
-// "state.0.mu.dot1.kernel" as the file names it.
+// The path of "state.0.mu.dot1.kernel" in the file.
 std::string state_path(const std::string& path) { return "opt_state" + path.substr(path.find('.')); }
 
 void logical_axes_training(Example& e) {
@@ -163,7 +163,7 @@ void eight_core_meshes(Example& e) {
   e.checksum("checksum of the product", product);
 }
 
-// Grain gives every shard a run of consecutive records; what does not divide goes to the first ones, one each.
+// Grain gives each shard consecutive records; the remainder goes to the first shards, one record each.
 json::array shards_of(int64_t records, int64_t count, bool drop_remainder) {
   const auto dataset = data::range(records);
   json::array shards;

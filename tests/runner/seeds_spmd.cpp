@@ -1,4 +1,4 @@
-// The examples of the document about automatic sharding: meshes, specs, and the strategies of parallel training.
+// The examples of the tutorial on automatic sharding: meshes, specs, and the strategies of parallel training.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -77,7 +77,7 @@ void sharding_specs(Example& e) {
   }
 }
 
-// The document's transformer is not shown; this one has the same parameters as the file's stand-in.
+// The document does not show its transformer. This one has the parameters of the file's substitute.
 struct Layer {
   nn::LayerNorm norm;
   nn::Linear query, key, value, out, up, down;
@@ -193,7 +193,7 @@ void tensor_parallel(Example& e) {
   e.array("bias", device_put(zeros({512}), NamedSharding(mesh, P{})));
 }
 
-// What x @ w is, and moves, with x and w placed so.
+// Checks x @ w and its communication for these shardings of x and w.
 void matrix_product(Example& e, const PartitionSpec& x_spec, const char* program, bool visualized) {
   const Mesh mesh = data_model();
   const Array x = device_put(det({16, 32}), NamedSharding(mesh, x_spec));
@@ -208,7 +208,7 @@ void matrix_product(Example& e, const PartitionSpec& x_spec, const char* program
 
 void fsdp_memory(Example& e) {
   const Mesh mesh = make_mesh({{"fsdp", 8}});
-  const Shape shape{10000, 10000};  // 400 MB, never made
+  const Shape shape{10000, 10000};  // 400 MB, never allocated
   const auto show = [&](const char* name, const PartitionSpec& spec) {
     const int64_t bytes = NamedSharding(mesh, spec).shard_bytes(shape, float32);
     e.value(name, json::object{{"per_device", bytes}, {"all_devices", 8 * bytes}});

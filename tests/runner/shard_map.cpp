@@ -1,4 +1,4 @@
-// Every case of a file shard_map*.json, with shared and with private replicas.
+// Runs every case of a file shard_map*.json, with shared and with private replicas.
 #include "tests/runner/shard_map.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ std::vector<PartitionSpec> specs_of(const Json& list) {
   return specs;
 }
 
-// What differs first, in words; empty if nothing.
+// Returns the first difference; empty if there is none.
 std::string mismatch(const Array& x, const Json& expected, double allowed) {
   const std::vector<double> values = astype(x, float64).to_host<double>();
   const auto& numbers = expected.as_array();
@@ -131,7 +131,8 @@ class MappedCase {
       expect(fmt::format("output {}: {}", i, what));
   }
 
-  // Of sum(outputs * weights), for every input in `wrt`; where JAX has none, by central differences.
+  // Compares the gradients of sum(outputs * weights) with respect to `wrt`. Where JAX has no gradient, the file has
+  // central differences.
   void check_gradients(const Json& grad) {
     const bool exact = grad.at("ok").as_bool();
     std::vector<Array> parameters;

@@ -1,4 +1,4 @@
-// Kind shard_map: a function of one device's blocks, whose Python body is written again in C++ under its name.
+// Reference files of kind "shard_map": functions of one device's blocks, rewritten from Python under the same names.
 #pragma once
 
 #include <map>

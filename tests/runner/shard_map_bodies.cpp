@@ -1,4 +1,4 @@
-// The bodies of the cases of shard_map.json in C++, by the cases' names; their Python stands in the file.
+// The bodies of the cases of shard_map.json in C++, by name. The file contains the Python bodies.
 #include "sharding/autodiff/tape.h"
 #include "sharding/operations.h"
 #include "sharding/shard_map/collectives.h"
@@ -11,7 +11,7 @@ using Blocks = std::vector<Array>;
 using Pairs = std::vector<std::pair<int, int>>;
 using MappedBodies = std::map<std::string, ShardMapBody>;
 
-// Expressions of the blocks b.
+// A function of the blocks b that returns these expressions.
 #define BLOCKS(...) [](const Blocks& b) -> Blocks { return {__VA_ARGS__}; }
 
 Pairs ring(int n) {
@@ -32,7 +32,7 @@ Pairs swaps(int n) {
   return pairs;
 }
 
-// Every replica differentiates its own rows; pmean over the data axis averages.
+// Each replica differentiates its own rows, and pmean over the data axis averages.
 Blocks gradient_mean(const Blocks& b) {
   Tape tape({pcast(b[1], "data")}, {.differentiable = true});
   const Array loss = mean(square(tanh(matmul(b[0], tape.shadows()[0]))));
@@ -107,7 +107,7 @@ const MappedBodies two_axes{
 
 // ---- shard_map_more.json
 
-// (p[i - 1] + p[i] + p[i + 1]) / 3 over the adjacent devices' rows.
+// (p[i - 1] + p[i] + p[i + 1]) / 3, with rows of adjacent devices.
 Blocks halo_exchange(const Blocks& b) {
   const Array& a = b[0];
   const int64_t rows = a.shape(0);

@@ -1,4 +1,4 @@
-// Runs folders of tokenizers: the tokens of their texts, where these stand in the text, and the text back.
+// Runs folders of tokenizers: the tokens of their texts, the tokens' offsets, and the decoded texts.
 #include "data/text/tokenizer.h"
 
 #include <boost/json.hpp>

@@ -1,4 +1,4 @@
-// The reference curves: from the file's weights and batches, JAX's losses, norms, gradients and parameters.
+// Compares trainings from the file's weights and batches with JAX: losses, norms, gradients and parameters.
 #include "examples/transformer.h"
 
 #include <fmt/format.h>
@@ -18,15 +18,15 @@
 namespace tessera::runner {
 namespace {
 
-// How a training is computed. Neither its numbers nor the placement of its parameters depend on it.
+// Options of a training that affect neither its numbers nor the sharding of its parameters.
 struct Mode {
-  const char* name = "";  // follows the strategy's name
+  const char* name = "";  // appended to the strategy's name
   bool private_replicas = false;
   bool reshard_after_forward = true;
   bool zero1 = false;
   bool remat = false;
   int64_t num_micro_batches = 1;
-  std::optional<nn::PipelineSchedule> schedule;  // of layers on stages
+  std::optional<nn::PipelineSchedule> schedule;  // for layers on pipeline stages
 };
 
 constexpr Mode modes[] = {{},
@@ -36,8 +36,8 @@ constexpr Mode modes[] = {{},
                           {.name = " (remat)", .remat = true},
                           {.name = " (2 micro-batches)", .num_micro_batches = 2}};
 
-// Layers on stages, one on each, which JAX's files have no mesh rules of: beside the axes data and model, where a mesh
-// has them.
+// Meshes with pipeline stages, one layer per stage. JAX's files have no rules for them. The mesh may also have the axes
+// data and model.
 struct Stages {
   const char* name;
   std::vector<MeshAxis> mesh;
@@ -68,9 +68,9 @@ struct Training {
   std::string name;
   Mode mode;
   MeshRules mesh_rules;
-  const Json* strategy = nullptr;  // null: none of JAX's
+  const Json* strategy = nullptr;  // null: not a strategy of JAX
 
-  // The batch's mesh axes.
+  // The mesh axes that shard the batch.
   std::vector<std::string> batch_axes() const {
     for (const Rule& rule : mesh_rules.rules())
       if (rule.logical == "batch") return rule.mesh_axes;
@@ -109,10 +109,10 @@ int64_t bytes_on_device(const Array& x) {
   return bytes;
 }
 
-// The whole value, whichever processes have it.
+// Returns the unsharded values. If other processes hold parts of them, all processes must call this.
 std::vector<float> float_values(const Array& x) { return (process_count() == 1 ? x : gather(x)).to_host<float>(); }
 
-// The rows of all processes, of which each places its own.
+// Places the rows of this process. `batch` has the rows of all processes.
 TokenBatch placed_batch(TokenBatch batch, const MeshRules& mesh_rules) {
   for (const nn::Leaf& leaf : nn::leaves(batch)) {
     const Array& x = *leaf.value;
@@ -122,7 +122,7 @@ TokenBatch placed_batch(TokenBatch batch, const MeshRules& mesh_rules) {
   return batch;
 }
 
-// Over the elements of `expected`, which may be the first of more.
+// Returns the largest difference over the elements of `expected`, which may be shorter than `got` (padding).
 double largest_difference(const std::vector<float>& got, const std::vector<float>& expected) {
   if (got.size() < expected.size()) return INFINITY;
   double most = 0;
@@ -133,7 +133,7 @@ double largest_difference(const std::vector<float>& got, const std::vector<float
   return most;
 }
 
-// The gradient of attention's key bias is zero in exact arithmetic; Adam magnifies its rounding noise.
+// The gradient of attention's key bias is zero in exact arithmetic. Adam amplifies its rounding noise.
 bool is_noise(const std::string& path) { return path.ends_with("attn.k.bias"); }
 
 template <class Model>
@@ -148,8 +148,8 @@ class TrainingRun {
     }
   }
 
-  // The first case is the mesh of one, with which the others' last parameters are compared; several processes, which
-  // have no such mesh, are compared with JAX alone.
+  // The first case must be the mesh of one device: its final parameters are the reference of the others. Several
+  // processes have no such mesh, and are compared only with JAX.
   void run(const Training& c) {
     Model model = nn::filter_shard(start_, c.mesh_rules);
     model.remat = c.mode.remat;
@@ -189,7 +189,7 @@ class TrainingRun {
 
   template <class Optimizer>
   void check_placement(const Training& c, const Model& model, const Optimizer& optimizer) {
-    int64_t bytes = 0, state = 2 * sizeof(int32_t);  // the file counts the two counters of Adam and its schedule
+    int64_t bytes = 0, state = 2 * sizeof(int32_t);  // the file includes two counters, of Adam and its schedule
     for (const nn::Leaf& leaf : nn::leaves(model)) {
       const std::string where = c.name + " " + leaf.path;
       const Json& expected = c.strategy->at("params").at(leaf.path);
@@ -249,7 +249,7 @@ class TrainingRun {
   std::map<std::string, std::vector<float>> alone_;
 };
 
-// Whether every process has as many of the devices.
+// Returns whether the devices can be divided evenly among the processes.
 bool has_a_place(size_t devices) { return devices % static_cast<size_t>(process_count()) == 0; }
 
 template <class Model>

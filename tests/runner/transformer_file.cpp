@@ -1,4 +1,4 @@
-// Reading of transformer_*.json.
+// Reads transformer_*.json.
 #include "tests/runner/transformer_file.h"
 
 #include "sharding/files/json.h"

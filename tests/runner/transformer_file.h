@@ -1,4 +1,4 @@
-// What a file transformer_*.json and the tensors beside it say, in the library's own types.
+// The contents of a file transformer_*.json and its tensors, in the library's types.
 #pragma once
 
 #include <filesystem>
@@ -23,10 +23,10 @@ struct TokenBatch {
   NamedArray targets{"batch", none};
 };
 
-// A file of strategies, and the numbers that each must reproduce: the file's own or, if it has none, those of its
-// model's file, which is in the same folder or in the project's.
+// A file of strategies, with the numbers that each must reproduce. If it has no numbers, they are in its model's file,
+// which is in the same folder or in the project's.
 struct TransformerFile {
-  Json strategies;  // mesh, rules and placements by name
+  Json strategies;  // mesh, rules and shardings by name
   Json numbers;  // losses, norms, ... by step
   SafetensorsFile tensors;
 
@@ -37,7 +37,7 @@ struct TransformerFile {
   size_t steps() const { return numbers.at("loss").as_array().size(); }
   // numbers[key][step]
   double number(const char* key, size_t step) const { return numbers.at(key).at(step).to_number<double>(); }
-  // A tensor's values in row-major order, or as an Array.
+  // A tensor's values in row-major order, or the tensor as an Array.
   std::vector<float> floats(const std::string& name) const { return array(name).to_host<float>(); }
   Array array(const std::string& name) const { return tensors.array(name); }
   TokenBatch batch(size_t step) const;

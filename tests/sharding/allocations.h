@@ -1,4 +1,4 @@
-// The memory of tensors, counted as LibTorch reports it to a profiler.
+// Counts the memory of tensors, as LibTorch reports it to a profiler.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -11,13 +11,14 @@
 
 namespace tessera::testing {
 
-// What this thread allocates and frees while it lives. What was allocated before the first of these is not counted.
+// Allocations and frees of this thread while the object exists. Memory allocated before the first such object is not
+// counted.
 class Allocations {
  public:
   Allocations() : seen_(std::make_shared<Seen>()), guard_(c10::DebugInfoKind::PROFILER_STATE, seen_) {}
 
-  int64_t live() const { return seen_->live; }  // bytes allocated and not freed since then
-  int64_t peak() const { return seen_->peak; }  // the most of these at any time
+  int64_t live() const { return seen_->live; }  // bytes allocated and not yet freed
+  int64_t peak() const { return seen_->peak; }  // the maximum of live()
   const std::vector<int64_t>& sizes() const { return seen_->sizes; }
   int64_t largest() const { return sizes().empty() ? 0 : *std::max_element(sizes().begin(), sizes().end()); }
 

@@ -1,4 +1,4 @@
-// TESSERA_CPU_THREADS, in a program that has more threads by OMP_NUM_THREADS and makes no mesh before its tests.
+// TESSERA_CPU_THREADS in a program with a larger OMP_NUM_THREADS, which makes no mesh before its tests.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// After an operation.
+// The number of LibTorch threads after an operation.
 int threads_of_torch() {
   const Array x = array({1, 2, 3}) + 1;
   EXPECT_EQ(x.shape(), Shape{3});
@@ -31,7 +31,7 @@ TEST(CpuThreads, AreLimitedInEveryThread) {
   }).join();
 }
 
-// A number of the program's own, set later, is not changed again.
+// A number that the program sets later is kept.
 TEST(CpuThreads, AreLimitedOnce) {
   EXPECT_EQ(threads_of_torch(), 2);
   at::set_num_threads(3);

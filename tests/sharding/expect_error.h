@@ -1,4 +1,4 @@
-// Checks that a call is refused, with the right kind of Error and its words.
+// Checks that a call throws an Error of the right kind whose message contains the given words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::testing {
 
-// What the Error of this kind says; fails where the call throws none.
+// Returns the message of the Error that `call` throws; the test fails unless the Error is of this kind.
 template <class F>
 std::string error_of(ErrorKind kind, F&& call) {
   try {
@@ -23,7 +23,7 @@ std::string error_of(ErrorKind kind, F&& call) {
   return "";
 }
 
-// The Error says all of these words.
+// Expects all of these words in the message.
 template <class F>
 void expect_error(ErrorKind kind, std::initializer_list<std::string> words, F&& call) {
   const std::string said = error_of(kind, call);

@@ -1,8 +1,8 @@
-// Expressions as functions: OURS of arrays x, THEIRS of LibTorch's tensors x, BOTH of either, and CALL of nothing.
+// Expressions as functions: OURS of arrays x, THEIRS of LibTorch tensors x, BOTH of either, and CALL without arguments.
 #pragma once
 
 #define OURS(...) [=](const std::vector<tessera::Array>& x) { return __VA_ARGS__; }
 #define THEIRS(...) [=](const std::vector<at::Tensor>& x) { return __VA_ARGS__; }
 #define BOTH(...) OURS(__VA_ARGS__), THEIRS(__VA_ARGS__)
-// What is to be done later, and mostly to be refused.
+// A call to be made later, usually one that must throw.
 #define CALL(...) [&] { __VA_ARGS__; }

@@ -1,4 +1,4 @@
-// The law of the array layer as a property: on any placement, value and gradients are those of plain LibTorch.
+// The law of arrays as a property test: for any sharding, values and gradients equal those of plain LibTorch.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@
 
 namespace tessera::testing {
 
-// Thousands of tiny tensors: threads would mostly wait for each other. The laws by threads say how many.
+// With thousands of tiny tensors, threads would mostly wait for each other. Tests with threads set OMP_NUM_THREADS.
 inline const bool one_thread = !std::getenv("OMP_NUM_THREADS") && (at::set_num_threads(1), true);
 
 inline at::Tensor random_tensor(const Shape& shape, uint64_t seed, at::ScalarType dtype = at::kDouble) {
@@ -42,12 +42,12 @@ inline Array placed(const at::Tensor& t, Mesh mesh, const PartitionSpec& spec) {
   return device_put(from_tensor(t), NamedSharding(mesh, spec));
 }
 
-// Ones on the mesh data=4, model=2.
+// Returns ones on the mesh data=4, model=2.
 inline Array lying(Shape shape, const PartitionSpec& spec) {
   return device_put(ones(std::move(shape)), NamedSharding(make_mesh({{"data", 4}, {"model", 2}}), spec));
 }
 
-// The whole value, whichever processes have it; where there are several, all of them ask.
+// Returns the unsharded value. If other processes hold parts of it, all processes must call this.
 inline at::Tensor whole(const Array& x) {
   return x.is_fully_addressable() || x.impl()->type->own() == 0 ? to_tensor(x) : to_tensor(reshard(x, P{}));
 }
@@ -62,8 +62,8 @@ inline double difference(const at::Tensor& a, const at::Tensor& b) {
   return worst == worst ? worst : std::numeric_limits<double>::infinity();
 }
 
-// All placements over all axes of the mesh: each axis unused, on a dim that it divides, pending, or (with_reduced)
-// reduced; two axes on one dim in both orders. With Uneven::pad also on dims that they do not divide.
+// Returns all shardings over the axes of the mesh. Each axis is unused, on a dimension that it divides (with
+// Uneven::pad on any dimension), unreduced, or (with_reduced) reduced. Two axes on a dimension: in both orders.
 inline std::vector<PartitionSpec> placements(Mesh mesh, const Shape& shape, bool with_reduced = false,
                                              Uneven others = Uneven::error) {
   std::vector<std::string> names;
@@ -125,18 +125,18 @@ inline std::string ledger_text(const CommLedger& ledger) {
   return text;
 }
 
-// A function of arrays, and the same in LibTorch. Integer inputs take no gradient; a result without one (integers,
-// booleans, or of integers only) is compared alone.
+// A function of arrays, and the same function in LibTorch. Integer inputs have no gradient. A result without a gradient
+// (integers, booleans, or a function of integers) is only compared.
 struct Function {
   std::string name;
   std::vector<at::Tensor> inputs;
   std::function<Array(const std::vector<Array>&)> ours;
   std::function<at::Tensor(const std::vector<at::Tensor>&)> theirs;
   double tolerance = 1e-12;
-  bool keeps_division = false;  // the work is divided by no fewer devices than any operand
+  bool keeps_division = false;  // the work is split over at least as many devices as each operand
 };
 
-// Where an input comes from: the model itself, or a computation on data.
+// The source of an input: the model itself, or a computation on data.
 enum class Role { parameter, activation };
 
 struct Outcome {
@@ -153,13 +153,13 @@ inline Outcome reference(const Function& f) {
   Outcome result;
   result.value = f.theirs(inputs);
   if (result.value.requires_grad()) (result.value * cotangent(result.value)).sum().backward();
-  for (const at::Tensor& t : inputs)  // what the result does not depend on has zeros
+  for (const at::Tensor& t : inputs)  // zeros for inputs that the result does not depend on
     result.gradients.push_back(t.grad().defined() || !t.is_floating_point() ? t.grad() : at::zeros_like(t));
   return result;
 }
 
-// Computes f on inputs of these placements. Throws what f throws, and std::logic_error where a law is broken that needs
-// no reference. Without a cotangent there is no backward pass.
+// Computes f on inputs with these shardings. Throws the exceptions of f, and std::logic_error if a law is violated that
+// needs no reference. Without a cotangent there is no backward pass.
 inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std::vector<PartitionSpec>& specs,
                        Mesh mesh, Role first, Role others, const GradientOptions& options) {
   const Array one = from_tensor(at::ones({}, at::kDouble));
@@ -181,7 +181,7 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   for (size_t i = 0; i < specs.size(); ++i) {
     Array x = tape.shadows()[i];
     if ((i ? others : first) == Role::activation && f.inputs[i].is_floating_point()) x = x * one;
-    // A parameter that lies there is used as what it is, not as its leaf.
+    // A parameter that already has the sharding is passed as it is.
     inputs.push_back(x.sharding().spec() == specs[i] ? x : redistribute(x, NamedSharding(mesh, specs[i])));
   }
   const Array value = f.ours(inputs);
@@ -216,8 +216,8 @@ inline Outcome compute(const Function& f, const at::Tensor& cotangent, const std
   return result;
 }
 
-// Holds f to the law for one choice of the inputs' placements, on both kinds of replicas: with the inputs as
-// parameters, as activations, and as an activation and parameters. Adds the number of cases; false: some failed.
+// Checks f for one choice of input shardings, with shared and with private replicas. The inputs are all parameters, all
+// activations, or an activation and parameters. Adds the number of cases; returns false if some failed.
 inline bool expect_law_on(const Function& f, const Outcome& expected, const std::vector<MeshAxis>& axes,
                           const std::vector<PartitionSpec>& specs, const GradientOptions& options, int& cases) {
   const Mesh meshes[] = {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
@@ -257,7 +257,7 @@ inline bool expect_law_on(const Function& f, const Outcome& expected, const std:
   return true;
 }
 
-// The placements of each input of f that the law is held to.
+// Returns the shardings to check for each input of f. Integers are never unreduced.
 inline std::vector<std::vector<PartitionSpec>> choices_of(const Function& f, Mesh mesh, bool with_reduced,
                                                           Uneven uneven_dims) {
   std::vector<std::vector<PartitionSpec>> choices;
@@ -281,8 +281,8 @@ inline std::vector<PartitionSpec> numbered(const std::vector<std::vector<Partiti
   return specs;
 }
 
-// Holds f to the law for every choice of the inputs' placements where these are `few` (any two of a matrix are), else
-// for a fixed random `sample` of them. Returns how many cases there were.
+// Checks f for every choice of input shardings if there are at most `few`, else for a fixed random `sample` of them.
+// The default of `few` covers two matrices on two axes, which have 18 * 18 = 324 choices. Returns the number of cases.
 inline int expect_law(const Function& f, const std::vector<MeshAxis>& axes, size_t sample, bool with_reduced = false,
                       const GradientOptions& options = {}, size_t few = 330, Uneven uneven_dims = Uneven::error) {
   if (const size_t said = placements_said()) sample = few = said;

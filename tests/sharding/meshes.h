@@ -1,4 +1,4 @@
-// The meshes on which tests run what they hold.
+// Meshes for tests.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace tessera::testing {
 
-// One mesh twice: its devices share what is equal on them, or each has its own.
+// Returns the same mesh with shared and with private replicas.
 inline std::array<Mesh, 2> shared_and_private(const std::vector<MeshAxis>& axes) {
   return {make_mesh(axes), make_mesh(axes, {.private_replicas = true})};
 }

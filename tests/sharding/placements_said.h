@@ -1,4 +1,4 @@
-// TESSERA_PLACEMENTS: a smaller sample for laws that are held once more.
+// TESSERA_PLACEMENTS: fewer shardings for tests that run again on threads, devices or processes.
 #pragma once
 
 #include <cstdlib>
@@ -6,8 +6,7 @@
 
 namespace tessera::testing {
 
-// Where laws are held once more, on threads, devices or processes: how many placements each is held to, as the
-// environment's TESSERA_PLACEMENTS says; 0: as many as its test says.
+// Returns the number of shardings to check each law with, from TESSERA_PLACEMENTS; 0: the test's own number.
 inline size_t placements_said() {
   const char* said = std::getenv("TESSERA_PLACEMENTS");
   return said ? std::stoul(said) : 0;

@@ -1,4 +1,4 @@
-// Memory: an allocator that counts the allocations of tensors, and can delay or refuse them.
+// An allocator of tensors that counts allocations, and can delay or refuse them.
 #pragma once
 
 #include <c10/core/CPUAllocator.h>
@@ -13,7 +13,7 @@ namespace tessera::testing {
 
 inline constexpr const char* no_memory = "no memory for this one";
 
-// The memory of all threads' tensors, while it lives: it counts what is allocated, may delay each allocation, and may
+// Allocates the tensors of all threads while the object exists. It counts allocations, can delay each one, and can
 // refuse one.
 class Memory final : public c10::Allocator {
  public:
@@ -31,7 +31,7 @@ class Memory final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  // Starts counting allocations: whether each is delayed, and the number of the one that is refused.
+  // Starts to count allocations. `delays`: delay each one; `refused`: the number of the one to refuse.
   void watch(bool delays, int64_t refused) { allocated_ = 0, delays_ = delays, refused_ = refused; }
   int64_t allocated() const { return allocated_; }
 

@@ -1,4 +1,4 @@
-// The memory that this process has of the system.
+// Measures the resident memory of this process.
 #pragma once
 
 #include <unistd.h>

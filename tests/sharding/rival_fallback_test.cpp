@@ -30,7 +30,7 @@ TEST(RivalFallback, DoesNotAffectMeshesAndGradients) {
   EXPECT_EQ(gradient([](const Array& x) { return x * x; }).to_host<float>(), std::vector<float>(8, 2));
 }
 
-// Each call reports it, not only the first.
+// Every call throws the error, not only the first.
 TEST(RivalFallback, IsAnErrorOfTheFeatureThatNeedsTheKey) {
   const Mesh abstract = make_mesh({{"data", 4}}, {.abstract = true});
   const auto run = [](const std::vector<Array>& x) { return std::vector<Array>{x[0] * x[0]}; };

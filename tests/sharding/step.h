@@ -1,4 +1,4 @@
-// One forward and backward pass over a list of parameters, and what it communicates.
+// Runs one forward and backward pass for a list of parameters, and records its communication.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ inline Step step(const std::vector<Array>& parameters, const Model& model, const
   return result;
 }
 
-// The weights of two blocks x + gelu(x up + bias) down, where x has 8 features and the middle has 16.
+// Returns the weights of two blocks x + gelu(x up + bias) down, with 8 features in x and 16 in the middle.
 inline std::vector<Array> block_weights(Mesh mesh, const PartitionSpec& up, const PartitionSpec& bias,
                                         const PartitionSpec& down) {
   std::vector<Array> w;
@@ -49,7 +49,7 @@ inline std::vector<Array> block_weights(Mesh mesh, const PartitionSpec& up, cons
   return w;
 }
 
-// The same loss and gradients bit for bit.
+// Returns whether losses and gradients are bitwise equal.
 inline bool are_equal(const Step& a, const Step& b) {
   bool equal = at::equal(a.loss, b.loss) && a.gradients.size() == b.gradients.size();
   for (size_t i = 0; equal && i < a.gradients.size(); ++i)
@@ -57,7 +57,7 @@ inline bool are_equal(const Step& a, const Step& b) {
   return equal;
 }
 
-// The largest difference of their losses and gradients.
+// Returns the largest difference between losses and gradients.
 inline double difference(const Step& a, const Step& b) {
   double most = difference(a.loss, b.loss);
   for (size_t i = 0; i < a.gradients.size(); ++i)

@@ -10,10 +10,10 @@
 #include <unordered_map>
 
 #include "sharding/accounting/communication_event.h"
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
-#include "sharding/redistribution/replica_checks.h"
+#include "sharding/base/thread_state.h"
+#include "sharding/redistribution/communicate.h"
 
 namespace tessera::detail {
 namespace {
@@ -25,70 +25,44 @@ const Text& path_of(const ArrayImpl& a) {
 
 bool are_same(const Text& a, const Text& b) { return a == b || (a && b && *a == *b); }
 
-// A program: its line, its options, and the parameters' types and paths. It is looked up in each step by what the step
-// has, of which nothing is copied: paths are compared by their words only where they are not the same text.
-struct Asked {
-  std::source_location where;
-  const GradientOptions& options;
-  const std::vector<ArrayPtr>& parameters;
-};
-struct Program {
-  explicit Program(const Asked& asked)
-      : where(asked.where), groups(asked.options.gather_groups), borrows(asked.options.reshard_after_forward) {
-    for (const ArrayPtr& p : asked.parameters) {
-      types.push_back(p->type);
-      paths.push_back(path_of(*p));
-    }
-  }
-  std::source_location where;
-  GatherGroups groups;
-  bool borrows;
-  std::vector<const Type*> types;
-  std::vector<Text> paths;
-};
-
 bool are_same(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
 }
 
-// Types are interned, and tell most programs apart.
-struct HashOfProgram {
-  using is_transparent = void;
-  static size_t mixed(size_t hash, size_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15 + (hash >> 29); }
-  static size_t of(const Type* type) { return reinterpret_cast<size_t>(type) >> 4; }
-  size_t operator()(const Asked& a) const {
-    size_t hash = a.where.line();
-    for (const ArrayPtr& p : a.parameters) hash = mixed(hash, of(p->type));
-    return hash;
+// Identifies a program: its line, its options, and the parameters' types and paths.
+struct Program {
+  Program(const GradientOptions& options, const std::vector<ArrayPtr>& parameters)
+      : groups(options.gather_groups), reshards(options.reshard_after_forward) {
+    for (const ArrayPtr& p : parameters) {
+      types.push_back(p->type);
+      paths.push_back(path_of(*p));
+    }
   }
-  size_t operator()(const Program& p) const {
-    size_t hash = p.where.line();
-    for (const Type* type : p.types) hash = mixed(hash, of(type));
-    return hash;
-  }
-};
-struct IsSameProgram {
-  using is_transparent = void;
-  bool operator()(const Program& a, const Program& b) const {
-    return are_same(a.where, b.where) && a.groups == b.groups && a.borrows == b.borrows && a.types == b.types &&
-           std::equal(a.paths.begin(), a.paths.end(), b.paths.begin(),
+  bool operator==(const Program& o) const {
+    return are_same(where, o.where) && groups == o.groups && reshards == o.reshards && types == o.types &&
+           std::equal(paths.begin(), paths.end(), o.paths.begin(),
                       [](const Text& x, const Text& y) { return are_same(x, y); });
   }
-  bool operator()(const Asked& a, const Program& b) const {
-    if (!are_same(a.where, b.where) || a.options.gather_groups != b.groups ||
-        a.options.reshard_after_forward != b.borrows)
-      return false;
-    if (a.parameters.size() != b.types.size()) return false;
-    for (size_t i = 0; i < b.types.size(); ++i)
-      if (a.parameters[i]->type != b.types[i] || !are_same(path_of(*a.parameters[i]), b.paths[i])) return false;
-    return true;
+
+  std::source_location where = CallerLine();
+  GatherGroups groups;
+  bool reshards;
+  std::vector<const Type*> types;
+  std::vector<Text> paths;
+};
+
+// Hashes the line and the types, which are interned and distinguish most programs.
+struct HashOfProgram {
+  size_t operator()(const Program& p) const {
+    size_t hash = p.where.line();
+    for (const Type* type : p.types)
+      hash = (hash ^ reinterpret_cast<size_t>(type) >> 4) * 0x9e3779b97f4a7c15 + (hash >> 29);
+    return hash;
   }
-  bool operator()(const Program& a, const Asked& b) const { return (*this)(b, a); }
 };
 
 constexpr size_t max_programs = 64;
-using Orders =
-    BoundedCache<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram, IsSameProgram>, max_programs>;
+using Orders = BoundedCache<std::unordered_map<Program, std::shared_ptr<KnownOrder>, HashOfProgram>, max_programs>;
 
 Orders& orders() {
   thread_local Orders orders;
@@ -106,7 +80,7 @@ std::string block_of(const WeightGather& gather) {
   return path ? detail::block_of(*path) : "";
 }
 
-// Of consecutive gathers of one block in one pass; a weight that is gathered twice begins another group.
+// Groups consecutive gathers of one block in one pass. A weight that is gathered twice begins another group.
 GatherOrder grouped(std::vector<WeightGather> gathers, GatherGroups by) {
   GatherOrder order{std::move(gathers), {}};
   const size_t n = order.gathers.size();
@@ -179,7 +153,7 @@ Tensors PrefetchSchedule::tensors(WeightGather gather, const Tensors& start) {
   const auto alone = [&] { return gather.resharding->forward(start, gather.in_backward_pass); };
   if (ended_) return alone();
   if (!known_) {
-    known_ = orders().get(Asked{CallerLine(), options_, parameters_}, std::make_shared<KnownOrder>).second;
+    known_ = orders().get(Program(options_, parameters_), std::make_shared<KnownOrder>).second;
     order_ = known_->order;
     follows_ = order_ != nullptr;
   }
@@ -193,27 +167,24 @@ Tensors PrefetchSchedule::tensors(WeightGather gather, const Tensors& start) {
   return made;
 }
 
-// What was followed so far begins another order.
+// Stops following the order; the gathers up to this point begin a new order.
 void PrefetchSchedule::leave_order() {
   follows_ = false;
   begun_.clear();
   seen_.assign(order_->gathers.begin(), order_->gathers.begin() + static_cast<ptrdiff_t>(next_));
 }
 
-// The tensors of the next gather in the order.
+// Returns the tensors of the next gather in the order.
 Tensors PrefetchSchedule::take() {
   Begun& group = begun_.front();
-  if (group.transfer) {
-    group.ready = group.transfer->finish();
-    group.transfer.reset();
-    begin_ahead();  // which leaves the first where it is
-  }
-  Tensors made = std::move(group.ready[next_ - group.begin]);
+  group.transfer.wait();
+  if (next_ == group.begin) begin_ahead();  // `group` stays valid: begin_ahead only appends to the deque
+  Tensors made = group.transfer.take(next_ - group.begin);
   if (++next_ == group.end) begun_.pop_front();
   return made;
 }
 
-// Where nothing goes between processes, nothing would be gained.
+// Prefetches the next groups, if they cross processes: otherwise prefetching gains nothing.
 void PrefetchSchedule::begin_ahead() {
   size_t from = begun_.back().end;
   for (int ahead = static_cast<int>(begun_.size()) - 1; ahead < options_.prefetch_groups; ++ahead) {
@@ -244,16 +215,12 @@ bool PrefetchSchedule::begin(size_t begin, size_t end, const WeightGather& first
     if (checks && !r.to->mesh->abstract && crosses(i, i + 1)) check_replicas_across_processes(r.from, start, r.cause);
     items.push_back({r.steps, std::move(start), r.cause.path});
   }
-  begun_.push_back(
-      {begin,
-       end,
-       std::make_unique<Transfer>(std::move(items), EventContext{first.resharding->cause, first.resharding->from,
-                                                                 first.resharding->to, first.in_backward_pass}),
-       {}});
+  const Resharding& r = *first.resharding;
+  begun_.push_back({begin, end, Transfer(std::move(items), {r.cause, r.from, r.to, first.in_backward_pass})});
   return true;
 }
 
-// Empty if the frozen weight has been destroyed.
+// Returns the tensors from which the weight is gathered; empty if the frozen weight has been destroyed.
 Tensors PrefetchSchedule::start_of(const WeightGather& gather) const {
   const Type* from = gather.resharding->from;
   if (gather.parameter < 0) {

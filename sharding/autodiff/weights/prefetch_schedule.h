@@ -1,4 +1,4 @@
-// PrefetchSchedule: gathers the weights of a step by block and ahead of use, in the order of the step before.
+// PrefetchSchedule: gathers the weights of a step by block and before they are used, in the order of the previous step.
 #pragma once
 
 #include <deque>
@@ -12,64 +12,64 @@
 
 namespace tessera::detail {
 
-// Which part of a model a parameter belongs to: what one element of a list owns, "layers.2" of
-// "layers.2.mlp.up.kernel"; "" of a parameter outside of lists, which is by itself.
+// Returns the block of a parameter: the element of a list that owns it, "layers.2" for "layers.2.mlp.up.kernel".
+// Returns "" for a parameter outside of lists, which is not grouped.
 std::string block_of(const std::string& path);
 
-// Whether `a` is one of the leaves of a tape's parameter.
+// Returns true if `a` is one of the leaves of a tape's parameter.
 bool is_leaf(const ArrayImpl& parameter, const ArrayPtr& a);
 
-// One gather of a weight, as a step makes it.
+// One gather of a weight during a step.
 struct WeightGather {
-  int parameter = -1;               // of the tape; -1: a weight that it does not train
-  std::weak_ptr<ArrayImpl> frozen;  // that weight
+  int parameter = -1;               // index among the tape's parameters; -1: a frozen weight
+  std::weak_ptr<ArrayImpl> frozen;  // the frozen weight
   std::shared_ptr<const Resharding> resharding;
   bool in_backward_pass = false;
 
   bool is_like(const WeightGather& other) const;
 };
 
-// What a program gathers, in order. The gathers of one block follow each other in one group.
+// The gathers of a program, in order. The gathers of one block are adjacent and form a group.
 struct GatherOrder {
   std::vector<WeightGather> gathers;
-  std::vector<size_t> group_end;  // of the group of each gather
+  std::vector<size_t> group_end;  // for each gather, the end of its group
 };
-// From step to step of one program; null before its first.
+// The order that the steps of one program share; null before the first step.
 struct KnownOrder {
   std::shared_ptr<const GatherOrder> order;
 };
 
-// The order is known from the last step of the same program: of the same line, with parameters of the same paths and
-// types. A step without one, and the rest of a step that goes another way, gathers each weight by itself; the next step
-// knows that order. All processes run the same program, so they fall back alike. Where a guard may forbid a
-// communication, nothing is gathered before the program asks for it.
+// Gathers the weights of a step in the order of the last step of the same program. Programs are the same if they have
+// the same source line, and parameters of the same paths and types. Without a known order, or after a step diverges
+// from it, each weight is gathered separately, and the next step uses the new order. All processes run the same
+// program, so they diverge at the same point. Under a guard that may forbid a communication, nothing is prefetched.
 class PrefetchSchedule {
  public:
   PrefetchSchedule(std::vector<ArrayPtr> parameters, const GradientOptions& options);
 
-  // The gather of the weight `a` from `start` by `resharding`; none if it is in no order, because the weight is
-  // computed from others.
+  // Returns the gather of the weight `a` from `start` by `resharding`; nullopt for a weight that is computed from
+  // others, since such gathers have no place in the order.
   std::optional<WeightGather> gather_of(const ArrayPtr& a, const ArrayPtr& start,
                                         std::shared_ptr<const Resharding> resharding) const;
-  // What it makes of `start`, its tensors.
+  // Carries out a gather from `start`'s tensors and returns the result.
   Tensors tensors(WeightGather gather, const Tensors& start);
-  // The step is complete: its order is kept for the next one. Nothing is gathered ahead any more.
+  // Ends a complete step: keeps its order for the next one, and stops prefetching.
   void end_step();
-  // The step is over, complete or not: what is begun is given up. Nothing is learned from one that was not completed.
+  // Ends a step, complete or not, and abandons started gathers. No order is learned from an incomplete step.
   void abandon();
   const ArrayPtr& parameter(int place) const { return parameters_[place]; }
 
  private:
-  // A range of the order whose weights are there, or on their way.
+  // A range of the order whose weights have been gathered or are in flight.
   struct Begun {
     size_t begin, end;
-    std::unique_ptr<Transfer> transfer;
-    std::vector<Tensors> ready;
+    Transfer transfer;
   };
-  int place_of(const ArrayImpl& parameter) const;  // -1: it is none of the tape's
+  int place_of(const ArrayImpl& parameter) const;  // -1: not a parameter of the tape
   Tensors start_of(const WeightGather& gather) const;
   bool crosses(size_t begin, size_t end) const;
-  // Announced for the cause of `first`. False, and nothing is done, if one of the weights is gone.
+  // Starts the gathers [begin, end) of the order. The ledger attributes them to the operation and source line of
+  // `first`. Returns false, with nothing started, if a frozen weight has been destroyed.
   bool begin(size_t begin, size_t end, const WeightGather& first);
   void begin_ahead();
   Tensors take();
@@ -79,13 +79,13 @@ class PrefetchSchedule {
   const GradientOptions options_;
   std::shared_ptr<KnownOrder> known_;
   std::shared_ptr<const GatherOrder> order_;
-  std::vector<WeightGather> seen_;  // where there is no order, or since the step left it
-  size_t next_ = 0;                 // in the order
+  std::vector<WeightGather> seen_;  // used without an order, or after the step diverged from it
+  size_t next_ = 0;                 // index in the order
   bool follows_ = false, ended_ = false;
   std::deque<Begun> begun_;
 };
 
-// While it lives, this thread knows no orders but those that are learned meanwhile.
+// Hides the orders that this thread has learned, and restores them at its end. Meanwhile only new orders are used.
 class FreshGatherOrders {
  public:
   FreshGatherOrders();
@@ -97,13 +97,13 @@ class FreshGatherOrders {
   std::shared_ptr<void> before_;
 };
 
-// Forgets the orders of all programs of this thread; and how often a step of this thread has left another order for the
-// next one than it found.
+// clear_gather_orders forgets the orders of all programs of this thread. learned_gather_orders returns how often a step
+// of this thread has changed the order for the next one.
 void clear_gather_orders();
 int64_t learned_gather_orders();
 
-// What `run` returns of a program that knows the order of its gathers: from its second run, if the first had any to
-// learn. It is the same whatever ran before.
+// Returns the result of `run` with a known order of gathers: from its second run if the first one learned an order,
+// else from its first. The result does not depend on earlier programs.
 template <class Run>
 auto run_knowing_gathers(const Run& run) {
   const FreshGatherOrders none_is_known;

@@ -1,14 +1,17 @@
 // Decides how each weight of a tape is gathered, and how its gradient returns.
 #include "sharding/autodiff/weights/weight_policy.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <optional>
 
-#include "sharding/autodiff/weights/reshard_after_forward.h"
+#include "sharding/accounting/communication_event.h"
+#include "sharding/kernels/parallel_for.h"
 
 namespace tessera::detail {
 namespace {
 
-// One gather of a weight: in the order of its step if it has a place there, else by itself.
+// One gather of a weight: in the order of its step if it has a place there, else separately.
 class WeightConversion : public PolicyConversion {
  public:
   WeightConversion(std::shared_ptr<PrefetchSchedule> gathers, std::shared_ptr<ReduceScatterBatcher> scatters,
@@ -36,15 +39,15 @@ class WeightConversion : public PolicyConversion {
   }
   bool has_late_gradients() const override { return leaf_ != nullptr; }
 
-  std::shared_ptr<BorrowedGather> borrow(const Tensors& start, const Tensors& result, bool recorded) override {
+  std::shared_ptr<BorrowedGather> reshard_after_forward(const Tensors& start, const Tensors& result,
+                                                        bool recorded) override {
     if (!reshard_after_forward_) return nullptr;
-    memory_ = std::make_shared<ReshardAfterForward>(
-        [gathers = gathers_, gather = gather_, resharding = resharding_, start]() mutable {
+    memory_ = std::make_shared<BorrowedGather>(
+        result, recorded, [gathers = gathers_, gather = gather_, resharding = resharding_, start]() mutable {
           if (!gather) return resharding->forward(start, /*in_backward_pass=*/true);
           gather->in_backward_pass = true;
           return gathers->tensors(*gather, start);
         });
-    memory_->begin(result, recorded);
     return memory_;
   }
 
@@ -54,15 +57,15 @@ class WeightConversion : public PolicyConversion {
   const bool reshard_after_forward_;
   const std::shared_ptr<const Resharding> resharding_;
   std::optional<WeightGather> gather_;
-  ArrayPtr leaf_;  // of a parameter, if its gradient is reduce-scattered with its block
-  std::shared_ptr<ReshardAfterForward> memory_;
+  ArrayPtr leaf_;  // the parameter's leaf, if its gradient is reduce-scattered with its block
+  std::shared_ptr<BorrowedGather> memory_;
 };
 
 }  // namespace
 
 std::shared_ptr<PolicyConversion> WeightPolicy::take(const ArrayPtr& a, const ArrayPtr& start,
                                                      const std::shared_ptr<const Resharding>& resharding) {
-  // A gather that the user's own line asks for belongs to the user: its last use is unknown.
+  // A gather that the user's own line requests is not managed here, because its last use is unknown.
   if (!a->weight || resharding->cause.reason == asked_for() || !resharding->gathers()) return nullptr;
   auto conversion = std::make_shared<WeightConversion>(gathers_, scatters_, reshard_after_forward_, resharding);
   conversion->find_place(a, start);
@@ -72,6 +75,64 @@ std::shared_ptr<PolicyConversion> WeightPolicy::take(const ArrayPtr& a, const Ar
 WeightPolicy::~WeightPolicy() {
   gathers_->abandon();
   scatters_->abandon();
+}
+
+// ---- reduce-scatters of gradients
+
+// Returns "" for a gradient that is not grouped with others.
+std::string ReduceScatterBatcher::block_of(const Resharding& gather) const {
+  const Text& path = gather.cause.path;
+  return path && by_ == GatherGroups::by_block ? detail::block_of(*path) : "";
+}
+
+void ReduceScatterBatcher::expect(const ArrayImpl& leaf, const Resharding& gather) {
+  ++expected_[&leaf];
+  ++missing_[block_of(gather)];
+}
+
+bool ReduceScatterBatcher::takes() const { return differentiated_tape() == &tape_ && !is_guarded(); }
+
+void ReduceScatterBatcher::add(WeightGradient gradient) {
+  std::string block = block_of(*gradient.resharding);
+  if (!waiting_.empty() && block != block_) send();
+  block_ = std::move(block);
+  waiting_.push_back(std::move(gradient));
+  if (--missing_[block_] == 0 || block_.empty()) send();
+}
+
+void ReduceScatterBatcher::send() {
+  const at::AutoGradMode off(false);
+  std::vector<TransferItem> items;
+  for (WeightGradient& g : waiting_)
+    items.push_back({g.resharding->steps, as_dtype(std::exchange(g.tensors, {}), g.resharding->gradients),
+                     g.resharding->cause.path});
+  const Resharding& first = *waiting_[0].resharding;
+  under_way_.push_back({std::exchange(waiting_, {}),
+                        Transfer(std::move(items), {first.cause, first.to, first.from, true}, Direction::backward)});
+  while (under_way_.size() > 1 || (!under_way_.empty() && under_way_.front().transfer.has_arrived())) receive();
+}
+
+void ReduceScatterBatcher::receive() {
+  const at::AutoGradMode off(false);
+  UnderWay oldest = std::move(under_way_.front());
+  under_way_.pop_front();
+  std::vector<Tensors> arrived = oldest.transfer.finish();
+  for (size_t i = 0; i < arrived.size(); ++i) {
+    WeightGradient& g = oldest.gradients[i];
+    bring_to_memory_of(g.resharding->from->mesh, arrived[i]);
+    tape_.late.push_back({std::move(g.parameter), std::move(g.leaf), std::move(arrived[i])});
+  }
+  if (listener_) listener_();
+}
+
+void ReduceScatterBatcher::finish() {
+  if (!waiting_.empty()) send();
+  while (!under_way_.empty()) receive();
+}
+
+void ReduceScatterBatcher::abandon() {
+  waiting_.clear();
+  under_way_.clear();
 }
 
 }  // namespace tessera::detail

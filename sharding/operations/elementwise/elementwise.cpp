@@ -1,4 +1,4 @@
-// Arithmetic, comparisons, logic and casts: a rule and an ATen call each.
+// Arithmetic, comparisons, logic and casts: each has a rule and an ATen call.
 #include "sharding/operations/elementwise/elementwise.h"
 
 #include <ATen/ATen.h>
@@ -37,7 +37,7 @@ const Operation rounding_op{"astype", "*", nonlinear, Padded::kept};
 
 }  // namespace
 
-// ---- sums: with a number beside it, a pending sum has to be summed first
+// ---- sums: a partial sum plus a number has to be summed first
 
 namespace {
 
@@ -57,14 +57,14 @@ Array operator-(ArrayOrNumber a, ArrayOrNumber b) {
                 [](const at::Tensor& x, const at::Tensor& y) { return at::sub(x, y); });
 }
 
-// ---- products: scaled by a number, a parameter stays as good as itself
+// ---- products: a parameter scaled by a number keeps its parameter source
 
 namespace {
 
-at::Tensor multiplied(const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); }
+at::Tensor times_elementwise(const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); }
 at::Tensor divided(const at::Tensor& x, const at::Tensor& y) { return at::div(x, y); }
 
-// LibTorch's functions of a number, which save less for the backward pass than those of two tensors.
+// LibTorch's functions of a tensor and a number save less for the backward pass than its functions of two tensors.
 using LocalScale = at::Tensor (*)(const at::Tensor&, const at::Scalar&);
 at::Tensor multiplied_by(const at::Tensor& x, const at::Scalar& number) { return at::mul(x, number); }
 at::Tensor divided_by(const at::Tensor& x, const at::Scalar& number) { return at::div(x, number); }
@@ -74,11 +74,12 @@ Array scaled_array(const ArrayOrNumber& x, double number, LocalScale local) {
                           [number, local](Locals t, const BlockContext&) { return local(t[0], number); });
 }
 
-// A pending sum times infinity is no sum of its parts times infinity.
+// Returns x times the number. A partial sum must be reduced before it is multiplied by infinity: infinite terms may add
+// up to NaN.
 Array times(const ArrayOrNumber& x, const Number& number) {
-  if (!std::isfinite(number.floating)) return binary({scale_without_end_op, Domain::any}, x, number, multiplied);
+  if (!std::isfinite(number.floating)) return binary({scale_without_end_op, Domain::any}, x, number, times_elementwise);
   const ArrayImpl* given = x.array().impl().get();
-  if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, multiplied);
+  if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, times_elementwise);
   if (x.array().is_recipe()) return scaled(x.array(), number.floating);
   return scaled_array(x, number.floating, multiplied_by);
 }
@@ -87,10 +88,10 @@ Array times(const ArrayOrNumber& x, const Number& number) {
 
 Array operator*(ArrayOrNumber a, ArrayOrNumber b) {
   if (a.is_number() != b.is_number()) return a.is_number() ? times(b, a.number()) : times(a, b.number());
-  return binary({mul_op, Domain::any}, a, b, multiplied);
+  return binary({mul_op, Domain::any}, a, b, times_elementwise);
 }
 
-// A pending sum divided by 0 is no sum of its parts divided by 0.
+// Divides. A partial sum must be reduced before it is divided by 0: infinite terms may add up to NaN.
 Array operator/(ArrayOrNumber a, ArrayOrNumber b) {
   if (b.is_number() && b.number().floating != 0 && !a.is_number() && a.array().impl() &&
       is_floating(a.array().impl()->type->dtype))
@@ -109,7 +110,7 @@ Array operator-(Operand x) {
 
 namespace {
 
-// In floating types as the nearest that the type has; beyond all of them that is an infinity.
+// Converts to the nearest number of a floating type; beyond its range that is an infinity.
 at::Scalar scalar_of(const char* verb, const Number& n, DType dtype) {
   if (is_floating(dtype)) return element_value(verb, n.floating, dtype);
   return n.kind == Number::Kind::floating || is_beyond_int64(n) ? at::Scalar(n.floating) : at::Scalar(n.integer);
@@ -146,7 +147,7 @@ Array power(ArrayOrNumber a, ArrayOrNumber b) {
   });
 }
 
-// ---- tables: what is written between the bars is computed on the local tensors x and y
+// ---- tables: each row's expression is computed on the local tensors x and y
 
 #define TESSERA_BINARY(name, label, domain, out, padded, call)                                                     \
   namespace {                                                                                                      \
@@ -183,7 +184,8 @@ TESSERA_BINARY(bitwise_xor, bitwise_xor, Domain::integral, like_first, Padded::k
 
 namespace {
 
-// What lies on a bound has half a gradient, as in JAX; by clamp the whole one.
+// Clips t. An element equal to a bound gets half of its gradient, as in JAX; at::clamp would give it the complete
+// gradient.
 at::Tensor clipped(const at::Tensor& t, const Number& min, const Number& max) {
   const auto dtype = static_cast<DType>(t.scalar_type());
   if (dtype != boolean && !is_recorded(t))
@@ -206,7 +208,7 @@ namespace {
 
 at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t : t.to(at::kBool); }
 
-// The branch of where() that is a number: a tensor of the result's type, so that two numbers have one too.
+// Returns the numeric branch of where() as a tensor of the result's type, so that two numbers also have that type.
 at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
   const bool fraction = number.kind == Number::Kind::floating || is_beyond_int64(number);
   const at::Scalar value = fraction ? at::Scalar(element_value("where", number.floating, dtype))
@@ -214,46 +216,38 @@ at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
   return at::scalar_tensor(value, beside.options().dtype(scalar_type(dtype)));
 }
 
-Array where_arrays(const Operand& condition, const Array& x, const Array& y) {
-  return run({.operation = where_op, .out_dtype = x.dtype(), .where = condition.where()}, {&condition.array(), &x, &y},
-             [](Locals t, const BlockContext&) { return at::where(truth(t[0]), t[1], t[2]); });
-}
-
-Array where_number(const Operand& condition, const Array& x, const Number& other, bool chosen) {
-  const DType dtype = x.dtype();
-  return run({.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array(), &x},
-             [&](Locals t, const BlockContext&) {
-               const at::Tensor number = branch(other, dtype, t[0]);
-               return chosen ? at::where(truth(t[0]), number, t[1]) : at::where(truth(t[0]), t[1], number);
-             });
-}
-
-Array where_numbers(const Operand& condition, const Number& x, const Number& y) {
-  const DType dtype = with_number(with_number(boolean, x), y);
-  check_number("where", x, dtype), check_number("where", y, dtype);
-  return run({.operation = where_op, .out_dtype = dtype, .where = condition.where()}, {&condition.array()},
-             [&](Locals t, const BlockContext&) {
-               return at::where(truth(t[0]), branch(x, dtype, t[0]), branch(y, dtype, t[0]));
-             });
-}
-
 }  // namespace
 
 Array where(Operand condition, ArrayOrNumber x, ArrayOrNumber y) {
-  if (x.is_number() && y.is_number()) return where_numbers(condition, x.number(), y.number());
-  const DType dtype = common_dtype({where_op, Domain::any}, x, y);
-  for (const ArrayOrNumber& branch : {x, y})
-    if (branch.is_number()) check_number("where", branch.number(), dtype);
-  if (x.is_number()) return where_number(condition, cast_to(y.operand(), dtype), x.number(), true);
-  if (y.is_number()) return where_number(condition, cast_to(x.operand(), dtype), y.number(), false);
-  return where_arrays(condition, cast_to(x.operand(), dtype), cast_to(y.operand(), dtype));
+  const bool are_numbers = x.is_number() && y.is_number();
+  const DType dtype = are_numbers ? with_number(with_number(boolean, x.number()), y.number())
+                                  : common_dtype({where_op, Domain::any}, x, y);
+  Array cast[2];
+  const Array* operands[] = {&condition.array(), nullptr, nullptr};
+  int n = 1;
+  for (const ArrayOrNumber& branch : {x, y}) {
+    if (branch.is_number()) {
+      check_number("where", branch.number(), dtype);
+    } else {
+      cast[n - 1] = cast_to(branch.operand(), dtype);
+      operands[n] = &cast[n - 1], ++n;
+    }
+  }
+  Prepared call;
+  prepare(call, {.operation = where_op, .out_dtype = dtype, .where = condition.where()}, operands, n);
+  return run(call, where_op.name, [&](Locals t, const BlockContext&) {
+    const at::Tensor first = x.is_number() ? branch(x.number(), dtype, t[0]) : t[1];
+    const at::Tensor second = y.is_number() ? branch(y.number(), dtype, t[0]) : t[n - 1];
+    return at::where(truth(t[0]), first, second);
+  });
 }
 
 // ---- casts
 
 namespace {
 
-// As XLA does: what lies beyond the type becomes its last number, and NaN 0. In C++ both are undefined.
+// Casts as XLA does: values beyond the integer type become its nearest bound, and NaN becomes 0. In C++ both are
+// undefined.
 at::Tensor as_integers(const at::Tensor& t, at::ScalarType type) {
   if (type == at::kLong) {
     const at::Tensor wide = at::nan_to_num(t.to(at::kDouble));

@@ -10,22 +10,25 @@ template <class X, class Y>
 concept EitherIsArray = std::convertible_to<const X&, const Array&> || std::convertible_to<const Y&, const Array&>;
 }
 
-// Names, values and gradients are those of jax.numpy and jax.nn. Where a gradient is not unique it is JAX's: 0 for relu
-// at 0, 1 for abs at 0; maximum, minimum and clip give half of it to each of two equal operands. (The tables are
-// tests/reference/elementwise.json.)
+// Names, values and gradients are as in jax.numpy and jax.nn. Where a gradient is not unique, it is JAX's: 0 for
+// relu at 0, 1 for abs at 0. maximum, minimum and clip give half of the gradient to each of two equal operands. (The
+// tables are tests/reference/elementwise.json.)
 //
-// Element types are promoted as promote() says; numbers are weakly typed (see Number). For integers and booleans,
-// functions whose values are not integers compute in float32; floor and the like return them unchanged; square, power,
-// floor_divide and remainder take booleans as int32. Refused, as in JAX (dtype_mismatch): negative, sign and
-// differences of booleans, bitwise operations on floating types, sigmoid, silu, rsqrt and erf_inv of integers.
+// Element types are promoted by promote(); numbers are weakly typed (see Number). For integers and booleans:
+// - functions whose values are not integers compute in float32
+// - floor and similar functions return them unchanged
+// - square, power, floor_divide and remainder take booleans as int32
+// - as in JAX, an Error (dtype_mismatch): negative, sign and differences of booleans; sigmoid, silu, rsqrt and erf_inv
+//   of integers
+// Bitwise operations on floating types are an Error (dtype_mismatch) too.
 
 // ---- arithmetic
 
 Array operator+(ArrayOrNumber a, ArrayOrNumber b);
 Array operator-(ArrayOrNumber a, ArrayOrNumber b);
-Array operator*(ArrayOrNumber a, ArrayOrNumber b);  // a recipe times a number is a recipe
+Array operator*(ArrayOrNumber a, ArrayOrNumber b);  // a lazy initializer times a number is a lazy initializer
 Array operator/(ArrayOrNumber a, ArrayOrNumber b);
-Array operator%(ArrayOrNumber a, ArrayOrNumber b);  // numpy.remainder: the sign is b's
+Array operator%(ArrayOrNumber a, ArrayOrNumber b);  // numpy.remainder: the result has the sign of b
 Array operator-(Operand x);
 
 Array floor_divide(ArrayOrNumber a, ArrayOrNumber b);
@@ -33,7 +36,7 @@ Array power(ArrayOrNumber a, ArrayOrNumber b);  // Error (invalid_argument): int
 Array maximum(ArrayOrNumber a, ArrayOrNumber b);
 Array minimum(ArrayOrNumber a, ArrayOrNumber b);
 Array clip(Operand x, ArrayOrNumber min, ArrayOrNumber max);
-// Mistakes: names of PyTorch and C. torch.clamp has another gradient at the bounds.
+// Diagnostics for common mistakes: names of PyTorch and C. torch.clamp has a different gradient at the bounds.
 template <class X, class Y>
 requires detail::EitherIsArray<X, Y> Array pow(const X&, const Y&) {
   static_assert(detail::dependent_false<X>, "tessera: pow is called power, as in numpy: power(x, y).");
@@ -58,7 +61,7 @@ Array operator<(ArrayOrNumber a, ArrayOrNumber b);
 Array operator<=(ArrayOrNumber a, ArrayOrNumber b);
 Array operator>(ArrayOrNumber a, ArrayOrNumber b);
 Array operator>=(ArrayOrNumber a, ArrayOrNumber b);
-// Functions, not operators, since a C++ programmer expects one bool from a == b.
+// Compare elementwise. They are functions, not operators, since C++ programmers expect a single bool from a == b.
 Array equal(ArrayOrNumber a, ArrayOrNumber b);
 bool operator==(ArrayOrNumber a,
                 ArrayOrNumber b) = delete;  // tessera: write equal(a, b), or nn::tree_equal for one bool
@@ -73,10 +76,10 @@ Array isfinite(Operand x);
 Array isinf(Operand x);
 Array isnan(Operand x);
 
-// x where the condition holds, y elsewhere. No gradient flows to the condition.
+// Returns x where the condition holds, y elsewhere. No gradient flows to the condition.
 Array where(Operand condition, ArrayOrNumber x, ArrayOrNumber y);
 
-// Of integers bit by bit, of booleans as logic: a & b, a | b, a ^ b, ~a; !a is logical_not(a).
+// Combine integers bit by bit, and booleans logically: a & b, a | b, a ^ b, ~a; !a is logical_not(a).
 Array bitwise_and(ArrayOrNumber a, ArrayOrNumber b);
 Array bitwise_or(ArrayOrNumber a, ArrayOrNumber b);
 Array bitwise_xor(ArrayOrNumber a, ArrayOrNumber b);
@@ -138,16 +141,16 @@ Array celu(Operand x, double alpha = 1);  // x; below 0: alpha (exp(x / alpha) -
 Array selu(Operand x);
 Array mish(Operand x);  // x tanh(softplus(x))
 
-// x Phi(x), or by default its tanh approximation, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-// Hendrycks and Gimpel, "Gaussian error linear units" (2016).
+// Returns x Phi(x), or by default its tanh approximation, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks
+// and Gimpel, "Gaussian error linear units" (2016).
 Array gelu(Operand x, bool approximate = true);
 
 // ---- casts
 
-// x in another element type; a recipe stays a recipe.
+// Casts x to another element type; a lazy initializer stays one.
 Array astype(Operand x, DType dtype);
 
-// x as a constant for gradients.
+// Returns x as a constant for gradients.
 Array stop_gradient(Operand x);
 
 }  // namespace tessera

@@ -40,7 +40,7 @@ const Type* type_of(const ArrayOrNumber& x, const char* verb) { return materiali
 
 std::string described(const ArrayOrNumber& x) { return x.is_number() ? text_of(x.number()) : x.array().type_string(); }
 
-// A number that stands alone.
+// Converts a number to an array, for a call without an array operand.
 Array as_array(const Number& number) {
   constexpr DType types[] = {boolean, int32, float32};
   check_number("array", number, types[static_cast<int>(number.kind)]);

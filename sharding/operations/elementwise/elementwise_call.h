@@ -1,4 +1,4 @@
-// What the elementwise operations share: element types, numbers as operands, the call.
+// Element types, number operands and calls of elementwise operations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,17 +11,18 @@
 
 namespace tessera::detail {
 
-// The element types that an operation computes in, and what becomes of the others.
+// The element types in which an operation computes, and its treatment of the others.
 enum class Domain : uint8_t {
   any,
-  no_booleans,     // booleans are refused
+  no_booleans,     // booleans are an error
   counting,        // booleans become int32
-  integral,        // fractions are refused
+  integral,        // floating types are an error
   floating,        // others become float32
-  floating_alone,  // others are refused
+  floating_alone,  // other types are an error
 };
 
-// Whether an operation takes `dtype` at all, and the type that it then computes in.
+// is_refused returns true if the operation does not take `dtype`; computing_dtype returns the type in which it
+// computes.
 inline bool is_refused(Domain domain, DType dtype) {
   return (domain == Domain::no_booleans && dtype == boolean) || (domain == Domain::integral && is_floating(dtype)) ||
          (domain == Domain::floating_alone && !is_floating(dtype));
@@ -30,23 +31,23 @@ inline DType computing_dtype(Domain domain, DType dtype) {
   if (domain == Domain::counting && dtype == boolean) return int32;
   return domain == Domain::floating && !is_floating(dtype) ? float32 : dtype;
 }
-// The Error (dtype_mismatch) of a type that is refused.
+// Throws the Error (dtype_mismatch) of a refused type.
 [[noreturn]] void refuse_dtype(Domain domain, const char* verb, const std::string& operands);
 
-// The element type of the result of an array of `dtype` and a number.
+// Returns the element type of the result of an array of `dtype` and a number.
 DType with_number(DType dtype, const Number& number);
 
-// x in `dtype`.
+// Returns x in `dtype`.
 Array cast_to(const Operand& x, DType dtype);
 
-// One table row: the operation, what it computes in, and the type of its results if that is another.
+// One table row: the operation, the types in which it computes, and the type of its results if that differs.
 struct Elementwise {
   const Operation& operation;
   Domain domain;
   DType out = like_first;
 };
 
-// `fn` on x's local tensors; x is cast first if the row computes in another element type.
+// Applies `fn` to x's local tensors; x is cast first if the row computes in another element type.
 template <class Fn>
 Array unary(const Elementwise& row, const Operand& x, Fn fn) {
   const auto call = [&](const Array& a) {
@@ -63,24 +64,25 @@ Array unary(const Elementwise& row, const Operand& x, Fn fn) {
 
 using Local2 = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
 
-// `local` on two arrays cast to one element type, or on an array and a number. Of two numbers the first becomes an
-// array.
+// Applies `local` to two arrays cast to one element type, or to an array and a number. If both operands are numbers,
+// the first becomes an array.
 Array binary(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b, Local2 local);
 
-// The element type to which a and b are cast.
+// Returns the element type to which a and b are cast.
 DType common_dtype(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b);
 
-// The number as a tensor that LibTorch combines with `beside` without changing the result's type.
+// Returns the number as a tensor that type promotion treats like a Python scalar. `beside` is the other operand.
 at::Tensor as_tensor(const Number& number, const at::Tensor& beside);
 
-// The number as it was written: 3000000000, 0.5.
+// Returns the number as it was written: 3000000000, 0.5.
 std::string text_of(const Number& number);
 
-// Whether it is of unsigned 64 bits and above int64's: `integer` is then another number, `floating` is the value.
+// Returns true for an unsigned 64-bit number above int64's range: then `integer` is not this number, and `floating` is
+// the value.
 bool is_beyond_int64(const Number& number);
 
-// Error (invalid_argument), as in JAX: a whole number that the integer type it meets cannot hold. (A number takes the
-// type of the other operand; a fraction makes float32 of integers, a whole number int32 of booleans.)
+// Throws an Error (invalid_argument), as in JAX, for an integer that the integer type of the other operand cannot hold.
+// (A floating-point number with integers gives float32, an integer with booleans int32.)
 void check_number(const char* verb, const Number& number, DType dtype);
 
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-// Functions of one array, as a table: a name, the element types it computes in, an ATen call.
+// Functions of one array, as a table: a name, the element types in which it computes, and an ATen call.
 #include <ATen/ATen.h>
 
 #include <limits>
@@ -13,7 +13,7 @@ using namespace detail;
 
 namespace {
 
-// JAX's gradient at 0 is 1; LibTorch's 0.
+// Returns abs(x). JAX's gradient of abs at 0 is 1; LibTorch's is 0.
 at::Tensor magnitude(const at::Tensor& x) {
   if (x.scalar_type() == at::kBool) return x;
   if (!is_recorded(x)) return at::abs(x);
@@ -25,7 +25,7 @@ at::Tensor magnitude(const at::Tensor& x) {
   return out[0];
 }
 
-// So too of leaky_relu; LibTorch's is the slope.
+// Returns leaky_relu(x). JAX's gradient at 0 is 1; LibTorch's is the slope.
 at::Tensor leaky(const at::Tensor& x, double slope) {
   if (!is_recorded(x)) return at::leaky_relu(x, slope);
   Tensors out{at::leaky_relu(x.detach(), slope)};
@@ -36,7 +36,7 @@ at::Tensor leaky(const at::Tensor& x, double slope) {
   return out[0];
 }
 
-// Of a number below 0 too, and with an infinite derivative at 0.
+// Returns the cube root, also below 0, with an infinite derivative at 0.
 at::Tensor cube_root(const at::Tensor& x) {
   const at::Tensor sign = at::copysign(at::ones_like(x.detach()), x.detach());
   return at::mul(sign, at::pow(at::mul(sign, x), 1.0 / 3));
@@ -55,8 +55,8 @@ double largest(at::ScalarType type) {
   }
 }
 
-// Zeros keep their sign and NaN is its own; LibTorch's is 0 for all of them. Twice multiplied by the largest number,
-// every other lies beyond 1.
+// Returns the sign like jnp.sign: keeps -0 and NaN, for which LibTorch returns 0. x * most * most exceeds 1 for every
+// other value.
 at::Tensor sign_of(const at::Tensor& x) {
   if (!x.is_floating_point()) return at::sign(x);
   if (is_recorded(x)) return at::where(at::gt(at::abs(x.detach()), 0), at::sign(x), x.detach());
@@ -66,7 +66,7 @@ at::Tensor sign_of(const at::Tensor& x) {
 
 }  // namespace
 
-// What is written last is computed on the local tensor x.
+// Defines a function whose `call` is computed on the local tensor x.
 #define TESSERA_PADDED(name, padded, domain, out, call)                                                \
   namespace {                                                                                          \
   const Operation name##_op{#name, "*", Linearity::nonlinear, padded};                                 \
@@ -77,7 +77,7 @@ at::Tensor sign_of(const at::Tensor& x) {
 
 #define TESSERA_UNARY(name, domain, out, call) TESSERA_PADDED(name, Padded::kept, domain, out, call)
 #define TESSERA_FLOATING(name, call) TESSERA_UNARY(name, Domain::floating, like_first, call)
-// Those that have no value, or no derivative, at 0.
+// Defines a function without a value, or without a derivative, at 0.
 #define TESSERA_NOT_OF_ZERO(name, call) TESSERA_PADDED(name, Padded::kept_as_ones, Domain::floating, like_first, call)
 
 TESSERA_NOT_OF_ZERO(reciprocal, at::reciprocal(x))
@@ -109,7 +109,7 @@ TESSERA_FLOATING(log_sigmoid, at::log_sigmoid(x))
 TESSERA_FLOATING(selu, at::selu(x))
 TESSERA_FLOATING(mish, at::mish(x))
 TESSERA_FLOATING(soft_sign, at::div(x, at::abs(x).add(1)))
-TESSERA_FLOATING(softplus, at::softplus(x, 1, /*threshold=*/40))  // from there on equal to x in double precision
+TESSERA_FLOATING(softplus, at::softplus(x, 1, /*threshold=*/40))  // equal to x in double precision from there on
 
 TESSERA_PADDED(rsqrt, Padded::kept_as_ones, Domain::floating_alone, like_first, at::rsqrt(x))
 TESSERA_UNARY(erf_inv, Domain::floating_alone, like_first, at::erfinv(x))

@@ -1,4 +1,4 @@
-// x.at({...}).set(v) and .add(v), by the operations that update.
+// x.at({...}).set(v) and .add(v), implemented by updates of slices and scatters.
 #include <algorithm>
 #include <optional>
 
@@ -15,7 +15,7 @@ using namespace detail;
 
 namespace {
 
-// The dim along which a scatter makes this update: one integer or array, and all of the other dims.
+// Returns the dimension along which a scatter makes this update: one integer or array, and all of the other dimensions.
 std::optional<int> scattered_dim(const Array& x, const ReadIndex& read) {
   if (!read.fresh.empty() || read.gone.size() + (read.ids ? 1 : 0) != 1) return std::nullopt;
   const int dim = read.ids ? read.taken : read.gone[0];

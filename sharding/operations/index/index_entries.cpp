@@ -1,4 +1,4 @@
-// Reads the entries of x.index({...}) by numpy's rules.
+// Parses the entries of x.index({...}) by numpy's rules.
 #include "sharding/operations/index/index_entries.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ int64_t checked_place(const char* verb, const Array& x, int dim, int64_t index) 
 
 namespace {
 
-// numpy's reading of start:stop:step along a dim of this size.
+// Returns numpy's meaning of start:stop:step along a dimension of this size.
 Part part_of_range(const char* verb, const Range& r, int64_t size) {
   if (r.step == 0) fail(ErrorKind::invalid_argument, verb, "a range with step 0, expected another.");
   const int64_t low = r.step > 0 ? 0 : -1, high = r.step > 0 ? size : size - 1;
@@ -43,7 +43,7 @@ Part part_of_range(const char* verb, const Range& r, int64_t size) {
   return {start, std::max<int64_t>(0, (distance + std::abs(step) - 1) / std::abs(step)), step};
 }
 
-// Whether an entry of another kind separates two integers or arrays.
+// Returns true if an entry of another kind separates two integers or arrays.
 bool are_apart(std::initializer_list<Index> entries) {
   const auto picks = [](const Index& e) { return e.kind == Index::Kind::integer || e.kind == Index::Kind::array; };
   const auto first = std::find_if(entries.begin(), entries.end(), picks);
@@ -72,7 +72,8 @@ ReadIndex read_index(const char* verb, const Array& x, std::initializer_list<Ind
     } else if (e.kind == Kind::ellipsis) {
       dim += x.ndim() - named, out += x.ndim() - named;
     } else if (e.kind == Kind::array) {
-      if (read.ids) fail(ErrorKind::invalid_argument, verb, "two arrays of indices, expected one. Take them in turn.");
+      if (read.ids)
+        fail(ErrorKind::invalid_argument, verb, "two arrays of indices, expected one. Index with one after the other.");
       read.ids = e.ids, read.taken = out;
       ++dim, ++out;
     } else if (e.kind == Kind::range) {

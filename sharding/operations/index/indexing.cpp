@@ -1,11 +1,11 @@
-// Lookups by integer arrays, and their counterparts that add or set.
+// Lookups by integer arrays, and scatters that add or set.
 #include "sharding/operations/index/indexing.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "sharding/base/fail.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/sharded_lookup.h"
@@ -27,7 +27,8 @@ const Operation embedding_op{"embedding", "v d, ... -> ... d", Linearity::linear
 
 namespace {
 
-// Which of the ids fall into a block of `size` from `offset` on, and where; the others are at 0.
+// The positions of `ids` in a block of `size` elements from `offset` on, and whether each id is in the block. Ids
+// outside the block are clamped to its first or last position.
 struct Found {
   at::Tensor place, here;
 
@@ -43,21 +44,21 @@ at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids, int64_t offset
   return at::embedding(table, found.place).masked_fill(found.here.logical_not().unsqueeze(-1), no_term);
 }
 
-// i0, i1, ...: the dims of n-dimensional ids.
+// Returns i0, i1, ...: the dimensions of n-dimensional ids.
 RuleDims id_dims(size_t n, FactorKind kind = FactorKind::free) {
   RuleDims dims;
   for (size_t i = 0; i < n; ++i) dims.push_back(RuleFactor{fmt::format("i{}", i), kind});
   return dims;
 }
 
-// `dims` with the one at `axis` replaced by `inserted`.
+// Returns `dims` with the element at `axis` replaced by `inserted`.
 RuleDims replaced(RuleDims dims, size_t axis, const RuleDims& inserted) {
   dims.erase(dims.begin() + axis);
   dims.insert(dims.begin() + axis, inserted.begin(), inserted.end());
   return dims;
 }
 
-// The last of `dims`, for an operand of this shape that broadcasts to them.
+// Returns the last of `dims`, for an operand of this shape that broadcasts to them.
 RuleDims last_dims(const RuleDims& dims, const Shape& shape) {
   RuleDims last(dims.end() - std::min(dims.size(), shape.size()), dims.end());
   for (size_t d = 0; d < last.size(); ++d)
@@ -71,7 +72,7 @@ RuleDims last_dims(const RuleDims& dims, const Shape& shape) {
 
 namespace {
 
-// `look_up(ids)`, with gathered ids where that moves less.
+// Runs `look_up(ids)`, with gathered ids if that communicates less.
 template <class LookUp>
 Array read_cheaply(const Read& read, LookUp look_up) {
   const Array gathered = gathered_ids(read);
@@ -96,7 +97,7 @@ Array embedding(Operand table, const Array& ids, const ResultOptions& options, i
       return block.is_whole("v") ? at::embedding(t[0], rows) : lookup(t[0], rows, block.offset("v"));
     });
   };
-  if (table.array().ndim() != 2) return look_up(ids);  // refused by the rule
+  if (table.array().ndim() != 2) return look_up(ids);  // the rule throws
   const Read read{embedding_op, table, ids, 0, 0, Read::Finds::slice};
   return placed_result(read_cheaply(read, look_up), options, "embedding", table.where());
 }
@@ -116,7 +117,7 @@ const Operation take_op{"take", take_rule, Linearity::linear_in_first, Padded::z
 
 at::Tensor as_row(const at::Tensor& ids) { return ids.dim() == 1 ? ids : ids.reshape({-1}); }
 
-// `t` with its dim `axis` viewed as the dims of `ids`.
+// Views dimension `axis` of `t` as the dimensions of `ids`.
 at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids) {
   if (ids.dim() == 1) return t;
   Shape shape = t.sizes().vec();
@@ -125,11 +126,12 @@ at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids)
   return t.view(shape);
 }
 
-// On accelerators index_add, which is index_select's way back, has no fixed order; index_put, index's, sorts the ids.
+// Returns true if index_add, which is index_select's backward pass, adds in no fixed order, as on accelerators.
+// index_put, the backward pass of index, sorts the ids.
 bool adds_in_no_order(const at::Tensor& x) { return lies_elsewhere(x) && x.is_floating_point(); }
 
 c10::List<std::optional<at::Tensor>> along(int64_t axis, const at::Tensor& ids) {
-  std::vector<std::optional<at::Tensor>> indices(axis);  // the dims before it, whole
+  std::vector<std::optional<at::Tensor>> indices(axis);  // the dimensions before `axis`, unindexed
   indices.emplace_back(ids);
   return c10::List<std::optional<at::Tensor>>(indices);
 }
@@ -144,7 +146,7 @@ at::Tensor rows_added(const at::Tensor& x, int64_t axis, const at::Tensor& ids, 
   return adds_in_no_order(x) ? at::index_put(x, along(axis, ids), rows, true) : x.index_add(axis, ids, rows);
 }
 
-// True where the id of a result's element is not in this block.
+// Returns a mask that is true where the id of a result's element is not in this block.
 at::Tensor absent_mask(const at::Tensor& here, int64_t axis, int64_t ndim) {
   Shape shape = here.sizes().vec();
   shape.resize(shape.size() + ndim - 1 - axis, 1);
@@ -162,7 +164,6 @@ at::Tensor taken(const at::Tensor& x, const at::Tensor& ids, int64_t axis, const
 Array take(Operand x, const Array& ids, std::optional<int> dim, const ResultOptions& options) {
   check_integers("take", ids, "ids");
   if (!dim) return take({reshape(x, {-1}), x.where()}, ids, 0, options);
-  materialized(x.array(), "take");
   const int64_t d = checked_dim("take", x.array(), *dim);
   const auto look_up = [&](const Array& ids) {
     return run({.operation = take_op, .attributes = {d}, .where = x.where()}, {&x.array(), &ids},
@@ -192,7 +193,7 @@ ShardingRule take_along_axis_rule(const Attributes& axis, const OperandTypes& op
 
 const Operation take_along_axis_op{"take_along_axis", take_along_axis_rule, Linearity::linear_in_first, Padded::zeros};
 
-// `t` broadcast against `other` in all dims but `axis`.
+// Broadcasts `t` against `other` in all dimensions but `axis`.
 at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axis) {
   const auto spreads = [&](int64_t d) { return d != axis && t.size(d) == 1 && other.size(d) != 1; };
   c10::DimVector shape(t.sizes());
@@ -206,7 +207,6 @@ at::Tensor spread_over(const at::Tensor& t, const at::Tensor& other, int64_t axi
 
 Array take_along_axis(Operand x, const Array& ids, int dim) {
   check_integers("take_along_axis", ids, "ids");
-  materialized(x.array(), "take_along_axis");
   const int64_t d = checked_dim("take_along_axis", x.array(), dim);
   if (ids.ndim() != x.array().ndim())
     fail(ErrorKind::shape_mismatch, "take_along_axis",
@@ -251,26 +251,19 @@ Array one_hot(Operand ids, int64_t classes, DType dtype) {
 
 namespace {
 
-// x and the updates under one name for each dim; those along the ids are `i0`, ... or, to be whole, `[i0]`, ...
-ShardingRule scatter_rule(int64_t axis, const OperandTypes& operands, FactorKind kind) {
+// Returns the rule of a scatter. Attributes: the dimension, and whether the dimensions of the ids must be replicated. x
+// and the updates share one factor for each dimension.
+ShardingRule scatter_rule(const Attributes& a, const OperandTypes& operands) {
   RuleDims dims = numbered_factors(operands[0]->shape.size());
-  dims[axis] = factor("a");
-  const RuleDims ids = id_dims(operands[1]->shape.size(), kind);
-  return {{dims, ids, last_dims(replaced(dims, axis, ids), operands[2]->shape)}, {dims}};
+  dims[a[0]] = factor("a");
+  const RuleDims ids = id_dims(operands[1]->shape.size(), a[1] ? FactorKind::whole : FactorKind::free);
+  return {{dims, ids, last_dims(replaced(dims, a[0], ids), operands[2]->shape)}, {dims}};
 }
 
-ShardingRule scatter_add_rule(const Attributes& axis, const OperandTypes& operands) {
-  return scatter_rule(axis[0], operands, FactorKind::free);
-}
+const Operation scatter_add_op{"scatter_add", scatter_rule};
+const Operation scatter_set_op{"scatter_set", scatter_rule};
 
-ShardingRule scatter_set_rule(const Attributes& axis, const OperandTypes& operands) {
-  return scatter_rule(axis[0], operands, FactorKind::whole);
-}
-
-const Operation scatter_add_op{"scatter_add", scatter_add_rule};
-const Operation scatter_set_op{"scatter_set", scatter_set_rule};
-
-// Whether the updates are one slice of x for each of a row of ids already.
+// Returns true if the updates are already one slice of x per id, for ids of one dimension.
 bool is_row_each(const at::Tensor& updates, const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
   if (ids.dim() != 1 || updates.dim() != x.dim()) return false;
   for (int64_t d = 0; d < x.dim(); ++d)
@@ -278,7 +271,7 @@ bool is_row_each(const at::Tensor& updates, const at::Tensor& x, const at::Tenso
   return true;
 }
 
-// The updates as rows along `axis`, one for each id: broadcast, and the dims of ids as one.
+// Returns the updates as rows along `axis`, one for each id: broadcast, with the dimensions of ids merged.
 at::Tensor as_rows(const at::Tensor& updates, const at::Tensor& x, const at::Tensor& ids, int64_t axis) {
   if (is_row_each(updates, x, ids, axis)) return updates;
   c10::DimVector full(x.sizes()), rows = full;
@@ -289,7 +282,7 @@ at::Tensor as_rows(const at::Tensor& updates, const at::Tensor& x, const at::Ten
   return ids.dim() == 1 ? all : all.reshape(rows);
 }
 
-// Ids along a dim of this many elements as LibTorch indexes with them.
+// Converts ids along a dimension of this size to indices for LibTorch's kernels.
 using ReadIds = at::Tensor (*)(const char* verb, const at::Tensor& ids, int64_t size);
 
 at::Tensor add_rows(const at::Tensor& x, const at::Tensor& all, const at::Tensor& ids, const at::Tensor& updates,
@@ -300,7 +293,7 @@ at::Tensor add_rows(const at::Tensor& x, const at::Tensor& all, const at::Tensor
   return rows_added(x, axis, found.place, rows.masked_fill(absent_mask(found.here, axis, x.dim()), no_term));
 }
 
-// For each row of a block, the last of the ids that name it; -1 where none does.
+// Returns, for each row of a block, the position in `ids` of the last id that selects the row; -1 if none does.
 at::Tensor last_writers(const at::Tensor& ids, int64_t rows, const BlockContext& block) {
   const at::Tensor order = at::arange(ids.numel(), ids.options());
   at::Tensor writers = at::full({rows}, -1, ids.options());
@@ -320,10 +313,10 @@ at::Tensor set_rows(const at::Tensor& x, const at::Tensor& ids, const at::Tensor
   return at::where((writer >= 0).view(column), rows, x);
 }
 
-// Checked operands of a scatter: the dim and the updates in x's element type.
+// Checked operands of a scatter: the dimension, and the updates in x's element type.
 struct Scatter {
   int64_t axis;
-  Array cast;  // of the updates; absent where they have x's type
+  Array cast;  // the updates in x's type; absent if they have it
   const Array* updates;
 
   Scatter(const Scatter&) = delete;
@@ -341,14 +334,14 @@ struct Scatter {
   }
 };
 
-// Whether the devices hold different ids, so that each has a part of the sum.
+// Returns true if the devices hold different ids, so that each has a term of the sum.
 bool divides_ids(const Plan& plan) {
   if (!plan.mesh || plan.mesh->devices.size() == 1) return false;
   return std::any_of(plan.factors.begin(), plan.factors.end(),
                      [](const Plan::FactorPlace& f) { return f.name[0] == 'i' && !f.axes.empty(); });
 }
 
-// x + part, where part is a pending sum and x's value is added on one device only: a pending sum as well.
+// Returns x + part, where part is a partial sum and x's value is added on one device only: a partial sum too.
 Array added_once(const Operand& x, const Array& part) {
   const Array& a = x.array();
   const Type* to = on_mesh(a.impl()->type, part.impl()->type->mesh);
@@ -364,7 +357,7 @@ Array added_rows(const char* verb, ReadIds read, const Operand& x, const Array& 
   const Scatter scatter(verb, x, ids, updates, dim);
   const Array* operands[] = {&x.array(), &ids, scatter.updates};
   Prepared call;
-  prepare(call, {.operation = scatter_add_op, .attributes = {scatter.axis}, .where = x.where()}, operands, 3);
+  prepare(call, {.operation = scatter_add_op, .attributes = {scatter.axis, false}, .where = x.where()}, operands, 3);
   const bool parts = divides_ids(*call.plan);
   Array result = run(call, scatter_add_op.name, [&](Locals t, const BlockContext& block) {
     const at::Tensor all = read(verb, as_row(t[1]), block.size("a"));
@@ -382,7 +375,7 @@ Array scatter_add(Operand x, const Array& ids, const Array& updates, int dim) {
 
 Array scatter_set(Operand x, const Array& ids, const Array& updates, int dim) {
   const Scatter scatter("scatter_set", x, ids, updates, dim);
-  return run({.operation = scatter_set_op, .attributes = {scatter.axis}, .where = x.where()},
+  return run({.operation = scatter_set_op, .attributes = {scatter.axis, true}, .where = x.where()},
              {&x.array(), &ids, scatter.updates},
              [&](Locals t, const BlockContext& block) { return set_rows(t[0], t[1], t[2], scatter.axis, block); });
 }

@@ -1,4 +1,4 @@
-// Rows are copied as bytes; their gradients are added up by LibTorch, block by block.
+// Looks up rows by copying bytes; LibTorch adds their gradients, block by block.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -8,22 +8,22 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/kernels/parallel_for.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/index/sharded_lookup.h"
 
 namespace tessera::detail {
 namespace {
 
-constexpr const char* ids_of = "v";  // the rule's factor
+constexpr const char* ids_of = "v";  // the factor of the ids' range in the rule
 
 // The ids of one sum, and the blocks of the table that its slots have.
 struct Lookup {
   at::Tensor ids;  // int64
   const Plan::FactorPlace& rows;
-  std::vector<const char*> blocks;  // null: another process's
-  size_t bytes;                     // of a row
-  at::Tensor absent;                // the term for a row that another process has
+  std::vector<const char*> blocks;  // null: belongs to another process
+  size_t bytes;                     // bytes of a row
+  at::Tensor absent;                // the term for a row of another process
 
   Lookup(const Prepared& call, const Plan::FactorPlace& rows, const std::vector<int>& slots, int64_t vocab)
       : ids(indices("embedding", *call.local(1, slots[0]), vocab).contiguous()), rows(rows) {
@@ -50,7 +50,7 @@ const Plan::FactorPlace& rows_of(const Plan& plan) {
   return *std::find_if(plan.factors.begin(), plan.factors.end(), [](const auto& f) { return f.name == ids_of; });
 }
 
-// For each id its row in the block that begins at `offset`; -1 where that has none.
+// Returns, for each id, its row in the block that begins at `offset`; -1 if it is not in the block.
 at::Tensor places_in(const at::Tensor& ids, int64_t offset, int64_t size) {
   at::Tensor places = at::empty_like(ids);
   const int64_t* const id = ids.const_data_ptr<int64_t>();
@@ -59,7 +59,7 @@ at::Tensor places_in(const at::Tensor& ids, int64_t offset, int64_t size) {
   return places;
 }
 
-// Of each block of the table: the rows' gradients, where they came from.
+// The gradient of each block of the table: the rows' gradients, added at the rows' indices.
 struct LookupBackward {
   Tensors ids;  // by slot
   std::vector<int64_t> offset;

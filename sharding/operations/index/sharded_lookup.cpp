@@ -1,4 +1,4 @@
-// Lookups whose ids and whose array are cut by the same mesh axes.
+// Lookups whose ids and array are sharded over the same mesh axes.
 #include "sharding/operations/index/sharded_lookup.h"
 
 #include <algorithm>
@@ -14,31 +14,21 @@ AxisSet contested(const Type& x, int64_t dim, const Type& ids) {
 
 int64_t block_size(const Type& x) { return x.bytes / item_size(x.dtype); }
 
-// The elements of a block of the result.
+// Returns the number of elements of a block of the result.
 int64_t found_size(const Read& read, const Type& x) {
   const int64_t ids = block_size(*read.ids.impl()->type);
   if (read.finds == Read::Finds::element) return ids;
   return block_size(x) / std::max<int64_t>(x.local[read.dim], 1) * ids;
 }
 
-// By the bytes of results, as the ledger counts them.
+// Compares the bytes of results, as the ledger counts them.
 bool moves_less(const Read& read, AxisSet axes) {
   const Type& x = *read.x.array().impl()->type;
   const int64_t n = x.mesh->count(axes), result = found_size(read, x) * item_size(x.dtype);
   return read.ids.impl()->type->bytes * n + result < x.bytes * n;
 }
 
-const Type* uncut(TypeKey key, AxisSet axes) {
-  for (DimAxes& dim : key.dims) {
-    DimAxes rest;
-    for (int a : dim)
-      if (!(axes >> a & 1)) rest.push_back(a);
-    dim = rest;
-  }
-  return intern(key);
-}
-
-// The result with ids' own axes on their dims; null where it lies otherwise.
+// Returns the result with ids' own axes on the dimensions of ids; null if the result is sharded otherwise.
 const Type* scattered(const Type& found, const Type& ids, const Type& gathered, int64_t first) {
   const AxisSet axes = ids.sharded & ~gathered.sharded;
   TypeKey key = found;
@@ -53,8 +43,8 @@ const Type* scattered(const Type& found, const Type& ids, const Type& gathered, 
 
 Provenance cause_of(const Read& read) {
   static const Text reason = lasting_text(
-      "the ids are cut by mesh axes of the dim that they read: gathering them and scattering what they found moves "
-      "less than gathering that dim");
+      "the ids are sharded over mesh axes of the dim that they index: gathering the ids and scattering the results "
+      "communicates less than gathering that dim");
   return {.operation = read.operation.name, .where = read.x.where(), .reason = reason, .path = {}};
 }
 
@@ -65,7 +55,7 @@ Array gathered_ids(const Read& read) {
   const ArrayPtr& ids = read.ids.impl();
   const AxisSet axes = contested(*x.type, read.dim, *ids->type);
   if (!axes || x.weight || !moves_less(read, axes)) return {};
-  return Array(convert(*ids, ids, uncut(*ids->type, axes), cause_of(read)));
+  return Array(convert(*ids, ids, without_axes(ids->type, axes), cause_of(read)));
 }
 
 Array scattered_result(const Read& read, const Array& found, const Array& gathered) {

@@ -1,8 +1,7 @@
-// Slices: an ATen call where the dims are whole, along sharded dims a map of places.
+// Slices: ATen calls on unsharded dimensions, index maps along sharded dimensions.
 #include "sharding/operations/index/slicing.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -81,7 +80,6 @@ Array slice(Operand x, Shape start, Shape limit, Shape strides) {
 
 Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
   const Array& a = x.array();
-  materialized(a, "slice_in_dim");
   dim = checked_dim("slice_in_dim", a, dim);
   if (start < 0 || stop > a.shape(dim) || start > stop)
     fail(ErrorKind::invalid_argument, "slice_in_dim", "[{}, {}) of dim {} of {}, expected 0 <= start <= stop <= {}.",
@@ -91,14 +89,21 @@ Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim) {
   return take_parts(x, parts);
 }
 
+namespace {
+
+// Returns `one`, which has one element along `dim`, with that dimension or without it.
+Array with_dim(const Array& one, const Operand& x, int dim, bool keepdims) {
+  return keepdims ? one : squeeze({one, x.where()}, {dim});
+}
+
+}  // namespace
+
 Array index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
   const Array& a = x.array();
-  materialized(a, "index_in_dim");
   dim = checked_dim("index_in_dim", a, dim);
   Parts parts = whole_parts(a.shape());
   parts[dim] = {checked_place("index_in_dim", a, dim, index), 1, 1};
-  const Array one = take_parts(x, parts);
-  return keepdims ? one : squeeze({one, x.where()}, {dim});
+  return with_dim(take_parts(x, parts), x, dim, keepdims);
 }
 
 // ---- x.index({...})
@@ -116,7 +121,7 @@ Array Array::index(std::initializer_list<Index> entries, std::source_location wh
 
 Array Array::operator[](Index entry) const { return index({entry}, entry.where); }
 
-// ---- slices at computed places
+// ---- slices at computed positions
 
 Shape detail::clamped_start(const char* verb, const Array& x, Shape start, const Shape& sizes) {
   check_count(verb, x, start, "start"), check_count(verb, x, sizes, "sizes");
@@ -142,14 +147,10 @@ Array dynamic_slice(Operand x, Shape start, Shape sizes) {
 
 namespace {
 
-// Attributes: the cut dims as bits, the sizes.
+// Returns the rule of dynamic_slice. Attributes: the sliced dimensions as bits, the sizes.
 ShardingRule dynamic_slice_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims x = numbered_factors(operands[0]->shape.size()), out = x;
-  for (size_t d = 0; d < x.size(); ++d) {
-    if (!(attributes[0] >> d & 1)) continue;
-    x[d] = whole(fmt::format("d{}", d));
-    out[d] = whole(fmt::format("part{}", d), attributes[static_cast<int>(d) + 1]);
-  }
+  touch_dims(attributes, x, out);
   return {{x, {whole("starts")}}, {out}};
 }
 
@@ -178,17 +179,14 @@ Array dynamic_slice_from(Operand x, const Array& start, Shape sizes) {
 
 Array dynamic_index_in_dim(Operand x, int64_t index, int dim, bool keepdims) {
   const Array& a = x.array();
-  materialized(a, "dynamic_index_in_dim");
   dim = checked_dim("dynamic_index_in_dim", a, dim);
   Shape start(a.ndim(), 0), sizes = a.shape();
   start[dim] = index, sizes[dim] = 1;
-  const Array one = dynamic_slice(x, start, sizes);
-  return keepdims ? one : squeeze({one, x.where()}, {dim});
+  return with_dim(dynamic_slice(x, start, sizes), x, dim, keepdims);
 }
 
 Array dynamic_index_in_dim(Operand x, const Array& index, int dim, bool keepdims) {
   const Array& a = x.array();
-  materialized(a, "dynamic_index_in_dim"), materialized(index, "dynamic_index_in_dim");
   dim = checked_dim("dynamic_index_in_dim", a, dim);
   check_integers("dynamic_index_in_dim", index, "index");
   Shape sizes = a.shape();
@@ -196,8 +194,7 @@ Array dynamic_index_in_dim(Operand x, const Array& index, int dim, bool keepdims
   std::vector<int64_t> along(a.ndim(), 0);
   along[dim] = 1;
   const Array start = astype(index, int64) * array<int64_t>(along, {a.ndim()});
-  const Array one = dynamic_slice(x, start, sizes);
-  return keepdims ? one : squeeze({one, x.where()}, {dim});
+  return with_dim(dynamic_slice(x, start, sizes), x, dim, keepdims);
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Slices: parts of arrays. x.index({...}) and x.at({...}) are in array.h.
+// Slices of arrays. x.index({...}) and x.at({...}) are in array.h.
 #pragma once
 
 #include <concepts>
@@ -8,20 +8,21 @@
 
 namespace tessera {
 
-// Along dims that are not sharded nothing moves. Along a sharded dim every device receives the elements of its block of
-// the result that it lacks (block_exchange in ledgers); the dim keeps its mesh axes as far as they divide its new size.
+// Along dimensions that are not sharded nothing is communicated. Along a sharded dimension every device receives the
+// missing elements of its block of the result (block_exchange in ledgers). The dimension keeps the mesh axes that
+// divide its new size.
 
-// jax.lax.slice: start[d], start[d] + strides[d], ... before limit[d]. Errors (invalid_argument): a start or limit that
-// is not in 0 <= start <= limit <= size, a stride below 1.
+// Returns the elements start[d], start[d] + strides[d], ... before limit[d], as jax.lax.slice. Errors
+// (invalid_argument): a start or limit outside 0 <= start <= limit <= size, a stride below 1.
 Array slice(Operand x, Shape start, Shape limit, Shape strides = {});
-// x[..., start:stop, ...] along one dim.
+// Returns x[..., start:stop, ...] along one dimension.
 Array slice_in_dim(Operand x, int64_t start, int64_t stop, int dim);
-// jax.lax.index_in_dim: the elements at one index of a dim; the dim stays, of size one, or is removed. A negative index
-// counts from the end.
+// Returns the elements at one index of a dimension, as jax.lax.index_in_dim; the dimension stays, of size one, or is
+// removed. A negative index counts from the end.
 Array index_in_dim(Operand x, int64_t index, int dim = 0, bool keepdims = true);
 
-// jax.lax.dynamic_slice: `sizes` elements from `start` on; a slice that would end outside begins earlier. `start` may
-// be an array of one integer per dim: inside shard_map every device has its own. Differentiable in x.
+// Returns `sizes` elements from `start` on, as jax.lax.dynamic_slice; a slice that would end outside begins earlier.
+// `start` may be an array of one integer per dimension: inside shard_map every device has its own. Differentiable in x.
 Array dynamic_slice(Operand x, Shape start, Shape sizes);
 Array dynamic_slice_from(Operand x, const Array& start, Shape sizes);
 template <std::same_as<Array> Start>
@@ -33,16 +34,19 @@ Array dynamic_index_in_dim(Operand x, const Array& index, int dim = 0, bool keep
 
 namespace detail {
 
-// Where a slice of these sizes begins: a negative start counts from the end, and one too large is reduced so that the
-// slice ends inside x. Errors: not one start and size per dim (invalid_argument), sizes larger than x's
-// (shape_mismatch).
+// Returns the start of a slice of these sizes: a negative start counts from the end, and one too large is reduced so
+// that the slice ends inside x.
+// Errors
+//   invalid_argument: not one start and size per dimension
+//   shape_mismatch: sizes larger than x's
 Shape clamped_start(const char* verb, const Array& x, Shape start, const Shape& sizes);
 
 }  // namespace detail
 
-// x with the elements from `start` on replaced by `update`; an update that would end outside begins earlier.
+// Replaces the elements of x from `start` on by `update`; an update that would end outside begins earlier.
 Array dynamic_update_slice(Operand x, const Array& update, Shape start);
-// The same with an array of one integer per dim: inside shard_map every device has its own.
+// Updates x as dynamic_update_slice does. `start` is an array of one integer per dimension: inside shard_map every
+// device has its own.
 Array dynamic_update_slice_from(Operand x, const Array& update, const Array& start);
 template <std::same_as<Array> Start>
 Array dynamic_update_slice(Operand x, const Array& update, const Start& start) {

@@ -1,6 +1,5 @@
-// A box written on each device, or laid over the whole where it lies across devices.
+// Updates a box of an array: written locally on each device, or overlaid if it crosses devices.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -17,14 +16,11 @@ using namespace detail;
 
 namespace {
 
-// Attributes: the dims that the update does not fill, as bits.
+// Returns the rule of dynamic_update_slice. Bit d of the attributes is set if the update does not fill dimension d;
+// such a dimension must be replicated.
 ShardingRule update_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims x = numbered_factors(operands[0]->shape.size()), update = x;
-  for (size_t d = 0; d < x.size(); ++d) {
-    if (!(attributes[0] >> d & 1)) continue;
-    x[d] = whole(fmt::format("d{}", d));
-    update[d] = whole(fmt::format("part{}", d));
-  }
+  touch_dims(attributes, x, update);
   std::vector<RuleDims> in{x, update};
   if (operands.size() == 3) in.push_back({whole("starts")});
   return {std::move(in), {x}};
@@ -36,10 +32,10 @@ ShardingRule overlay_rule(const Attributes&, const OperandTypes& operands) {
 }
 
 const Operation update_slice_op{"dynamic_update_slice", update_rule, Linearity::additive};
-const Operation update_from_op{"dynamic_update_slice", update_rule};  // a third operand says where
+const Operation update_from_op{"dynamic_update_slice", update_rule};  // a third operand holds the start
 const Operation overlay_op{"overlay", overlay_rule, Linearity::additive};
 
-// x outside the box, y inside it.
+// Returns x outside the box, and y inside it.
 Array overlay(const Operand& x, const Array& y, const Shape& start, const Shape& sizes) {
   return run({.operation = overlay_op, .where = x.where()}, {&x.array(), &y}, [&](Locals t, const BlockContext& block) {
     at::Tensor inside = at::zeros(t[0].sizes(), t[0].options().dtype(at::kBool)), box = inside;
@@ -54,14 +50,14 @@ Array overlay(const Operand& x, const Array& y, const Shape& start, const Shape&
   });
 }
 
-// The update among zeros, in x's shape.
+// Pads the update with zeros to x's shape.
 Array surrounded(const Operand& x, const Array& update, const Shape& start) {
   std::vector<std::pair<int64_t, int64_t>> around;
   for (int d = 0; d < update.ndim(); ++d) around.push_back({start[d], x.array().shape(d) - start[d] - update.shape(d)});
   return pad({update, x.where()}, around);
 }
 
-// Errors (invalid_argument, shape_mismatch, dtype_mismatch): the update is no box of x.
+// Errors (invalid_argument, shape_mismatch, dtype_mismatch): the update does not fit x.
 Change checked_change(const Array& a, const Array& update) {
   materialized(a, "dynamic_update_slice");
   if (materialized(update, "dynamic_update_slice").type->dtype != a.dtype())
@@ -74,7 +70,7 @@ Change checked_change(const Array& a, const Array& update) {
   return change;
 }
 
-// x with its box from `start` on, of the update's size along the touched dims, replaced.
+// Replaces the box of x from `start` on, of the update's size along the touched dimensions.
 at::Tensor with_box(const at::Tensor& x, const at::Tensor& update, const Shape& start, const Change& change) {
   at::Tensor result = x.clone(), box = result;
   for (int64_t d = 0; d < x.dim(); ++d)

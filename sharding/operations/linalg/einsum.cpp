@@ -1,4 +1,4 @@
-// einsum: the equation is the rule.
+// einsum: uses the equation as the sharding rule.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -55,13 +55,13 @@ class EquationReader {
     fail(ErrorKind::invalid_argument, "einsum", "\"{}\": {}.", text_, why);
   }
 
-  // A character for each dim or ellipsis.
+  // Returns one character per dimension or ellipsis.
   std::string term(std::string_view text) const {
     std::string letters;
     for (size_t i = 0; i < text.size(); ++i) {
       const bool ellipsis = text.substr(i, 3) == "...";
       if (!ellipsis && !std::isalpha(static_cast<unsigned char>(text[i])))
-        malformed(fmt::format("'{}' is no letter and no ellipsis", text[i]));
+        malformed(fmt::format("'{}' is neither a letter nor an ellipsis", text[i]));
       if (ellipsis && letters.find(dots) != std::string::npos) malformed("two ellipses for one operand");
       letters += text[i];
       if (ellipsis) i += 2;
@@ -69,7 +69,7 @@ class EquationReader {
     return letters;
   }
 
-  // The letters that occur once, in order, behind the ellipsis.
+  // Returns the letters that occur once, in order, after the ellipsis.
   static std::string implicit(const Equation& e) {
     std::map<char, int> count;
     for (const std::string& letters : e.in)
@@ -94,7 +94,7 @@ class EquationReader {
 
 // ---- the rule
 
-// The dim of an operand that its i-th letter names; -1 for an ellipsis, or where the ranks do not fit.
+// Returns the dimension of an operand that its i-th letter names; -1 for an ellipsis, or if the ranks do not fit.
 int dim_of(const std::string& letters, size_t i, size_t ndim) {
   const size_t ellipsis = letters.find(dots);
   const bool fits = ellipsis == std::string::npos ? ndim == letters.size() : ndim + 1 >= letters.size();
@@ -102,7 +102,7 @@ int dim_of(const std::string& letters, size_t i, size_t ndim) {
   return static_cast<int>(i < ellipsis ? i : ndim - (letters.size() - i));
 }
 
-// The largest size of each letter's dims.
+// Returns the largest size of each letter's dimensions.
 std::map<char, int64_t> letter_sizes(const Equation& e, const OperandTypes& operands) {
   std::map<char, int64_t> sizes;
   for (size_t i = 0; i < operands.size(); ++i)
@@ -112,8 +112,9 @@ std::map<char, int64_t> letter_sizes(const Equation& e, const OperandTypes& oper
   return sizes;
 }
 
-// A dim of size one where others of its letter are longer broadcasts: it has no factor. A letter's second dim in one
-// operand is read whole; each block of the first takes its part of it.
+// Returns the dimensions of an operand as factors. A dimension of size one broadcasts if other dimensions of its letter
+// are longer: it has no factor. The second dimension of a letter in one operand is not sharded; each block of the first
+// dimension uses the corresponding range of it.
 RuleDims operand_dims(const std::string& letters, const Type& type, const std::map<char, int64_t>& sizes) {
   RuleDims dims;
   for (size_t k = 0; k < letters.size(); ++k) {
@@ -131,7 +132,8 @@ RuleDims operand_dims(const std::string& letters, const Type& type, const std::m
   return dims;
 }
 
-// Each operand has the dims that its letters name, and a letter's dims in one operand are equal.
+// Checks that each operand has the dimensions that its letters name, and that a letter's dimensions in one operand are
+// equal.
 void check_operands(const std::string& text, const Equation& e, const OperandTypes& operands) {
   for (size_t i = 0; i < operands.size(); ++i) {
     const Shape& shape = operands[i]->shape;
@@ -154,7 +156,7 @@ Numbers<std::string>& numbers_of_equations() {
   return numbers;
 }
 
-// Attributes: the number of the equation.
+// Returns the rule of einsum. Attribute: the number of the equation.
 ShardingRule einsum_rule(const Attributes& attributes, const OperandTypes& operands) {
   const std::string& text = numbers_of_equations()[attributes[0]];
   const Equation e = EquationReader(text, operands.size()).read();
@@ -167,11 +169,11 @@ ShardingRule einsum_rule(const Attributes& attributes, const OperandTypes& opera
 }
 
 const Operation einsum_op{"einsum", einsum_rule, Linearity::multilinear, Padded::zeros};
-const Operation diagonal_op{"einsum", einsum_rule, Linearity::multilinear};  // where an operand has a letter twice
+const Operation diagonal_op{"einsum", einsum_rule, Linearity::multilinear};  // for operands with a letter twice
 
 // ---- diagonals
 
-// Whether an operand has a letter twice.
+// Returns true if an operand has a letter twice.
 bool has_diagonal(std::string_view equation) {
   uint64_t seen = 0;
   for (const char c : equation.substr(0, equation.find('-'))) {
@@ -184,7 +186,7 @@ bool has_diagonal(std::string_view equation) {
   return false;
 }
 
-// The part of a whole second dim that stands beside this block of the first.
+// Narrows a second dimension, which is not sharded, to the range that corresponds to this block of the first.
 at::Tensor beside_block(const std::string& letters, at::Tensor t, const BlockContext& block) {
   for (size_t k = 1; k < letters.size(); ++k) {
     const size_t first = letters.find(letters[k]);
@@ -221,12 +223,12 @@ Array contracted(std::string_view equation, const Pointers& operands, std::sourc
     for (int i = 0; i < call.operands; ++i) tensors.push_back(cuts ? beside_block(e.in[i], t[i], block) : t[i]);
     const auto type = tensors[0].scalar_type();
     if (at::isFloatingType(type)) return at::einsum(equation, tensors);
-    for (at::Tensor& x : tensors) x = x.to(at::kLong);  // in which LibTorch adds up integers
+    for (at::Tensor& x : tensors) x = x.to(at::kLong);  // the type in which LibTorch adds integers
     return at::einsum(equation, tensors).to(type);
   });
 }
 
-// All operands in one type; booleans are counted.
+// Contracts all operands in one type; booleans are counted.
 Array contracted_promoted(std::string_view equation, const Pointers& operands, std::source_location where) {
   const DType first = materialized(*operands[0], "einsum").type->dtype;
   DType common = first;
@@ -243,7 +245,7 @@ Array contracted_promoted(std::string_view equation, const Pointers& operands, s
   return common == boolean ? not_equal(Operand(result, where), 0) : result;
 }
 
-// Whether the equation is a matrix product with a matrix: "bsk,kj->bsj", "...k,kj->...j".
+// Returns true if the equation multiplies by a matrix: "bsk,kj->bsj", "...k,kj->...j".
 bool is_matmul(std::string_view equation, const Array& x, const Array& w) {
   const size_t comma = equation.find(','), arrow = equation.find("->");
   if (comma == std::string_view::npos || arrow != comma + 3 || comma < 2) return false;
@@ -264,7 +266,7 @@ bool is_matmul(std::string_view equation, const Array& x, const Array& w) {
   return (ellipsis ? x.ndim() >= named : x.ndim() == named) && x.shape(-1) == w.shape(0);
 }
 
-// The first two operands as one, for as long as there are too many for one call. It keeps the letters that are needed.
+// Merges the first two operands, since one call takes a limited number. Keeps the letters that are still needed.
 std::string merge_first_two(std::string_view equation, std::vector<Array>& operands, std::source_location where) {
   const Equation e = EquationReader(equation, operands.size()).read();
   std::string needed = e.out, kept;

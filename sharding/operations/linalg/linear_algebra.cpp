@@ -1,4 +1,4 @@
-// Products over any dims, by products of matrices and by equations.
+// Products over arbitrary dimensions, computed by matrix products and einsum.
 #include "sharding/operations/linalg/linear_algebra.h"
 
 #include <ATen/ATen.h>
@@ -22,15 +22,11 @@ const Operation outer_op{"outer", "i, j -> i j", Linearity::multilinear, Padded:
 
 }  // namespace
 
-Array matmul(Operand a, Operand b, const ResultOptions& options) {
-  return placed_result(matrix_product(a, b), options, "matmul", a.where());
-}
-
-// ---- products over other dims
+// ---- products over other dimensions
 
 namespace {
 
-// The dims of one operand, counted from the front. Error (invalid_argument): one twice.
+// Returns the dimensions of one operand, counted from the front. Error (invalid_argument): a dimension given twice.
 Dims checked_dims(const char* verb, const Array& x, const Dims& contract, const Dims& batch) {
   Dims dims = contract;
   dims.insert(dims.end(), batch.begin(), batch.end());

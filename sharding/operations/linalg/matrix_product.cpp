@@ -7,11 +7,10 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
-#include "sharding/kernels/matmul.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/kernels/plain.h"
-#include "sharding/kernels/small_tensors.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/kernels/tensors.h"
+#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/propagation/run.h"
@@ -19,7 +18,7 @@
 namespace tessera::detail {
 namespace {
 
-// "... i k, ... k j -> ... i j", where a vector lacks i or j, and a matrix that is the second operand has no batch.
+// Returns the rule "... i k, ... k j -> ... i j". A vector lacks i or j. A matrix as the second operand has no batch.
 ShardingRule matmul_rule(const Attributes&, const OperandTypes& operands) {
   const size_t left = operands[0]->shape.size(), right = operands[1]->shape.size();
   const RuleFactor i = factor("i"), j = factor("j"), k = factor("k");
@@ -36,10 +35,10 @@ ShardingRule matmul_rule(const Attributes&, const OperandTypes& operands) {
 const Operation matmul_op{"matmul", matmul_rule, Linearity::multilinear, Padded::zeros};
 const Operation linear_op{"matmul", "... i k, k j, j -> ... i j", Linearity::nonlinear, Padded::zeros};
 
-// (..., k) as (rows, k)
+// Views (..., k) as (rows, k).
 at::Tensor as_matrix(const at::Tensor& t) {
   if (t.dim() == 2) return t;
-  return reshaped(t, {c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
+  return t.reshape({c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
 }
 
 // Returns whether b has so few columns that MKL computes the transposed product several times faster.
@@ -47,7 +46,8 @@ bool is_narrow(const at::Tensor& a, const at::Tensor& b) {
   return 1 < b.size(1) && b.size(1) < 16 && a.numel() >= 4096 && a.is_cpu() && !uses_plain(Kernel::matrix_products);
 }
 
-// Sums products of matrices, those of half precision in float32; plus a row, if one is given with the first product.
+// Sums matrix products, in float32 for half precision. The `row` that the first product may have (a bias) is added to
+// each row of the sum.
 class SumOfProducts {
  public:
   void add(const at::Tensor& a, const at::Tensor& b, const at::Tensor* row = nullptr) {
@@ -57,20 +57,20 @@ class SumOfProducts {
     } else if (a.itemsize() < 4) {
       sum_ = sum_.to(at::kFloat).add_(times(a, b));
     } else if (narrow_) {
-      sum_.addmm_(transposed(b), transposed(a));
+      sum_.addmm_(b.t(), a.t());
     } else {
-      add_product(sum_, a, b);
+      sum_ = plus_product(std::move(sum_), a, b);
     }
   }
   bool empty() const { return !sum_.defined(); }
-  at::Tensor result() const { return narrow_ ? transposed_copy(sum_) : sum_; }
+  at::Tensor result() const { return narrow_ ? sum_.t().contiguous() : sum_; }
 
  private:
   at::Tensor times(const at::Tensor& a, const at::Tensor& b) const {
-    return narrow_ ? at::mm(transposed(b), transposed(a)) : multiplied(a, b);
+    return narrow_ ? at::mm(b.t(), a.t()) : multiplied(a, b);
   }
   at::Tensor times(const at::Tensor& a, const at::Tensor& b, const at::Tensor& row) const {
-    return narrow_ ? at::addmm(row.unsqueeze(1), transposed(b), transposed(a)) : multiplied(a, b, row);
+    return narrow_ ? at::addmm(row.unsqueeze(1), b.t(), a.t()) : multiplied(a, b, row);
   }
 
   at::Tensor sum_;
@@ -83,19 +83,19 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor* b
   if (x.dim() == 2) return y.result();
   c10::DimVector sizes(x.sizes());
   sizes.back() = w.size(1);
-  return reshaped(y.result(), sizes);
+  return y.result().reshape(sizes);
 }
 
 // The tensors that the gradients of x w + bias need: x for the gradient of w, and w for the gradient of x. Local shards
 // that share a tensor add to one gradient.
 struct Factors {
-  Tensors x, w;                          // empty where nothing needs them
-  std::vector<int> x_of, w_of, bias_of;  // by slot; bias_of is empty where its gradient is not asked for
+  Tensors x, w;                          // empty if not needed
+  std::vector<int> x_of, w_of, bias_of;  // by slot; bias_of is empty if no gradient of the bias is wanted
   size_t x_count = 0, w_count = 0, bias_count = 0;
-  int64_t cost = 0;                    // of the product: see parallel_for
-  std::vector<c10::DimVector> shapes;  // of x
+  int64_t cost = 0;                    // nanoseconds of the product: see parallel_for
+  std::vector<c10::DimVector> shapes;  // shapes of x
 
-  // Each gradient is one job, which sums the terms of its local shards in their order.
+  // Returns the gradients. Each is one job, which sums the terms of its local shards in their order.
   Tensors backward(const Tensors& gradients) const {
     struct Job {
       at::Tensor (Factors::*gradient)(const Tensors& g, int number) const;
@@ -107,7 +107,7 @@ struct Factors {
       for (size_t i = 0; i < count; ++i) jobs.push_back({gradient, static_cast<int>(i), first_place + i});
     };
     const size_t of_x = w.empty() ? 0 : x_count, of_w = x.empty() ? 0 : w_count;
-    if (w_count <= x_count) add(&Factors::w_gradient, of_w, x_count);  // fewer gradients take longer: they come first
+    if (w_count <= x_count) add(&Factors::w_gradient, of_w, x_count);  // longer jobs first
     add(&Factors::x_gradient, of_x, 0);
     if (w_count > x_count) add(&Factors::w_gradient, of_w, x_count);
     add(&Factors::bias_gradient, bias_of.empty() ? 0 : bias_count, x_count + w_count);
@@ -125,13 +125,13 @@ struct Factors {
   at::Tensor x_gradient(const Tensors& g, int number) const {
     SumOfProducts sum;
     for (size_t s = 0; s < g.size(); ++s)
-      if (x_of[s] == number) sum.add(g[s], transposed(w[w_of[s]]));
-    return sum.empty() ? at::Tensor() : reshaped(sum.result(), shapes[number]);
+      if (x_of[s] == number) sum.add(g[s], w[w_of[s]].t());
+    return sum.empty() ? at::Tensor() : sum.result().reshape(shapes[number]);
   }
   at::Tensor w_gradient(const Tensors& g, int number) const {
     SumOfProducts sum;
     for (size_t s = 0; s < g.size(); ++s)
-      if (w_of[s] == number) sum.add(transposed(as_matrix(x[x_of[s]])), g[s]);
+      if (w_of[s] == number) sum.add(as_matrix(x[x_of[s]]).t(), g[s]);
     return sum.empty() ? at::Tensor() : sum.result();
   }
   at::Tensor bias_gradient(const Tensors& g, int number) const {
@@ -142,7 +142,7 @@ struct Factors {
   }
 };
 
-// The time of one core for all products, in nanoseconds.
+// Returns the time of one core for all products, in nanoseconds.
 int64_t cost_of(const Prepared& call) {
   const at::Tensor &x = *call.local(0, 0), &w = *call.local(1, 0);
   return call.plan->runs * (2'000 + x.numel() * w.size(1) / 20);
@@ -171,29 +171,27 @@ void record_product(const Prepared& call, Tensors& out) {
                   [factors = std::move(factors)](Tensors gradients) { return factors.backward(gradients); });
 }
 
-Tensors products(const Prepared& call) {
-  Tensors out(call.plan->runs);
-  parallel_for(call.plan->runs, cost_of(call), [&](int s) {
-    const at::AutoGradMode off(false);
-    out[s] = product(*call.local(0, s), *call.local(1, s), call.operands > 2 ? call.local(2, s) : nullptr);
-  });
-  return out;
-}
-
 Array product_of(const CallSite& site, const std::initializer_list<const Array*>& operands) {
   Prepared call;
   prepare(call, site, operands.begin(), static_cast<int>(operands.size()));
+  Array result(begin_result(call));
+  Tensors& out = result.impl()->local;
+  out.resize(call.plan->runs);
   try {
     const ScopedIntraOpThreads alone(call.plan->shares_the_cpu());
-    Tensors out = products(call);
+    parallel_for(call.plan->runs, cost_of(call), [&](int s) {
+      const at::AutoGradMode off(false);
+      out[s] = product(*call.local(0, s), *call.local(1, s), call.operands > 2 ? call.local(2, s) : nullptr);
+    });
     record_product(call, out);
-    return Array(finish(call, std::move(out)));
+    finish_results(call, {&result, 1});
+    return result;
   } catch (const std::exception& error) {
     refuse(call, "matmul", error);
   }
 }
 
-// Like at::matmul, for two operands of which neither is a batch of matrices.
+// Multiplies like at::matmul, for two operands neither of which is a batch of matrices.
 at::Tensor with_vectors(const at::Tensor& a, const at::Tensor& b) {
   if (!are_integers_of_a_gpu(a)) return at::matmul(a, b);
   const at::Tensor rows = a.dim() == 1 ? a.unsqueeze(0) : as_matrix(a), columns = b.dim() == 1 ? b.unsqueeze(1) : b;
@@ -204,25 +202,8 @@ at::Tensor with_vectors(const at::Tensor& a, const at::Tensor& b) {
 
 Array promoted_product(const Operand& a, const Operand& b, DType dtype) {
   const Array x = astype(a, dtype), y = astype(b, dtype);
-  return matrix_product({x, a.where()}, {y, b.where()});
+  return matmul({x, a.where()}, {y, b.where()});
 }
-
-}  // namespace
-
-Array matrix_product(const Operand& a, const Operand& b) {
-  const Array &x = a.array(), &y = b.array();
-  const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
-  if (left.shape.empty() || right.shape.empty())
-    fail(ErrorKind::shape_mismatch, "matmul", "given {} and {}: a scalar has no matrix product. Use *.",
-         x.type_string(), y.type_string());
-  if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
-  if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
-  const CallSite site{.operation = matmul_op, .where = a.where()};
-  if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return product_of(site, {&x, &y});
-  return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return with_vectors(t[0], t[1]); });
-}
-
-namespace {
 
 // Returns whether the shapes match and fusing the bias does not change the rounding (on a GPU it never does).
 bool fit(const Type& x, const Type& kernel, const Type& bias) {
@@ -252,7 +233,27 @@ Array linear(const Operand& x, const Operand& kernel, const Operand& bias) {
     const Plan *without = plan_of(product, {a, w}), *with = without ? plan_of(sum, {a, w, b}) : nullptr;
     if (with && places_alike(*with, *without)) return product_of(sum, {a, w, b});
   }
-  return Operand(matrix_product(x, kernel), x.where()) + bias;
+  return Operand(matmul(x, kernel), x.where()) + bias;
 }
 
 }  // namespace tessera::detail
+
+namespace tessera {
+
+using namespace detail;
+
+Array matmul(Operand a, Operand b, const ResultOptions& options) {
+  if (options.out_sharding) return placed_result(matmul(a, b), options, "matmul", a.where());
+  const Array &x = a.array(), &y = b.array();
+  const Type &left = *materialized(x, "matmul").type, &right = *materialized(y, "matmul").type;
+  if (left.shape.empty() || right.shape.empty())
+    fail(ErrorKind::shape_mismatch, "matmul", "given {} and {}: a scalar has no matrix product. Use *.",
+         x.type_string(), y.type_string());
+  if (left.dtype != right.dtype) return promoted_product(a, b, promote(left.dtype, right.dtype));
+  if (left.dtype == boolean) return not_equal(Operand(promoted_product(a, b, int32), a.where()), 0);
+  const CallSite site{.operation = matmul_op, .where = a.where()};
+  if (left.shape.size() > 1 && right.shape.size() == 2 && !is_nested()) return product_of(site, {&x, &y});
+  return run(site, {&x, &y}, [](Locals t, const BlockContext&) { return with_vectors(t[0], t[1]); });
+}
+
+}  // namespace tessera

@@ -1,19 +1,13 @@
-// The arithmetic of weighted sums.
+// Arithmetic of weighted sums.
 #include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
+#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
 
 namespace tessera {
-
-namespace {
-
-// Half precision does not count to a thousand.
-DType wide(DType dtype) { return is_floating(dtype) && item_size(dtype) >= 4 ? dtype : float32; }
-
-}  // namespace
 
 Array WeightedSum::mean(std::source_location where) const {
   const CallerScope caller(where);
@@ -25,7 +19,7 @@ WeightedSum operator+(const WeightedSum& a, const WeightedSum& b) { return {a.su
 WeightedSum weighted_sum(Operand values, const Array& weights) {
   const CallerScope caller(values.where());
   const Array& x = values.array();
-  const DType dtype = wide(x.dtype());
+  const DType dtype = detail::sum_dtype(x.dtype());
   if (weights.is_absent()) return {sum(astype(x, dtype)), full({}, static_cast<double>(x.size()), dtype)};
   if (weights.shape() != x.shape())
     fail(ErrorKind::shape_mismatch, "weighted_sum", "weights {} of values {}, expected the same shape.",

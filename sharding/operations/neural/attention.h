@@ -1,4 +1,4 @@
-// Attention: what each position of a query reads of the keys and values that it may see.
+// Dot-product attention, with masks, windows, softcap and context parallelism.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// How a sequence that is cut over devices is attended.
+// How attention is computed over a sequence that is sharded over devices.
 enum class ContextParallelism {
-  automatic,  // by what moves fewer bytes, forward and backward: exchange where heads divide, else ring, else gather
-  exchange,   // the cut of the sequence is exchanged for one of heads, where they divide; else all is gathered
-  gather,     // keys and values are gathered, queries and results stay cut
-  ring,       // all stays cut, and blocks of keys and values go round (Liu et al., "Ring attention", 2023)
+  automatic,  // the mode with the fewest bytes, forward and backward: exchange if heads divide, else ring, else gather
+  exchange,   // an all_to_all shards heads instead of the sequence, if divisible; else all is gathered
+  gather,     // keys and values are gathered, queries and results stay sharded
+  ring,       // all stay sharded, and blocks of keys and values are passed on (Liu et al., "Ring attention", 2023)
 };
 
 struct DotProductAttentionOptions {
@@ -20,22 +20,43 @@ struct DotProductAttentionOptions {
   Array mask = {};      // booleans: keys at false are not seen
   bool causal = false;  // position t sees keys 0 to offset + t
   int64_t offset = 0;
-  int64_t window = 0;  // position t sees itself and window - 1 keys before it (if not causal, behind it too); 0: all
-  Array segment_ids = {};  // integers (batch, seq) of both sides: a position sees the keys of its own segment
-  std::optional<double> scale = std::nullopt;  // of the logits, 1 / sqrt(head_dim) unless given
-  double softcap = 0;  // c: logits become c tanh(logits / c), before bias and mask; 0: they stay
+  int64_t window = 0;      // position t sees itself and window - 1 keys before it (if not causal, after it too); 0: all
+  Array segment_ids = {};  // integers (batch, seq), for queries and keys: a position sees the keys of its own segment
+  // In place of segment_ids: integers (batch, n), where segments begin within a row, in increasing order. Unused ones
+  // are seq. GPUs then compute half precision by flash attention without a mask (Dao, "FlashAttention-2", 2023).
+  Array segment_starts = {};
+  std::optional<double> scale = std::nullopt;  // scale of the logits; default: 1 / sqrt(head_dim)
+  double softcap = 0;  // c: logits become c tanh(logits / c), before bias and mask; 0: unchanged
   ContextParallelism context = ContextParallelism::automatic;
 };
 
-// jax.nn.dot_product_attention: query (batch, seq, heads, head_dim), key and value (batch, keys, kv_heads, head_dim),
-// heads a multiple of kv_heads (head h uses kv head h / (heads / kv_heads)) -> (batch, seq, heads, head_dim).
-// softmax(scale query key^T + bias) value; bias and mask broadcast to (batch, heads, seq, keys). A position that sees
-// no key gets the mean of all values. Windows are those of Mistral (Jiang et al., 2023), softcap that of Gemma 2
-// (Riviere et al., 2024). It needs memory for all logits, and so does a bias of a wider type than the query's, which is
-// added as it is (a float32 bias beside bfloat16). Batch and heads may be sharded; if heads are sharded over more
-// devices than there are kv heads, each holds all kv heads. A sharded sequence stays so as `context` says; a ring takes
-// query, key and value of one sequence, cut alike, from position 0 on, without bias and mask (invalid_argument).
+// Computes jax.nn.dot_product_attention: softmax(scale query key^T + bias) value.
+//   query       (batch, seq, heads, head_dim)
+//   key, value  (batch, keys, kv_heads, head_dim); heads is a multiple of kv_heads, and head h uses kv head
+//               h / (heads / kv_heads)
+//   bias, mask  broadcast to (batch, heads, seq, keys)
+//   result      (batch, seq, heads, head_dim); a position that sees no key gets the mean of all values
+// `window` works as in Mistral (Jiang et al., 2023), `softcap` as in Gemma 2 (Riviere et al., 2024). A softcap needs
+// memory for all logits. A bias of a wider type than the query's (float32 for bfloat16) also does: it is added without
+// a cast.
+//
+// Batch and heads may be sharded. If heads are sharded over more devices than there are kv heads, each device holds all
+// kv heads. `context` specifies how a sharded sequence is computed. A ring takes query, key and value of one sequence,
+// sharded in the same way, from position 0 on, without bias and mask; else Error (invalid_argument).
+//
+// Errors (invalid_argument)
+//   segment_starts that are not between 0 and seq; on an accelerator, at the next read of a value
+//   segment_starts in another order, on a CPU; not reported on an accelerator
 Array dot_product_attention(Operand query, const Array& key, const Array& value,
                             const DotProductAttentionOptions& options = {});
+
+namespace detail {
+
+// Throws the errors of dot_product_attention for segments of other shapes or element types.
+void check_segments(const Array& query, const Array& key, const Array& ids, const Array& starts, int64_t offset);
+// Returns the segment ids (batch, seq) of segment starts (batch, n), which are checked.
+Array segment_ids_of(Operand starts, int64_t seq);
+
+}  // namespace detail
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Convolutions: the spatial dims as windows, then one kernel of LibTorch.
+// Convolutions: spatial dimensions as windows, then one kernel of LibTorch.
 #include "sharding/operations/neural/convolution.h"
 
 #include <ATen/ATen.h>
@@ -9,8 +9,8 @@
 #include <map>
 #include <tuple>
 
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/neural/halo_windows.h"
 #include "sharding/propagation/run.h"
@@ -21,7 +21,8 @@ using namespace detail;
 
 namespace {
 
-// dim i of the canonical order (batch or features out, features, spatial dims) is dim order[i] of the array.
+// Returns the order: dimension i of the canonical order (batch or features out, features, spatial dimensions) is
+// dimension order[i] of the array.
 Sizes order_of(const std::string& spec, const std::string& spatial_like, char first, char second) {
   Sizes order{static_cast<int64_t>(spec.find(first)), static_cast<int64_t>(spec.find(second))};
   for (char c : spatial_like)
@@ -43,7 +44,7 @@ bool fits(const std::string& spec, const std::string& rhs, char first, char seco
   return letters == given && std::adjacent_find(given.begin(), given.end()) == given.end();
 }
 
-// Without numbers as in "NCHW", "OIHW", "NCHW".
+// Reads the dimension numbers; the default is "NCHW", "OIHW", "NCHW".
 Orders read_orders(const ConvDimensionNumbers& d, size_t ndim) {
   if (d.lhs.empty() && d.rhs.empty() && d.out.empty()) {
     Sizes natural;
@@ -63,7 +64,7 @@ Numbers<Orders>& numbers_of_orders() {
   return numbers;
 }
 
-// Dims in the canonical order, as the array has them.
+// Returns the canonical dimensions in the order of the array.
 RuleDims arranged(const Sizes& order, const RuleDims& canonical) {
   RuleDims dims(canonical.size());
   for (size_t i = 0; i < canonical.size(); ++i) dims[order[i]] = canonical[i];
@@ -72,9 +73,9 @@ RuleDims arranged(const Sizes& order, const RuleDims& canonical) {
 
 bool is_cut(const Type& x, int64_t dim) { return x.mesh && !x.dims[dim].empty(); }
 
-// Attributes: groups, the number of the orders, and of each spatial dim the blocks and the windows. Features in are
-// summed over where they lie if both operands are cut there; else they are gathered, which is less than a sum of the
-// result.
+// Returns the rule of a convolution. Attributes: groups, the number of the orders, and for each spatial dimension its
+// blocks and windows. Input features are summed over if both operands are sharded over them. Otherwise they are
+// gathered, which communicates less than a sum of the result.
 ShardingRule conv_rule(const Attributes& a, const OperandTypes& operands) {
   const Orders& orders = numbers_of_orders()[a[1]];
   const bool sums = is_cut(*operands[0], orders.lhs[1]) && is_cut(*operands[1], orders.rhs[1]);
@@ -99,7 +100,7 @@ Sizes spatial_sizes(const Array& x, const Sizes& order) {
 
 int64_t dilated(int64_t size, int64_t dilation) { return size == 0 ? 0 : (size - 1) * dilation + 1; }
 
-// Zeros between the elements of the spatial dims.
+// Inserts zeros between the elements of the spatial dimensions.
 at::Tensor spread_out(at::Tensor x, const Sizes& dilation) {
   for (size_t d = 0; d < dilation.size(); ++d) {
     if (dilation[d] == 1) continue;
@@ -145,13 +146,13 @@ void check_features(const Array& lhs, const Array& rhs, const Orders& orders, in
          groups, in, rhs.shape(static_cast<int>(orders.rhs[1])));
 }
 
-// What follows from the operands' types and the options; first what every call reads.
+// The values that depend on the operands' types and the options; first those that every call reads.
 struct Convolution {
-  bool is_direct = false;  // the operands go to LibTorch's kernel, and its result to the caller, as they are
+  bool is_direct = false;  // the operands go to LibTorch's kernel, and its result to the caller, unchanged
   bool one_group = true;
   Attributes attributes;
   Sizes strides, holes, zero;  // holes: the kernel's dilation; zero: no padding
-  Sizes padding;               // what the kernel of LibTorch adds on both sides alike; the windows' own is none then
+  Sizes padding;               // padding of LibTorch's kernel, equal before and after; then the windows have none
   Windows windows;
   Orders orders;
   Sizes out_order;  // from the canonical order
@@ -170,7 +171,7 @@ Windows conv_windows(const Array& x, const Array& rhs, const Convolution& c, con
                       padding);
 }
 
-// Padding that is the same on both sides is the kernel's own work.
+// Lets LibTorch's kernel add padding that is equal before and after the elements.
 void hand_over_padding(Convolution& c) {
   Windows& w = c.windows;
   const bool alike =

@@ -1,4 +1,4 @@
-// Windows that slide over spatial dims.
+// Computes windows that slide over spatial dimensions, and their halos.
 #include "sharding/operations/neural/halo_windows.h"
 
 #include <ATen/ops/constant_pad_nd.h>
@@ -54,8 +54,8 @@ Windows windows_over(const char* verb, const Sizes& sizes, const Sizes& extents,
     w.out.push_back(std::max<int64_t>((sizes[d] + before + after - extents[d]) / w.strides[d] + 1, 0));
     if (sizes[d] + before + after < extents[d]) w.out.back() = 0;
     if (w.out.back() == 0)
-      fail(ErrorKind::shape_mismatch, verb, "a window of {} does not fit into {} places of spatial dim {}.", extents[d],
-           sizes[d] + before + after, d);
+      fail(ErrorKind::shape_mismatch, verb, "a window of {} does not fit into {} positions of spatial dim {}.",
+           extents[d], sizes[d] + before + after, d);
   }
   w.lead = w.before;
   return w;
@@ -77,14 +77,15 @@ at::Tensor padded(at::Tensor x, const Windows& w, double value) {
 
 namespace {
 
-// How many blocks spatial dim d stays cut into.
+// Returns the number of blocks into which spatial dimension d stays sharded.
 int64_t blocks_of(const Type& x, int64_t dim, int64_t windows, AxisSet others) {
   if (!x.mesh || x.is_padded(static_cast<size_t>(dim)) || (x.dims[dim].axis_set() & others)) return 1;
   const int64_t n = x.mesh->count(x.dims[dim].axis_set());
   return windows % n ? 1 : n;
 }
 
-// The places [0, size) that block after block reaches, with what lies outside left open.
+// Returns, block by block, the run of [0, size) that the block's windows read. Positions outside [0, size) are padding,
+// which no run covers.
 std::vector<Run> reached(int64_t size, int64_t blocks, int64_t length, int64_t step, int64_t before) {
   std::vector<Run> runs;
   for (int64_t b = 0; b < blocks; ++b) {

@@ -1,4 +1,4 @@
-// Chunks of logits, their losses, and their gradients at once.
+// Computes chunks of logits, their losses, and their gradients in one pass.
 #include "sharding/operations/neural/linear_cross_entropy.h"
 
 #include <ATen/ATen.h>
@@ -10,11 +10,13 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
-#include "sharding/kernels/matmul.h"
 #include "sharding/kernels/parallel_for.h"
+#include "sharding/kernels/tensors.h"
+#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/slicing.h"
 #include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/neural/loss_kernel.h"
 #include "sharding/operations/neural/loss_labels.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
@@ -27,8 +29,8 @@ using namespace detail;
 
 namespace {
 
-// "... [e], [e] (v), ..., ... -> ", without the last operand where all weights are 1. Attributes: whether the kernel is
-// transposed.
+// Returns the rule "... [e], [e] (v), ..., ... -> ", without the last operand if all weights are 1. Attribute: whether
+// the kernel is transposed.
 ShardingRule linear_rule(const Attributes& attributes, const OperandTypes& operands) {
   const RuleFactor e = whole("e"), v = reduced_inside("v");
   ShardingRule rule{{{any_dims(), e}, attributes[0] ? RuleDims{v, e} : RuleDims{e, v}, {any_dims()}}, {{}}};
@@ -40,8 +42,8 @@ const Operation linear_cross_entropy_op{"linear_cross_entropy", linear_rule, Lin
 
 enum OperandNumber { x_operand, kernel_operand, labels_operand, weights_operand };
 
-// Which slots read one local tensor of an operand. Inside shard_map the slots' losses have gradients of their own, so
-// that theirs cannot be added up here.
+// The slots that read the same local tensor of an operand. Inside shard_map each slot's loss has its own gradient, so
+// gradients of several slots cannot be added here.
 struct Sharing {
   std::vector<int> group;  // by slot
   std::vector<int> first;  // by group: its first slot
@@ -58,8 +60,9 @@ struct Sharing {
   int size() const { return static_cast<int>(first.size()); }
 };
 
-// Of so many positions the logits exist at one time; on a GPU of as many as fill it, `slots` of which lie there. The
-// same on all devices, which communicate of each chunk: the columns are those of a block with its padding.
+// Returns the number of positions whose logits exist at one time; on a GPU, shared by `slots`, as many as its limit
+// allows. The number is equal on all devices, because they communicate for each chunk: `columns` includes a block's
+// padding.
 int64_t chunk_of(const LinearCrossEntropyOptions& options, const at::Tensor& x, int64_t rows, int64_t columns,
                  int64_t slots) {
   constexpr int64_t few = 512;
@@ -67,18 +70,19 @@ int64_t chunk_of(const LinearCrossEntropyOptions& options, const at::Tensor& x, 
   if (options.chunk || x.is_cpu() || x.is_meta()) return options.chunk.value_or(few);
   const int64_t most = std::max(few, elements / std::max<int64_t>(1, columns));
   const int64_t chunks = std::max<int64_t>(1, (rows + most - 1) / most);
-  return std::max<int64_t>(1, (rows + chunks - 1) / chunks);  // all as large
+  return std::max<int64_t>(1, (rows + chunks - 1) / chunks);  // chunks of equal size
 }
 
 // One slot: its rows of x, its columns of the kernel without padding, and the logits of one chunk.
 struct Slot {
   at::Tensor x, kernel;  // (rows, embed), (embed, columns)
-  at::Tensor weights;    // (rows), undefined: 1
+  at::Tensor weights;    // (rows); undefined: all are 1
   Labels labels;
   LabelColumns at;
   at::Tensor losses;            // (rows), without weights
   at::Tensor logits, capped;    // (chunk, columns): scratch
-  at::Tensor chunk, most, sum;  // of this chunk: logits, then exponentials, then gradients; max; what is added up
+  at::Tensor chunk, most, sum;  // this chunk's logits, then exponentials, then gradients; its max; its sums
+  at::Tensor gradients;         // (chunk, columns), of x's type: scratch of the device's kernel
 };
 
 class ChunkedLoss {
@@ -92,10 +96,12 @@ class ChunkedLoss {
     vocab_ = options.vocab ? options.vocab : BlockContext(*call.plan, 0).size("v");
     chunk_ = chunk_of(options, *call.local(x_operand, 0), call.local(labels_operand, 0)->numel(), block_columns(0),
                       call.plan->runs);
+    by_kernel_ = !call.plan->reduced_inside && !options.logit_softcap && vocab_ <= block_columns(0) &&
+                 FusedLosses::is_possible(*call.local(x_operand, 0));
     for (int s = 0; s < call.plan->runs; ++s) slots_.push_back(slot_of(s));
   }
 
-  // The gradients that are wanted, of sums in which each loss has its weight.
+  // Prepares the wanted gradients, of sums in which each loss has its weight.
   void differentiate(bool x, bool kernel) {
     for (int g = 0; x && g < of_x_.size(); ++g) x_gradients_.push_back(wide_zeros(slots_[of_x_.first[g]].x));
     for (int g = 0; kernel && g < of_kernel_.size(); ++g)
@@ -107,7 +113,7 @@ class ChunkedLoss {
     for (int64_t row = 0; row < rows; row += chunk_) take(row, std::min(chunk_, rows - row));
     Tensors sums;
     for (Slot& s : slots_) {
-      s.logits = s.capped = s.chunk = at::Tensor();
+      s.logits = s.capped = s.chunk = s.gradients = at::Tensor();
       sums.push_back((s.weights.defined() ? s.losses * s.weights : s.losses).sum());
     }
     return {sums, backward()};
@@ -118,7 +124,8 @@ class ChunkedLoss {
     return like.new_zeros(like.sizes(), at::toOpMathType(like.scalar_type()));
   }
 
-  // The columns of the kernel that a slot has, with padding and without; it may have padding only.
+  // block_columns returns a slot's columns of the kernel including padding, columns_of without. A slot may have padding
+  // only.
   int64_t block_columns(int s) const { return call_.local(kernel_operand, s)->size(options_.transposed ? 0 : 1); }
   int64_t columns_of(int s) const {
     return std::clamp<int64_t>(vocab_ - BlockContext(*call_.plan, s).offset("v"), 0, block_columns(s));
@@ -158,21 +165,44 @@ class ChunkedLoss {
     return call_.plan->reduced_inside ? reduction_.combine(parts, collective) : parts;
   }
 
-  // The rows from `row` on, n of them.
+  bool wants_gradients() const { return !x_gradients_.empty() || !kernel_gradients_.empty(); }
+
+  // Processes n rows from `row` on.
   void take(int64_t row, int64_t n) {
     each(n, [&](Slot& s) { make_logits(s, row, n); });
+    if (by_kernel_)
+      each(n, [&](Slot& s) { make_losses_by_kernel(s, row, n); });
+    else
+      make_losses_together(row, n);
+    if (!x_gradients_.empty()) add_x_gradients(row, n);
+    if (!kernel_gradients_.empty()) add_kernel_gradients(row, n);
+  }
+
+  // Computes losses and the gradients of the logits by one kernel each.
+  void make_losses_by_kernel(Slot& s, int64_t row, int64_t n) const {
+    FusedLosses fused{
+        s.chunk, FusedLosses::kernel_labels(s.labels).narrow(0, row, n), {}, options_.label_smoothing, options_.z_loss};
+    s.losses.narrow(0, row, n).copy_(fused.losses());
+    if (!wants_gradients()) return;
+    if (!s.gradients.defined()) s.gradients = at::empty_like(s.logits, s.x.options());
+    s.chunk = s.gradients.narrow(0, 0, n);
+    fused.put_gradients(s.weights.defined() ? s.weights.narrow(0, row, n).to(at::kFloat).contiguous()
+                                            : at::ones_like(s.losses.narrow(0, row, n)),
+                        s.chunk);
+  }
+
+  // Computes losses and the gradients of the logits; devices that share the vocabulary communicate.
+  void make_losses_together(int64_t row, int64_t n) {
+    each(n, [&](Slot& s) { s.most = s.chunk.size(1) ? s.chunk.amax(-1) : s.chunk.new_full({n}, -INFINITY); });
     const Tensors most = combined(&Slot::most, Collective::all_reduce_max);
     for (size_t s = 0; s < slots_.size(); ++s) slots_[s].most = most[s];
     each(n, [&](Slot& s) { make_sums(s, row, n); });
     const Tensors sums = combined(&Slot::sum, Collective::all_reduce);
     for (size_t s = 0; s < slots_.size(); ++s) slots_[s].sum = sums[s];
-    const bool wanted = !x_gradients_.empty() || !kernel_gradients_.empty();
     each(n, [&](Slot& s) {
       make_losses(s, row, n);
-      if (wanted) make_gradients(s, row, n);
+      if (wants_gradients()) make_gradients(s, row, n);
     });
-    if (!x_gradients_.empty()) add_x_gradients(row, n);
-    if (!kernel_gradients_.empty()) add_kernel_gradients(row, n);
   }
 
   void make_logits(Slot& s, int64_t row, int64_t n) const {
@@ -184,10 +214,10 @@ class ChunkedLoss {
       s.capped.narrow(0, 0, n).copy_(s.chunk);
       s.chunk.mul_(*options_.logit_softcap);
     }
-    s.most = s.chunk.size(1) ? s.chunk.amax(-1) : s.chunk.new_full({n}, -INFINITY);
   }
 
-  // Exponentials, the label's logit and, for label smoothing, all logits; both less the max.
+  // Computes the sum of exponentials, the label's logit and, for label smoothing, the sum of all logits. The max is
+  // subtracted from every logit.
   void make_sums(Slot& s, int64_t row, int64_t n) const {
     const at::Tensor column = s.at.column.narrow(0, row, n), here = s.at.here.narrow(0, row, n);
     at::sub_out(s.chunk, s.chunk, s.most.unsqueeze(-1));
@@ -207,9 +237,8 @@ class ChunkedLoss {
     s.losses.narrow(0, row, n).copy_(loss);
   }
 
-  // In place of the exponentials the gradient of the logits, for a sum in which each loss has its weight w:
-  // w ((1 + 2 z_loss logsumexp) softmax - (1 - smoothing) onehot(label) - smoothing / vocab), times the softcap's
-  // slope.
+  // Replaces the exponentials by the gradient of the logits, for a sum in which each loss has its weight w: w ((1 + 2
+  // z_loss logsumexp) softmax - (1 - smoothing) onehot(label) - smoothing / vocab), times the softcap's slope.
   void make_gradients(Slot& s, int64_t row, int64_t n) const {
     const double a = options_.label_smoothing;
     at::Tensor weight = s.weights.defined() ? s.weights.narrow(0, row, n) : at::ones_like(s.most);
@@ -224,7 +253,7 @@ class ChunkedLoss {
     if (s.x.scalar_type() != s.chunk.scalar_type()) s.chunk = s.chunk.to(s.x.scalar_type());
   }
 
-  // Those of the slots that share a tensor are added up in the slots' order.
+  // Adds gradients of slots that share a tensor in the order of the slots.
   void add_x_gradients(int64_t row, int64_t n) {
     const int64_t cost = n * slots_[0].x.size(1) * slots_[0].kernel.size(1) / 20;
     parallel_for(of_x_.size(), static_cast<int64_t>(slots_.size()) * cost, [&](int g) {
@@ -234,7 +263,8 @@ class ChunkedLoss {
     });
   }
 
-  // Data parallel slots share one kernel: each job takes a part of its columns, so that all cores have work.
+  // Adds the gradients of the kernel. Data-parallel slots share one kernel, so each job takes some of its columns: then
+  // all cores have work.
   void add_kernel_gradients(int64_t row, int64_t n) {
     const int groups = of_kernel_.size();
     const int parts = (static_cast<int>(slots_.size()) + groups - 1) / groups;
@@ -253,9 +283,9 @@ class ChunkedLoss {
     });
   }
 
-  // Scales what is there already. The graph calls it once, so it may do that in place.
+  // Returns the function that scales the computed gradients. The graph calls it once, so it may scale in place.
   Backward backward() {
-    Tensors losses;  // the gradient of the weights, which one device along the vocabulary has
+    Tensors losses;  // the gradient of the weights, on the first device along the vocabulary
     for (size_t s = 0; s < slots_.size(); ++s)
       losses.push_back(BlockContext(*call_.plan, static_cast<int>(s)).offset("v") ? at::Tensor() : slots_[s].losses);
     const at::Tensor& x = *call_.local(x_operand, 0);
@@ -282,6 +312,7 @@ class ChunkedLoss {
   int64_t chunk_ = 0;
   Sharing of_x_, of_kernel_;
   int64_t vocab_ = 0;
+  bool by_kernel_ = false;  // the device's kernel computes losses and gradients of the logits
   std::vector<Slot> slots_;
   Tensors x_gradients_, kernel_gradients_;  // by group
 };
@@ -316,7 +347,7 @@ Array whole_logits(const Operand& x, const Array& kernel, const LinearCrossEntro
   return options.logit_softcap ? *options.logit_softcap * tanh(logits / *options.logit_softcap) : logits;
 }
 
-// The sum of the losses, times the weights, which may be absent.
+// Returns the sum of the losses times the weights, which may be absent.
 Array chunked(const Operand& x, const Array& kernel, const Array& labels, const Array& weights,
               const LinearCrossEntropyOptions& options, DType wide) {
   const CallSite site{
@@ -339,8 +370,7 @@ WeightedSum linear_cross_entropy_sum(Operand x, const Array& kernel, const Array
                                      const LinearCrossEntropyOptions& options) {
   const CallerScope caller(x.where());
   check(x.array(), kernel, labels, options);
-  const DType dtype = promote(x.array().dtype(), kernel.dtype());
-  const DType wide = item_size(dtype) < 4 ? float32 : dtype;
+  const DType dtype = promote(x.array().dtype(), kernel.dtype()), wide = sum_dtype(dtype);
   const Array in = astype(x, dtype), weight = astype(kernel, dtype);
   if (is_nested())
     return cross_entropy_sum(whole_logits({in, x.where()}, weight, options, wide), labels, loss_options(options));
@@ -354,8 +384,8 @@ Array linear_cross_entropy(Operand x, const Array& kernel, const Array& labels,
                            const LinearCrossEntropyOptions& options) {
   const CallerScope caller(x.where());
   if (!labels.is_absent() && labels.size() == 0)
-    fail(ErrorKind::shape_mismatch, linear_cross_entropy_op.name, "labels {} have no element, and nothing has no mean.",
-         labels.type_string());
+    fail(ErrorKind::shape_mismatch, linear_cross_entropy_op.name,
+         "labels {} have no elements, so their mean is undefined.", labels.type_string());
   return linear_cross_entropy_sum(x, kernel, labels, options).mean();
 }
 

@@ -1,4 +1,4 @@
-// Checks of losses, and labels that may be ignored.
+// Checks of losses, and reading of labels that may be ignored.
 #include "sharding/operations/neural/loss_labels.h"
 
 #include <ATen/ATen.h>

@@ -1,11 +1,18 @@
-// Cross-entropy, whose logits may be sharded over the vocabulary.
+// Cross-entropy of logits that may be sharded over the vocabulary.
 #include "sharding/operations/neural/losses.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
+#include <utility>
+
+#include "sharding/array/autograd.h"
+#include "sharding/array/tape_state.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/fail.h"
+#include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/neural/loss_kernel.h"
 #include "sharding/operations/neural/loss_labels.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/propagation/run.h"
@@ -19,19 +26,40 @@ namespace {
 
 const Operation cross_entropy_op{"cross_entropy", "... (v), ... -> ...", Linearity::nonlinear, Padded::lowest};
 
+// Returns the losses by the device's kernel, in the type of the logits.
+at::Tensor losses_by_kernel(const at::Tensor& logits, const Labels& labels, const CrossEntropyOptions& options) {
+  FusedLosses fused{.smoothing = options.label_smoothing, .z_loss = options.z_loss};
+  Tensors out;
+  {
+    const at::AutoGradMode off(false);
+    const at::Tensor rows = logits.detach().reshape({-1, logits.size(-1)});
+    fused.logits = rows.stride(1) == 1 ? rows : rows.contiguous();
+    fused.labels = FusedLosses::kernel_labels(labels);
+    out.push_back(fused.losses().to(logits.scalar_type()).view(logits.sizes().slice(0, logits.dim() - 1)));
+  }
+  record_function(cross_entropy_op.name, {logits}, out,
+                  [fused, sizes = logits.sizes().vec()](const Tensors& gradients) {
+                    const at::Tensor result = at::empty(sizes, fused.logits.options());
+                    fused.put_gradients(gradients[0].to(at::kFloat).contiguous(), result);
+                    return Tensors{result};
+                  });
+  return std::move(out[0]);
+}
+
 at::Tensor whole_losses(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options) {
   constexpr int64_t none = -100;
-  const bool has_sums = options.label_smoothing || options.z_loss;  // which half precision cannot hold
+  const Labels read = read_labels(cross_entropy_op.name, labels.reshape({-1}), logits.size(-1), options.ignore_label);
+  if (FusedLosses::is_possible(logits) && !is_nested()) return losses_by_kernel(logits, read, options);
+  const at::Tensor columns = read.ignored.defined() ? read.columns.masked_fill(read.ignored, none) : read.columns;
+  const bool has_sums = options.label_smoothing || options.z_loss;  // for sums that half precision cannot hold
   const at::Tensor wide = has_sums ? widened_in_graph(logits) : float16_widened_in_graph(logits);
   const at::Tensor rows = wide.reshape({-1, logits.size(-1)});
-  const Labels read = read_labels(cross_entropy_op.name, labels.reshape({-1}), logits.size(-1), options.ignore_label);
-  const at::Tensor columns = read.ignored.defined() ? read.columns.masked_fill(read.ignored, none) : read.columns;
   at::Tensor losses = at::cross_entropy_loss(rows, columns, {}, at::Reduction::None, none, options.label_smoothing);
   if (options.z_loss) losses = losses + read.without_ignored(options.z_loss * rows.logsumexp(-1).square());
   return losses.to(logits.scalar_type()).reshape(labels.sizes());
 }
 
-// What the backward pass needs of one block of logits.
+// The values of one block of logits that the backward pass needs.
 struct LogitsBlock {
   Labels labels;
   LabelColumns at;
@@ -39,15 +67,16 @@ struct LogitsBlock {
   at::Tensor exponentials;  // exp(logits - max)
 };
 
-// Logits whose vocab is sharded: the max and the sums cross the devices, the logits do not.
+// Computes the loss of logits whose vocab is sharded: maxima and sums are communicated, logits are not.
 struct ShardedLogits {
   int64_t vocab;
   double smoothing, z_loss;
   at::ScalarType type;
   std::vector<LogitsBlock> blocks;
-  Tensors most, sums, logs;  // of exponentials; logsumexp
+  Tensors most, sums, logs;  // maxima, sums of exponentials, and logsumexp
 
-  // What the devices add up: exponentials, the label's logit, all logits. Both logits are less the max.
+  // Returns this block's terms of the sums over all devices, stacked: the sum of exponentials, the label's logit, and
+  // with label smoothing the sum of all logits. `max` is subtracted from every logit.
   at::Tensor summands(const LogitsBlock& block, const at::Tensor& logits, const at::Tensor& max) const {
     const at::Tensor label = at::gather(logits, -1, block.at.column).squeeze(-1) - max;
     std::vector<at::Tensor> parts{block.exponentials.sum(-1), label.masked_fill(block.at.here.eq(0), 0)};
@@ -66,7 +95,8 @@ struct ShardedLogits {
     return blocks[s].labels.without_ignored(loss).to(type);
   }
 
-  // (1 + 2 z_loss logsumexp) softmax - (1 - smoothing) onehot(label) - smoothing / vocab, for each loss.
+  // Returns the gradient of the logits: (1 + 2 z_loss logsumexp) softmax - (1 - smoothing) onehot(label) - smoothing /
+  // vocab, for each loss.
   at::Tensor gradient(size_t s, const at::Tensor& of_losses) const {
     const LogitsBlock& block = blocks[s];
     at::Tensor gradient = block.exponentials / sums[s].unsqueeze(-1);
@@ -108,7 +138,7 @@ Across losses_across(const Prepared& call, const ShardedReduction& reduction, co
     losses[s] = all.losses(s, sums[s]);
   });
   return {losses, [all = std::move(all)](const Tensors& gradients) {
-            Tensors result(2 * gradients.size());  // the labels have none
+            Tensors result(2 * gradients.size());  // labels have no gradients
             each_slot(all.most, [&](int s) { result[s] = all.gradient(s, gradients[s]); });
             return result;
           }};
@@ -140,14 +170,13 @@ Array cross_entropy_per_position(Operand logits, const Array& labels, const Cros
 WeightedSum cross_entropy_sum(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
   const CallerScope caller(logits.where());
   const Array losses = losses_of(logits, labels, options);
-  const DType wide = item_size(losses.dtype()) < 4 ? float32 : losses.dtype();
-  return weighted_sum(losses, position_weights(labels, options, wide));
+  return weighted_sum(losses, position_weights(labels, options, sum_dtype(losses.dtype())));
 }
 
 Array cross_entropy(Operand logits, const Array& labels, const CrossEntropyOptions& options) {
   const CallerScope caller(logits.where());
   if (!labels.is_absent() && labels.size() == 0)
-    fail(ErrorKind::shape_mismatch, cross_entropy_op.name, "labels {} have no element, and nothing has no mean.",
+    fail(ErrorKind::shape_mismatch, cross_entropy_op.name, "labels {} have no elements, so their mean is undefined.",
          labels.type_string());
   if (weighs_alike(options)) return mean(losses_of(logits, labels, options));
   return astype(cross_entropy_sum(logits, labels, options).mean(), logits.array().dtype());

@@ -1,4 +1,4 @@
-// Normalization over the last dim: on a whole one by one kernel, over a sharded one by what the devices add up.
+// Normalization over the last dimension: one kernel if it is not sharded, sums across devices if it is.
 #include "sharding/operations/neural/normalization.h"
 
 #include <ATen/ATen.h>
@@ -35,8 +35,8 @@ bool are_in(DType dtype, std::initializer_list<const Array*> operands) {
   return std::all_of(operands.begin(), operands.end(), [&](const Array* x) { return x->dtype() == dtype; });
 }
 
-// Whether x is whole where `scale` is sharded over axes that divide nothing of x: the product is sharded over them
-// then, and x need not move.
+// Returns true if x is replicated along the dimension and `scale` is sharded over axes that x does not use. Then the
+// product is sharded over them, and x need not be resharded.
 bool shards_further(const Array& scale, const Array& x) {
   const Type *given = x.impl()->type, *wanted = scale.impl()->type;
   if (!wanted->sharded) return false;
@@ -44,16 +44,16 @@ bool shards_further(const Array& scale, const Array& x) {
   return whole && (wanted->sharded & ~given->own()) != 0;
 }
 
-// Whether there are rows of padding, which without eps have no value: their zeros do not vary. The gradient of a scale,
-// a sum over all rows, is not to meet them.
+// Returns true if there are rows of padding without a value: their zeros have variance 0, and eps is 0. The gradient of
+// a scale, a sum over all rows, must not include them.
 bool has_rows_without_value(const Array& x, double eps) { return eps == 0 && x.impl()->type->padded; }
 
-// Sums over all dims but the last.
+// Sums over all dimensions but the last.
 at::Tensor over_rows(const at::Tensor& t) { return t.reshape({-1, t.size(-1)}).sum(0); }
 
 // ---- layer_norm
 
-// normalized = (x - mean) r: all that the backward pass needs, beside scale, which may be undefined.
+// The standardized rows: normalized = (x - mean) r. The backward pass needs this and scale, which may be undefined.
 struct Standardized {
   at::Tensor normalized, r, scale;
 };
@@ -77,8 +77,8 @@ std::vector<Standardized> standardized(const Prepared& call, const ShardedReduct
 
 at::Tensor times_scale(const at::Tensor& t, const at::Tensor& scale) { return scale.defined() ? t * scale : t; }
 
-// With g' = g scale: d x = r (g' - mean(g') - normalized mean(g' normalized)), d scale = sum(g normalized),
-// d bias = sum(g).
+// Returns the gradients of layer_norm. With g' = g scale: d x = r (g' - mean(g') - normalized mean(g' normalized)), d
+// scale = sum(g normalized), d bias = sum(g).
 Tensors layer_norm_gradients(const ShardedReduction& reduction, const std::vector<Standardized>& blocks,
                              const Tensors& gradients, double size) {
   Tensors scaled, sums;
@@ -102,7 +102,7 @@ Tensors layer_norm_gradients(const ShardedReduction& reduction, const std::vecto
 
 at::Tensor in_type(const at::Tensor& t, at::ScalarType type) { return t.scalar_type() == type ? t : t.to(type); }
 
-// Each gradient in the element type of the local tensor it belongs to.
+// Converts each gradient to the element type of its local tensor.
 Tensors in_types(Tensors gradients, const std::vector<at::ScalarType>& types) {
   for (size_t i = 0; i < types.size(); ++i) gradients[i] = in_type(gradients[i], types[i]);
   return gradients;
@@ -176,7 +176,8 @@ at::Tensor normalized(const at::Tensor& x, const at::Tensor& r, const at::Tensor
   return scale.defined() ? (x * r).mul_(scale) : x * r;
 }
 
-// x and scale (or none) in the type to compute in, and r = 1 / sqrt(mean(x^2) + eps): all that the backward pass needs.
+// x and scale (or none) in the computing type, and r = 1 / sqrt(mean(x^2) + eps): everything that the backward pass
+// needs.
 struct RootMeanSquare {
   at::Tensor x, scale, r;
 
@@ -185,7 +186,7 @@ struct RootMeanSquare {
   at::Tensor result() const { return normalized(x, r, scale); }
 };
 
-// The gradient of one block on its way: dot is this block's part of sum(g scale x r).
+// The partial gradient of one block. `dot` is this block's contribution to sum(g scale x r).
 struct RmsGradient {
   at::Tensor g, normalized, product, dot;
 };
@@ -197,7 +198,8 @@ RmsGradient begin_gradient(const RootMeanSquare& n, const at::Tensor& gradient) 
   return b;
 }
 
-// y = x r scale, so d x = r (g scale - x r mean(g scale x r)) and d scale = sum(g x r).
+// Completes the gradients of one block: y = x r scale, so d x = r (g scale - x r mean(g scale x r)) and d scale = sum(g
+// x r).
 Tensors end_gradient(const RootMeanSquare& n, RmsGradient& b, const at::Tensor& all_dots, double size) {
   at::Tensor x = n.scale.defined() ? b.g * n.scale : b.g.clone();
   Tensors gradients{x.sub_(b.normalized.mul_(all_dots / size)).mul_(n.r)};
@@ -205,12 +207,17 @@ Tensors end_gradient(const RootMeanSquare& n, RmsGradient& b, const at::Tensor& 
   return gradients;
 }
 
-// LibTorch has no kernel of it for CPUs; composed of its operations it takes longer and keeps one activation more.
+// Computes rms_norm on one device. LibTorch has kernels for GPUs, but none for CPUs; a composition of its operations is
+// slower and keeps one more activation.
 at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
   if (is_nested()) {
     const at::Tensor wide = widened_in_graph(x);
     const at::Tensor root = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
     return in_type(times_scale(wide * root, scale), x.scalar_type());
+  }
+  if (!x.is_cpu() && !x.is_meta()) {
+    const auto weight = scale.defined() ? std::optional(scale) : std::nullopt;
+    return at::rms_norm(x, {x.size(-1)}, weight, eps);
   }
   const double size = static_cast<double>(x.size(-1));
   const bool is_plain = !is_recorded(x) && !(scale.defined() && is_recorded(scale));

@@ -1,4 +1,4 @@
-// Pooling: the spatial dims as windows, then one kernel of LibTorch.
+// Pooling: spatial dimensions as windows, then one kernel of LibTorch.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <map>
 #include <tuple>
 
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/neural/convolution.h"
@@ -26,7 +26,7 @@ namespace {
 
 using Integers = std::vector<int64_t>;
 
-// Attributes: of each spatial dim the blocks and the windows.
+// Returns the rule of pooling. Attributes: for each spatial dimension its blocks and windows.
 ShardingRule pool_rule(const Attributes& a, const OperandTypes&) {
   RuleDims in{any_dims()}, out{any_dims()};
   for (int d = 0; d < a.size(); d += 2) {
@@ -40,7 +40,8 @@ ShardingRule pool_rule(const Attributes& a, const OperandTypes&) {
 const Operation max_pool_op{"max_pool", pool_rule, Linearity::nonlinear};
 const Operation avg_pool_op{"avg_pool", pool_rule, Linearity::additive};
 
-// x (..., spatial, features) as (batch, features, spatial), with a dim of one for what LibTorch has no kernel of.
+// Views x (..., spatial, features) as (batch, features, spatial). A single spatial dimension gets another of size one,
+// for LibTorch's 2-D kernels.
 at::Tensor features_first(const at::Tensor& x, size_t spatial) {
   if (x.dim() != static_cast<int64_t>(spatial) + 2) {
     Sizes shape(x.sizes().end() - spatial - 1, x.sizes().end());
@@ -69,14 +70,14 @@ at::Tensor largest(const at::Tensor& x, const Sizes& window, const Sizes& stride
 
 at::Tensor averages(const at::Tensor& x, const Sizes& window, const Sizes& strides) {
   if (window.size() < 3) return at::avg_pool2d(x, window, strides);
-  // LibTorch has no kernel of it for half precision on CPUs.
+  // LibTorch has no kernel of avg_pool3d for half precision on CPUs.
   return at::avg_pool3d(x.is_cpu() ? widened_in_graph(x) : x, window, strides).to(x.scalar_type());
 }
 
-// What follows from the operand's type and the options.
+// The values that depend on the operand's type and the options.
 struct Pooling {
   Windows windows;
-  Sizes dims;              // the spatial ones
+  Sizes dims;              // the spatial dimensions
   Sizes extents, strides;  // as LibTorch's kernel takes them
   Attributes attributes;
 };
@@ -118,7 +119,7 @@ const Pooling& known_pooling(const Operation& operation, const Array& a, const I
 
 using Pool = at::Tensor (*)(const at::Tensor& x, const Sizes& window, const Sizes& strides);
 
-// `kernel` on every window; `outside` is what padding counts as.
+// Applies `kernel` to every window; padding has the value `outside`.
 Array pool(const Operation& operation, const Operand& x, const Integers& window, const Integers& strides,
            const Padding& padding, double outside, Pool kernel) {
   const Pooling& p = known_pooling(operation, x.array(), window, strides, padding);
@@ -131,7 +132,7 @@ Array pool(const Operation& operation, const Operand& x, const Integers& window,
              });
 }
 
-// 1 at each place of x's spatial dims, cut as these are.
+// Returns ones at each position of x's spatial dimensions, sharded in the same way.
 Array places(const Array& x, size_t spatial) {
   Shape shape = x.shape();
   const size_t first = shape.size() - spatial - 1;

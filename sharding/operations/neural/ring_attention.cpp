@@ -1,4 +1,4 @@
-// Blocks of keys and values on their way round, and what is merged of them.
+// Ring attention: passes blocks of keys and values around the ring and merges the results.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
@@ -13,16 +13,16 @@
 namespace tessera::detail {
 namespace {
 
-constexpr int64_t max_logits = 1 << 20;  // of one product, but for those of a few rows
+constexpr int64_t max_logits = 1 << 20;  // most logits of one product, unless it has only 16 rows
 
-// ---- what is computed of a few queries and a chunk of keys
+// ---- a few queries and a chunk of keys
 
-// Of the heads, (batch, groups, heads of a group).
+// The numbers of heads, in (batch, groups, heads of a group).
 struct HeadCounts {
   int64_t groups, each;
 };
 
-// (batch, seq, heads, dim) -> (batch, groups, heads of a group x seq, dim)
+// Converts (batch, seq, heads, dim) to (batch, groups, heads of a group x seq, dim).
 at::Tensor by_group(const at::Tensor& x, const HeadCounts& heads) {
   return x.unflatten(2, {heads.groups, heads.each}).permute({0, 2, 3, 1, 4}).flatten(2, 3).contiguous();
 }
@@ -30,11 +30,11 @@ at::Tensor by_position(const at::Tensor& x, const HeadCounts& heads) {
   return x.unflatten(2, {heads.each, -1}).permute({0, 3, 1, 2, 4}).flatten(2, 3);
 }
 
-// Some queries, and what they have read so far.
+// Some queries, and their results so far.
 struct Rows {
   Chunk chunk;
   at::Tensor query, ids;        // the query times the scale
-  at::Tensor most, total, out;  // of the logits; the sums of exp(logits - most), and of that times the values
+  at::Tensor most, total, out;  // max of the logits; sum of exp(logits - most); sum of exp(logits - most) values
 };
 
 struct Keys {
@@ -44,7 +44,7 @@ struct Keys {
 
 struct Logits {
   at::Tensor values;
-  at::Tensor slope;  // of softcap
+  at::Tensor slope;  // derivative of softcap
 };
 
 class Attention {
@@ -60,7 +60,7 @@ class Attention {
   const HeadCounts& heads() const { return heads_; }
   at::ScalarType wide() const { return wide_; }
 
-  // A device's queries (batch, seq, heads, dim), a few at a time.
+  // Splits a device's queries (batch, seq, heads, dim) into groups of a few rows.
   std::vector<Rows> rows_of(const at::Tensor& query, const std::vector<Chunk>& chunks, const at::Tensor& ids) const {
     std::vector<Rows> out;
     for (const Chunk& chunk : chunks) {
@@ -74,12 +74,12 @@ class Attention {
     return out;
   }
 
-  // A fresh copy in the wide type.
+  // Returns a new copy in the wide type.
   at::Tensor group_rows(const at::Tensor& x, const Chunk& some) const {
     return by_group(x.narrow(1, some.row, some.size), heads_).to(wide_, /*non_blocking=*/false, /*copy=*/true);
   }
 
-  // Of keys and values side by side (batch, seq, groups, dims).
+  // Returns the keys of a chunk; `pair` has keys and values concatenated, (batch, seq, groups, dims).
   Keys keys_of(const at::Tensor& pair, const Chunk& chunk, const at::Tensor& ids) const {
     const at::Tensor heads_first = pair.narrow(1, chunk.row, chunk.size).transpose(1, 2).to(wide_);
     return {chunk, heads_first.narrow(-1, 0, key_dim_), heads_first.narrow(-1, key_dim_, pair.size(-1) - key_dim_),
@@ -130,7 +130,7 @@ void read(Rows& rows, const Keys& keys, const Attention& attention) {
   if (rows.most.defined())
     most = at::maximum(most, rows.most);
   else
-    most.clamp_min_(std::numeric_limits<float>::lowest() / 2);  // a row that sees nothing yet
+    most.clamp_min_(std::numeric_limits<float>::lowest() / 2);  // for a row that sees nothing yet
   weights.sub_(most).exp_();
   const at::Tensor total = weights.sum(-1, true), out = at::matmul(weights, keys.value);
   if (rows.most.defined()) {
@@ -143,10 +143,10 @@ void read(Rows& rows, const Keys& keys, const Attention& attention) {
   rows.most = most;
 }
 
-// What the backward pass knows of some rows: `most` is the log-sum-exp of all their logits.
+// The gradients of some rows in the backward pass, where Rows::most is the log-sum-exp of all their logits.
 struct RowGradients {
   at::Tensor of_out, in_out;  // the gradient of the result, and its product with the result
-  at::Tensor query;           // that of the query
+  at::Tensor query;           // the gradient of the query
 };
 
 void read_back(const Rows& rows, RowGradients& gradients, const Keys& keys, at::Tensor& pair,
@@ -162,9 +162,9 @@ void read_back(const Rows& rows, RowGradients& gradients, const Keys& keys, at::
   pair.narrow(1, keys.chunk.row, keys.chunk.size).add_(at::cat({key, value}, -1).transpose(1, 2));
 }
 
-// ---- the round
+// ---- the ring
 
-// Features of several tensors side by side, so that they move together: (batch, seq, features).
+// Concatenates the features of two tensors, so that they move together: (batch, seq, features).
 at::Tensor side_by_side_features(const at::Tensor& a, const at::Tensor& b) {
   return at::cat({a.flatten(2), b.flatten(2)}, -1);
 }
@@ -188,7 +188,7 @@ class RingAttention {
       ids_.resize(queries.size());
   }
 
-  // The result of each slot; what the backward pass needs stays here.
+  // Returns the result of each slot, and keeps the data for the backward pass.
   Tensors forward() {
     std::vector<std::vector<Rows>> rows = all_rows();
     Tensors pairs = pairs_;
@@ -215,7 +215,7 @@ class RingAttention {
     std::vector<std::vector<RowGradients>> grads(rows.size());
     each_slot(of_out, [&](int s) { grads[s] = begin_backward(s, rows[s], of_out[s]); });
     Tensors pairs = pairs_, of_pairs(pairs.size());
-    std::optional<Transfer> from_before;  // the gradients of these pairs, by the devices that had them before
+    std::optional<Transfer> from_before;  // gradients of these pairs from the devices that had them before
     for (int round = 0; round < ring_.rounds(); ++round) {
       std::optional<Transfer> next = next_pairs(pairs, round, true);
       each_slot(pairs, [&](int s) {
@@ -243,7 +243,7 @@ class RingAttention {
     std::vector<int64_t> query, key, value;
   };
 
-  // The pairs of the next round, under way while those of this one are read.
+  // Starts to transfer the pairs of the next round while this round's pairs are used.
   std::optional<Transfer> next_pairs(const Tensors& pairs, int round, bool back) const {
     if (round + 1 == ring_.rounds()) return std::nullopt;
     return ring_.begin_shift(pairs, back);
@@ -275,7 +275,7 @@ class RingAttention {
     return out;
   }
 
-  // Of queries, keys and values, by operand and slot.
+  // Returns the gradients of queries, keys and values, by operand and slot.
   Tensors collected_gradients(const std::vector<std::vector<RowGradients>>& rows, const Tensors& of_pairs) const {
     const at::ScalarType type = queries_[0].scalar_type();
     Tensors all;
@@ -307,7 +307,7 @@ class RingAttention {
   double scale_;
   int operands_;
   Shapes shape_;
-  Tensors queries_, pairs_, ids_;  // by slot; keys and values side by side
+  Tensors queries_, pairs_, ids_;  // by slot; keys and values concatenated
   Tensors results_;
   std::vector<Tensors> logs_;  // the rows' log-sum-exp
 };

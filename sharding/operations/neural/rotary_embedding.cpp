@@ -1,4 +1,4 @@
-// Rotary embedding: the frequencies, the table of cosines and sines, and one multiplication by each.
+// Rotary embedding: frequencies, tables of cosines and sines, and the rotation.
 #include "sharding/operations/neural/rotary_embedding.h"
 
 #include <ATen/ATen.h>
@@ -32,11 +32,11 @@ namespace {
 const Operation rotary_embedding_op{"rotary_embedding", "... t h [d] -> ... t h [d]", Linearity::additive};
 const Operation of_tokens_op{"rotary_embedding", "... t h [d], ... t -> ... t h [d]", Linearity::linear_in_first};
 const Operation of_rows_op{"rotary_embedding", "... t h [d], t -> ... t h [d]", Linearity::linear_in_first};
-// The last operand is the length of the text.
+// Two operations whose last operand is the length of the sequence.
 const Operation of_long_tokens_op{"rotary_embedding", "... t h [d], ... t, -> ... t h [d]", Linearity::linear_in_first};
 const Operation of_long_rows_op{"rotary_embedding", "... t h [d], t, -> ... t h [d]", Linearity::linear_in_first};
 
-// Positions that a double holds exactly.
+// The largest position that a double holds exactly.
 constexpr int64_t max_positions = int64_t{1} << 53;
 
 // ---- checks
@@ -46,7 +46,7 @@ void check_above_zero(const char* option, double value) {
     fail(ErrorKind::invalid_argument, "rotary_embedding", "{} {}, expected a finite one above 0.", option, value);
 }
 
-// One number for each frequency.
+// Checks that there is one factor for each frequency.
 void check_factors(const char* option, const std::vector<double>& factors, int64_t dims) {
   if (static_cast<int64_t>(factors.size()) != dims / 2)
     fail(ErrorKind::invalid_argument, "rotary_embedding", "scaling {} of {} numbers, expected dims / 2 = {}.", option,
@@ -119,7 +119,7 @@ double llama3_frequency(double f, const RotaryScaling& s) {
   return (1 - smooth) * f / s.factor + smooth * f;
 }
 
-// The coordinate that turns so many times in the original positions.
+// Returns the coordinate that turns this many times in the original positions.
 double coordinate_of(double turns, int64_t dims, double base, const RotaryScaling& s) {
   const double exact = static_cast<double>(dims) * std::log(s.original_positions / (turns * 2 * std::numbers::pi));
   return exact / (2 * std::log(base));
@@ -129,7 +129,7 @@ double yarn_frequency(double f, int64_t i, int64_t dims, double base, const Rota
   double first = coordinate_of(s.beta_fast, dims, base, s), last = coordinate_of(s.beta_slow, dims, base, s);
   if (s.truncate) first = std::floor(first), last = std::ceil(last);
   first = std::max(first, 0.0), last = std::min(last, static_cast<double>(dims - 1));
-  if (first == last) last += 0.001;  // transformers' way out of a division by zero
+  if (first == last) last += 0.001;  // avoids a division by zero, as in transformers
   const double ramp = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
   return f / s.factor * ramp + f * (1 - ramp);
 }
@@ -138,7 +138,7 @@ bool depends_on_length(const RotaryScaling& s) {
   return s.kind == RotaryScaling::dynamic || s.kind == RotaryScaling::longrope;
 }
 
-// For a text of `length` positions, a scalar of double.
+// Returns the frequencies for a sequence of `length` positions, a scalar of double.
 at::Tensor frequencies_at(const at::Tensor& length, const RotaryOptions& options, int64_t dims) {
   const RotaryScaling& s = options.scaling;
   const auto numbers = length.options();
@@ -179,17 +179,17 @@ double length_of_turns(const RotaryScaling& s) {
 
 // ---- rotation
 
-// What coordinate i of a head is multiplied by, and what its partner half a head away is: (..., seq, 1, dims).
+// The factors of coordinate i of a head, and of its partner half a head away: (..., seq, 1, dims).
 struct Rotation {
   at::Tensor own, partner;
 };
 
-// The table of one model on that device, which it is handed once: a step hands nothing over. It stays, since what is
-// recorded of a step reads it; there are as many as kinds of models.
+// Returns a model's frequencies on that device. They are transferred once, so a step transfers nothing. The table is
+// kept forever, because recorded steps read it; there is one table per kind of model.
 at::Tensor kept_on(c10::Device device, const at::Tensor& frequency) {
   if (device == frequency.device() || !frequency.is_cpu() || device.is_meta()) return moved_to(frequency, device);
   static std::mutex mutex;
-  static auto* all = new std::map<std::pair<std::string, std::vector<double>>, at::Tensor>;  // outlives no device
+  static auto* all = new std::map<std::pair<std::string, std::vector<double>>, at::Tensor>;  // never destroyed
   const auto* values = frequency.const_data_ptr<double>();
   const std::lock_guard lock(mutex);
   at::Tensor& table = (*all)[{device.str(), {values, values + frequency.numel()}}];
@@ -197,7 +197,7 @@ at::Tensor kept_on(c10::Device device, const at::Tensor& frequency) {
   return table;
 }
 
-// Of positions (..., seq) in double.
+// Returns the rotation of positions (..., seq), computed in double.
 Rotation rotation(const at::Tensor& positions, const at::Tensor& frequency, double length, at::ScalarType type) {
   const at::Tensor angle = positions.unsqueeze(-1).unsqueeze(-1) * kept_on(positions.device(), frequency);
   const at::Tensor cos = angle.cos().mul_(length), sin = angle.sin().mul_(length);
@@ -207,14 +207,14 @@ Rotation rotation(const at::Tensor& positions, const at::Tensor& frequency, doub
   return {halves(cos, cos), halves(-sin, sin)};
 }
 
-// The first `dims` coordinates of x, rotated, and the others as they are.
+// Returns x with its first `dims` coordinates rotated, and the others unchanged.
 at::Tensor rotated(const at::Tensor& x, const Rotation& by, int64_t dims) {
   const at::Tensor turning = x.narrow(-1, 0, dims);
   const at::Tensor turned = at::addcmul(turning * by.own, turning.roll(dims / 2, -1), by.partner).to(x.scalar_type());
   return dims == x.size(-1) ? turned : at::cat({turned, x.narrow(-1, dims, x.size(-1) - dims)}, -1);
 }
 
-// Each token at its own position.
+// Rotates each token by its own position.
 Array rotated_at_positions(const Operand& x, const RotaryOptions& options, int64_t dims) {
   const Array &a = x.array(), &positions = options.positions;
   const bool in_rows = positions.ndim() == 1 && a.ndim() > 3;

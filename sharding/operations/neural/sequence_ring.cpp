@@ -1,4 +1,4 @@
-// Halves of blocks dealt out from both ends, and blocks passed on.
+// Distributes halves of blocks from both ends of a sequence, and passes blocks around the ring.
 #include "sharding/operations/neural/sequence_ring.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@ std::vector<int> inverse(const std::vector<int>& to) {
 }  // namespace
 
 SequenceRing::SequenceRing(const Prepared& call, const CallSite& site, bool causal, int64_t window) {
-  static const Text reason = lasting_text("keys and values go round the devices that hold the sequence");
+  static const Text reason =
+      lasting_text("keys and values are passed around the ring of devices that hold the sequence");
   const Plan& plan = *call.plan;
   const auto& place = *std::find_if(plan.factors.begin(), plan.factors.end(),
                                     [](const Plan::FactorPlace& factor) { return factor.name == "t"; });
@@ -48,28 +49,26 @@ std::vector<int> SequenceRing::senders(int by) const {
 }
 
 Tensors SequenceRing::shifted(const Tensors& x, int by, bool back) const {
-  return moves_.permute(x, senders(by), back);
+  return moves_.permute(x, senders(by), back).finish()[0];
 }
 
-Transfer SequenceRing::begin_shift(const Tensors& x, bool back) const {
-  return moves_.begin_permute(x, senders(1), back);
-}
+Transfer SequenceRing::begin_shift(const Tensors& x, bool back) const { return moves_.permute(x, senders(1), back); }
 
-// By device, who takes the first or second half of its block. Halves have numbers along the sequence: an odd device
-// takes an odd one of the beginning and an even one of the end, an even device the others.
+// Returns, for each device i, the device that takes half 2 i + which of the sequence. Half h goes to device
+// min(h, 2 n - 1 - h) of n. So device d takes halves d and 2 n - 1 - d: one from each end of the sequence.
 std::vector<int> SequenceRing::takers(int which) const {
   std::vector<int> out;
   for (int i = 0; i < devices_; ++i) out.push_back(std::min(2 * i + which, 2 * devices_ - 1 - (2 * i + which)));
   return out;
 }
 
-// Even halves come as first halves.
+// Sends each half of a block to its taker. Even halves arrive as first halves.
 Tensors SequenceRing::spread(const Tensors& x, bool back) const {
   if (!folds_) return x;
   Tensors first, second;
   for (const at::Tensor& t : x) first.push_back(half_of(t, 0)), second.push_back(half_of(t, 1));
-  first = moves_.permute(first, inverse(takers(0)), back);
-  second = moves_.permute(second, inverse(takers(1)), back);
+  first = moves_.permute(first, inverse(takers(0)), back).finish()[0];
+  second = moves_.permute(second, inverse(takers(1)), back).finish()[0];
   for (size_t s = 0; s < x.size(); ++s)
     first[s] = is_odd(s) ? at::cat({second[s], first[s]}, 1) : at::cat({first[s], second[s]}, 1);
   return first;
@@ -82,8 +81,8 @@ Tensors SequenceRing::collected(const Tensors& x, bool back) const {
     first.push_back(half_of(x[s], is_odd(s)));
     second.push_back(half_of(x[s], !is_odd(s)));
   }
-  first = moves_.permute(first, takers(0), back);
-  second = moves_.permute(second, takers(1), back);
+  first = moves_.permute(first, takers(0), back).finish()[0];
+  second = moves_.permute(second, takers(1), back).finish()[0];
   for (size_t s = 0; s < x.size(); ++s) first[s] = at::cat({first[s], second[s]}, 1);
   return first;
 }

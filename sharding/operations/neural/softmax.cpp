@@ -1,4 +1,4 @@
-// softmax, log_softmax and logsumexp: on whole dims LibTorch's kernels, over sharded ones two small all_reduces.
+// softmax, log_softmax and logsumexp, with two small all_reduces over sharded dimensions.
 #include <ATen/ATen.h>
 
 #include "sharding/operations/elementwise/elementwise.h"
@@ -13,7 +13,7 @@ using namespace detail;
 
 namespace {
 
-// Attributes: the dim.
+// Returns the rule of an operation along one dimension, the attribute.
 ShardingRule along_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims dims = numbered_factors(operands[0]->shape.size());
   dims[attributes[0]] = reduced_inside("d");
@@ -24,7 +24,7 @@ const Operation softmax_op{"softmax", along_rule, Linearity::nonlinear, Padded::
 const Operation log_softmax_op{"log_softmax", along_rule, Linearity::nonlinear, Padded::lowest};
 const Operation logsumexp_op{"logsumexp", inside_rule, Linearity::nonlinear, Padded::lowest};
 
-// exp(x - most), summed over the devices to `total`; most and total keep the reduced dims.
+// exp(x - most), whose sum over the devices is `total`; most and total keep the reduced dimensions.
 struct Exponentials {
   Tensors exp, most, total;
 };
@@ -42,7 +42,7 @@ Exponentials exponentials(const ShardedReduction& reduction, const Tensors& x, a
   return e;
 }
 
-// Of nothing there is no maximum, and nothing to divide.
+// Handles an empty tensor, which has no maximum and nothing to divide.
 Exponentials exponentials_of_softmax(const ShardedReduction& reduction, const Tensors& x, int64_t dim) {
   if (x[0].numel() == 0) return {widened(x), widened(x), widened(x)};
   return exponentials(reduction, x, dim, /*finite=*/false);
@@ -55,7 +55,7 @@ Tensors sums_in_backward(const ShardedReduction& reduction, const Tensors& parts
 
 at::Tensor elementwise_product(const at::Tensor& a, const at::Tensor& b) { return a * b; }
 
-// y = e / s: d x = y (g - sum(g y)).
+// Computes softmax: y = e / s. Backward: d x = y (g - sum(g y)).
 Across softmax_across(const Prepared& call, const ShardedReduction& reduction, int64_t dim) {
   const Tensors x = locals(call, 0);
   const Exponentials e = exponentials_of_softmax(reduction, x, dim);
@@ -70,7 +70,7 @@ Across softmax_across(const Prepared& call, const ShardedReduction& reduction, i
           }};
 }
 
-// y = x - most - log s: d x = g - exp(y) sum(g).
+// Computes log_softmax: y = x - most - log s. Backward: d x = g - exp(y) sum(g).
 Across log_softmax_across(const Prepared& call, const ShardedReduction& reduction, int64_t dim) {
   const Tensors x = locals(call, 0);
   const Exponentials e = exponentials_of_softmax(reduction, x, dim);
@@ -91,7 +91,6 @@ using AcrossDim = Across (*)(const Prepared&, const ShardedReduction&, int64_t d
 template <class Whole>
 Array along(const Operation& op, const Operand& x, int dim, Whole whole, AcrossDim across) {
   const Array a = as_floating(x);
-  materialized(a, op.name);
   dim = checked_dim(op.name, a, dim);
   return run_sharded_reduction(
       {.operation = op, .attributes = {dim}, .where = x.where()}, {&a},

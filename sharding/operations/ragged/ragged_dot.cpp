@@ -1,14 +1,15 @@
-// Rows sorted by group, one product for each group, and the rows put back.
-#include "sharding/operations/ragged/ragged_dot.h"
-
+// Sorts rows by group, multiplies each group by its kernel, and restores the order.
 #include <ATen/ATen.h>
 #include <c10/util/accumulate.h>
 
+#include <utility>
 #include <vector>
 
+#include "sharding/array/autograd.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/ragged/ragged_tiles.h"
 #include "sharding/propagation/run.h"
 
@@ -18,7 +19,7 @@ using namespace detail;
 
 namespace {
 
-// The dims of a batch of matrices x, but for its last two, and these.
+// Returns the batch dimensions of matrices x (all but the last two), followed by `rest`.
 RuleDims batch_and(std::initializer_list<RuleDim> rest, const Type& x) {
   RuleDims dims = numbered_factors(std::max<size_t>(x.shape.size(), 2) - 2);
   dims.insert(dims.end(), rest);
@@ -45,12 +46,13 @@ ShardingRule ragged_mlp_rule(const Attributes&, const OperandTypes& operands) {
 const Operation ragged_dot_op{"ragged_dot", ragged_dot_rule, Linearity::multilinear};
 const Operation ragged_mlp_op{"ragged_mlp", ragged_mlp_rule, Linearity::nonlinear};
 
-// Of all rows; there may be none, and none may have an element.
+// Stacks all rows as a matrix. Works without rows, and with rows without elements.
 at::Tensor stacked_rows(const at::Tensor& x) {
   return x.reshape({c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), x.size(-1)});
 }
 
-// Which rows, of all matrices of a batch one below the other, are in each group; the last has those that are in none.
+// Returns the rows of each group, numbered over the stacked matrices of the batch. The last entry has the rows that are
+// in no group.
 std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t rows) {
   const int64_t groups = sizes.size(-1);
   const at::Tensor table = stacked_rows(sizes).to(at::kCPU, at::kLong).contiguous();
@@ -61,8 +63,8 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
     for (int64_t g = 0; g < groups; ++g) {
       if (of[g] < 0 || of[g] > rows - row)
         fail(ErrorKind::invalid_argument, "ragged_dot",
-             "size {} of group {} behind {} of {} rows, expected 0 or more, and no more than there are in all.", of[g],
-             g, row, rows);
+             "size {} of group {} after {} of {} rows, expected 0 or more, and no more rows in total than there are.",
+             of[g], g, row, rows);
       for (const int64_t end = row + of[g]; row < end; ++row) found[g].push_back(b * rows + row);
     }
     for (; row < rows; ++row) found[groups].push_back(b * rows + row);
@@ -70,56 +72,86 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
   return found;
 }
 
-// The rows of all matrices of a batch, sorted by group, of the groups from `first` on that have a kernel here. Where
-// they have about as many, each is filled up with zeros to as many as the largest has, and all products are one; else
-// there is one for each. Without data each has as many. On an accelerator that has the kernels of all groups they lie
-// in tiles, of a number that does not depend on the sizes. The product of all other rows is zeros.
+// Returns `count` rows: row i of `rows` is at place[i], and other places have zeros. Rows at place `count` are dropped.
+at::Tensor scattered(const at::Tensor& rows, const at::Tensor& place, int64_t count) {
+  const at::Tensor out = rows.new_zeros({count + 1, rows.size(1)});
+  out.index_copy_(0, place, rows);
+  return out.narrow(0, 0, count);
+}
+
+// Returns the rows with these indices; the index after the last row selects zeros. Each row is selected at most once:
+// `place` has its place in the result, or the number of places. On an accelerator, rows are written to their places in
+// both directions. LibTorch's backward pass of a selection would add all empty places to a single row, by atomics.
+at::Tensor selected(const at::Tensor& rows, const at::Tensor& index, const at::Tensor& place) {
+  if (rows.is_cpu() || rows.is_meta())
+    return at::cat({rows, rows.new_zeros({1, rows.size(1)})}, 0).index_select(0, index);
+  const auto to = [](const at::Tensor& places, int64_t count) {
+    return [places, count](const Tensors& from) { return Tensors{scattered(from[0], places, count)}; };
+  };
+  const auto forward = to(place, index.size(0)), backward = to(index, place.size(0));
+  Tensors out;
+  {
+    const at::AutoGradMode off(false);
+    out = forward({rows});
+  }
+  record_function("ragged_rows", {rows}, out, backward, forward);
+  return std::move(out[0]);
+}
+
+// The rows of a batch of matrices, sorted by group. Only rows of groups whose kernels this device has, from group
+// `first` on, are included; the products of other rows are zeros.
+// - If groups have about equally many rows, each is padded with zeros to the largest, and all products are one batched
+//   product; else there is one product per group.
+// - On an abstract mesh, all groups count as equal.
+// - On an accelerator with grouped products, rows are in the order of their groups, and a product reads those of the
+//   groups here.
+// - On another accelerator that has the kernels of all groups, rows are in tiles, whose number does not depend on the
+//   sizes.
 class SortedRows {
  public:
-  SortedRows(const at::Tensor& x, const at::Tensor& sizes, int64_t first, int64_t kernels)
-      : shape_(x.sizes().vec()), kernels_(kernels) {
+  // `kernels`: all kernels by which these rows, and products of them, are multiplied.
+  SortedRows(const at::Tensor& x, const at::Tensor& sizes, int64_t first, at::TensorList kernels)
+      : shape_(x.sizes().vec()), kernels_(kernels[0].size(0)) {
     const at::Tensor rows = stacked_rows(x);
     const int64_t n = rows.size(0);
+    const bool grouped = has_grouped_products(x, n, kernels);
     if (x.is_meta()) {
       filled_ = std::max<int64_t>(1, n / std::max<int64_t>(1, sizes.size(-1)));
       const auto ids = [&](int64_t count) { return rows.new_empty({count}, rows.options().dtype(at::kLong)); };
-      order_ = ids(kernels * filled_), place_ = ids(n);
-    } else if (x.is_cpu() || kernels < sizes.size(-1)) {
+      order_ = ids(kernels_ * filled_), place_ = ids(n);
+    } else if (x.is_cpu() || (!grouped && kernels_ < sizes.size(-1))) {
       sort(rows_by_group(sizes, x.size(-2)), n, first);
       order_ = order_.to(x.device()), place_ = place_.to(x.device());
     } else {
-      tiles_ = tiles_of(stacked_rows(sizes), x.size(-2), first, kernels);
+      tiles_ = tiles_of(stacked_rows(sizes), x.size(-2), first, kernels_, grouped);
       order_ = tiles_.order, place_ = tiles_.place;
     }
-    rows_ = with_zeros(rows).index_select(0, order_);
+    rows_ = selected(rows, order_, place_);
   }
 
   const at::Tensor& rows() const { return rows_; }
 
-  // Of sorted rows: each by its group's kernel.
+  // Multiplies each sorted row by its group's kernel.
   at::Tensor product(const at::Tensor& rows, const at::Tensor& kernels) const {
     if (kernels_ == 0) return at::matmul(rows, kernels.new_zeros({kernels.size(1), kernels.size(2)}));
-    if (tiles_.groups.defined()) return product_of_tiles(tiles_, rows, kernels);
+    if (tiles_.order.defined()) return product_of_tiles(tiles_, rows, kernels);
     if (filled_ > 0) return at::bmm(rows.view({kernels_, filled_, rows.size(1)}), kernels).flatten(0, 1);
     const std::vector<at::Tensor> parts = rows.split_with_sizes(counts_), kernel = kernels.unbind(0);
     std::vector<at::Tensor> products;
     for (int64_t g = 0; g < kernels_; ++g)
       if (counts_[g] > 0) products.push_back(at::matmul(parts[g], kernel[g]));
-    if (products.empty()) products.push_back(at::matmul(rows.narrow(0, 0, 0), kernel[0]));  // for the gradients' sake
+    if (products.empty()) products.push_back(at::matmul(rows.narrow(0, 0, 0), kernel[0]));  // makes gradients of zero
     return at::cat(products, 0);
   }
 
-  // Sorted rows in their places.
+  // Restores the original order of sorted rows.
   at::Tensor restored(const at::Tensor& rows) const {
     std::vector<int64_t> shape = shape_;
     shape.back() = rows.size(1);
-    return with_zeros(rows).index_select(0, place_).reshape(shape);
+    return selected(rows, place_, order_).reshape(shape);
   }
 
  private:
-  // One row more, of zeros, for those that are none of these.
-  static at::Tensor with_zeros(const at::Tensor& rows) { return at::cat({rows, rows.new_zeros({1, rows.size(1)})}, 0); }
-
   void sort(const std::vector<std::vector<int64_t>>& groups, int64_t n, int64_t first) {
     int64_t most = 0, all = 0;
     for (int64_t k = 0; k < kernels_; ++k) {
@@ -140,7 +172,7 @@ class SortedRows {
   }
 
   std::vector<int64_t> shape_, counts_;  // counts_: the rows of each kernel's group
-  int64_t kernels_, filled_ = 0;         // filled_: the rows of each, with zeros; 0: they lie one behind the other
+  int64_t kernels_, filled_ = 0;         // filled_: the rows of each group including zeros; 0: groups are not padded
   at::Tensor order_, place_, rows_;
   Tiles tiles_;
 };
@@ -163,7 +195,7 @@ Array ragged_dot(Operand x, const Array& kernels, const Array& sizes) {
   const Array a = astype(x, dtype), w = astype(kernels, dtype);
   return run({.operation = ragged_dot_op, .where = x.where()}, {&a, &w, &sizes},
              [](Locals t, const BlockContext& block) {
-               const SortedRows sorted(t[0], t[2], block.offset("group"), t[1].size(0));
+               const SortedRows sorted(t[0], t[2], block.offset("group"), {t[1]});
                return sorted.restored(sorted.product(sorted.rows(), t[1]));
              });
 }
@@ -176,7 +208,7 @@ Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& dow
          gate.type_string(), up.type_string(), down.type_string());
   return run({.operation = ragged_mlp_op, .where = x.where()}, {&x.array(), &gate, &up, &down, &sizes},
              [](Locals t, const BlockContext& block) {
-               const SortedRows sorted(t[0], t[4], block.offset("group"), t[1].size(0));
+               const SortedRows sorted(t[0], t[4], block.offset("group"), {t[1], t[2], t[3]});
                const at::Tensor gates = at::silu(sorted.product(sorted.rows(), t[1]));
                return sorted.restored(sorted.product(gates * sorted.product(sorted.rows(), t[2]), t[3]));
              });

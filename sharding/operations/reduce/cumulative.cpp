@@ -1,4 +1,4 @@
-// Running sums and products: each block by itself, then what comes before it.
+// Cumulative sums and products: each block separately, then combined with the totals of previous blocks.
 #include <ATen/ATen.h>
 
 #include "sharding/operations/argument_checks.h"
@@ -13,21 +13,25 @@ using namespace detail;
 
 namespace {
 
-// Of one kind: within blocks, a block's total from its last element, and a block after the totals of those before it.
+// The three operations of a cumulative sum or product:
+//   within: the cumulative values inside each block
+//   total: the total of each block, which is its last element
+//   after: combines a block with the totals of the blocks before it
 struct Scan {
   const Operation &within, &total, &after;
   at::Tensor (*running)(const at::Tensor&, int64_t dim);
   at::Tensor (*join)(const at::Tensor& block, const at::Tensor& totals_before, int64_t dim);
 };
 
-// The factors of n dims, with those of `dim` given.
+// Returns the factors of n dimensions. Dimension `dim` has the factors `given`.
 RuleDims with_dim(size_t n, int64_t dim, RuleDim given) {
   RuleDims dims = numbered_factors(n);
   dims[dim] = std::move(given);
   return dims;
 }
 
-// Attributes of all three: the dim, and into how many blocks it is cut.
+// Returns the rule of the operation within blocks. Attributes of all three operations: the dimension, and its number of
+// blocks.
 ShardingRule within_rule(const Attributes& a, const OperandTypes& operands) {
   const RuleDims dims = with_dim(operands[0]->shape.size(), a[0], a[1] == 1 ? whole("d") : factor("d"));
   return {{dims}, {dims}};
@@ -68,11 +72,11 @@ Array scan(const Scan& s, const Operand& x, int dim) {
   return run({.operation = s.after, .attributes = attributes, .where = x.where()}, {&within, &totals},
              [&](Locals t, const BlockContext& block) {
                const int64_t before = block.offset("d") / t[0].size(dim);
-               return s.join(t[0], t[1].narrow(dim, 0, before), dim);  // on all, or a process would miss the gradient
+               return s.join(t[0], t[1].narrow(dim, 0, before), dim);  // every process needs a gradient
              });
 }
 
-// Sums and products of booleans count; of the small integers JAX widens products only.
+// Converts to int32 what JAX widens: booleans, and for products also uint8.
 Array checked(const char* verb, const Operand& x, bool widen_bytes) {
   const DType dtype = materialized(x.array(), verb).type->dtype;
   return dtype == boolean || (widen_bytes && dtype == uint8) ? astype(x, int32) : x.array();

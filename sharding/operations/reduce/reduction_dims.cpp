@@ -28,7 +28,7 @@ Reduction nonempty_reduction(const char* verb, const Array& x, const Dims& dims,
   Reduction r = checked_reduction(verb, x, dims, keepdims);
   if (elements_of(x, r) == 0)
     fail(ErrorKind::invalid_argument, verb,
-         "given {} over dims ({}), expected an element or more: the {} of nothing has no value.", x.type_string(),
+         "given {} over dims ({}), expected one element or more: the {} of no elements is undefined.", x.type_string(),
          fmt::join(r.dims, ", "), verb);
   return r;
 }

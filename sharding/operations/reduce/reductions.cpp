@@ -1,4 +1,4 @@
-// Sums, means and what is made of sums: variances, norms.
+// Sums, means, and reductions made from sums: variances, norms.
 #include "sharding/operations/reduce/reductions.h"
 
 #include <ATen/ATen.h>
@@ -53,8 +53,8 @@ Array count_nonzero(Operand x, Dims dims, bool keepdims) {
 
 namespace {
 
-// The devices' sums of squared distances from the mean of all, and so the variance; x - mean is all that the gradient
-// needs, since the distances add up to zero.
+// Computes the sum of squared distances from the global mean, and from it the variance. The gradient needs only x -
+// mean, since the distances add up to zero.
 Across var_across(const Prepared& call, const ShardedReduction& reduction, const Reduction& r, double elements,
                   double divisor) {
   const Tensors x = locals(call, 0), wide = widened(x);

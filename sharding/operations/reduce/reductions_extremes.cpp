@@ -1,4 +1,4 @@
-// Reductions that devices finish otherwise than by a sum: largest, smallest, products, any and all, and where they are.
+// Reductions that devices finish by collectives other than a sum: extremes and their indices, products, any and all.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -27,7 +27,7 @@ const Operation argmin_op{"argmin", inside_rule, Linearity::nonlinear, Padded::h
 
 using Kernel = at::Tensor (*)(const at::Tensor&, at::IntArrayRef dims, bool keepdims);
 
-// What the devices' results are finished by, and whether the elements that are the result share its gradient.
+// The collective that finishes the devices' results, and whether elements equal to the result share its gradient.
 struct Extreme {
   const Operation& operation;
   Kernel kernel;
@@ -42,8 +42,8 @@ struct Filled {
   Tensors local;
 };
 
-// Each element that equals the result gets an equal share of the result's gradient, on every device. Padding gets no
-// share: the extreme of the real elements may equal the fill value.
+// Distributes the result's gradient: each element that equals the result gets an equal share, on every device. Padding
+// gets no share: the extreme of the real elements may equal the fill value.
 Tensors shared_among_ties(const ShardedReduction& reduction, const Reduction& r, const Filled& x,
                           const Tensors& extremes, const Tensors& gradients) {
   const Tensors ties = for_each(x.local, extremes, [&](const at::Tensor& t, const at::Tensor& e) {
@@ -112,13 +112,13 @@ Array all(Operand x, Dims dims, bool keepdims) {
 
 namespace {
 
-// One dim after the other, the last one first, so that the numbers of the others stay.
+// Reduces one dimension after another, from the last one, so that the indices of the other dimensions stay valid.
 at::Tensor product_of(at::Tensor t, at::IntArrayRef dims, bool keepdims, at::ScalarType type) {
   for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) t = at::prod(t, *dim, keepdims, type);
   return t.to(type);
 }
 
-// The number of each slot in its group.
+// Returns the index of each slot in its group.
 std::vector<int> places_in_groups(const ShardedReduction& reduction, size_t slots) {
   std::vector<int> places(slots);
   const GroupProcesses& members = reduction.step->processes;
@@ -128,7 +128,7 @@ std::vector<int> places_in_groups(const ShardedReduction& reduction, size_t slot
   return places;
 }
 
-// The product of the other devices' products: without a division, which zeros forbid.
+// Returns the product of the other devices' products, without a division: there may be zeros.
 Tensors products_of_others(const ShardedReduction& reduction, const Tensors& products) {
   const Tensors all =
       reduction.combine(for_each(products, [](const at::Tensor& t) { return t.unsqueeze(0); }), Collective::all_gather,
@@ -185,17 +185,17 @@ struct Search {
   Collective collective;
 };
 
-// LibTorch finds nothing among booleans.
+// Converts booleans, which LibTorch cannot search.
 at::Tensor comparable(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t.to(at::kByte) : t; }
 
-// The first index in row-major order over the reduced dims, in the shape of the result.
+// Returns the first index in row-major order over the reduced dimensions, in the shape of the result.
 at::Tensor found(const Search& search, const at::Tensor& t, const Reduction& r) {
   if (r.dims.size() == 1) return search.index(t, r.dims[0], r.keepdims);
   const at::Tensor index = search.index(t, std::nullopt, false);
   return r.keepdims ? index.reshape(std::vector<int64_t>(t.dim(), 1)) : index;
 }
 
-// An index among this block's elements as one among all elements.
+// Converts an index among this block's elements to one among all elements.
 at::Tensor in_the_whole(at::Tensor index, const BlockContext& block, const at::Tensor& local, const Reduction& r) {
   if (index.is_meta()) return index;
   at::Tensor result = at::zeros_like(index);
@@ -210,7 +210,7 @@ at::Tensor in_the_whole(at::Tensor index, const BlockContext& block, const at::T
   return result;
 }
 
-// The devices' best values, and of those that have it the one with the least index.
+// Combines the devices' best values, and takes the least index of those that have the best.
 Across search_across(const Search& search, const Prepared& call, const ShardedReduction& reduction,
                      const Reduction& r) {
   Tensors values, places;

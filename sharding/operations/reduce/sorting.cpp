@@ -1,4 +1,4 @@
-// Sorting: LibTorch's stable sort on whole dims, and the best of every block's best.
+// Sorting: LibTorch's stable sort on dimensions that are not sharded; top_k from the best elements of each block.
 #include <ATen/ATen.h>
 
 #include <array>
@@ -15,7 +15,7 @@ using namespace detail;
 
 namespace {
 
-// Attributes: the dim.
+// Returns a rule that requires one dimension, the attribute, to be replicated.
 ShardingRule whole_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims dims = numbered_factors(operands[0]->shape.size());
   dims[attributes[0]] = whole("d");
@@ -28,7 +28,6 @@ const Operation argsort_op{"argsort", whole_rule};
 }  // namespace
 
 Array sort(Operand x, int dim, bool descending) {
-  materialized(x.array(), "sort");
   const int64_t d = checked_dim("sort", x.array(), dim);
   return run(
       {.operation = sort_op, .attributes = {d}, .where = x.where()}, {&x.array()},
@@ -36,7 +35,6 @@ Array sort(Operand x, int dim, bool descending) {
 }
 
 Array argsort(Operand x, int dim, bool descending) {
-  materialized(x.array(), "argsort");
   const int64_t d = checked_dim("argsort", x.array(), dim);
   return run({.operation = argsort_op, .attributes = {d}, .out_dtype = int32, .where = x.where()}, {&x.array()},
              [=](Locals t, const BlockContext&) {
@@ -47,7 +45,7 @@ Array argsort(Operand x, int dim, bool descending) {
 
 namespace {
 
-// Attributes: k, the number of blocks.
+// Returns the rule of top_k. Attributes: k, the number of blocks.
 ShardingRule top_k_rule(const Attributes& a, const OperandTypes&) {
   const RuleDims best{any_dims(), whole("k", a[0])};
   return {{{any_dims(), whole("d")}}, {best, best}};
@@ -67,7 +65,7 @@ const Operation top_k_op{"top_k", top_k_rule};
 const Operation top_k_of_blocks_op{"top_k_of_blocks", blocks_rule};
 const Operation top_k_of_candidates_op{"top_k_of_candidates", candidates_rule};
 
-// A selection without order among equals is no use: the first of them is wanted.
+// Uses a stable sort, because a selection does not return the first of equal elements.
 std::pair<at::Tensor, at::Tensor> best(const at::Tensor& t, int64_t k) {
   const auto [values, indices] = at::sort(t, /*stable=*/true, -1, /*descending=*/true);
   return {values.slice(-1, 0, k), indices.slice(-1, 0, k)};
@@ -83,8 +81,8 @@ TopK top_k_of_whole(const Operand& x, int64_t k) {
                        }));
 }
 
-// The best of each block, with their indices in the whole; they lie in the order of the blocks, so that the first of
-// equal candidates is the first of all.
+// Returns the best elements of each block with their global indices, in the order of the blocks. So the first of equal
+// candidates is the first of all.
 TopK top_k_of_blocks(const Operand& x, int64_t k, int64_t blocks) {
   return named(
       run_all({.operation = top_k_of_blocks_op, .attributes = {k, blocks}, .rest_dtype = int32, .where = x.where()},

@@ -1,4 +1,4 @@
-// Creation: every block is computed from where it begins.
+// Creates arrays block by block, each from its position.
 #include "sharding/operations/shape/creation.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +34,7 @@ Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
        fmt::join(sizes_of(block), ","));
 }
 
-// `make(block)` gives the tensor of a block of the whole.
+// Makes an array from `make(block)`, which returns the tensor of a block.
 template <class Make>
 Array from_blocks(const char* verb, const Shape& shape, DType dtype, const std::optional<NamedSharding>& sharding,
                   Make make) {
@@ -73,12 +73,12 @@ Array ones_like(const Array& x, const CreationOptions& options) { return full_li
 
 namespace {
 
-// The indices of a block along one dim.
+// Returns the indices of a block along one dimension.
 at::Tensor indices_of(const IndexRanges& block, int dim) {
   return at::arange(block[dim].first, block[dim].second, at::kLong);
 }
 
-// Between its ends a sequence has no number that is beyond both.
+// Checks both ends of a sequence; the numbers between are within them.
 template <class Value>
 void check_ends(const char* verb, Value first, Value last, DType dtype) {
   if (is_floating(dtype)) return;
@@ -86,14 +86,14 @@ void check_ends(const char* verb, Value first, Value last, DType dtype) {
   element_value(verb, last, dtype);
 }
 
-// start + i step, exact; beyond 64 bits the farthest that they hold.
+// Returns start + i step exactly, or the nearest 64-bit integer if it overflows.
 int64_t whole_element(int64_t start, int64_t step, int64_t i) {
   int64_t distance = 0, value = 0;
   if (!__builtin_mul_overflow(i, step, &distance) && !__builtin_add_overflow(start, distance, &value)) return value;
   return step > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
 }
 
-// How many there are from start to stop, which is not among them.
+// Returns the number of elements from start to stop, excluding stop.
 uint64_t whole_count(int64_t start, int64_t stop, int64_t step) {
   if (step > 0 ? start >= stop : start <= stop) return 0;
   const auto minus = [](int64_t a, int64_t b) { return static_cast<uint64_t>(a) - static_cast<uint64_t>(b); };
@@ -110,7 +110,7 @@ Array arange(Number start, Number stop, Number step, const CreationOptions& opti
   const bool integers = whole(start) && whole(stop) && whole(step);
   const double count = integers ? static_cast<double>(whole_count(start.integer, stop.integer, step.integer))
                                 : std::ceil((stop.floating - start.floating) / step.floating);
-  constexpr double most = 0x1p59;  // of 8 bytes each
+  constexpr double most = 0x1p59;  // elements of 8 bytes each
   if (!(count < most))
     fail(ErrorKind::invalid_argument, "arange",
          "{} to {} in steps of {} given, expected a finite number of elements below 2^59.", text_of(start),
@@ -159,7 +159,7 @@ Array broadcasted_iota(DType dtype, Shape shape, int dim, const std::optional<Na
 
 namespace {
 
-// Ones where `holds(column - row, k)`.
+// Returns ones where `holds(column - row, k)`, zeros elsewhere.
 template <class Holds>
 Array of_distances(const char* verb, int64_t rows, const DiagonalOptions& options, Holds holds) {
   const Shape shape{rows, options.columns.value_or(rows)};
@@ -168,7 +168,7 @@ Array of_distances(const char* verb, int64_t rows, const DiagonalOptions& option
   });
 }
 
-// In a block, the distance of a column to a row is off by where the block begins.
+// Returns the diagonal in a block's own coordinates: shifted by the block's offsets.
 int64_t local_diagonal(const BlockContext& block, int64_t k) { return k + block.offset("r") - block.offset("c"); }
 
 void check_matrix(const char* verb, const Array& x) {

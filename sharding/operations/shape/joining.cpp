@@ -1,4 +1,4 @@
-// Pads, shifts, copies, joins and splits: ATen calls where the dims are whole, along sharded dims a map of places.
+// Pads, shifts, copies, joins and splits: ATen calls on unsharded dimensions, index maps along sharded dimensions.
 #include "sharding/operations/shape/joining.h"
 
 #include <ATen/ATen.h>
@@ -44,8 +44,8 @@ Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double val
     if (before < 0 || after < 0 || __builtin_add_overflow(size, before, &size) ||
         __builtin_add_overflow(size, after, &size))
       fail(ErrorKind::invalid_argument, "pad",
-           "widths {} and {} of dim {} of {}, expected 0 or more, and fewer than 2^63 places in all.", before, after, d,
-           a.type_string());
+           "widths {} and {} of dim {} of {}, expected 0 or more, and fewer than 2^63 elements in total.", before,
+           after, d, a.type_string());
     change.shape[d] = size;
     if (before > 0 || after > 0) change.touch(static_cast<int>(d));
     reversed.push_back(before), reversed.push_back(after);
@@ -84,8 +84,8 @@ Array flip(Operand x, Dims dims) {
 
 Array roll(Operand x, int64_t shift, int dim) {
   const Array& a = x.array();
-  Change change{materialized(a, "roll").type->shape};
   dim = checked_dim("roll", a, dim);
+  Change change{a.shape()};
   const int64_t size = a.shape(dim);
   const int64_t right = size ? (shift % size + size) % size : 0;
   if (right == 0) return a;
@@ -120,7 +120,7 @@ Array tile(Operand x, Shape reps) {
   for (size_t d = 0; d < reps.size(); ++d) {
     if (reps[d] < 0) fail(ErrorKind::invalid_argument, "tile", "reps {}, expected 0 or more each.", to_string(reps));
     if (__builtin_mul_overflow(shape[d], reps[d], &change.shape[d]))
-      fail(ErrorKind::invalid_argument, "tile", "reps {} of {}, expected fewer than 2^63 places in all.",
+      fail(ErrorKind::invalid_argument, "tile", "reps {} of {}, expected fewer than 2^63 elements in total.",
            to_string(reps), a.type_string());
     if (reps[d] != 1) change.touch(static_cast<int>(d));
   }
@@ -143,7 +143,8 @@ Array tile(Operand x, Shape reps) {
 
 namespace {
 
-// Attributes: the dim, the number of copies. Copies of an element follow each other: they are the minor factor.
+// Returns the rule of repeat. Attributes: the dimension, the number of copies. Copies of an element are adjacent, so
+// they are the minor factor.
 ShardingRule repeat_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims in = numbered_factors(operands[0]->shape.size()), out = in;
   out[attributes[0]].factors.push_back(factor("r", attributes[1]));
@@ -156,7 +157,6 @@ const Operation repeat_op{"repeat", repeat_rule, additive};
 
 Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
   const Array& a = x.array();
-  materialized(a, "repeat");
   dim = checked_dim("repeat", a, dim);
   if (repeats < 0) fail(ErrorKind::invalid_argument, "repeat", "repeats {}, expected 0 or more.", repeats);
   if (repeats == 0) return placed_result(slice_in_dim(x, 0, 0, dim), options, "repeat", x.where());
@@ -172,7 +172,7 @@ Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options) {
 
 namespace {
 
-// Attributes: the dim.
+// Returns the rule of concatenate. Attribute: the dimension.
 ShardingRule concatenate_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims dims = numbered_factors(operands[0]->shape.size());
   ShardingRule rule;
@@ -203,7 +203,7 @@ Array concatenated(std::span<const Array> arrays, int dim, std::source_location 
   });
 }
 
-// Along a dim that is sharded in one of them.
+// Joins arrays along a dimension that is sharded in one of them.
 Array joined_across_devices(const std::vector<Array>& arrays, int dim, std::source_location where) {
   Shape shape = arrays[0].shape();
   IndexMap map = identity_map(shape);
@@ -268,7 +268,7 @@ Array stack(const std::vector<Array>& arrays, int dim, std::source_location wher
 
 namespace {
 
-// Attributes: the dim, then the parts' sizes.
+// Returns the rule of split. Attributes: the dimension, then the sizes of the results along it.
 ShardingRule split_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims dims = numbered_factors(operands[0]->shape.size());
   ShardingRule rule;
@@ -302,7 +302,6 @@ std::vector<Array> split_into(const Operand& x, at::IntArrayRef sizes, int dim) 
 
 std::vector<Array> split(Operand x, int64_t sections, int dim) {
   const Array& a = x.array();
-  materialized(a, "split");
   dim = checked_dim("split", a, dim);
   if (sections < 1 || a.shape(dim) % sections)
     fail(ErrorKind::shape_mismatch, "split", "dim {} of {} into {} sections, expected a divisor of {}.", dim,
@@ -312,15 +311,15 @@ std::vector<Array> split(Operand x, int64_t sections, int dim) {
 
 std::vector<Array> split(Operand x, const std::vector<int64_t>& places, int dim) {
   const Array& a = x.array();
-  materialized(a, "split");
   dim = checked_dim("split", a, dim);
   c10::DimVector sizes;
   int64_t start = 0;
   for (size_t i = 0; i <= places.size(); ++i) {
     const int64_t stop = i < places.size() ? places[i] : a.shape(dim);
     if (stop < start || stop > a.shape(dim))
-      fail(ErrorKind::invalid_argument, "split", "places ({}) in dim {} of {}, expected them in order from 0 to {}.",
-           fmt::join(places, ", "), dim, a.type_string(), a.shape(dim));
+      fail(ErrorKind::invalid_argument, "split",
+           "split positions ({}) in dim {} of {}, expected them in order from 0 to {}.", fmt::join(places, ", "), dim,
+           a.type_string(), a.shape(dim));
     sizes.push_back(stop - start);
     start = stop;
   }

@@ -1,4 +1,4 @@
-// Pads, shifts, copies, joins and splits.
+// Pads, shifts, copies, joins and splits arrays.
 #pragma once
 
 #include <source_location>
@@ -9,29 +9,28 @@
 
 namespace tessera {
 
-// For what moves along a sharded dim, and where the result lies, see slicing.h.
+// slicing.h describes the communication along a sharded dimension, and the result's sharding.
 
-// numpy.pad with a constant: `widths[d]` elements before and after. Error (invalid_argument): a value that x's type
-// cannot hold, such as a fraction for integers.
+// Pads with a constant, as numpy.pad: `widths[d]` elements before and after. Error (invalid_argument): a value that x's
+// type cannot hold, such as a fraction for integers.
 Array pad(Operand x, std::vector<std::pair<int64_t, int64_t>> widths, double value = 0);
-// x with the order of the elements reversed along these dims, or along all.
+// Reverses the order of the elements along these dimensions, or along all.
 Array flip(Operand x, Dims dims = {});
-// numpy.roll: elements shifted along a dim; those that leave at one end enter at the other. Without a dim, x is
-// flattened for the shift.
+// Shifts elements along a dimension, as numpy.roll; elements that leave at one end enter at the other. Without a
+// dimension, x is flattened for the shift.
 Array roll(Operand x, int64_t shift);
 Array roll(Operand x, int64_t shift, int dim);
-// numpy.tile: copies of the whole side by side; reps are aligned with the last dims.
+// Repeats the complete array along dimensions, as numpy.tile; reps are aligned with the last dimensions.
 Array tile(Operand x, Shape reps);
 
-// numpy.concatenate: one or more arrays, one behind the other along `dim`. Different element types are promoted as in
-// JAX.
+// Joins one or more arrays along `dim`, as numpy.concatenate. Different element types are promoted as in JAX.
 Array concatenate(const std::vector<Array>& arrays, int dim = 0,
                   std::source_location where = std::source_location::current());
-// The same along a new dim of the result.
+// Joins arrays along a new dimension of the result.
 Array stack(const std::vector<Array>& arrays, int dim = 0,
             std::source_location where = std::source_location::current());
-// numpy.split: equal parts along `dim`, or parts that begin at 0 and at each of `places`. Errors (shape_mismatch): a
-// dim that is not a multiple of `sections`.
+// Splits x into equal pieces along `dim`, or into pieces that begin at 0 and at each of `places`, as numpy.split. Error
+// (shape_mismatch): a dimension that is not a multiple of `sections`.
 std::vector<Array> split(Operand x, int64_t sections, int dim = 0);
 std::vector<Array> split(Operand x, const std::vector<int64_t>& places, int dim = 0);
 

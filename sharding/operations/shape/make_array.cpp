@@ -1,4 +1,4 @@
-// Blocks made or given, checked and put together.
+// Makes arrays from blocks: reads, checks and assembles them.
 #include "sharding/operations/shape/make_array.h"
 
 #include <ATen/core/grad_mode.h>
@@ -20,7 +20,7 @@ using namespace detail;
 
 namespace {
 
-// One device's block as a tensor, checked against the block's type.
+// Reads one device's block as a tensor, checked against the block's type.
 class BlockReader {
  public:
   BlockReader(const Shape& shape, const NamedSharding& sharding, const char* verb)
@@ -68,8 +68,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-// This process's devices, by their places in the mesh. One that has none gives what the first one gives, for its shapes
-// and element type.
+// Returns the places of this process's devices in the mesh. A process without devices gets the first process's places,
+// because it passes the same shapes and element type.
 std::vector<int> places_here(const MeshImpl* mesh) {
   const int process = mesh->elsewhere ? mesh->process_of(0) : mesh->process;
   std::vector<int> places;
@@ -78,13 +78,9 @@ std::vector<int> places_here(const MeshImpl* mesh) {
   return places;
 }
 
-int slot_of(const MeshImpl* mesh, int place, AxisSet slots) {
-  int coordinates[max_axes] = {};
-  unravel_place(mesh, mesh->all(), place, coordinates);
-  return ravel(mesh, slots, coordinates);
-}
+int slot_of(const MeshImpl* mesh, int place, AxisSet slots) { return ravel(mesh, slots, coordinates_of(mesh, place)); }
 
-// From the tensors of this process's devices, those that are stored.
+// Makes the array from the tensors of this process's devices, keeping one tensor per stored block.
 Array stored(const Type* type, const NamedSharding& sharding, const Tensors& tensors) {
   const MeshImpl* mesh = type->mesh;
   const std::vector<int> places = places_here(mesh);
@@ -96,7 +92,7 @@ Array stored(const Type* type, const NamedSharding& sharding, const Tensors& ten
   return Array(std::move(result));
 }
 
-// For each of this process's devices, which of them is the first that holds the same.
+// Returns, for each of this process's devices, the index of the first one with the same block.
 std::vector<size_t> first_holders(const Type* type) {
   const MeshImpl* mesh = type->mesh;
   std::map<int, size_t> first;
@@ -106,9 +102,9 @@ std::vector<size_t> first_holders(const Type* type) {
   return result;
 }
 
-// ---- this process's part
+// ---- this process's rows
 
-// The blocks along one dim that this process's devices hold: from `first` on, `count` of `all`.
+// The blocks along one dimension that this process's devices hold: `count` of `all`, from `first` on.
 struct Stretch {
   int64_t first, count, all;
 };
@@ -117,11 +113,7 @@ Stretch stretch_of(const Type* type, size_t d) {
   const MeshImpl* mesh = type->mesh;
   const DimAxes& axes = type->dims[d];
   std::set<int64_t> blocks;
-  for (const int place : places_here(mesh)) {
-    Coordinates coordinates(mesh);
-    unravel_place(mesh, mesh->all(), place, coordinates);
-    blocks.insert(block_number(mesh, axes, coordinates));
-  }
+  for (const int place : places_here(mesh)) blocks.insert(block_number(mesh, axes, coordinates_of(mesh, place)));
   const auto count = static_cast<int64_t>(blocks.size());
   if (*blocks.rbegin() - *blocks.begin() + 1 != count)
     fail(ErrorKind::invalid_argument, "make_array_from_process_local_data",
@@ -131,7 +123,7 @@ Stretch stretch_of(const Type* type, size_t d) {
   return {*blocks.begin(), count, mesh->count(axes.axis_set())};
 }
 
-// A shape that every placement on this mesh divides.
+// Returns a type with a shape that every sharding on this mesh divides.
 const Type* divisible_type(const NamedSharding& sharding, size_t ndim) {
   return placed_type(float32, Shape(ndim, sharding.mesh().size()), sharding, "make_array_from_process_local_data");
 }
@@ -170,7 +162,7 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
   constexpr const char* verb = "make_array_from_callback";
   if (!sharding.spec().unreduced_axes().empty())
     fail(ErrorKind::invalid_argument, verb,
-         "{} leaves a sum pending, and ranges do not determine which part of it a device holds. Use "
+         "{} is a partial sum, and ranges do not determine which term of it a device holds. Use "
          "make_array_from_shards.",
          sharding.spec().to_string());
   const std::vector<size_t> holders = first_holders(placed_type(float32, shape, sharding, verb));

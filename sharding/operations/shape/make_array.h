@@ -1,4 +1,4 @@
-// Arrays made from what each device is to hold: from a function of the block, from this process's rows, from shards.
+// Arrays made from per-device data: from a function of the block, from this process's rows, or from shards.
 #pragma once
 
 #include <functional>
@@ -8,36 +8,51 @@
 
 namespace tessera {
 
-// A process that has none of the mesh's devices gives what the first process of the mesh gives; it holds nothing of it.
+// A process without devices of the mesh passes the same arguments as the mesh's first process, and stores nothing.
 
-// An array of this shape whose blocks are made by `make_block`, which is called once for each distinct block that this
-// process's devices hold, in mesh order, with its ranges in the whole. Nothing larger than a block is ever made:
+// Returns an array of this shape whose blocks are made by `make_block`. It is called once for each distinct block of
+// this process's devices, in mesh order, with the block's ranges in the array. Nothing larger than a block is ever
+// allocated:
 //   make_array_from_callback({n, 4}, sharding, [&](const IndexRanges& block) { return rows(file, block[0]); });
-// A block is an array that is not placed; all are of one element type.
-// Errors: NamedSharding's; a block of another shape than its ranges say (shape_mismatch), blocks of several element
-// types (dtype_mismatch), an absent block (missing_array), a block that is placed on a mesh (device_mismatch), a spec
-// that leaves a sum pending (invalid_argument), since ranges do not say which term of the sum a device is to hold.
+// A block is an array that is not placed; all blocks have one element type.
+//
+// Errors
+//   those of NamedSharding
+//   shape_mismatch: a block whose shape does not match its ranges
+//   dtype_mismatch: blocks of several element types
+//   missing_array: an absent block
+//   device_mismatch: a block that is placed on a mesh
+//   invalid_argument: a spec with unreduced axes, since ranges do not determine a device's term of the partial sum
 Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding,
                                const std::function<Array(const IndexRanges&)>& make_block);
 
-// An array of which `local` is this process's part: all of it if one process has the whole mesh; else, along every dim,
-// the rows that the blocks of its devices cover, in order. All processes call it; those that hold the same part give
-// the same values. `shape`, if given, is the global shape; a `local` of other sizes than this process's part is an
-// Error (shape_mismatch). A size 0 in `shape` is no wildcard: it must be 0 in `local` too. Errors: NamedSharding's; a
-// process whose rows are not contiguous (invalid_argument).
+// Returns an array of which this process passes the elements `local`. If one process has all devices of the mesh,
+// `local` is the complete array. Otherwise `local` has, along every dimension, the rows that the blocks of this
+// process's devices cover, in order. All processes call it; processes with the same rows pass the same values. `shape`,
+// if given, is the global shape. A size 0 in `shape` is not a wildcard: it must be 0 in `local` too.
+//
+// Errors
+//   those of NamedSharding
+//   shape_mismatch: the sizes of `local` do not match this process's rows of `shape`
+//   invalid_argument: a process whose rows are not contiguous
+//   not_divisible: a dimension that may be padded, if `shape` is not given and this process has only some of its rows
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local);
 Array make_array_from_process_local_data(const NamedSharding& sharding, const Array& local, const Shape& shape);
 
-// The global shape of which `local` is this process's part; and this process's part of a global shape.
+// shape_from_process_local returns the global shape for the shape of this process's `local`. process_local_part returns
+// the ranges of this process's rows in a global shape.
 Shape shape_from_process_local(const NamedSharding& sharding, const Shape& local);
 IndexRanges process_local_part(const NamedSharding& sharding, const Shape& shape);
 
-// An array of one shard for each of this process's devices, in mesh order: the inverse of addressable_shards
-// (jax.make_array_from_single_device_arrays). A shard is an array that is not placed, or one that lies on its device
-// alone. If the spec leaves a sum pending, a shard is its device's term of the sum.
-// Errors: not as many shards as devices, or one of another shape than its block (shape_mismatch), shards of several
-// element types (dtype_mismatch), a shard on another device (device_mismatch), replicas of a block that are not equal
-// bit by bit (invalid_argument).
+// Returns an array made from one shard per device of this process, in mesh order: the inverse of addressable_shards
+// (jax.make_array_from_single_device_arrays). A shard is an array that is not placed, or is placed on its device only.
+// If the spec has unreduced axes, a shard is its device's term of the partial sum.
+//
+// Errors
+//   shape_mismatch: a different number of shards than devices, or a shard whose shape does not match its block
+//   dtype_mismatch: shards of several element types
+//   device_mismatch: a shard on another device
+//   invalid_argument: replicas of a block that are not equal bit by bit
 Array make_array_from_shards(const Shape& shape, const NamedSharding& sharding, const std::vector<Array>& shards);
 
 }  // namespace tessera

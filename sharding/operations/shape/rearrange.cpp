@@ -1,4 +1,4 @@
-// Where rearranged arrays lie, and the exchange that brings their elements there.
+// Computes the shardings of rearranged arrays, and the exchange that moves their elements.
 #include "sharding/operations/shape/rearrange.h"
 
 #include <fmt/format.h>
@@ -9,9 +9,8 @@
 #include <numeric>
 
 #include "sharding/array/autograd.h"
-#include "sharding/base/bounded_cache.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/propagation/plan.h"
-#include "sharding/redistribution/conversion_policy.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/resharding.h"
 #include "sharding/redistribution/varying.h"
@@ -19,13 +18,13 @@
 namespace tessera::detail {
 namespace {
 
-// ---- placements
+// ---- shardings
 
 bool divides(const MeshImpl* mesh, const DimAxes& axes, int64_t size) {
   return size % mesh->count(axes.axis_set()) == 0;
 }
 
-// The axes that still divide `size`, from the major one on.
+// Returns the axes that still divide `size`, from the major one on.
 DimAxes fitting(const MeshImpl* mesh, DimAxes axes, int64_t size) {
   while (!divides(mesh, axes, size)) axes.pop_back();
   return axes;
@@ -33,8 +32,8 @@ DimAxes fitting(const MeshImpl* mesh, DimAxes axes, int64_t size) {
 
 bool is_joined(const std::vector<Run>& runs) { return !runs.empty() && runs[0].operand != Run::any; }
 
-// What the operands' types have in common when they are placed alike. A dim along which they are joined gives way to
-// the others, since elements move along it.
+// Returns the sharding that all operands get. A dimension along which they are joined has the lowest priority, because
+// elements move along it.
 TypeKey common_placement(const std::vector<const Type*>& types, const MeshImpl* mesh, const IndexMap& map,
                          bool keeps_pending) {
   TypeKey key{.mesh = mesh, .dims = std::vector<DimAxes>(types[0]->shape.size())};
@@ -75,7 +74,7 @@ Text reason_of(const Operation& operation, const Type* from, const Type* to) {
                              from->to_string(), to->to_string()));
 }
 
-// The same exchange as a linear function: what no operand covers is zero.
+// Returns the same exchange as a linear function: elements that no operand covers are zero.
 Resharding without_fill(Resharding resharding) {
   Step step = *resharding.steps[0];
   BlockExchange exchange = *step.exchange;
@@ -85,7 +84,7 @@ Resharding without_fill(Resharding resharding) {
   return resharding;
 }
 
-// The local tensors of operands that lie at `from`, exchanged to `to`, as one node of the graph.
+// Exchanges the local tensors of operands, which have one type, to `to`, as one node of the graph.
 Array exchanged(const std::vector<ArrayPtr>& operands, const Type* to, StepPtr step, const Provenance& cause) {
   Tensors in;
   for (const ArrayPtr& operand : operands) in.append(operand->local.begin(), operand->local.end());
@@ -141,7 +140,7 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& given_opera
   Array result = exchanged(placed, to, steps.get(key_of(call, from, to), make_step).second, cause);
   for (const ArrayPtr& operand : placed)
     if (operand->details && operand->details->borrowed)
-      operand->details->borrowed->settle(operand->local, result.impl()->local);
+      operand->details->borrowed->free_after_use(operand->local, result.impl()->local);
   return result;
 }
 
@@ -149,7 +148,7 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& given_opera
 
 namespace {
 
-// Dims of two shapes between which the elements go: from [i0, i1) to [j0, j1), with equal products.
+// Dimensions [i0, i1) and [j0, j1) of two shapes with equal products, between which the elements move.
 struct Section {
   size_t i0, i1, j0, j1;
 };
@@ -189,7 +188,8 @@ class ReshapePlacement {
   int64_t block(size_t d) const { return key_.shape[d] / from_->mesh->count(key_.dims[d].axis_set()); }
   int64_t size(int axis) const { return from_->mesh->axes[axis].size; }
 
-  // Row-major order is kept as long as each dim is cut from its major end and no uncut dim comes before.
+  // Keeps row-major order while each dimension is sharded from its major end and no unsharded dimension comes before
+  // it.
   void in_order(const Section& s) {
     size_t j = s.j0;
     bool orderly = true;
@@ -207,7 +207,7 @@ class ReshapePlacement {
     }
   }
 
-  // Assigns the axis to the largest dim of its section that it divides, else to any dim that it divides.
+  // Assigns the axis to the largest dimension of its section that it divides, else to any dimension that it divides.
   void assign_axis(int axis, const Section& s) {
     std::vector<size_t> order(key_.shape.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -1,4 +1,4 @@
-// Which dims of an operation have to be whole, and which are sharded.
+// Determines which dimensions of an operation must not be sharded, and whether they are.
 #include <fmt/format.h>
 
 #include <optional>
@@ -9,13 +9,17 @@
 
 namespace tessera::detail {
 
+void touch_dims(const Attributes& attributes, RuleDims& x, RuleDims& part) {
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (!(attributes[0] >> d & 1)) continue;
+    x[d] = whole(fmt::format("d{}", d));
+    part[d] = whole(fmt::format("part{}", d), attributes.size() > 1 ? attributes[static_cast<int>(d) + 1] : 0);
+  }
+}
+
 ShardingRule change_rule(const Attributes& attributes, const OperandTypes& operands) {
   RuleDims in = numbered_factors(operands[0]->shape.size()), out = in;
-  for (size_t d = 0; d < in.size(); ++d) {
-    if (!(attributes[0] >> d & 1)) continue;
-    in[d] = whole(fmt::format("d{}", d));
-    out[d] = whole(fmt::format("new{}", d), attributes[static_cast<int>(d) + 1]);
-  }
+  touch_dims(attributes, in, out);
   return {{in}, {out}};
 }
 

@@ -1,4 +1,4 @@
-// Operations on shapes: a rule made from the attributes and an ATen call each.
+// Operations on shapes: each has a rule made from its attributes, and an ATen call.
 #include "sharding/operations/shape/shapes.h"
 
 #include <ATen/ATen.h>
@@ -10,8 +10,8 @@
 #include <limits>
 #include <map>
 
-#include "sharding/base/bounded_cache.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/shape/rearrange.h"
@@ -50,7 +50,8 @@ Shape inferred_shape(const Array& x, Shape shape) {
   return shape;
 }
 
-// Which dims of an empty array become which cannot be said.
+// Returns the rule for an empty array. No correspondence of its dimensions can be determined, so all of them must be
+// replicated.
 ShardingRule reshape_of_nothing(const Attributes& target, const Shape& from) {
   RuleDims in, out;
   for (size_t d = 0; d < from.size(); ++d) in.push_back(whole(fmt::format("i{}", d), from[d]));
@@ -58,7 +59,7 @@ ShardingRule reshape_of_nothing(const Attributes& target, const Shape& from) {
   return {{in}, {out}};
 }
 
-// As one dim, or as one dim each.
+// Appends the factors as one dimension, or as one dimension each.
 void add_factors(RuleDims& dims, const RuleDim& factors, bool as_one) {
   if (as_one)
     dims.push_back(factors);
@@ -66,8 +67,9 @@ void add_factors(RuleDims& dims, const RuleDim& factors, bool as_one) {
     dims.insert(dims.end(), factors.factors.begin(), factors.factors.end());
 }
 
-// Splits two shapes of equal size into the shortest runs of dims with equal products, and says each run as factors:
-// one to one, one split into many, many merged into one; anything else must be whole.
+// Pairs the shortest runs of dimensions with equal products: (2, 3, 8) -> (6, 8) pairs (2, 3) with (6), and (8) with
+// (8). A run with one dimension on either side becomes factors, which may be sharded. Dimensions of other runs, for
+// example (4, 6) -> (6, 4), must be replicated.
 ShardingRule reshape_rule(const Attributes& target, const OperandTypes& operands) {
   const Shape& from = operands[0]->shape;
   if (operands[0]->elements == 0) return reshape_of_nothing(target, from);
@@ -117,17 +119,7 @@ ShardingRule transpose_rule(const Attributes& order, const OperandTypes& operand
 
 const Operation transpose_op{"transpose", transpose_rule, additive, Padded::kept};
 
-const Type* without_axes(const Type* type, AxisSet axes) {
-  TypeKey key = *type;
-  for (DimAxes& dim : key.dims) {
-    const DimAxes all = std::exchange(dim, {});
-    for (int axis : all)
-      if (!(axes >> axis & 1)) dim.push_back(axis);
-  }
-  return intern(std::move(key));
-}
-
-// The result of a reshape on some of the mesh axes of the operand, and the bytes that an exchange of blocks moves.
+// A reshape that keeps some mesh axes of the operand: the result type, and the bytes that its block exchange sends.
 struct Crossing {
   const Type* to = nullptr;
   double cost = std::numeric_limits<double>::infinity();
@@ -139,8 +131,8 @@ Crossing crossing_without(AxisSet axes, const Type* from, const Shape& shape) {
   return exchange ? Crossing{to, exchange_step(from, to, exchange).cost} : Crossing{};
 }
 
-// Where the blocks of a reshape go, found once for each type and shape. Where blocks on all mesh axes have no common
-// factors, the axes are given up whose loss costs least. Null where reshape_rule says it too or costs less.
+// Returns the result type of a reshape that exchanges blocks; null if reshape_rule gives the same type or costs less.
+// If blocks over all mesh axes have no common factors, the axes whose loss costs least are gathered first.
 const Type* made_crossing(const Type* from, const Shape& shape) {
   if (from->elements == 0) return nullptr;
   const auto plan = make_plan(
@@ -160,7 +152,8 @@ const Type* crossing(const Type* from, const Shape& shape) {
   return crossings.get(std::pair(from, shape), [&] { return made_crossing(from, shape); }).second;
 }
 
-// Where the call wants a sharded array's reshape, if that is a matter of blocks alone.
+// Returns the type that the call requests for a sharded array's reshape, if it is reached by moving blocks only; else
+// null.
 const Type* asked_type(const Type* from, const Shape& shape, const ResultOptions& options) {
   if (!options.out_sharding || !from->sharded || from->elements == 0) return nullptr;
   const NamedSharding sharding(Mesh(from->mesh), *options.out_sharding);
@@ -208,7 +201,6 @@ Array transpose(Operand x, Dims order) {
 
 Array swapaxes(Operand x, int dim0, int dim1) {
   const Array& a = x.array();
-  materialized(a, "swapaxes");
   Dims order = consecutive_dims(a.ndim());
   std::swap(order[checked_dim("swapaxes", a, dim0)], order[checked_dim("swapaxes", a, dim1)]);
   return transpose(x, order);
@@ -216,7 +208,6 @@ Array swapaxes(Operand x, int dim0, int dim1) {
 
 Array moveaxis(Operand x, int from, int to) {
   const Array& a = x.array();
-  materialized(a, "moveaxis");
   from = checked_dim("moveaxis", a, from), to = checked_dim("moveaxis", a, to);
   Dims order = consecutive_dims(a.ndim());
   order.erase(order.begin() + from);
@@ -224,7 +215,7 @@ Array moveaxis(Operand x, int from, int to) {
   return transpose(x, order);
 }
 
-// ---- dims of size one
+// ---- dimensions of size one
 
 namespace {
 
@@ -234,7 +225,7 @@ bool is_among(const Attributes& dims, size_t dim) {
   return false;
 }
 
-// Attributes: the dims.
+// Returns the rule of squeeze. Attributes: the dimensions.
 ShardingRule squeeze_rule(const Attributes& dims, const OperandTypes& operands) {
   RuleDims in = numbered_factors(operands[0]->shape.size()), out;
   for (size_t d = 0; d < in.size(); ++d)
@@ -245,7 +236,7 @@ ShardingRule squeeze_rule(const Attributes& dims, const OperandTypes& operands) 
   return {{in}, {out}};
 }
 
-// Attributes: the dims, counted in the result.
+// Returns the rule of expand_dims. Attributes: the dimensions, counted in the result.
 ShardingRule expand_rule(const Attributes& dims, const OperandTypes& operands) {
   const RuleDims in = numbered_factors(operands[0]->shape.size());
   RuleDims out;
@@ -314,7 +305,8 @@ Array expand_dims(Operand x, Dims dims) {
 
 namespace {
 
-// Attributes: the result's sizes, then the result's dim of each dim of the operand.
+// Returns the rule of a broadcast. Attributes: the result's sizes, then for each dimension of the operand its dimension
+// in the result.
 ShardingRule broadcast_rule(const Attributes& attributes, const OperandTypes& operands) {
   const Shape& shape = operands[0]->shape;
   const int n = attributes.size() - static_cast<int>(shape.size());
@@ -329,7 +321,7 @@ ShardingRule broadcast_rule(const Attributes& attributes, const OperandTypes& op
 
 const Operation broadcast_to_op{"broadcast_to", broadcast_rule, additive, Padded::kept};
 
-// x's last dims, or those that `dims` names, are dims of the result.
+// Broadcasts x; its last dimensions, or those that `dims` names, are dimensions of the result.
 template <class Local>
 Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Dims& dims, Local local) {
   const Array& a = x.array();
@@ -344,7 +336,7 @@ Array broadcast(const char* verb, const Operand& x, const Shape& shape, const Di
   return run_on_parameter({.operation = broadcast_to_op, .attributes = attributes, .where = x.where()}, a, local);
 }
 
-// x with its dims where the result's shall lie, since it is the smaller of the two.
+// Reshards x by the result's spec before it is broadcast, because x is the smaller of the two.
 Array brought(const Operand& x, const Shape& shape, const Dims& dims, const ResultOptions& options) {
   const Array& a = x.array();
   if (!options.out_sharding || !a.is_committed()) return a;

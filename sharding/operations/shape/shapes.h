@@ -1,34 +1,36 @@
-// Operations on shapes: the same elements with another shape, in another order, copied along dims.
+// Operations on shapes: reshape, reorder, and copy along dimensions.
 #pragma once
 
 #include "sharding/operations/operand.h"
 
 namespace tessera {
 
-// The same elements in row-major order with another shape; one size may be -1. The mesh axes of a split dim go to its
-// parts in order, those of merged dims follow each other on the merged dim; nothing moves as long as each block of x is
-// a block of the result. Otherwise the mesh axes go to a dim that they divide, by a block_exchange; those that divide
-// none are gathered.
+// Returns the same elements in row-major order with another shape; one size may be -1. The mesh axes of a split
+// dimension are assigned to the new dimensions in order. The mesh axes of merged dimensions are concatenated. Nothing
+// is communicated if each block of x is a block of the result. Otherwise a block_exchange moves the mesh axes to a
+// dimension that they divide, and axes that divide none are gathered.
 Array reshape(Operand x, Shape shape, ResultOptions options = {});
 Array ravel(Operand x);
 
-// Dim i of the result is dim `order[i]` of x; without an order, the dims reversed.
+// Permutes dimensions: dimension i of the result is dimension `order[i]` of x; without an order, dimensions are
+// reversed.
 Array transpose(Operand x, Dims order = {});
 Array swapaxes(Operand x, int dim0, int dim1);
-// Dim `from` becomes dim `to`, the others keep their order.
+// Moves dimension `from` to position `to`; the others keep their order.
 Array moveaxis(Operand x, int from, int to);
 
-// x without these dims of size one, or without all dims of size one.
+// Removes these dimensions of size one, or all dimensions of size one.
 Array squeeze(Operand x, Dims dims = {});
-// x with new dims of size one; `dims` are their places in the result.
+// Inserts dimensions of size one; `dims` are their positions in the result.
 Array expand_dims(Operand x, Dims dims);
 
-// Copies along new leading dims and along dims of size one, as numpy broadcasts. The copies share one storage.
+// Copies x along new leading dimensions and along dimensions of size one, as numpy broadcasts. The copies share one
+// storage.
 Array broadcast_to(Operand x, Shape shape, ResultOptions options = {});
-// jax.lax.broadcast_in_dim: dim d of x is dim `dims[d]` of the result.
+// Broadcasts x as jax.lax.broadcast_in_dim: dimension d of x is dimension `dims[d]` of the result.
 Array broadcast_in_dim(Operand x, Shape shape, Dims dims, ResultOptions options = {});
 
-// numpy.repeat: every element `repeats` times in a row along `dim`. A sharded dim stays as it is.
+// Repeats every element `repeats` times in a row along `dim`, as numpy.repeat. A sharded dimension stays sharded.
 Array repeat(Operand x, int64_t repeats, int dim, ResultOptions options = {});
 
 }  // namespace tessera

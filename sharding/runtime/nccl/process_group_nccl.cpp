@@ -1,4 +1,4 @@
-// The verbs of groups of GPUs: queued on one stream behind what is computed, watched while they are queued.
+// Collectives of GPU groups: queued on one stream after the computation before them, and watched until they complete.
 #include "sharding/runtime/nccl/process_group_nccl.h"
 
 #include <ATen/ops/empty.h>
@@ -23,8 +23,8 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "Tessera needs NCCL >
 
 namespace {
 
-// Throws Error (other, out_of_memory) with their messages. Of a non-blocking communicator every call may still be in
-// progress.
+// Throw an Error (other, out_of_memory) with CUDA's or NCCL's message. A call of a non-blocking communicator may still
+// be in progress.
 void check(cudaError_t result) {
   if (result == cudaSuccess) return;
   const ErrorKind kind = result == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::other;
@@ -37,7 +37,7 @@ void check(ncclResult_t result) {
                 fmt::format("NCCL reports: {} ({})", ncclGetErrorString(result), ncclGetLastError(nullptr)));
 }
 
-// Orders streams, and measures nothing.
+// Returns an event that orders streams; it has no timing.
 std::shared_ptr<CUevent_st> new_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -70,12 +70,12 @@ ncclDataType_t type_of(const at::Tensor& t) {
     case at::kBool:  // a byte of 0 or 1
       return ncclUint8;
     default:
-      fail(ErrorKind::invalid_argument, "ProcessGroup", "NCCL does not fold {}. Cast it first.",
+      fail(ErrorKind::invalid_argument, "ProcessGroup", "NCCL cannot reduce {}. Cast it first.",
            c10::toString(t.scalar_type()));
   }
 }
 
-// Of bool a sum is "or", and a product is "and".
+// Returns NCCL's operation. A sum of bool is "or", and a product is "and".
 ncclRedOp_t operation_of(ReduceOp how, const at::Tensor& t) {
   const bool is_bool = t.scalar_type() == at::kBool;
   switch (how) {
@@ -93,7 +93,7 @@ ncclRedOp_t operation_of(ReduceOp how, const at::Tensor& t) {
 
 const WaitContext joining{.operation = "process_group", .where = {}};
 
-// That of the first of these processes, by way of the host's memory.
+// Returns the id that the first of these processes creates, through the host's memory.
 ncclUniqueId id_of(const std::vector<int>& processes) {
   ProcessGroup& group = process_group(processes);
   ncclUniqueId id{};
@@ -110,7 +110,7 @@ int chosen_device(c10::Device named) {
   const cudaError_t result = cudaGetDeviceCount(&found);
   if (result == cudaSuccess && named.has_index() && named.index() < found) return named.index();
   const int before = world().on_machine;
-  if (result == cudaSuccess && found == 1) return 0;  // its launcher has given it one
+  if (result == cudaSuccess && found == 1) return 0;  // its launcher has assigned it one
   if (result == cudaSuccess && before < found) return before;
   fail(ErrorKind::invalid_argument, "initialize",
        "process {} of {} is number {} on its machine, where it sees {} GPUs{}. Start one process per GPU.",
@@ -120,16 +120,16 @@ int chosen_device(c10::Device named) {
 
 class NcclGroup;
 
-// What this process has of the GPUs. It is never destroyed: at exit the driver takes everything back, and NCCL's own
-// end would wait for processes that may be no more.
+// The GPU of this process and its groups. It is never destroyed: at exit the driver releases everything, and NCCL's
+// destruction would wait for processes that may be gone.
 struct Gpu {
   int device = 0;
-  cudaStream_t stream = nullptr;  // of all communication, but for messages one way
+  cudaStream_t stream = nullptr;  // stream of all communication, except p2p_channel()
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups;
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(compute_stream(device)); }
   void abort();
-  // Holds the tensors of what was given up until it is done.
+  // Holds the tensors of an abandoned work until it is done.
   void hold(std::vector<at::Tensor> tensors, std::shared_ptr<CUevent_st> done) {
     const std::lock_guard lock(holding);
     std::erase_if(held, [](const auto& one) { return cudaEventQuery(one.second.get()) != cudaErrorNotReady; });
@@ -141,7 +141,7 @@ struct Gpu {
   std::vector<std::pair<std::vector<at::Tensor>, std::shared_ptr<CUevent_st>>> held;
 };
 
-// While it lives this thread's device is this GPU.
+// Sets this thread's device to this GPU in its scope.
 class OnGpu {
  public:
   explicit OnGpu(int device) {
@@ -154,14 +154,14 @@ class OnGpu {
   int before_ = 0;
 };
 
-// What is queued on the communication stream, and the tensors that it holds.
+// Work queued on the communication stream, and its tensors.
 class GpuWork : public Work {
  public:
   GpuWork(Gpu& gpu, std::vector<at::Tensor> held, std::shared_ptr<CUevent_st> done)
       : gpu_(gpu), held_(std::move(held)), done_(std::move(done)) {}
 
-  // The GPU still reads and writes the memory of what was given up. What is computed next does not wait for it: a
-  // message may be under way until the other process has computed on.
+  // The GPU still uses the memory of an abandoned work. The next computation must not wait for it: a message may remain
+  // in progress until the other process has computed further.
   ~GpuWork() override {
     if (held_.empty()) return;
     if (host_work()) {
@@ -171,24 +171,24 @@ class GpuWork : public Work {
     }
   }
 
-  // What the compute stream queues from here on comes after the work, whose tensors are let go.
+  // Orders later kernels of the compute stream after the work, and releases its tensors.
   void wait() override {
     check(come_after());
     held_.clear();
   }
 
  private:
-  // Nothing is queued if the work is done.
+  // Queues nothing if the work is done.
   cudaError_t come_after() const {
-    const OnGpu here(gpu_.device);  // whatever thread waits
-    // An event of what is recorded must not be asked.
+    const OnGpu here(gpu_.device);  // any thread may wait
+    // An event inside a recording cannot be queried.
     const cudaError_t state = host_work() ? cudaErrorNotReady : cudaEventQuery(done_.get());
     return state == cudaErrorNotReady ? cudaStreamWaitEvent(gpu_.compute(), done_.get()) : state;
   }
 
   Gpu& gpu_;
   std::vector<at::Tensor> held_;
-  std::shared_ptr<CUevent_st> done_;  // a CUDA event behind it
+  std::shared_ptr<CUevent_st> done_;  // a CUDA event after the work
 };
 
 cudaStream_t new_stream() {
@@ -279,7 +279,7 @@ class NcclGroup : public ProcessGroup {
     return state != ncclInProgress;
   }
 
-  // Until NCCL's threads have queued what was asked of it; `start` asks.
+  // Calls `start`, then waits until NCCL's threads have queued its collectives.
   template <class Start>
   void queue(const WaitContext& waiting, Start start) {
     const auto is_done = [this](std::chrono::milliseconds longest) {
@@ -309,7 +309,7 @@ class NcclGroup : public ProcessGroup {
              "a tensor is not contiguous in the memory of GPU {}. Copy it first.", gpu_.device);
   }
 
-  // Behind what the compute stream has queued so far.
+  // Starts a collective after the kernels that the compute stream has queued so far.
   template <class Calls>
   WorkPtr begin(const WaitContext& waiting, std::vector<at::Tensor> held, Calls calls) {
     check_tensors(held);
@@ -323,7 +323,7 @@ class NcclGroup : public ProcessGroup {
       check(ncclGroupEnd());
     });
     check(cudaEventRecord(done.get(), stream_));
-    if (world().control && !host_work())  // an error of the GPU itself is for whoever calls it next
+    if (world().control && !host_work())  // the next CUDA call reports errors of the GPU
       world().control->watch(waiting, processes_, [done, device = gpu_.device](std::chrono::milliseconds) {
         cudaSetDevice(device);
         return cudaEventQuery(done.get()) != cudaErrorNotReady;
@@ -378,5 +378,5 @@ namespace {
 
 }  // namespace tessera::detail
 
-// Programs that are linked with tessera::nccl ask for this name, so that they have this file.
+// Programs that link tessera::nccl reference this name, so that the linker keeps this file.
 extern "C" void tessera_use_nccl() {}

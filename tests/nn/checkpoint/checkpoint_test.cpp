@@ -1,4 +1,4 @@
-// Checkpoints: the same bytes from every placement, and the same values back on any other.
+// Checkpoints: every sharding saves the same bytes, and every other sharding restores the same values.
 #include "nn/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -23,13 +23,13 @@ class CheckpointTest : public ::testing::Test {
  protected:
   fs::path folder(const std::string& name = "run") const { return folder_.path(name); }
 
-  // Saves the values of `model_`, placed so, by so many processes.
+  // Saves `model_` under these mesh rules with this many processes.
   void save_placed(const fs::path& to, const MeshRules& mesh_rules, int processes) {
     Saved model = filter_shard(model_, mesh_rules);
     SavedState optimizer = filter_shard(optimizer_, mesh_rules);
     const std::vector<std::string> errors = Crowd(processes).run([&](const Processes& mine) {
       Checkpointer checkpoints(to,
-                               {.max_file_bytes = 1 << 20,  // the first writes most of its part before save returns
+                               {.max_file_bytes = 1 << 20,  // process 0 writes most of its part before save returns
                                 .max_pending_bytes = mine.process_index == 0 ? 100'000 : 1 << 30,
                                 .processes = mine});
       checkpoints.save(12, named_state_of(model, optimizer), {.extra = {{"loader", R"({"next": 3})"}}});
@@ -125,8 +125,8 @@ TEST_F(CheckpointTest, TheNewestIsRestoredUnlessOneIsNamed) {
     model_.rate = static_cast<double>(step);
     save(folder(), step, named_state("model", model_));
   }
-  fs::create_directory(folder() / "11");      // without a mark
-  fs::create_directory(folder() / "12.tmp");  // of an interrupted save
+  fs::create_directory(folder() / "11");      // without a commit mark
+  fs::create_directory(folder() / "12.tmp");  // left by an interrupted save
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{2, 9, 10}));
   EXPECT_EQ(restore(folder(), named_state("model", model_)).step, 10);
   EXPECT_EQ(restore(folder() / "9", named_state("model", model_)).step, 9);
@@ -149,7 +149,7 @@ TEST_F(CheckpointTest, ADifferenceIsOneMessage) {
           "  the tree lacks model.bias\n"
           "  other shapes or types: model.half is bfloat16 (40, 12) in the checkpoint, float32 (40, 12) in the tree\n"
           "  Restore into the tree that was saved, or keep_missing to leave what the checkpoint lacks as it "
-          "is, or ignore_unused to pass over what the tree lacks, or rename paths.",
+          "is, or ignore_unused to skip what the tree lacks, or rename paths.",
       [&] { restore(folder(), named_state("model", other)); });
   EXPECT_TRUE(other.kernel.value.is_same(kernel));
 }
@@ -203,7 +203,7 @@ TEST_F(CheckpointTest, ExtraComesBackAsTheSameValues) {
   EXPECT_EQ(restore(folder(), named_state("model", model_)).extra, expected);
 }
 
-// A sum comes back in the place of its terms, and is placed as one.
+// A partial sum is saved and restored as its reduced sum.
 TEST_F(CheckpointTest, APendingSumIsSavedAsItsSum) {
   const Mesh mesh = make_mesh({{"data", 2}});
   Array x = device_put(array<float>({1, 2}), NamedSharding(mesh, P{}.unreduced({"data"})));
@@ -247,7 +247,7 @@ TEST_F(CheckpointTest, WhatAnotherPlacesReadsIsItsOwn) {
   {
     Checkpointer checkpoints(folder());
     checkpoints.save(1, named_state("model", model));
-    model.kernel.value = model.kernel.value * 2.0;  // while it is written
+    model.kernel.value = model.kernel.value * 2.0;  // while the background thread writes
   }
   Saved back = Saved::init(Key(2));
   restore(folder(), named_state("model", back));
@@ -311,7 +311,7 @@ TEST_F(CheckpointTest, NoSaveDeletesItself) {
 TEST_F(CheckpointTest, MetricsAmongWhichTheOneOfKeepIsNotAreRefused) {
   Checkpointer checkpoints(folder(), {.keep = {.best = 2, .metric = "validation_loss"}});
   expect_error(ErrorKind::invalid_argument,
-               "[save] keep: the best 2 are to stay by \"validation_loss\", and the metrics of this step are "
+               "[save] keep: the best 2 are to be kept by \"validation_loss\", and the metrics of this step are "
                "\"accuracy\", \"val_loss\". Give it among them, or none.",
                [&] {
                  checkpoints.save(1, named_state("model", model_),

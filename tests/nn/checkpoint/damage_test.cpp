@@ -1,4 +1,4 @@
-// Checkpoints in a world that fails: damaged files, full disks, folders in other hands.
+// Checkpoints under failures: damaged files, full disks, and folders changed by others.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 namespace tessera::nn::testing::damage_test {
 namespace {
 
-// The folder that does not reach the disk, in place of the system's.
+// fsync of this folder fails; other calls reach the system.
 ino_t lost_folder = 0;
 
 bool is_lost(int fd) {
@@ -54,8 +54,8 @@ class DamageTest : public ::testing::Test {
     save(folder(), step, named_state("model", model_));
   }
 
-  // Restores into another model. Either it is refused with one Error and the model is what it was, or it has exactly
-  // the values that were saved.
+  // Restores into another model. Either restore throws one Error and leaves the model unchanged, or the model has
+  // exactly the saved values.
   void expect_refused_or_whole(const std::string& what, bool may_be_whole) {
     Small other = Small::init(Key(9));
     const Array kernel = other.kernel.value, bias = other.bias.value;
@@ -77,7 +77,8 @@ TEST_F(DamageTest, EveryFlippedBitIsFound) {
   save_small();
   for (const auto& [name, bytes] : files_of(folder() / "1")) {
     const fs::path file = folder() / "1" / name;
-    // An index is for others, and never read here; nor are a header's strings, which end with its first brace.
+    // Restoring does not read the index, which is for other programs, nor the strings of a header, which end with its
+    // first brace.
     const size_t not_read = name.ends_with(".index.json")    ? bytes.size()
                             : name.ends_with(".safetensors") ? bytes.find('}')
                                                              : 0;
@@ -114,7 +115,7 @@ TEST_F(DamageTest, TruncatedSwappedAndMissingFilesAreRefused) {
   }
 }
 
-// A reader that opened a pipe as it opens a file would wait for somebody who writes into it.
+// A reader that opens a pipe like a file would wait for a writer.
 TEST_F(DamageTest, PipesAndFoldersInPlaceOfFilesAreRefused) {
   save_small();
   for (const auto& [name, bytes] : files_of(folder() / "1")) {
@@ -163,7 +164,7 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
   }
 }
 
-// Texts that someone has changed, marks and all, so that only what they say gives them away.
+// Damaged manifests with a correct commit mark: only their contents reveal the damage.
 TEST_F(DamageTest, TextsThatLieWithAMarkThatFitsAreRefused) {
   const std::string params = "params/model-00001-of-00001.safetensors", state = "state" + params.substr(6);
   const struct {
@@ -211,7 +212,7 @@ TEST_F(DamageTest, TextsThatLieWithAMarkThatFitsAreRefused) {
 
 // ---- writing
 
-// No file may grow past so many bytes, while it lives.
+// Prevents files from growing beyond this many bytes while the object exists.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes)
@@ -237,7 +238,7 @@ TEST_F(DamageTest, AFullDiskLosesNothing) {
                       {"[save] ", "2.tmp/params/model-00001-of-00001.safetensors", "ulimit -f"},
                       [&] { checkpoints.wait(); });
     checkpoints.save(3, named_state("model", large));
-    expect_error_with(ErrorKind::invalid_file, {"[save] ", "3.tmp/"},  // at the next call
+    expect_error_with(ErrorKind::invalid_file, {"[save] ", "3.tmp/"},  // thrown by the next call
                       [&] { checkpoints.save(4, named_state("model", large)); });
   }
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1"}));
@@ -246,7 +247,7 @@ TEST_F(DamageTest, AFullDiskLosesNothing) {
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 4}));
 }
 
-// While an object of this class exists, the system cannot start a thread: no memory suffices for such a stack.
+// Prevents the system from starting threads while the object exists: no memory suffices for such a stack.
 class NoThreads {
  public:
   NoThreads() {
@@ -266,13 +267,13 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-// The last fsync is of the folder, after the rename.
+// The last fsync is applied to the folder, after the rename.
 TEST_F(DamageTest, ACheckpointThatDidNotReachTheDiskIsRemoved) {
   save_small(1);
   struct stat status {};
   ASSERT_EQ(::stat(folder().c_str(), &status), 0);
   lost_folder = status.st_ino;
-  expect_error_with(ErrorKind::invalid_file, {"[save] ", "it did not reach the disk"}, [&] { save_small(2); });
+  expect_error_with(ErrorKind::invalid_file, {"[save] ", "it cannot be flushed to the disk"}, [&] { save_small(2); });
   lost_folder = 0;
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1}));
   EXPECT_EQ(names_in(folder()), (std::vector<std::string>{".lock", "1"}));
@@ -332,9 +333,8 @@ TEST_F(DamageTest, AFolderThatCannotBeWrittenToIsRefusedAtOnce) {
   fs::permissions(fs::path(folder_.path()), fs::perms::owner_all);
   const bool was_root = ::geteuid() == 0;
   if (was_root) {  // root may write anywhere
-    ::chown(folder_.path().c_str(), 65534, 65534);
-    ::chown(folder().c_str(), 65534, 65534);
-    ::chown((folder() / ".lock").c_str(), 65534, 65534);
+    for (const fs::path& path : {fs::path(folder_.path()), fs::path(folder()), fs::path(folder()) / ".lock"})
+      ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
     ASSERT_EQ(::seteuid(65534), 0);
   }
   expect_error_with(ErrorKind::invalid_file,
@@ -372,7 +372,7 @@ TEST_F(DamageTest, WhatInterruptedSavesLeftIsRemovedByTheNextRun) {
     fs::copy(folder() / "1", folder() / left, fs::copy_options::recursive);
   fs::create_directory(folder() / "notes.tmp");
   EXPECT_EQ(checkpoint_steps(folder()), std::vector<int64_t>{1});
-  for (const char* left : {"2.tmp", "2.tmp/", "3.deleted"})  // whatever is in it
+  for (const char* left : {"2.tmp", "2.tmp/", "3.deleted"})  // for any path into it
     expect_error_with(ErrorKind::invalid_file, {"[restore] ", left, "no complete checkpoint is here"},
                       [&] { find_checkpoint(folder() / left); });
   Checkpointer checkpoints(folder());
@@ -431,7 +431,7 @@ TEST_F(DamageTest, BadArgumentsSaveNothing) {
     expect_error_with(ErrorKind::invalid_argument, {"[save] keep: latest ", "given, expected numbers from 0 on."},
                       [&] { Checkpointer(folder_.path("other"), {.keep = keep}); });
   expect_error(ErrorKind::invalid_argument,
-               "[save] keep: the best 2 are to stay, by no metric. Name one in RetentionPolicy::metric.",
+               "[save] keep: the best 2 are to be kept, but no metric is given. Name one in RetentionPolicy::metric.",
                [&] { Checkpointer(folder_.path("other"), {.keep = {.best = 2}}); });
   expect_error(ErrorKind::invalid_argument, "[save] max_file_bytes: 0 given, expected a number from 1 on.",
                [&] { Checkpointer(folder_.path("other"), {.max_file_bytes = 0}); });

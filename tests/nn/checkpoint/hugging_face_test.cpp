@@ -1,4 +1,4 @@
-// Hugging Face's names: read into models of their fields, written from them, and every mistake refused.
+// Hugging Face's tensor names: read into the fields of models, written from them, and an Error for each mistake.
 #include "nn/checkpoint/hugging_face.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ struct Llama {
   }
 };
 
-// Files whose element i of tensor t is (t + 1) * 1000 + i, as another program would have written them.
+// Writes files as another program would. Element i of tensor t is (t + 1) * 1000 + i.
 struct Theirs {
   std::vector<TensorEntry> tensors;
 

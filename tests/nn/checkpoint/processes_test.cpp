@@ -1,4 +1,4 @@
-// Processes that save together: what fails on one fails on all, at the same call, and none waits for ever.
+// Processes that save together: an error on one process is an error on all, at the same call, and none waits forever.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr int kProcesses = 3;
 const char* const kAnother = ": another process could not save its part. Its own error gives the reason.";
 
-// What a process gives to save.
+// The arguments of one process to save.
 struct Given {
   Leaves arrays;
   int64_t step = 1;
@@ -23,12 +23,12 @@ class ProcessesTest : public ::testing::Test {
  protected:
   fs::path folder() const { return folder_.path("run"); }
 
-  // The first writes at once, the others leave it to the background.
+  // Process 0 writes at once; the others write in the background.
   CheckpointOptions options(const Processes& mine) const {
     return {.max_pending_bytes = mine.process_index == 0 ? 0 : 1 << 30, .processes = mine};
   }
 
-  // What save, or the wait after it, says; "" where both went well.
+  // Returns the error of save or of the following wait; "" if there was none.
   static std::string error_of(Checkpointer& checkpoints, const Given& given) {
     try {
       checkpoints.save(given.step, given.arrays, given.extra);
@@ -39,7 +39,7 @@ class ProcessesTest : public ::testing::Test {
     }
   }
 
-  // The process `at` has the error `words`, the others one that it did.
+  // Checks that process `at` has the error `words`, and the others the error that another process failed.
   static void expect_all_failed(const std::vector<std::string>& errors, int at, const std::string& words,
                                 const std::string& what) {
     for (int i = 0; i < kProcesses; ++i)
@@ -79,7 +79,7 @@ TEST_F(ProcessesTest, WhatIsWrongOnOneFailsAllAndTheNextSaveIsWhole) {
     }
 }
 
-// Every stage of a save, refused by each process in turn: the one that makes the Checkpointer, then those of save.
+// Lets each process in turn fail at each stage of a save: first when the Checkpointer is constructed, then in save.
 TEST_F(ProcessesTest, AStageThatFailsOnOneFailsOnAllAndTheNextSaveIsWhole) {
   constexpr int making = 1, last_before_commit = 5;
   for (int stage = making; stage <= last_before_commit; ++stage)

@@ -1,6 +1,6 @@
-"""Reads a folder of safetensors files with another program's reader and prints every tensor: name, shape, type, sum.
+"""Reads a folder of safetensors files with another library's reader, and prints each tensor: name, shape, type, sum.
 
-Ends with 77 where this Python has no such reader.
+The exit status is 77 if this Python has no such reader.
 """
 import pathlib, sys
 

@@ -1,6 +1,7 @@
-// The files of a checkpoint in the tools people have: Python's safetensors, torch's DCP reader, Orbax.
+// Other libraries read the files of a checkpoint: Python's safetensors, torch's DCP reader and Orbax.
 //
-// Each test runs where a Python has its package: one of TESSERA_TEST_PYTHONS (paths with : between them), or python3.
+// Each test runs if one of the Pythons has its package. TESSERA_TEST_PYTHONS lists them (paths separated by colons);
+// default: python3.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ std::vector<std::string> pythons() {
   return all;
 }
 
-// A line for each tensor, as read_checkpoint.py prints it.
+// A line for each tensor, in the format of read_checkpoint.py.
 std::string line_of(const Leaf& leaf) {
   const std::vector<float> values = leaf.value->to_host<float>();
   double sum = 0;

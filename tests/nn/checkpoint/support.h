@@ -1,4 +1,4 @@
-// What the tests of checkpoints share: a tree of every kind of leaf, folders as bytes, and processes as threads.
+// Helpers for the tests of checkpoints: a tree with every kind of leaf, folders as bytes, and threads as processes.
 #pragma once
 
 #include <sys/resource.h>
@@ -28,7 +28,7 @@ namespace tessera::nn::testing {
 namespace fs = std::filesystem;
 using data::ScratchFolder;
 
-// A model whose first array is two chunks and a bit, in every element type that matters.
+// A model with every element type that matters. Its first array is slightly larger than two chunks.
 struct Saved {
   Param kernel;               // (embed, hidden), 2.3 MiB
   std::optional<Param> bias;  // (hidden)
@@ -52,7 +52,7 @@ struct Saved {
   }
 };
 
-// What an optimizer of it would be.
+// A tree with the structure of an optimizer of that model.
 struct SavedState {
   int64_t count = 0;
   Saved mu;
@@ -76,7 +76,7 @@ inline void overwrite(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Every file below a folder, by its path there.
+// Returns the bytes of every file in a folder and its subfolders, by relative path.
 inline std::map<std::string, std::string> files_of(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -91,7 +91,7 @@ inline std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// The process may have at most so much of a resource, while it lives.
+// Limits the process to this much of a resource while the object exists.
 class Limit {
  public:
   Limit(decltype(RLIMIT_NOFILE) resource, rlim_t most) : resource_(resource) {
@@ -107,7 +107,7 @@ class Limit {
   rlimit before_{};
 };
 
-// No file or folder can be opened, while it lives.
+// Prevents the process from opening files and folders while the object exists.
 class NoDescriptors {
   static rlim_t lowest_free() {
     const int free = ::dup(0);
@@ -117,7 +117,7 @@ class NoDescriptors {
   Limit limit_{RLIMIT_NOFILE, lowest_free()};
 };
 
-// Both trees hold the same bits, whatever their placements.
+// Checks that both trees have the same values, whatever their shardings.
 inline void expect_same_values(const Leaves& got, const Leaves& expected, const std::string& what) {
   ASSERT_EQ(paths_of(got), paths_of(expected)) << what;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -134,13 +134,14 @@ inline void expect_same_values(const Leaves& got, const Leaves& expected, const 
   }
 }
 
-// Processes that agree, as threads of this one. They share what is placed or drawn already; a recipe is drawn by the
-// first who reads it, which is for one thread at a time.
+// Processes simulated by threads of this one. They share arrays that are placed or computed already. Only one thread at
+// a time may read a lazy initializer, which the first read computes.
 class Crowd {
  public:
   explicit Crowd(int count) : count_(count) {}
 
-  // f(processes) on each; the errors' words, "" where there was none. Nobody waits for one who has left.
+  // Calls f(processes) in one thread per process. Returns each process's error message, "" without an error. A process
+  // that has ended no longer takes part in all_ok, so the others do not wait for it.
   template <class F>
   std::vector<std::string> run(F f) {
     std::vector<std::string> errors(count_);

@@ -1,6 +1,7 @@
-// One of several processes that save the same values under every placement: checkpoint_writer FOLDER INDEX COUNT FILE.
+// checkpoint_writer FOLDER INDEX COUNT FILE: one of several processes that save the same values under every sharding.
 //
-// FILE, zeros at first, is the memory that the processes share to agree. Each placement is saved to FOLDER/<its name>.
+// The processes synchronize through FILE, which is mapped as shared memory and initially zero. Each sharding is saved
+// to FOLDER/<its name>.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -28,7 +29,7 @@ struct Shared {
 };
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// Whether all of so many processes say ok; a process that does not come within two minutes is an error.
+// Returns whether all processes passed true. Throws if a process does not arrive within two minutes.
 class Agreement {
  public:
   Agreement(const char* file, int count) : count_(count) {
@@ -66,7 +67,7 @@ struct Model {
   static Model init(const Key& key) {
     const auto [k1, k2, k3, k4] = split<4>(key);
     return {.table = {normal(k1, {96, 64}), {"vocab", "embed"}},
-            .up = {normal(k2, {64, 9000}), {"embed", "hidden"}},  // two chunks and a bit
+            .up = {normal(k2, {64, 9000}), {"embed", "hidden"}},  // slightly larger than two chunks
             .half = {normal(k3, {9000 / 5, 64}, bfloat16), {"hidden", "embed"}},
             .scale = {normal(k4, {40}), {"norm"}},
             .count = {array<int32_t>(std::vector<int32_t>{7}, {}), Axes()},

@@ -1,4 +1,4 @@
-// The bytes of a checkpoint are the same from every placement and from any number of processes of the system.
+// Every sharding and any number of operating-system processes save a checkpoint with the same bytes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace tessera::nn::testing::writers_test {
 namespace {
 
-// Every placement, saved by so many processes, below `folder`.
+// Saves every sharding with this many processes to subfolders of `folder`.
 void run_writers(const ScratchFolder& scratch, const std::string& folder, int count) {
   const std::string shared = scratch.write(folder + ".shared", std::string(64, '\0'));
   std::vector<examples::Outcome> outcomes(count);

@@ -1,4 +1,4 @@
-// Wrong options and inputs of layers: each error names the layer and what to do.
+// Wrong options and inputs of layers: each error names the layer and the remedy.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nn/checkpoint/foreign_weights.h"
-#include "nn/layers/lora.h"
+#include "nn/layers/linear.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/pool.h"
 #include "nn/layers/transformer.h"
@@ -56,8 +56,11 @@ TEST(LayerErrors, InputsOfAnotherShape) {
       {kind,
        "[conv_general_dilated] given float32[1,3,0] and float32[1,0,2]: no features, expected 1 or more in and out.",
        CALL(Conv::init(Key(0), {"none", 0}, {"two", 2}, {1})(zeros({1, 3, 0})))},
+      {ErrorKind::dtype_mismatch, "[dot_product_attention] segment_starts are float32[1,1], expected integers.",
+       CALL(MultiheadAttention::init(Key(0), embed, {"heads", 8}, 2, {.dropout = 0.1})(
+           ones({1, 3, 8}), {.key = Key(1), .segment_starts = ones({1, 1})}))},
       {ErrorKind::dtype_mismatch,
-       "[MultiheadAttention] mask float32[3,3], expected booleans. What is added to the logits is a bias.",
+       "[MultiheadAttention] mask float32[3,3], expected booleans. To add values to the logits, pass a bias.",
        CALL(MultiheadAttention::init(Key(0), embed, {"heads", 8}, 2, {.dropout = 0.1})(
            ones({1, 3, 8}), {.mask = ones({3, 3}), .key = Key(0)}))},
       {kind, "[scan] " + given + "(batch, time, features) with one step or more.",
@@ -122,8 +125,8 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
       {kind, "[with_lora] rank = 0, expected 1 or more.",
        CALL(with_lora(Key(0), Linear::init(Key(0), embed, hidden), {.rank = 0}))},
       {kind,
-       "[MultiheadAttention] a context given to a layer that is causal or rotates positions, which a context has not. "
-       "Make it with {.causal = false} and no rope.",
+       "[MultiheadAttention] a context given to a layer that is causal or rotates positions, which does not apply to a "
+       "context. Make it with {.causal = false} and no rope.",
        CALL(MultiheadAttention::init(Key(0), embed, heads, 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})}))},
       {kind, "[DecoderBlock] a context given to a block without cross-attention. Make it with {.context = Axis{...}}.",
        CALL(DecoderBlock::init(Key(0), embed, heads, 2, hidden)(ones({1, 3, 8}), {.context = ones({1, 3, 8})}))},
@@ -135,7 +138,7 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
   });
 }
 
-// What a call would refuse is refused where the layer is made.
+// init refuses options that every call would refuse.
 TEST(LayerErrors, OptionsThatNoCallTakes) {
   constexpr auto kind = ErrorKind::invalid_argument;
   const Axis in{"in", 3}, out{"out", 4};
@@ -180,7 +183,7 @@ TEST(LayerErrors, ConvWithoutItsKernel) {
                CALL(conv(ones({1, 5, 3}))));
 }
 
-// The state of a layer is that of its last call that succeeded.
+// A call that fails does not change the state of the layer.
 TEST(LayerErrors, ACallThatFailsChangesNoState) {
   BatchNorm norm = BatchNorm::init(embed);
   norm.bias.value = Array();
@@ -194,7 +197,7 @@ TEST(LayerErrors, ACallThatFailsChangesNoState) {
   EXPECT_FALSE(spectral.power.in.value.is_same(before));
 }
 
-// Their results would be rounded to whole numbers.
+// Norms of integers throw, because their results would be rounded to integers.
 TEST(LayerErrors, NormsOfIntegers) {
   const Array ids = ones({3, 8}, int32);
   constexpr auto kind = ErrorKind::dtype_mismatch;
@@ -210,7 +213,7 @@ TEST(LayerErrors, NormsOfIntegers) {
   });
 }
 
-// An empty batch has no statistics; with the running ones it is as any other.
+// An empty batch has no statistics. With running statistics (inference) it is allowed.
 TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   BatchNorm norm = BatchNorm::init(embed);
   expect_error(ErrorKind::invalid_argument,
@@ -223,7 +226,7 @@ TEST(LayerErrors, BatchNormOfAnEmptyBatchKeepsItsStatistics) {
   EXPECT_EQ(norm(zeros({0, 8})).shape(), (Shape{0, 8}));
 }
 
-// One error tells all, and the layer stays as it was.
+// A single error lists everything that does not fit, and the layer is unchanged.
 TEST(LayerErrors, ForeignWeightsThatDoNotFit) {
   const std::string advice = ". Choose the prefix, the library and the layer's options that the file was made with.";
   Linear layer = Linear::init(Key(0), {"in", 5}, {"out", 6});

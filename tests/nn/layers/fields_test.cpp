@@ -1,4 +1,4 @@
-// Layers whose fields, states or initializers do not fit: an error that names the layer and the field.
+// Layers with wrong fields, states or initializers: an error names the layer and the field.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nn/checkpoint/foreign_weights.h"
-#include "nn/layers/lora.h"
+#include "nn/layers/linear.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/transformer.h"
 #include "sharding/operations.h"
@@ -23,7 +23,7 @@ using testing::expect_errors;
 const Axis embed{"embed", 6}, hidden{"hidden", 6}, heads{"heads", 6};
 const Array x = ones({2, 6}), text = ones({1, 3, 6});
 
-// The call of a layer one of whose fields was set after init.
+// A call of the layer after `set` has changed one of its fields.
 template <class Layer, class Set>
 std::function<void()> call_with(Layer layer, Set set, const Array& input = x) {
   set(layer);

@@ -1,9 +1,8 @@
-// The loss of a decoder's head in chunks is that of its logits, for both kinds of heads, under every strategy.
-#include "nn/layers/head_cross_entropy.h"
-
+// The loss of a decoder's head, computed in chunks, equals the loss of its logits for both heads and every strategy.
 #include <gtest/gtest.h>
 
-#include "nn/layers/lora.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
@@ -23,7 +22,7 @@ struct Batch {
 struct Decoder {
   Embedding embed;
   RMSNorm norm;
-  std::optional<Linear> head;  // none: the embedding is its own
+  std::optional<Linear> head;  // none: tied to the embedding
 
   static Decoder init(bool tied, bool lora = false) {
     const auto [k1, k2] = split<2>(Key(3));
@@ -33,7 +32,7 @@ struct Decoder {
     if (!tied) decoder.head = Linear::init(k2, width, vocab, {.bias = false});
     if (!lora) return decoder;
     decoder.head = with_lora(k1, *decoder.head, {.rank = 3});
-    decoder.head->lora->b.value = normal(k2, {3, 16});  // not its zeros
+    decoder.head->lora->b.value = normal(k2, {3, 16});  // instead of zeros
     return decoder;
   }
 

@@ -1,4 +1,4 @@
-// The initializers: the distributions of jax.nn.initializers.
+// The initializers have the distributions of jax.nn.initializers.
 #include "nn/layers/init.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Moments {
 
 Moments moments_of(const Array& x) { return {mean(x).item<float>(), std(x).item<float>(), max(abs(x)).item<float>()}; }
 
-// A distribution's standard deviation, and the largest value in terms of it.
+// `largest`: the largest absolute value, in standard deviations.
 void expect_distribution(const char* name, const Initializer& initializer, const Shape& shape, double stddev,
                          double largest) {
   const Array x = initializer(Key(0), shape);

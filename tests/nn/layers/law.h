@@ -1,4 +1,4 @@
-// A layer under every sharding of its parameters and its input: value, gradient and statistics are its own.
+// Checks a layer under every sharding of its parameters and its input: value, gradient and statistics do not change.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 
 namespace tessera::nn::testing {
 
-// A layer and what it is applied to, which gets a gradient, too.
+// A layer and its input, which gets a gradient, too.
 template <class Layer>
 struct Applied {
   Layer layer;
@@ -38,7 +38,8 @@ inline double difference(const Array& a, const Array& b) {
   return worst / (1 + largest);
 }
 
-// Every table of rules that sends each of these names one of the ways; all other names of the tree stay whole.
+// Returns every table of rules that maps each of these names to one of the given mesh axes. All other names are
+// replicated.
 inline std::vector<Rules> tables_over(const std::vector<std::string>& names, const Leaves& tree,
                                       const std::vector<Rule>& ways) {
   std::vector<Rules> tables{{}};
@@ -96,14 +97,14 @@ std::string differences(const Outcome<Layer>& got, const Outcome<Layer>& expecte
   return wrong;
 }
 
-// The meshes of a law, each with shared and with private replicas, and what a name may be sent to.
+// The mesh of a law, used with shared and with private replicas, and the mesh axes that a name may be mapped to.
 struct Places {
   std::vector<MeshAxis> mesh{{"a", 2}, {"b", 2}};
   std::vector<Rule> ways{{"", replicated}, {"", "a"}, {"", "b"}, {"", {"b", "a"}}};
   double tolerance = 1e-11;
 };
 
-// What the layer holds is shaken, so that no bias is zero and no scale one; x has this shape, named by axes.
+// Returns the layer with noise added to its arrays, so that no bias is zero and no scale one, and an x of this shape.
 template <class Layer>
 Applied<Layer> shaken(Layer layer, const Shape& shape, const Axes& axes) {
   Applied<Layer> start{std::move(layer), {normal(Key(1), shape, float64), axes}};
@@ -114,7 +115,7 @@ Applied<Layer> shaken(Layer layer, const Shape& shape, const Axes& axes) {
   return start;
 }
 
-// `names` of the layer's parameters and of x are sent every way; the outcome is the expected one.
+// Maps `names` to mesh axes in every way; each time the outcome must be the expected one.
 template <class Layer, class Call>
 void expect_everywhere(const Applied<Layer>& start, const Outcome<Layer>& expected,
                        const std::vector<std::string>& names, Call call, const Places& places = {}) {

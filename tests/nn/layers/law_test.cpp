@@ -1,4 +1,4 @@
-// Every layer under every sharding of its parameters and its input: value, gradient and statistics are its own.
+// Checks every layer under every sharding of its parameters and input: value, gradient and statistics do not change.
 #include "tests/nn/layers/law.h"
 
 #include <gtest/gtest.h>
@@ -10,19 +10,18 @@
 #include <regex>
 #include <set>
 
+#include "nn/layers/activation.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/batch_norm.h"
 #include "nn/layers/conv.h"
-#include "nn/layers/dropout.h"
 #include "nn/layers/embedding.h"
-#include "nn/layers/lora.h"
+#include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/norm.h"
 #include "nn/layers/pool.h"
 #include "nn/layers/recurrent.h"
 #include "nn/layers/sequential.h"
-#include "nn/layers/spectral_norm.h"
 #include "nn/layers/transformer.h"
 #include "nn/layers/weight_norm.h"
 
@@ -49,7 +48,7 @@ void expect_of_images(const Layer& layer, const std::vector<std::string>& names 
 
 struct Lookup {
   Embedding embedding;
-  Array operator()(const Array& x) const {  // the rows of the places where x is large, times x
+  Array operator()(const Array& x) const {  // looks up the ranks of x (argsort), and multiplies by x
     return embedding(argsort(x)) * expand_dims(x, {2}) + embedding.attend(embedding(argsort(x)));
   }
 };
@@ -69,7 +68,7 @@ void attention_row() {
                    [](const auto& layer, const Array& x) { return layer(x, {.key = Key(3)}); });
   expect_attention({.causal = false}, {"batch", "embed", "heads"},
                    [](const auto& layer, const Array& x) { return layer(x, {.context = flip(x, {1})}); });
-  // A mesh axis may cut through a head.
+  // A mesh axis may shard a head.
   expect_itself(MultiheadAttention::init(Key(0), embed, heads, 1), shape, stream, {"heads"}, plainly);
 }
 
@@ -198,7 +197,7 @@ std::vector<std::string> names_of_rows() {
 INSTANTIATE_TEST_SUITE_P(Layers, LayersEverywhere, ::testing::ValuesIn(names_of_rows()),
                          [](const auto& info) { return info.param; });
 
-// The structs in nn/layers that can be called.
+// The structs in nn/layers that have a call operator.
 std::set<std::string> layers_of_the_library() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(TESSERA_LAYERS_DIR)) {

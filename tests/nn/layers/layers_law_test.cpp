@@ -1,4 +1,4 @@
-// The layers on every table of rules: value and gradients are those of plain LibTorch in float64.
+// Compares layers under every table of rules with plain LibTorch in float64: values and gradients.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ at::Tensor attention(const Tensors& w, int64_t heads, int64_t kv_heads, double r
 
 // ---- the law
 
-// f is `layer` applied to x (shape, named by axes) in plain LibTorch.
+// Checks that `f` equals `layer` applied to x, in plain LibTorch. x has this shape, and `axes` names its dimensions.
 template <class Layer>
 void expect_law(const Layer& layer, const Shape& shape, const Axes& axes, const std::vector<std::string>& names,
                 const std::function<at::Tensor(const Tensors&)>& f) {
@@ -101,7 +101,7 @@ TEST(LayersLaw, TheEmbeddingAsAHead) {
              [](const Tensors& w) { return at::matmul(w.at("x"), w.at("layer.embed.tokens").t()); });
 }
 
-// Six heads that share these.
+// Six heads share `kv_heads` heads of keys and values.
 void expect_attention(int64_t kv_heads, const std::vector<std::string>& names) {
   const auto layer =
       MultiheadAttention::init(Key(0), embed, {"heads", 36}, 6,

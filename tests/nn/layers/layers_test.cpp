@@ -1,4 +1,4 @@
-// The layers: shapes, names, starting values, and what is refused.
+// The layers: shapes, names, initial values and errors.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -200,7 +200,7 @@ TEST(MultiheadAttention, a_window_and_a_softcap_are_checked_at_init) {
                         made({.softcap = -2}));
 }
 
-// Dropout that drops nothing takes another way to the same result.
+// A dropout rate of almost zero selects the code path of dropout, with the same result.
 TEST(MultiheadAttention, with_dropout_sees_what_it_sees_without) {
   const Array x = normal(Key(1), {2, 6, 8}), ids = array<int32_t>({1, 1, 1, 2, 2, 2, 1, 2, 2, 2, 2, 3}, {2, 6});
   for (const bool causal : {true, false})

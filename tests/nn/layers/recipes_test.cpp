@@ -1,4 +1,4 @@
-// Recipes: a model that takes no memory until it is placed, and is then the same everywhere.
+// Lazy initializers: a model takes no memory until it is placed, and has the same values under every sharding.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What layers keep and what they move: running statistics, caches, element types, experts apart, low-rank changes.
+// The state and communication of layers: running statistics, caches, element types, sharded experts, LoRA adapters.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,8 +6,9 @@
 #include <map>
 
 #include "nn/checkpoint/foreign_weights.h"
-#include "nn/layers/inference_mode.h"
-#include "nn/layers/lora.h"
+#include "nn/layers/activation.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/module_scope.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/sequential.h"
 #include "nn/layers/transformer.h"
@@ -58,7 +59,7 @@ TEST(BatchNorm, StatisticsOfAShardedBatchAreTwoSums) {
   EXPECT_TRUE(norm.mean.value.is_fully_replicated());
 }
 
-// What a call inside value_and_grad leaves is in the model, and evaluation leaves it alone.
+// A call inside value_and_grad updates the model's statistics; a call in inference mode does not.
 TEST(BatchNorm, TrainsThroughValueAndGrad) {
   const auto loss = [](BatchNorm& norm, const Array& x) { return sum(square(norm(x))); };
   const Array x = normal(Key(1), {8, 8});
@@ -99,7 +100,7 @@ TEST(Sequential, EachLayerHasAKeyOfItsOwn) {
   EXPECT_EQ(testing::paths_of(leaves(mixed)), (std::vector<std::string>{"layers.1.scale", "layers.1.bias"}));
 }
 
-// Whatever layer fails, and in a Sequential of Sequentials.
+// No layer changes, whichever layer fails, and also inside a nested Sequential.
 TEST(Sequential, ACallThatFailsChangesNoLayer) {
   auto net = sequential(BatchNorm::init(embed), sequential(BatchNorm::init(embed)), Linear::init(Key(0), embed, hidden),
                         Linear::init(Key(1), embed, hidden));
@@ -140,7 +141,7 @@ TEST(DTypePolicy, ParametersComputeAndOutput) {
   expect_near(astype(y, float32), matmul(ones({2, 8}), astype(layer.kernel, float32)), 1e-3, "computed in float32");
 }
 
-// Every layer takes a policy: bfloat16 within, float32 outside.
+// Every layer accepts a policy: bfloat16 inside, float32 outside.
 TEST(DTypePolicy, OfEveryKindOfLayer) {
   const DTypePolicy dtypes{.compute = bfloat16, .output = float32};
   const Array x = normal(Key(1), {2, 4, 8}), image = normal(Key(1), {2, 4, 4, 8});
@@ -185,13 +186,13 @@ TEST(MultiheadAttention, AMaskHidesKeys) {
   expect_near(first_two(layer(x, {.mask = mask})), first_two(layer(changed, {.mask = mask})), 1e-6, "unseen");
 }
 
-// Experts and batch over one axis.
+// Experts and batch are sharded over one axis.
 MeshRules experts_with_batch() {
   return {make_mesh({{"data", 4}}),
           {{"batch", "data"}, {"experts", "data"}, {"seq", replicated}, {"embed", replicated}, {"hidden", replicated}}};
 }
 
-// The tokens go to their experts and back, forward and backward.
+// An all_to_all sends tokens to their experts, and another one sends the results back.
 TEST(MoeMlp, TokensTravelByAllToAll) {
   const MeshRules mesh_rules = experts_with_batch();
   const MoeMlp moe = filter_shard(MoeMlp::init(Key(0), embed, hidden, {"experts", 8}), mesh_rules);
@@ -200,7 +201,8 @@ TEST(MoeMlp, TokensTravelByAllToAll) {
   moe(x);
   int64_t sent = 0, rest = 0;
   for (const CommRecord& r : ledger.records()) (r.kind == "all_to_all" ? sent : rest) += r.bytes;
-  // Each way a device gets (experts, batch, capacity, embed) / 4; the sums are for the balance and what was dropped.
+  // Each all_to_all gives a device (experts, batch, capacity, embed) / 4. The all_reduces are for the balance loss and
+  // the dropped tokens.
   EXPECT_EQ(kinds_of(ledger), (std::vector<std::string>{"all_reduce", "all_reduce", "all_to_all", "all_to_all"}));
   EXPECT_EQ(sent, 2 * 8 * 4 * moe.capacity(8) * 8 * 4 / 4);
   EXPECT_EQ(rest, 8 * 4 + 4);
@@ -211,7 +213,7 @@ struct Routed {
   Param x;
 };
 
-// Forward and backward alike; no kernel moves, and nothing is summed on the way.
+// Backward is the mirror image of forward: no kernel is communicated, and no all_reduce is needed.
 TEST(MoeMlp, WithoutACapacityTokensAreGatheredAndAnswersScattered) {
   const MoeMlp moe =
       MoeMlp::init(Key(0), embed, hidden, {"experts", 8}, {.capacity_factor = std::nullopt, .gated = true});
@@ -228,7 +230,8 @@ TEST(MoeMlp, WithoutACapacityTokensAreGatheredAndAnswersScattered) {
   EXPECT_EQ(bytes["reduce_scatter back"], tokens / 4 + choices / 4);
 }
 
-// Every expert asked of every token, and its answer weighed by what the router says of it, if it is among the k.
+// Applies every expert to every token, and weights the result by the router's probability if the expert is among the
+// top k.
 Array by_a_loop(const MoeMlp& moe, const Array& x) {
   const Array p = softmax(matmul(x, moe.router)), least = slice_in_dim(top_k(p, 2).values, 1, 2, 2);
   const Array chosen = where(p >= least, p, 0.0), weights = chosen / sum(chosen, {-1}, true);
@@ -254,7 +257,7 @@ TEST(MoeMlp, WithoutACapacityIsALoopOverExperts) {
   EXPECT_EQ(moe(x).dropped.item<float>(), 0);
 }
 
-// The bias chooses, the scores weigh; the shared experts answer everyone.
+// The bias selects the experts, and the scores are the weights. Shared experts process every token.
 TEST(MoeMlp, OfSigmoidScoresIsALoopOverExperts) {
   for (const std::optional<double> capacity : {std::optional<double>(), std::optional(4.0)}) {
     MoeMlp moe = MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
@@ -333,7 +336,7 @@ TEST(Lora, OnlyTheChangeLearns) {
   EXPECT_GT(max(abs(gradient.lora->b)).item<float>(), 0);
 }
 
-// With a filter for what learns, the rest has no gradient at all, and an optimizer holds nothing for it.
+// With a filter for the trained arrays, all others have no gradient, and an optimizer has no state for them.
 TEST(Lora, AFilterLeavesTheRestOut) {
   const Linear changed = with_lora(Key(1), Linear::init(Key(0), embed, hidden), {.rank = 2});
   const auto loss = [](const Linear& layer) { return sum(layer(ones({3, 8}))); };

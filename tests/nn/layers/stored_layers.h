@@ -1,4 +1,4 @@
-// The layers of other libraries, with their weights, inputs, results and gradients.
+// Layers of other libraries: stored weights, inputs, results and gradients.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The layers beside Equinox, Flax and PyTorch: with their weights, loaded by name, they compute the same.
+// Compares layers with Equinox, Flax and PyTorch: with weights loaded by name they compute the same results.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ struct Applied {
   Array x;
 };
 
-// The case's weights in the layer; buffers only where they stand among the weights.
+// Returns the arrays of the layer for which the case stores weights; `with_buffers`: buffers, too.
 template <class Layer>
 Leaves parameters(Layer& layer, bool with_buffers) {
   Leaves all = leaves(layer);
@@ -40,8 +40,8 @@ Leaves parameters(Layer& layer, bool with_buffers) {
 const auto plainly = [](auto& layer, const Array& x) { return layer(x); };
 const auto over_time = [](auto& cell, const Array& xs) { return scan(cell, xs).second; };
 
-// What the layer computes with the weights and the input of the case "<library>.<case>" is what the library did, and so
-// are the gradients, except those of `apart`.
+// Checks that the layer has the results and gradients of the library, with the weights and the input of the case
+// "<library>.<case>". If `apart` is not empty, compares only the gradient of x.
 template <class Layer, class Call>
 void expect_stored(const std::string& name, Layer layer, const WeightMap& map, Call call,
                    const std::set<std::string>& apart = {}) {
@@ -76,7 +76,7 @@ auto by_name(Layer layer) {
   return by_name(layer, plainly);
 }
 
-// PyTorch adds two biases, each of which has the gradient of ours: the map of values is none of gradients.
+// PyTorch adds two biases. Each has the gradient of our single bias, so the weight map does not apply to gradients.
 template <class Cell>
 auto with_two_biases(Cell cell) {
   return [=](const std::string& name) {
@@ -150,7 +150,7 @@ MultiheadAttention attention(int64_t heads, const AttentionOptions& options = {}
   return MultiheadAttention::init(Key(0), {"embed", 6}, {"heads", heads}, 2, options);
 }
 
-// Called when the program runs, since layers are made here: before, no operation is ready.
+// A function, not a global: it makes layers, and operations are not registered before main().
 const std::map<std::string, std::function<void(const std::string&)>>& cases() {
   static const std::map<std::string, std::function<void(const std::string&)>> cases = {
     {"equinox.attention", by_name(attention(6))},

@@ -1,4 +1,4 @@
-// generate: rows of any lengths together, and what the options leave of the vocabulary.
+// generate: rows of different lengths in one batch, and the tokens that the sampling options allow.
 #include "nn/models/generate.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Generate, RowsTogetherAreThoseOfEachAlone) {
       const std::vector<Ids> together = generate(model, Key(7), prompts, options);
       ASSERT_EQ(together.size(), 3u);
       EXPECT_EQ(generate(model, Key(7), {prompts[0]}, options)[0], together[0]);
-      if (temperature > 0) continue;  // the key of a row is that of its number
+      if (temperature > 0) continue;  // a row's key depends on its index
       for (size_t i = 0; i < prompts.size(); ++i)
         EXPECT_EQ(generate(model, Key(7), {prompts[i]}, options)[0], together[i]) << i;
     }
@@ -76,7 +76,7 @@ TEST(Generate, ARowEndsBehindAnEndIdOrWhereItIsTold) {
   EXPECT_EQ(generate(model, Key(7), prompts, {.max_new_tokens = 0}), std::vector<Ids>(3));
 }
 
-// The frequencies of 4,000 draws.
+// The relative frequencies of 4,000 samples.
 std::map<int32_t, double> frequencies(const std::vector<float>& logits, const SamplingOptions& options) {
   std::map<int32_t, double> counts;
   for (uint32_t i = 0; i < 4000; ++i) counts[sample_token(Key(i), logits, options)] += 1.0 / 4000;

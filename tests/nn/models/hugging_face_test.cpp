@@ -1,11 +1,11 @@
-// Folders of Hugging Face's: what configs say, what is refused, and what is kept. The numbers: tests/reference/hf.
+// Folders of Hugging Face models: configs, errors, and what is saved. tests/reference/hf compares the numbers.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 
-#include "nn/models/hugging_face_config.h"
+#include "nn/models/config.h"
 #include "nn/models/pretrained.h"
 #include "sharding/files/file.h"
 #include "sharding/files/safetensors.h"
@@ -30,7 +30,7 @@ DecoderConfig config_of(const std::string& more) { return config_from_hugging_fa
 
 TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
   const auto writing = [](DecoderConfig config) { return [=] { config_to_hugging_face(config, float32); }; };
-  const std::string begin = "[save_pretrained] ", end = " cannot express what it is here.";
+  const std::string begin = "[save_pretrained] ", end = " cannot express the value that it has here.";
   using enum DecoderFamily;
   testing::expect_errors(
       {{ErrorKind::invalid_argument, begin + "attention_scale: the config of transformers' llama" + end,
@@ -244,7 +244,7 @@ TEST_F(Folder, ThatDoesNotExistIsRefusedWithTheCommandThatDownloadsIt) {
   refused(folder / "config.json", "Give the file's folder.");
 }
 
-// Writes weights again without the tensors of these names; those of `renamed` get another name.
+// Copies weights under the names of `renamed`; an empty name leaves the tensor out.
 void copy_weights(const fs::path& from, const fs::path& to, const std::map<std::string, std::string>& renamed) {
   const auto file = SafetensorsFile::open(from);
   std::vector<TensorEntry> entries;
@@ -260,7 +260,7 @@ void copy_weights(const fs::path& from, const fs::path& to, const std::map<std::
                     [&](const TensorEntry& entry) { return file.bytes(original.at(entry.name)); });
 }
 
-// transformers initializes a new head there.
+// transformers would initialize a new head here.
 TEST_F(Folder, WithoutTheHeadOfAnUntiedModelIsRefused) {
   for (const std::string family : {"llama", "mixtral", "qwen3"}) {
     fs::copy(references / family, folder / family);
@@ -278,7 +278,7 @@ TEST_F(Folder, OfATiedModelMayHaveTheHeadInPlaceOfTheEmbedding) {
                {{"model.embed_tokens.weight", "lm_head.weight"}});
   CausalLM expected = from_pretrained(references / "qwen2_tied");
   testing::expect_trees_near(from_pretrained(folder / "qwen2"), expected, 0, "by the head");
-  // An untied model's embedding is not its head.
+  // The embedding of an untied model cannot be read from its head.
   fs::copy(references / "llama", folder / "llama");
   copy_weights(references / "llama/model.safetensors", folder / "llama/model.safetensors",
                {{"model.embed_tokens.weight", ""}});
@@ -368,7 +368,7 @@ TEST_F(Folder, GetsTheOtherFilesOfTheOneThatWasRead) {
   EXPECT_EQ(read_text(to / "tokenizer.json", "test"), "{\"any\": 1}");
 }
 
-// A stranger's folder can hold code, and links to files of the user's.
+// A downloaded folder can contain code, and links to the user's files.
 TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
   const fs::path from = folder / "from", to = folder / "to";
   fs::copy(references / "qwen2_tied", from);

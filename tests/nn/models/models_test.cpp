@@ -1,7 +1,7 @@
-// The decoders: every family on every mesh, packed documents, decoding, padding, and recomputed activations.
+// The decoders: every family on every mesh, packed documents, decoding, padding and recomputation.
 #include <gtest/gtest.h>
 
-#include "nn/layers/lora.h"
+#include "nn/layers/linear.h"
 #include "nn/models/causal_lm.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/transformations/value_and_grad.h"
@@ -18,7 +18,7 @@ using testing::expect_trees_near;
 
 constexpr double tolerance = 2e-5;
 
-// Small, with every option that the family has.
+// A small config of each family, with every option that the family has.
 std::vector<DecoderConfig> families() {
   using enum DecoderFamily;
   const DecoderConfig small{.vocab_size = 30,
@@ -68,7 +68,7 @@ std::vector<MeshRules> all_mesh_rules() {
 
 Array ids_of(int64_t rows, int64_t seq, uint32_t seed = 5) { return randint(Key(seed), {rows, seq}, 0, 30); }
 
-// All values away from where they start, so that none is zero or one.
+// A model whose values are far from their initial ones, so that none is zero or one.
 CausalLM model_of(const DecoderConfig& config) {
   CausalLM model = CausalLM::init(Key(1), config);
   uint32_t i = 0;
@@ -78,7 +78,7 @@ CausalLM model_of(const DecoderConfig& config) {
 
 Array placed(const Array& x, const MeshRules& mesh_rules) { return device_put(x, {"batch", none}, mesh_rules); }
 
-// A loss in which every logit counts.
+// A scalar that depends on every logit.
 Array weighted(const Array& logits) {
   const Array weights = normal(Key(9), {logits.shape(0), logits.shape(1), 30});
   return sum(slice_in_dim(logits, 0, 30, 2) * weights);
@@ -123,7 +123,7 @@ TEST(Models, decode_as_they_read) {
   }
 }
 
-// Documents of 4, 3 and 2 tokens in one row, and of 2 and 5 with filling in another.
+// Documents of 4, 3 and 2 tokens in one row, and documents of 2 and 5 tokens with padding in another.
 struct Packed {
   Array ids = ids_of(2, 9);
   TokenInputs with{.segment_ids = array<int32_t>({1, 1, 1, 1, 2, 2, 2, 3, 3, 1, 1, 2, 2, 2, 2, 2, 0, 0}, {2, 9}),
@@ -148,7 +148,7 @@ TEST(Models, read_packed_documents_as_each_by_itself) {
   }
 }
 
-// Over the documents' own tokens; the padding of rows counts nothing.
+// The sum over the documents' tokens; the weight of padding is 0.
 Array loss_of_packed(const CausalLM& model, const Array& ids, const TokenInputs& with, const Array& weights) {
   return sum(model(ids, with) * weights);
 }
@@ -179,7 +179,7 @@ TEST(Models, have_the_gradients_of_the_documents_one_by_one) {
   }
 }
 
-// Each token but the last of a document has the next as its label; positions between documents weigh nothing.
+// The label of each token is the next token of its document. Positions at the end of documents have weight 0.
 TEST(Models, have_the_loss_of_the_documents_one_by_one) {
   const Packed packed;
   const Array labels = concatenate({slice_in_dim(packed.ids, 1, 9, 1), zeros({2, 1}, int32)}, 1);
@@ -201,7 +201,7 @@ TEST(Models, have_the_loss_of_the_documents_one_by_one) {
       const auto [expected, gradient] = value_and_grad(one_by_one)(model);
       for (const std::vector<MeshAxis>& axes : std::vector<std::vector<MeshAxis>>{
                {{"data", 1}}, {{"data", 2}}, {{"fsdp", 2}, {"model", 2}}, {{"model", 8}}}) {
-        if (rows == 30 && axes[0].size == 8) continue;  // 30 rows are not divided by 8
+        if (rows == 30 && axes[0].size == 8) continue;  // 8 does not divide 30 rows
         const Mesh mesh = make_mesh(axes);
         const MeshRules mesh_rules{mesh, decoder_rules(mesh)};
         const auto put = [&](const Array& x) { return placed(x, mesh_rules); };
@@ -229,7 +229,7 @@ TEST(Models, recompute_activations_without_another_result) {
   }
 }
 
-// The model with 36 rows of the vocabulary in place of 30; those of padding are 7.
+// Returns the model with 36 instead of 30 rows in the vocabulary. The additional rows are filled with 7.
 CausalLM padded(const CausalLM& plain) {
   DecoderConfig config = plain.config();
   config.vocab_rows = 36;
@@ -244,13 +244,13 @@ CausalLM padded(const CausalLM& plain) {
   return wide;
 }
 
-// In float64, which expect_near does not read.
+// Compares in float64; expect_near reads float32.
 void expect_equal(const Array& got, const Array& expected, const std::string& where, double most = 1e-12) {
   EXPECT_EQ(got.dtype(), float64) << where;
   EXPECT_LE(max(abs(gather(got) - expected)).item<double>(), most) << where;
 }
 
-// The gradient of padding is 0, and that of the rest is the same.
+// Checks that the gradients of padding are 0, and that all others are equal.
 void expect_without_padding(const CausalLM& got, const CausalLM& expected, const std::string& where) {
   const Leaves a = leaves(got), b = leaves(expected);
   for (size_t i = 0; i < a.size(); ++i) {
@@ -264,7 +264,7 @@ void expect_without_padding(const CausalLM& got, const CausalLM& expected, const
   }
 }
 
-// Of six devices along the vocabulary the last has nothing but padding.
+// With six devices along the vocabulary, the last one has only padding.
 TEST(Models, let_no_padding_of_the_vocabulary_into_a_result) {
   const Array ids = ids_of(2, 7);
   const auto loss = [](const CausalLM& model, const Array& ids) { return model.loss(ids, ids); };
@@ -299,7 +299,7 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
       DecoderCache cache;
       testing::expect_error_with(ErrorKind::invalid_argument,
                                  {"[embedding] ", "indices from ", " to 35 given, expected 0 to 29."},
-                                 [&] { sum(model(beyond)).item<float>(); });  // an accelerator says it with a value
+                                 [&] { sum(model(beyond)).item<float>(); });  // an accelerator reports it late
       testing::expect_error_with(ErrorKind::invalid_argument, {"35 given, expected 0 to 29."},
                                  [&] { sum(model.decode(beyond, cache)).item<float>(); });
       testing::expect_error_with(ErrorKind::invalid_argument,
@@ -309,7 +309,7 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
   }
 }
 
-// What the head has beside its kernel counts in the loss as in the logits.
+// The loss includes the head's LoRA adapter, as the logits do.
 TEST(Models, lose_what_a_low_rank_change_of_the_head_says) {
   CausalLM model = model_of(families()[0]);
   auto& head = std::get<Llama>(model.decoder).head;
@@ -322,7 +322,7 @@ TEST(Models, lose_what_a_low_rank_change_of_the_head_says) {
   EXPECT_NEAR(model.loss(ids, labels).mean().item<double>(), expected, 1e-5);
 }
 
-// Transformers' own numbers: tests/reference/hf/mixtral_balance.
+// The expected numbers come from transformers: tests/reference/hf/mixtral_balance.
 TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
   const Array ids = ids_of(8, 7), labels = ids_of(8, 7, 6);
   const auto loss = [](const CausalLM& model, const Array& ids, const Array& labels) {

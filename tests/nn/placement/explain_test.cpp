@@ -1,4 +1,4 @@
-// explain: what each rule did to each array, rules that did nothing, and arrays that stayed whole.
+// explain: the effect of each rule on each array, rules without effect, and replicated arrays.
 #include "nn/placement/explain.h"
 
 #include <gtest/gtest.h>
@@ -30,11 +30,16 @@ struct Model {
 
 Mesh mesh() { return make_mesh({{"data", 4}, {"model", 2}}); }
 
+// Rules on a mesh that may lack some of their mesh axes.
+MeshRules rules_on(const Mesh& mesh, const Rules& rules) {
+  return MeshRules(mesh, rules, {.missing_axes = MissingAxes::ok});
+}
+
 TEST(Explain, as_text) {
   const Rules rules{
       {"hidden", "data"}, {"hidden", "model"}, {"embed", "data"}, {"vocab", replicated}, {"seq", "model"}};
   std::ostringstream out;
-  out << explain(Model::init(6), mesh(), rules);
+  out << explain(Model::init(6), rules_on(mesh(), rules));
   EXPECT_EQ(out.str(), R"(14 arrays on the mesh (data=4, model=2)
 
 embed.tokens
@@ -63,7 +68,7 @@ scale
     no rule applies to it
 
 Rules that did nothing
-  "hidden" -> "data": always passed over, first at layers.0.up.kernel: 6 is not divisible by 4
+  "hidden" -> "data": always skipped, first at layers.0.up.kernel: 6 is not divisible by 4
   "seq" -> "model": no dim of these arrays has the name; one of a batch or an activation may
 )");
 }
@@ -71,7 +76,7 @@ Rules that did nothing
 TEST(Explain, finds_what_is_misspelt) {
   const Rules rules{
       {"vocab", "modle"}, {"embd", "data"}, {"embed", "pipe"}, {"hidden", "model"}, {ParamPattern{"head.**"}, P{}}};
-  const Explanation explanation = explain(Model::init(), mesh(), rules);
+  const Explanation explanation = explain(Model::init(), rules_on(mesh(), rules));
   std::vector<std::string> lines;
   for (const IdleRule& idle : explanation.idle_rules()) lines.push_back(idle.rule + ": " + idle.reason);
   EXPECT_EQ(
@@ -86,25 +91,27 @@ TEST(Explain, finds_what_is_misspelt) {
 
 TEST(Explain, names_large_arrays_that_stayed_whole_and_what_they_could_use) {
   const Rules rules{{"vocab", replicated}, {"embed", replicated}, {"hidden", "model"}};
-  const Explanation explanation = explain(Model::init(), mesh(), rules);
+  const Explanation explanation = explain(Model::init(), rules_on(mesh(), rules));
   const auto large = explanation.large_whole();
   ASSERT_EQ(large.size(), 1u);
   EXPECT_EQ(large[0].path, "embed.tokens");
   EXPECT_EQ(large[0].could_use, (std::vector<std::string>{"data", "model"}));
-  EXPECT_NE(explanation.to_text().find("Whole although large\n  embed.tokens: 2,048 bytes on every device; could use "
-                                       "\"data\" or \"model\"\n"),
-            std::string::npos)
+  EXPECT_NE(
+      explanation.to_text().find(
+          "Replicated although large\n  embed.tokens: 2,048 bytes on every device; could use \"data\" or \"model\"\n"),
+      std::string::npos)
       << explanation.to_text();
-  EXPECT_EQ(explain(Model::init(), mesh(), rules, {.large_fraction = 0}).large_whole().size(), 5u);
-  EXPECT_TRUE(explain(Model::init(), make_mesh({{"data", 1}}), rules).large_whole().empty()) << "one device";
+  EXPECT_EQ(explain(Model::init(), rules_on(mesh(), rules), {.large_fraction = 0}).large_whole().size(), 5u);
+  EXPECT_TRUE(explain(Model::init(), rules_on(make_mesh({{"data", 1}}), rules)).large_whole().empty()) << "one device";
 }
 
 TEST(Explain, says_all_errors_at_once) {
-  const Explanation explanation = explain(Model::init(6), mesh(), {{"hidden", "data"}, {"embed", replicated}});
+  const Explanation explanation =
+      explain(Model::init(6), rules_on(mesh(), {{"hidden", "data"}, {"embed", replicated}}));
   EXPECT_TRUE(explanation.has_errors());
   EXPECT_EQ(explanation.at("embed.tokens").error,
             "[filter_shard] embed.tokens: dim 0 is named \"vocab\", which is in no rule. The rules name: \"embed\", "
-            "\"hidden\". Add {\"vocab\", replicated} to keep it whole.");
+            "\"hidden\". Add {\"vocab\", replicated} to replicate it.");
   EXPECT_EQ(
       explanation.at("layers.2.up.kernel").error,
       "[filter_shard] layers.2.up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
@@ -119,7 +126,7 @@ TEST(Explain, what_was_placed_by_the_layout_that_rides_on_it) {
   EXPECT_EQ(explain(model).to_text(), explain(Model::init(), mesh_rules).to_text());
   EXPECT_EQ(explain(model).at("embed.tokens").spec, P{"model"});
   model.layers[1].up.kernel.value = place_parameter(model.layers[1].up.kernel, mesh_rules, P{"data"}, "moved");
-  EXPECT_EQ(explain(model).at("layers.1.up.kernel").lies, P{"data"});
+  EXPECT_EQ(explain(model).at("layers.1.up.kernel").moved_to, P{"data"});
   EXPECT_NE(explain(model).to_text().find("Moved\n  layers.1.up.kernel: P('data'), the rules give P(None, 'model')\n"),
             std::string::npos)
       << explain(model);
@@ -128,15 +135,15 @@ TEST(Explain, what_was_placed_by_the_layout_that_rides_on_it) {
 TEST(Explain, a_params_own_rules_stand_before_the_others) {
   Linear layer = Linear::init(Key(0), {"embed", 8}, {"hidden", 16});
   layer.kernel.rules = {{"hidden", "data"}};
-  const Explanation explanation = explain(layer, mesh(), {{"hidden", "model"}, {"embed", replicated}});
+  const Explanation explanation = explain(layer, rules_on(mesh(), {{"hidden", "model"}, {"embed", replicated}}));
   EXPECT_EQ(explanation.at("kernel").spec, (P{none, "data"}));
   EXPECT_EQ(explanation.at("bias").spec, P{"model"});
   EXPECT_TRUE(explanation.idle_rules().empty()) << explanation;
 }
 
 TEST(Explain, as_json) {
-  const Explanation explanation =
-      explain(Model::init(6), mesh(), {{"hidden", "data"}, {"hidden", "model"}, {"embed", "data"}, {"seq", "model"}});
+  const Explanation explanation = explain(
+      Model::init(6), rules_on(mesh(), {{"hidden", "data"}, {"hidden", "model"}, {"embed", "data"}, {"seq", "model"}}));
   const boost::json::object object = boost::json::parse(explanation.to_json()).as_object();
   const boost::json::array& arrays = object.at("arrays").as_array();
   ASSERT_EQ(arrays.size(), 14u);
@@ -144,7 +151,7 @@ TEST(Explain, as_json) {
   EXPECT_TRUE(arrays[0].at("error").is_string());
   EXPECT_EQ(arrays[2], boost::json::parse(R"json({
     "path": "layers.0.up.bias", "axes": ["hidden"], "shape": [6], "dtype": "float32", "bytes": 24,
-    "spec": "P('model')", "stage": "", "error": null, "lies": null, "whole": false, "could_use": [], "decisions": [
+    "spec": "P('model')", "stage": "", "error": null, "moved_to": null, "whole": false, "could_use": [], "decisions": [
       {"dim": 0, "rule": "\"hidden\" -> \"data\"", "matched": false, "reason": "6 is not divisible by 4"},
       {"dim": 0, "rule": "\"hidden\" -> \"model\"", "matched": true, "reason": ""}]})json"));
   EXPECT_EQ(object.at("mesh"), "data=4, model=2");
@@ -159,7 +166,7 @@ TEST(ExplainErrors, what_no_layout_placed) {
       "or give the mesh rules.",
       [] { explain(filter_shard(Model::init(), NamedSharding(mesh(), P{}))); });
   testing::expect_error(ErrorKind::invalid_argument, "[explain] x: no array has this path. See arrays().",
-                        [] { explain(Model::init(), mesh(), {}).at("x"); });
+                        [] { explain(Model::init(), rules_on(mesh(), {})).at("x"); });
   struct Two {
     Param a, b;
   };
@@ -167,7 +174,7 @@ TEST(ExplainErrors, what_no_layout_placed) {
     return filter_shard(Param{ones({8}), {"embed"}}, MeshRules(mesh(), std::move(rules)));
   };
   testing::expect_error(ErrorKind::invalid_argument,
-                        "[explain] a and b were placed by two sets of mesh rules. Explain each part by itself.",
+                        "[explain] a and b were placed by two sets of mesh rules. Explain each part separately.",
                         [&] { explain(Two{placed({{"embed", "data"}}), placed({{"embed", "model"}})}); });
 }
 

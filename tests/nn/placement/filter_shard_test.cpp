@@ -1,4 +1,4 @@
-// filter_shard: its three forms, what it stamps on arrays, and its errors.
+// filter_shard: its three forms, the names and rules that placed arrays keep, and its errors.
 #include "nn/placement/filter_shard.h"
 
 #include <gtest/gtest.h>

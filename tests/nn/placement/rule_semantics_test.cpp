@@ -1,4 +1,4 @@
-// Tables of rules as Flax Linen, Flax NNX, MaxText and this library read them: what each gives, and where we differ.
+// Rule tables as Flax Linen, Flax NNX, MaxText and this library read them: the resulting specs, and the differences.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -18,7 +18,7 @@ namespace json = boost::json;
 
 enum Agreement { same, differs };
 
-// What this library makes of a case of rules.json: a spec or an error, and what its explanation says of a choice.
+// This library's result for a case of rules.json: a spec or an error, and text of its explanation.
 struct Ours {
   const char* name;
   const char* spec;  // as in the file; "" for an error
@@ -31,11 +31,11 @@ const Ours table[] = {
     {"replicated", R"([null,"model"])", same, same, "\"embed\" -> replicated"},
     {"a dim without a name", R"([null,"model"])", same, same, ""},
     {"two rules for one name", R"([null,"model"])", same, differs,
-     "not \"mlp\" -> \"data\": an earlier rule took the dim"},
+     "not \"mlp\" -> \"data\": an earlier rule applies to the dim"},
     {"the first of two rules is taken by another dim", R"(["data","model"])", same, same,
      "not \"mlp\" -> \"data\": mesh axis \"data\" is taken by another dim"},
     {"the last of two rules is taken by another dim", R"(["data","model"])", same, differs,
-     "not \"mlp\" -> \"data\": an earlier rule took the dim"},
+     "not \"mlp\" -> \"data\": an earlier rule applies to the dim"},
     {"two names on one mesh axis", R"(["model"])", same, differs,
      "dim 1 = 8: not \"mlp\" -> \"model\": mesh axis \"model\" is taken by another dim"},
     {"two names on one mesh axis, the second dim's rule first", R"([null,"model"])", same, differs,
@@ -89,7 +89,7 @@ PartitionSpec spec_of(const json::value& entries) {
   return PartitionSpec(std::move(spec));
 }
 
-// Whether a library's outcome is ours: the same spec, or an error where we have one.
+// Whether another library's outcome equals ours: the same spec, or an error where ours is an error.
 Agreement agreement(const ExplainedArray& ours, const json::value& theirs) {
   const json::value* spec = theirs.as_object().if_contains("spec");
   if (!ours.error.empty() || !spec) return !ours.error.empty() && !spec ? same : differs;
@@ -107,7 +107,8 @@ TEST(RuleSemantics, each_case_is_as_documented) {
     ASSERT_TRUE(expected.contains(text_of(c.at("name"))));
     const Ours& ours = expected.at(text_of(c.at("name")));
     const Param param = param_of(c);
-    const Explanation explanation = explain(named("w", param), mesh, rules_of(c.at("rules")));
+    const Explanation explanation =
+        explain(named("w", param), MeshRules(mesh, rules_of(c.at("rules")), {.missing_axes = MissingAxes::ok}));
     const ExplainedArray& w = explanation.at("w");
     EXPECT_EQ(w.error.empty(), *ours.spec != 0) << w.error;
     if (w.error.empty() && *ours.spec) {
@@ -119,7 +120,7 @@ TEST(RuleSemantics, each_case_is_as_documented) {
   }
 }
 
-// What filter_shard does is what explain says, and placement_table knew it before.
+// filter_shard applies the spec that explain reports, or throws the error that it reports.
 TEST(RuleSemantics, what_is_explained_is_what_happens) {
   const json::value file = parse_json_file(TESSERA_REFERENCE_DIR "/rules.json");
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
@@ -144,8 +145,8 @@ TEST(RuleSemantics, what_is_explained_is_what_happens) {
   }
 }
 
-// MaxText's tables (configs/base.yml): many mesh axes of which a mesh has few, several lines for one name, activations
-// with names or rules of their own, a table that overrides all lines of a name.
+// Tables like MaxText's (configs/base.yml): rules for more mesh axes than a mesh has, several lines for one name, names
+// and rules for activations only, and a table that overrides all lines of a name.
 TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
   const Rules base{{"activation_batch", {"data", "fsdp", "expert"}},
                    {"embed", {"fsdp", "fsdp_transpose", "context"}},
@@ -163,7 +164,7 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
     PartitionSpec spec;
   } cases[] = {{{"embed", "mlp"}, {8, 8}, P{"fsdp", "tensor"}},
                {{"vocab", "embed"}, {8, 8}, P{"tensor", "fsdp"}},
-               {{"embed", "q_lora"}, {8, 8}, P{"fsdp"}},  // both claim fsdp: the table's order decides, and it is told
+               {{"embed", "q_lora"}, {8, 8}, P{"fsdp"}},  // both claim fsdp: the first rule in the table gets it
                {{"norm"}, {8}, P{"tensor"}}};
   for (const auto& c : cases)
     EXPECT_EQ(NamedSharding(fsdp_tensor, mesh_rules.resolve(c.axes, c.shape).spec).spec(), c.spec)
@@ -176,7 +177,7 @@ TEST(RuleSemantics, tables_in_the_manner_of_MaxText) {
   EXPECT_EQ(overridden.resolve({"embed"}, {8}).spec, P{"fsdp"});
 }
 
-// Keras's MeshRulesMap and the hand-written functions of the documents: by path, the first pattern that matches.
+// Keras's MeshRulesMap and the functions written by hand in the documents: by path, the first matching pattern wins.
 TEST(RuleSemantics, tables_by_path) {
   const Rules rules{{ParamPattern{"**.dense*.kernel"}, P{none, "model"}},
                     {ParamPattern{.path = "**.kernel", .min_size = 32}, P{"model"}},

@@ -1,4 +1,4 @@
-// placement_table: its numbers, before and after placing, and its three ways to be printed.
+// placement_table: its numbers before and after placement, and its three output formats.
 #include "nn/placement/table.h"
 
 #include <ATen/core/Tensor.h>
@@ -103,7 +103,7 @@ TEST(PlacementTable, counts_the_bytes_that_a_device_holds) {
   }
 }
 
-// On devices that each have their own copy.
+// Private replicas: each device has its own copy.
 TEST(PlacementTable, counts_the_bytes_that_placing_allocates) {
   const Mesh mesh = make_mesh({{"fsdp", 8}}, {.private_replicas = true});
   const Param weight{zeros({1000, 1000}), {"in", "out"}};
@@ -114,7 +114,7 @@ TEST(PlacementTable, counts_the_bytes_that_placing_allocates) {
     const Param placed = filter_shard(weight, mesh_rules);
     EXPECT_EQ(placement_table(placed).bytes_per_device(), bytes);
     EXPECT_GE(allocations.peak(), 8 * bytes);
-    // And the value that is copied to each; a GPU's allocator gives blocks of up to a megabyte more than asked for.
+    // Unused bytes of the source value's allocation. A GPU's allocator may return up to a megabyte more than requested.
     const int64_t unused = mesh.impl()->device.is_cuda() ? 9 << 20 : 4096;
     EXPECT_LE(allocations.peak(), 8 * bytes + 4'000'000 + unused);
   }
@@ -171,8 +171,8 @@ TEST(PlacementTable, as_text) {
             "count                       uncommitted       ()           ()           int32               4         1\n"
             "-------------------------------------------------------------------------------------------------------\n"
             "4 arrays, 1,050,631 elements, 4,202,524 bytes; bytes per device:                    2,101,264\n"
-            "over data=4: 0 bytes divided, 4,202,520 whole; 4.00 copies\n"
-            "over model=2: 4,202,520 bytes divided, 0 whole; 1.00 copies\n"
+            "over data=4: 0 bytes sharded, 4,202,520 replicated; 4.00 copies\n"
+            "over model=2: 4,202,520 bytes sharded, 0 replicated; 1.00 copies\n"
             "all devices: 4.00 copies\n");
 }
 
@@ -272,8 +272,8 @@ TEST(PlacementTable, folds_repeated_layers) {
             "------------------------------\n"
             "49 arrays, 3,872 elements, 15,488 bytes; bytes per device:                                          "
             "               2,272\n"
-            "over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
-            "over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "over data=4: 14,720 bytes sharded, 768 replicated; 1.15 copies\n"
+            "over model=2: 15,104 bytes sharded, 384 replicated; 1.02 copies\n"
             "all devices: 1.17 copies\n");
 }
 
@@ -299,8 +299,8 @@ TEST(PlacementTable, groups_by_module) {
             "head        1       512   2,048           256\n"
             "---------------------------------------------\n"
             "49 arrays, 3,872 elements, 15,488 bytes; bytes per device: 2,272\n"
-            "over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
-            "over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "over data=4: 14,720 bytes sharded, 768 replicated; 1.15 copies\n"
+            "over model=2: 15,104 bytes sharded, 384 replicated; 1.02 copies\n"
             "all devices: 1.17 copies\n");
   EXPECT_EQ(deep_table().to_text({.fold = true, .depth = 3}),
             "path                  arrays  elements   bytes  bytes/device\n"
@@ -309,8 +309,8 @@ TEST(PlacementTable, groups_by_module) {
             "head                       1       512   2,048           256\n"
             "------------------------------------------------------------\n"
             "49 arrays, 3,872 elements, 15,488 bytes; bytes per device: 2,272\n"
-            "over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
-            "over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "over data=4: 14,720 bytes sharded, 768 replicated; 1.15 copies\n"
+            "over model=2: 15,104 bytes sharded, 384 replicated; 1.02 copies\n"
             "all devices: 1.17 copies\n");
 }
 
@@ -340,8 +340,8 @@ TEST(PlacementTable, as_markdown_in_other_formats) {
             "| head | 1 | 512 | 2,048 | 256 |\n"
             "\n"
             "49 arrays, 3,872 elements, 15,488 bytes; bytes per device: 2,272\n"
-            "- over data=4: 14,720 bytes divided, 768 whole; 1.15 copies\n"
-            "- over model=2: 15,104 bytes divided, 384 whole; 1.02 copies\n"
+            "- over data=4: 14,720 bytes sharded, 768 replicated; 1.15 copies\n"
+            "- over model=2: 15,104 bytes sharded, 384 replicated; 1.02 copies\n"
             "- all devices: 1.17 copies\n");
 }
 

@@ -22,7 +22,7 @@ using tessera::testing::expect_error;
 
 constexpr int64_t batch = 64, embed = 32, hidden = 128;
 
-// One value_and_grad of a two-layer network, batch over "batch" and hidden over "model".
+// One value_and_grad of a two-layer network, with batch sharded over "batch" and hidden over "model".
 PlacementTable step(const Mesh& mesh) {
   const MeshRules mesh_rules(mesh, {{"batch", "batch"}, {"hidden", "model"}, {"embed", replicated}});
   const auto model = filter_shard(Mlp::init(Key(0), {"embed", embed}, {"hidden", hidden}), mesh_rules);
@@ -47,7 +47,8 @@ TEST(CompareMeshes, HasAColumnForEachMesh) {
     const int64_t bytes = parameter_bytes(s.mesh.size("model"));
     EXPECT_EQ(s.at_rest, (std::vector<std::pair<std::string, int64_t>>{{"model", bytes}, {"gradients", bytes}}));
     EXPECT_GT(s.peak_bytes, 2 * bytes + s.activation_bytes / 2);
-    // Two products forward, and for each its weight's gradient; the input needs none.
+    // Five products: two forward, two weight gradients, and the gradient of the hidden layer. The input needs no
+    // gradient.
     EXPECT_EQ(s.flops, 2.0 * batch * embed * hidden / 8 * 5);
   }
   const auto& dp = all.steps()[0].traffic;
@@ -55,7 +56,7 @@ TEST(CompareMeshes, HasAColumnForEachMesh) {
   EXPECT_EQ(dp[0].kind + " " + dp[0].mesh_axes, "all_reduce batch");
   EXPECT_EQ(dp[0].bytes, parameter_bytes(1) + 4) << "the gradients and the loss";
   EXPECT_EQ(dp[0].num_collectives, 2);
-  // The sum of the second product; the input of the first needs no gradient.
+  // The all_reduce of the second product. The first product's input needs no gradient, so it has no all_reduce.
   const auto& tp = all.steps()[2].traffic;
   ASSERT_EQ(tp.size(), 1u);
   EXPECT_EQ(tp[0].bytes, batch * embed * 4);
@@ -87,7 +88,7 @@ TEST(CompareMeshes, PredictsTheSumOfComputingAndCommunicating) {
   EXPECT_DOUBLE_EQ(seconds("all_gather", "batch,model"), 3 * (1000 / 1e9 + 1e-6)) << "over the slower link";
 }
 
-// The forward pass keeps the hidden layer before and after the nonlinearity, and a gathered weight.
+// The forward pass saves the hidden layer before and after the nonlinearity, and the gathered weight.
 TEST(CompareMeshes, CountsActivationsAndGatheredWeights) {
   const auto sharded = [](const Mesh& mesh) {
     const MeshRules mesh_rules =
@@ -102,7 +103,7 @@ TEST(CompareMeshes, CountsActivationsAndGatheredWeights) {
   ASSERT_EQ(f.error, "");
   const int64_t kept = 2 * 4 * batch * hidden / 8, weight = 4 * embed * hidden, bytes = parameter_bytes(1) / 8;
   EXPECT_EQ(f.at_rest, (std::vector<std::pair<std::string, int64_t>>{{"model", bytes}, {"gradients", bytes}}));
-  EXPECT_GE(f.activation_bytes, kept + 2 * weight);  // the weight as it arrives and as it is used
+  EXPECT_GE(f.activation_bytes, kept + 2 * weight);  // the weight as gathered and as used
   EXPECT_LE(f.activation_bytes, 2 * kept + 3 * weight);
 }
 
@@ -111,7 +112,7 @@ TEST(CompareMeshes, RefusesNoStep) {
                [] { compare_meshes({}, {mesh_of(8, 1)}); });
 }
 
-// A step of fully sharded layers, whose gathers are begun while the layer before computes.
+// A step of fully sharded layers. Each gather is prefetched during the previous layer's computation.
 PlacementTable sharded_layers(const Mesh& mesh) {
   const MeshRules mesh_rules(mesh, {{"rows", "data"}, {"embed", "data"}, {"hidden", replicated}});
   std::vector<Mlp> chain;
@@ -139,7 +140,7 @@ TEST(CompareMeshes, OverlapIsThePartOfWhatIsHiddenThatCostsNothing) {
   EXPECT_DOUBLE_EQ(nothing.seconds(), all.seconds() + all.hidden_seconds);
 }
 
-// Each collective takes 3 seconds, and an operation one.
+// Each collective takes 3 seconds, and each operation 1 second.
 TEST(CompareMeshes, HidesWhatIsBegunAhead) {
   const auto record_at = [](double begun, double awaited) {
     return CommRecord{.begun = {.flops = begun}, .awaited = {.flops = awaited}};
@@ -157,7 +158,7 @@ TEST(CompareMeshes, HidesWhatIsBegunAhead) {
   EXPECT_EQ(predicted({}), 12);
 }
 
-// The devices of a process share what it holds to communicate, and gather at the first use.
+// Devices of one process share communication buffers. With a single process nothing is prefetched.
 TEST(CompareMeshes, CountsAProcessOfSeveralDevices) {
   const auto of = [](const MeshOptions& options) {
     return compare_meshes(sharded_layers, {make_mesh({{"data", 4}}, options)}).steps()[0];
@@ -173,7 +174,7 @@ TEST(CompareMeshes, CountsAProcessOfSeveralDevices) {
   EXPECT_EQ(one.traffic[0].bytes, each.traffic[0].bytes);
 }
 
-// Machines of 4 devices along "model", 3 of them along "data".
+// Each machine has 4 devices along "model"; "data" connects 3 machines.
 TEST(CompareMeshes, CountsASumOverMachinesInTwoStages) {
   const Hardware hardware{.link = {.bytes_per_second = 8e9, .latency = 1e-6},
                           .links = {{"data", {.bytes_per_second = 1e9, .latency = 1e-5}}},
@@ -195,7 +196,7 @@ TEST(CompareMeshes, CountsASumOverMachinesInTwoStages) {
   EXPECT_DOUBLE_EQ(seconds("all_reduce", "data,model", one_machine), 22 * (1000 / 1e9 + 1e-5));
 }
 
-// ---- What is begun ahead
+// ---- prefetch
 
 constexpr int layers = 6;
 constexpr int64_t width = 64, rows = 512, devices = 8;
@@ -204,8 +205,8 @@ struct Deep {
   std::vector<Linear> layers;
 };
 
-// Fully sharded: a product forward and two backward in each layer, whose kernel is gathered twice (the first layer's
-// once, whose input wants no gradient).
+// A fully sharded step. Each layer has one product forward and two backward, and its kernel is gathered twice. The
+// first layer's kernel is gathered once, since its input needs no gradient.
 PlacementTable deep_step(const Mesh& mesh, const GradientOptions& options) {
   const MeshRules mesh_rules(mesh, {{"batch", "data"}, {"in", "data"}, {"out", replicated}});
   Deep deep;
@@ -227,15 +228,15 @@ struct Parts {
   double p, g, s, loss;
 };
 
-// Layer by layer. A scatter is on its way when the next gather is begun, which is waited for with it; before the first
-// layer's gradient nothing is gathered.
+// Returns the time of a step without prefetch. A reduce_scatter runs when the next gather begins, and both are waited
+// for together. The first layer's backward pass gathers nothing.
 double expected_alone(const Parts& t) {
   const double forward = layers * (t.g + t.p), last = t.g + 2 * t.p;
   return forward + last + (layers - 2) * (t.s + t.g + 2 * t.p) + std::max(t.p, t.s) + t.s + t.loss;
 }
 
-// What is under way while a layer computes: forward the next one's gather, backward that and the scatter of the layer
-// before.
+// Returns the time of a step with prefetch. While a layer computes, the next layer's gather runs; in the backward pass
+// the previous layer's reduce_scatter runs as well.
 double expected_ahead(const Parts& t) {
   const double forward = t.g + layers * std::max(t.p, t.g), last = std::max(2 * t.p, t.g);
   const double inner = (layers - 3) * std::max(2 * t.p, t.s + t.g) + std::max(2 * t.p, t.s);

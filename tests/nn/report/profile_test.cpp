@@ -1,4 +1,4 @@
-// Profile: parts that add up to the step, passes and modules, what is waited for, and the trace's slices and flows.
+// Profile: parts that add up to the step, passes and modules, waits, and the slices and flows of the trace.
 #include "nn/report/profile.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ using tessera::detail::ActivityScope;
 const bool waits_for_a_device = std::getenv("TESSERA_DEVICE") != nullptr;
 constexpr int64_t rows = 64, embed = 128, hidden = 256;
 
-// A step with all that a profile tells apart: the last layers are cut over "model", the batch over "data".
+// A step with every category of a profile. The hidden layers are sharded over "model", the batch over "data".
 struct Program {
   MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
                        {{"batch", "data"}, {"hidden", "model"}, {"embed", replicated}}};
@@ -114,7 +114,7 @@ TEST(Profile, TellsPassesModulesLinesAndWaitsApart) {
     EXPECT_GT(row(parts, name).seconds, 0) << name;
   EXPECT_GE(row(parts, "input").seconds, 3e-3);
   EXPECT_EQ(row(parts, "device").seconds > 0, waits_for_a_device);
-  // Forward twice, once more in the backward pass, and backward twice as two functions or more.
+  // Two products forward, two recomputed in the backward pass, and the gradients, which are at least two products each.
   EXPECT_GE(row(report.by(ProfileBy::operation), "matmul").num_calls, 10);
   EXPECT_EQ(row(report.by(ProfileBy::operation), "exp").num_calls, 1);
   const auto modules = report.by(ProfileBy::module);
@@ -142,7 +142,7 @@ TEST(Profile, WhatLiesBetweenStepsIsLeftOut) {
   EXPECT_EQ(report.processes()[0].steps[0].slices.size(), expected);
 }
 
-// begin, end and whether it is a whole pass
+// A slice from `begin` to `end`; `is_scope`: it covers a whole pass.
 detail::Slice slice(int64_t begin, int64_t end, detail::Pass pass = detail::Pass::forward, bool is_scope = false) {
   return {.begin = begin, .end = end, .pass = pass, .is_scope = is_scope};
 }
@@ -182,18 +182,18 @@ TEST(Profile, AMalformedOneOfAnotherProcessIsAnError) {
   const std::pair<std::string, std::string> changes[]{
       {R"("process":3)", R"("process":2)"},
       {R"("steps")", R"("step")"},
-      {R"([0,10,4,0,0,0,0,0,false,-1,5],)", ""},                         // the first slice lies in another
-      {"false,0,5", "false,1,5"},                                        // in itself
-      {"false,0,5", "false,-1,5"},                                       // in no other
-      {"false,-1,5", "false,0,5"},                                       // the step in itself
+      {R"([0,10,4,0,0,0,0,0,false,-1,5],)", ""},                         // the first slice is inside another one
+      {"false,0,5", "false,1,5"},                                        // inside itself
+      {"false,0,5", "false,-1,5"},                                       // inside no slice
+      {"false,-1,5", "false,0,5"},                                       // the step inside itself
       {"false,0,5", "false,0"},                                          // too short
       {"false,0,5", "false,0,5,5"},                                      // too long
-      {"false,0,5", "0,0,5"},                                            // no bool
-      {"[1,6,0,0,1,", "[1,6,0,0,2,"},                                    // no such text
-      {"[1,6,0,0,1,", "[1,6,0,0,-1,"},                                   // no such text
+      {"false,0,5", "0,0,5"},                                            // not a bool
+      {"[1,6,0,0,1,", "[1,6,0,0,2,"},                                    // no such string
+      {"[1,6,0,0,1,", "[1,6,0,0,-1,"},                                   // no such string
       {"[1,6,0,0,1,", "[1,6,5,0,1,"},                                    // no such part
       {"[1,6,0,0,1,", "[1,6,0,4,1,"},                                    // no such pass
-      {"[1,6,0,0,1,", "[1,6.5,0,0,1,"},                                  // no integer
+      {"[1,6,0,0,1,", "[1,6.5,0,0,1,"},                                  // not an integer
       {"[1,6,0,0,1,", "[1,9223372036854775807,0,0,1,"},                  // out of range
       {"[1,2,3,0,1,0,0,0,0,0,7,64,2]", "[1,2,3,0,1,0,0,0,0,2,7,64,2]"},  // no such file
       {"[1,2,3,0,1,0,0,0,0,0,7,64,2]", "7"},
@@ -290,12 +290,12 @@ TEST(Profile, AFlowLeadsFromEachCollectiveToWhatWaitedForIt) {
   EXPECT_GT(to_operations, 0u);
 }
 
-// ---- the numbers beside the times
+// ---- figures other than times
 
 TEST(Profile, CountsTheOperationsOfAStepOnOneDevice) {
   const Program program;
   const auto loss = [](const DeepMlp& m, const Array& input) { return mean(square(m(input))); };
-  // Two layers forward, and backward twice that but for the gradient of the input; by four devices.
+  // Two layers forward; backward twice as much, except for the gradient of the input; divided by four devices.
   const double once = 2.0 * rows * embed * hidden;
   EXPECT_EQ(flops_per_device(value_and_grad(loss), program.model, program.x), (2 + 2 * 2 - 1) * once / 4);
   EXPECT_FALSE(program.model.layers[0].kernel.value.sharding().mesh().is_abstract());

@@ -1,4 +1,4 @@
-// Report: what its page embeds, whatever its texts say, and the curves it thins.
+// Report: the data embedded in its page, whatever its texts contain, and curves with fewer points.
 #include "nn/report/report.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "nn/layers/mlp.h"
-#include "nn/placement/diff.h"
 #include "nn/placement/explain.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/report/activations.h"
@@ -26,11 +25,13 @@
 namespace tessera::nn::report_test {
 namespace {
 
+using detail::centred_means, detail::extremes;
+
 namespace json = boost::json;
 using testing::expect_error;
 
-// A loop over the rows of a report that nobody holds, as in for (const auto& row : activation_summary(...).rows()),
-// owns the rows.
+// rows() of a temporary must return the rows by value: for (const auto& row : activation_summary(...).rows()) would
+// otherwise read freed memory.
 template <class... Rows>
 constexpr bool own_their_rows = !(std::is_reference_v<Rows> || ...);
 static_assert(own_their_rows<
@@ -39,8 +40,7 @@ static_assert(own_their_rows<
               decltype(std::declval<StrategySuggestions>().strategies()),
               decltype(std::declval<StrategySuggestions>().too_large()),
               decltype(std::declval<StrategySuggestions>().failed()), decltype(std::declval<MeshComparison>().steps()),
-              decltype(std::declval<PlacementDiff>().changes()), decltype(std::declval<PlacementTable>().rows()),
-              decltype(std::declval<ProfileReport>().processes())>);
+              decltype(std::declval<PlacementTable>().rows()), decltype(std::declval<ProfileReport>().processes())>);
 
 json::value data_of(const std::string& page) {
   const std::string open = R"(<script type="application/json" id="data">)";
@@ -148,7 +148,7 @@ TEST(Curves, MeansOfALineAreTheLine) {
   for (int i = 0; i < 1000; ++i) line.push_back({i + 1.0, 3.0 * i});
   Curve means = centred_means(line, 100);
   EXPECT_EQ(means.back().x, 1000);
-  std::erase_if(means, [](const CurvePoint& point) { return point.x > 970; });  // there the window is cut
+  std::erase_if(means, [](const CurvePoint& point) { return point.x > 970; });  // the window is truncated there
   for (const CurvePoint& point : means) EXPECT_NEAR(point.y, 3 * (point.x - 1), 1e-9) << point.x;
 }
 

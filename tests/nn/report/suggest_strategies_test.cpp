@@ -1,4 +1,4 @@
-// suggest_strategies: what is proposed fits, is the fastest, and runs; measure_hardware and its file.
+// suggest_strategies: its suggestions fit, are the fastest, and run; measure_hardware and its file.
 #include "nn/report/suggest_strategies.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ constexpr int64_t devices = 8;
 constexpr int64_t plenty = int64_t{1} << 40;
 const Hardware slow_link{.flops_per_second = 1e12, .link = {.bytes_per_second = 1e8, .latency = 1e-6}};
 
-// One value_and_grad of a network of two layers.
+// One value_and_grad of a two-layer network.
 struct MlpStep {
   int64_t batch = 64, embed = 64, hidden = 256;
 
@@ -67,7 +67,7 @@ TEST(SuggestStrategies, FollowsRowsOrWeights) {
 
 const SuggestStrategiesOptions exactly{.memory_headroom = 0};
 
-// With what each strategy takes, and with a byte less.
+// Tries the exact memory of each strategy, and one byte less.
 TEST(SuggestStrategies, NeverGivesOneThatDoesNotFit) {
   const GradientStep step = MlpStep{};
   const StrategySuggestions all =
@@ -93,7 +93,7 @@ TEST(SuggestStrategies, NeverGivesOneThatDoesNotFit) {
                [&] { suggest_strategies(step, devices, slow_link, 1).best(); });
 }
 
-// A tenth, since a peak is right to that.
+// 10 % of the memory stay free, because predicted peaks are only accurate to 10 %.
 TEST(SuggestStrategies, KeepsAPartOfTheMemoryFree) {
   const GradientStep step = MlpStep{};
   const StrategySuggestions none = suggest_strategies(step, devices, slow_link, 1);
@@ -220,7 +220,7 @@ TEST(SuggestStrategies, ProposesPipelinesWhereThereAreBlocks) {
     EXPECT_NE(found.to_text().find(words), std::string::npos) << words << found;
 }
 
-// Seven blocks lie on seven stages, which are no part of eight devices; a step of one micro-batch is offered none.
+// Seven blocks need seven stages, which do not divide eight devices. A step without micro-batches gets no pipeline.
 TEST(SuggestStrategies, ProposesNoPipelineThatDoesNotDivide) {
   const auto none = [](const StrategySuggestions& found) {
     EXPECT_FALSE(found.strategies().empty());
@@ -233,7 +233,7 @@ TEST(SuggestStrategies, ProposesNoPipelineThatDoesNotDivide) {
   none(suggest_strategies(without, devices, slow_link, plenty, everything));
 }
 
-// The devices hold what the forecast had; what takes a byte more than the memory is none of them.
+// Compares the bytes of a placed step with the forecast. With one byte less, no suggestion exceeds the memory.
 TEST(SuggestStrategies, ProposesPipelinesThatFitAndRun) {
   const BlocksStep step{.depth = 4, .batch = 64};
   const StrategySuggestions all = suggest_strategies(PipelineStep(step), 4, slow_link, plenty, everything);
@@ -253,7 +253,7 @@ TEST(SuggestStrategies, ProposesPipelinesThatFitAndRun) {
   EXPECT_TRUE(suggest_strategies(PipelineStep(step), 4, slow_link, least - 1, exactly).strategies().empty());
 }
 
-// Where a link is too slow for gradients and gathers, and a device too small for the whole model.
+// The link is too slow for gradients and gathers, and a device too small for the whole model.
 TEST(SuggestStrategies, PrefersStagesOverASlowLink) {
   const BlocksStep step{.depth = 8, .batch = 64, .embed = 256, .hidden = 1024};
   const Hardware slowest{.flops_per_second = 1e12, .link = {.bytes_per_second = 1e6, .latency = 1e-6}};
@@ -284,7 +284,7 @@ TEST(SuggestStrategies, KeepsToTheMostAlongAnAxis) {
     for (const MeshAxis& axis : s.mesh) EXPECT_LE(axis.size, axis.name == "model" ? 2 : devices) << s.name;
 }
 
-// No name is in all matrices, so weights are cut along their longest dims.
+// No logical axis is in all matrices, so FSDP shards each weight along its longest dimension.
 TEST(SuggestStrategies, CutsWeightsWithoutACommonName) {
   struct Chain {
     Linear a, b, c;
@@ -368,7 +368,7 @@ TEST(SuggestStrategies, RefusesWhatItCannotSearch) {
   expect("an empty function given", [&] { suggest_strategies(StrategyStep(), 8, {}, plenty); });
   expect("memory = 0 given", [&] { suggest_strategies(step, 1, {}, 0); });
   expect("max_steps = 2 given", [&] { suggest_strategies(step, 1, {}, 1, {.max_steps = 2}); });
-  expect("memory_headroom = 1 given, expected a part from 0",
+  expect("memory_headroom = 1 given, expected a fraction from 0",
          [&] { suggest_strategies(step, 1, {}, 1, {.memory_headroom = 1}); });
   expect("num_processes = -1 given", [&] { suggest_strategies(step, 1, {}, 1, {.num_processes = -1}); });
   expect("num_processes = 3 given, expected a number that divides the 4 devices, or 0.",
@@ -391,7 +391,7 @@ TEST(MeasureHardware, MeasuresEachAxisAndIsKept) {
     EXPECT_GE(link.latency, 0) << axis;
     EXPECT_LE(measured.link.bytes_per_second, link.bytes_per_second);
   }
-  // Between slots of a GPU the latency of collectives is that of calls, so that nothing may be left for these.
+  // Between devices that share a GPU, latency is mainly call time. The measured call time may therefore be about 0.
   EXPECT_GT(measured.call_seconds, make_mesh({{"data", 1}}).impl()->device.is_cpu() ? 1e-8 : -1e-8);
   EXPECT_LT(measured.call_seconds, 0.1);
   EXPECT_EQ(measured.overlap, 0) << "in one process";
@@ -419,7 +419,7 @@ TEST(MeasureHardware, RefusesMeshesAndFiles) {
   const std::string still =
       folder.write("still.json", R"({"flops_per_second": 1e12, "link": {"bytes_per_second": 0, "latency": 0}})");
   expect_error(ErrorKind::invalid_argument, "[load_hardware] bytes_per_second 0 given", [&] { load_hardware(still); });
-  expect_error(ErrorKind::invalid_argument, "[save_hardware] overlap 1.5 given, expected a part from 0 to 1.",
+  expect_error(ErrorKind::invalid_argument, "[save_hardware] overlap 1.5 given, expected a fraction from 0 to 1.",
                [&] { save_hardware(folder.path("more.json"), {.overlap = 1.5}); });
 }
 

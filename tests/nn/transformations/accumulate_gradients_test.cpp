@@ -1,4 +1,4 @@
-// accumulate_gradients: the gradient of the whole batch, from parts of it, and one reduction.
+// accumulate_gradients: the gradient of the whole batch, computed from micro-batches, with one reduction.
 #include "nn/transformations/accumulate_gradients.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(AccumulateGradients, WithoutAMesh) {
   const auto [mean_loss, mean_grads] = nn::accumulate_gradients(loss_of, 4)(make_mlp(), make_batch());
   EXPECT_NEAR(to_tensor(mean_loss).item<double>(), to_tensor(loss).item<double>(), 1e-13);
   expect_same(mean_grads, grads, 1e-13);
-  // A placed model and a batch that joins it.
+  // A placed model with an unplaced batch.
   const MeshRules mesh_rules = strategies()[3].mesh_rules;
   const auto [joined_loss, joined] =
       nn::accumulate_gradients(loss_of, 4)(filter_shard(make_mlp(), mesh_rules), make_batch());
@@ -104,7 +104,7 @@ WeightedSum weighted_loss(const Mlp& model, const Batch& batch) {
   return {sum(square(model(batch.x))), full({}, static_cast<double>(batch.x.value.shape(0)))};  // in float32
 }
 
-// A gradient follows its parameter, also where the batch alone is on a mesh.
+// A gradient has the sharding of its parameter, even if only the batch is on a mesh.
 TEST(AccumulateGradients, OfAModelThatWasNeverPlaced) {
   Batch batch = filter_shard(make_batch(), strategies()[1].mesh_rules);
   ASSERT_TRUE(batch.x.value.is_committed());
@@ -119,7 +119,7 @@ TEST(AccumulateGradients, OfAModelThatWasNeverPlaced) {
   expect_all(weighted_loss);
 }
 
-// 1 / 24 in float32 would be off by 1e-8.
+// 1 / 24 in float32 would have an error of 1e-8.
 TEST(AccumulateGradients, Float64IsNotDividedInFloat32) {
   const auto [loss, grads] = nn::value_and_grad(weighted_loss)(make_mlp(), make_batch());
   const auto [mean_loss, mean_grads] = nn::accumulate_gradients(weighted_loss, 3)(make_mlp(), make_batch());
@@ -127,7 +127,7 @@ TEST(AccumulateGradients, Float64IsNotDividedInFloat32) {
   expect_same(mean_grads, grads, 1e-13);
 }
 
-// ---- what is communicated
+// ---- communication
 
 struct Row {
   std::string kind;
@@ -164,14 +164,14 @@ TEST(AccumulateGradients, ReducesOnceForAllParts) {
       const std::string strategy = s.name.substr(0, s.name.find(','));
       if (strategy == "one") {
         EXPECT_EQ(measure(s, n), Table());
-      } else if (strategy == "dp") {  // the losses, and one bucket
+      } else if (strategy == "dp") {  // the losses and one bucket
         EXPECT_EQ(measure(s, n), (Table{{"all_reduce", n + 1, n * scalar + parameters}}));
         EXPECT_EQ(measure(s, n, {.reduce_dtype = float32}),
                   (Table{{"all_reduce", n + 1, n * scalar + parameters / 2}}));
         EXPECT_EQ(measure(s, n, {.reduce = false}), (Table{{"all_reduce", n, n * scalar}}));
       } else if (strategy == "fsdp") {
-        // Sharded weights are gathered, scattered and, where the backward pass reads them, gathered again in each part;
-        // the bias that is whole waits for the end.
+        // Per micro-batch, sharded weights are gathered, reduce-scattered, and gathered again if the backward pass
+        // reads them. The replicated bias is reduced once at the end.
         EXPECT_EQ(measure(s, n), (Table{{"all_gather", n * 4, n * (3 * kernel + 4 * 8)},
                                         {"reduce_scatter", n * 3, n * (2 * kernel + 4 * 8) / 4},
                                         {"all_reduce", n + 1, n * scalar + 8 * 8}}));
@@ -227,7 +227,7 @@ TEST(AccumulateGradients, TogetherWithRematCastsAndPendingGradients) {
   }
 }
 
-// A sharded array and one that is whole everywhere are cut in the same rows.
+// A sharded and a replicated array are split into the same rows.
 TEST(AccumulateGradients, RowsThatBelongTogetherStayTogether) {
   const MeshRules mesh_rules = strategies()[1].mesh_rules;
   const Array x = device_put(normal(Key(3), {rows}, float64), {"batch"}, mesh_rules);
@@ -245,7 +245,7 @@ TEST(AccumulateGradients, HalfPrecisionAddsUpInFloat32) {
   EXPECT_EQ(astype(gradient, float32).item<double>(), 1);
 }
 
-// ---- what is refused
+// ---- errors
 
 struct PaddedModel {
   Array v, w;

@@ -25,7 +25,7 @@ namespace {
 
 using namespace testing;
 
-// Centers by the batch's mean, and keeps a running one.
+// Subtracts the batch's mean, and updates a running mean.
 struct Center {
   Param scale{ones({4}), {"embed"}};
   Buffer mean{zeros({4}), {"embed"}};
@@ -161,7 +161,7 @@ struct Counted {
   Buffer seen{zeros({}), {}};
 };
 
-// What the call returns is summed last.
+// The returned sum is reduced last.
 TEST(Buffers, AfterARefusedSumTheModelIsWhatItWas) {
   const MeshRules mesh_rules(make_mesh({{"data", 4}}), {{"batch", "data"}});
   const Array x = device_put(ones({8, 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));
@@ -213,7 +213,7 @@ TEST(Buffers, ACastCopyGivesThemBack) {
   expect_near(model.centers[1].mean, expected.centers[1].mean, 2e-2, "mean");
 }
 
-// ---- what is refused
+// ---- errors
 
 template <class Change>
 void expect_refused(ErrorKind kind, const std::string& message, Change change) {
@@ -259,7 +259,7 @@ struct Choices {
   std::map<std::string, Buffer> means{{"mean", {ones({2}), {none}}}};
 };
 
-// As many fields as before, and not the same ones.
+// The new value has as many fields as the old one, but different fields.
 TEST(BufferErrors, OtherFieldsThanBefore) {
   const std::vector<std::function<void(Choices&)>> changes{[](Choices& c) { c.choice = 3.5; },
                                                            [](Choices& c) { c.first.reset(), c.second = 9; },

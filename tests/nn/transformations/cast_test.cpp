@@ -1,4 +1,4 @@
-// cast, and what mixed precision communicates: gathers in bfloat16, gradients in the element type that was chosen.
+// cast, and the communication of mixed precision: gathers in bfloat16, gradients in the chosen element type.
 #include "nn/transformations/cast.h"
 
 #include <gtest/gtest.h>
@@ -34,14 +34,14 @@ TEST(Cast, ChangesFloatingArraysOnly) {
   EXPECT_EQ(small.mlp.up.kernel.axes.to_string(), model.mlp.up.kernel.axes.to_string());
   for (const auto& [name, mesh_rules] : strategies()) {
     const Model placed = filter_shard(model, mesh_rules);
-    // A recipe that is cast and then placed has the values of one that is placed and then cast.
+    // The order of casting and placing a lazy initializer does not matter.
     expect_trees_near(filter_shard(cast(model.mlp, bfloat16), mesh_rules), cast(placed.mlp, bfloat16), 0, name);
   }
 }
 
-// ---- what is communicated
+// ---- communication
 
-// Of the model and its batch.
+// The sizes of the model and its batch.
 constexpr int64_t embed = 4, hidden = 8, rows = 8, parameters = 2 * embed * hidden + embed + hidden;
 
 Array half(const Mlp& model, const Batch& batch) {
@@ -89,7 +89,7 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
     EXPECT_EQ(summary_of(dp, half_again), data_parallel(4));
     EXPECT_EQ(summary_of(dp, half, {.reduce_dtype = bfloat16}), data_parallel(2));
     EXPECT_EQ(summary_of(dp, mse, {.reduce_dtype = bfloat16}), data_parallel(2));
-    // The first layer's kernel is not read again, since the data want no gradient.
+    // The first layer's kernel is not gathered for the backward pass, since the data need no gradient.
     const auto fully_sharded = [&](int64_t gathers, int64_t reductions) {
       return Summary{{{"all_gather", false}, {3, sharded * gathers}},
                      {{"all_gather", true}, {1, embed * hidden * gathers}},
@@ -104,7 +104,7 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
     Summary again = fully_sharded(2, 4);
     again[{"all_gather", false}] = {6, 2 * sharded * 2};
     EXPECT_EQ(summary_of(fsdp, half_again), again);
-    // The one sum of activations is as wide as they are; no gradient of a parameter crosses the devices.
+    // The only all_reduce has the activations' element type. No parameter gradient is communicated.
     EXPECT_EQ(summary_of(tp, mse), (Summary{{{"all_reduce", false}, {1, rows * embed * 4}}}));
     for (const GradientOptions& options : {GradientOptions(), {.reduce_dtype = bfloat16}})
       EXPECT_EQ(summary_of(tp, half, options), (Summary{{{"all_reduce", false}, {1, rows * embed * 2}}}));
@@ -135,7 +135,7 @@ struct Table {
 
 Table make_table() { return {.kernel = {ones({1, 4}), {none, "embed"}}}; }
 
-// Devices 0 to 3 contribute 256, 1, 1 and 1 to the gradient of every element: 259, which bfloat16 does not have.
+// Devices 0 to 3 contribute 256, 1, 1 and 1 to each gradient element: 259, which bfloat16 cannot represent.
 Array column() { return array<float>({256, 1, 1, 1}, {4, 1}); }
 
 std::vector<float> gradient(const Strategy& s, const std::function<Array(const Table&, const Array&)>& loss,

@@ -1,4 +1,4 @@
-// DetectNonFinite: values planted in every kind of layer, forward and backward, are found at their operation and line.
+// DetectNonFinite: finds values planted in each kind of layer, forward and backward, with their operation and line.
 #include "sharding/accounting/finite_check.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 using tessera::testing::error_of;
 
-// x with another value in one of its places.
+// Returns x with one element replaced.
 Array with_value(const Array& x, double value, int64_t place = 0) {
   return where(equal(reshape(arange(x.size()), x.shape()), place), value, x);
 }
@@ -37,7 +37,7 @@ Net<Layer> placed(Layer layer, const MeshRules& mesh_rules) {
   return filter_shard(Net<Layer>{std::move(layer)}, mesh_rules);
 }
 
-// Rows of the batch on all devices.
+// Shards the rows of x over "data".
 Array rows_on(const MeshRules& mesh_rules, const Array& x) {
   return device_put(x, NamedSharding(mesh_rules.mesh(), P{"data"}));
 }
@@ -52,7 +52,7 @@ Array half_weights(const MeshRules& mesh_rules) {
   return device_put(full({4}, 1e-4, {.dtype = float16}), NamedSharding(mesh_rules.mesh(), P{}));
 }
 
-// The gradient of the sum of f(x).
+// Computes the gradient of sum(f(x)).
 template <class F>
 void differentiate(const F& f, const Array& x) {
   value_and_grad([&](const Array& rows) { return sum(f(rows)); })(x);
@@ -62,7 +62,7 @@ const Axis in{"in", 4}, out{"out", 4};
 
 struct Planted {
   std::string name, operation, words, line;
-  // Makes the arrays, and returns what fails with them.
+  // Makes the arrays, and returns the call that fails.
   std::function<std::function<void()>(const MeshRules&)> plant;
 };
 
@@ -187,8 +187,8 @@ const Planted table[] = {
        return [x = rows_on(mesh_rules, with_value(ones({8, 4}), 0, 30))] { log(x); };
      }},
     {"square_root_backward", "sqrt",
-     "backward: 1 of 32 values is inf of the gradients of its operands; those that came "
-     "to its result float32[8@data,4] are from 1 to 1",
+     "backward: 1 of 32 values is inf of the gradients of its operands; the gradients of its result float32[8@data,4] "
+     "are from 1 to 1",
      "return sqrt(rows)",
      [](const MeshRules& mesh_rules) {
        return [x = rows_on(mesh_rules, with_value(ones({8, 4}), 0))] {
@@ -216,12 +216,12 @@ const Planted table[] = {
      }},
     {"cast", "astype", "32 of 32 values are inf of the result float16[8@data,4]", "astype(x, float16)",
      [](const MeshRules& mesh_rules) { return [x = ones_of(mesh_rules, {8, 4}, 1e5)] { astype(x, float16); }; }},
-    {"pending_sum", "tanh", "float16[4]{U:data}, from 4e+04 to 4e+04, is moved to float16[4], and there 4 of 4",
+    {"pending_sum", "tanh", "float16[4]{U:data}, from 4e+04 to 4e+04, is resharded to float16[4], and there 4 of 4",
      "tanh(sum(x, {0}))",
      [](const MeshRules& mesh_rules) {
        return [x = ones_of(mesh_rules, {4, 4}, 4e4, float16)] { tanh(sum(x, {0})); };
      }},
-    {"shard_map", "psum", "is moved to float16[1,4]", "psum(block, \"data\")",
+    {"shard_map", "psum", "is resharded to float16[1,4]", "psum(block, \"data\")",
      [](const MeshRules& mesh_rules) {
        return [x = ones_of(mesh_rules, {4, 4}, 4e4, float16), mesh = mesh_rules.mesh()] {
          shard_map([](const Array& block) { return psum(block, "data"); }, mesh, P{"data"}, P{})(x);
@@ -235,7 +235,7 @@ const Planted table[] = {
      }},
 };
 
-// The text of the line that a message names.
+// The source line that a message names.
 std::string line_of(const std::string& message) {
   std::smatch found;
   if (!std::regex_search(message, found, std::regex(R"(finite_check_test\.cpp:(\d+))"))) return "no line: " + message;

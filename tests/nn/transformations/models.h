@@ -1,4 +1,4 @@
-// What the tests of transformations train: a small model and its loss, on a batch; and how gradients are compared.
+// Helpers for the tests of transformations: a small model, its loss and a batch, and the comparison of gradients.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -38,7 +38,7 @@ inline bool is_recorded(const Array& x) {
   return std::any_of(local.begin(), local.end(), [](const at::Tensor& t) { return t.requires_grad(); });
 }
 
-// The largest difference of two trees, array by array.
+// The largest difference between two trees, array by array.
 template <class Tree>
 double difference(const Tree& a, const Tree& b) {
   double most = 0;

@@ -1,4 +1,4 @@
-// nn::remat: modules and models whose gradients are the same with a second run, on every mesh.
+// nn::remat of modules and models: recomputation does not change the gradients, on any mesh.
 #include "nn/transformations/remat.h"
 
 #include <ATen/ops/_foreach_mul.h>
@@ -81,7 +81,7 @@ Batch make_batch() {
 
 Array loss_of(const Decoder& model, const Batch& batch) { return cross_entropy(model(batch.inputs), batch.targets); }
 
-// The collectives that reduce gradients: kinds, axes, bytes.
+// The collectives that reduce gradients: kind, axes and bytes.
 std::string buckets(const CommLedger& ledger) {
   std::string text;
   for (const CommRecord& r : ledger.records())
@@ -89,7 +89,7 @@ std::string buckets(const CommLedger& ledger) {
   return text;
 }
 
-// loss and rematerialized are two spellings of one loss: one value, one gradient, and one reduction of it.
+// `loss` and `rematerialized` compute the same loss: values, gradients and gradient reductions must be equal.
 template <class Model, class Loss, class Rematerialized, class Data>
 void expect_equal(const Model& unplaced, const Data& data, Loss loss, Rematerialized rematerialized,
                   double tolerance = 1e-14) {
@@ -132,7 +132,7 @@ TEST(Remat, OfTheLossItself) {
 
 TEST(Remat, InRemat) {
   const auto layers = [](const Decoder& m, const Array& ids) {
-    Array x = nn::remat(m.embed)(ids);  // of parameters alone
+    Array x = nn::remat(m.embed)(ids);  // its only inputs with gradients are parameters
     for (const Block& block : m.blocks) x = nn::remat(block)(x);
     return nn::remat([](const Embedding& e, const LayerNorm& norm, const Array& h) { return e.attend(norm(h)); })(
         m.embed, m.norm, x);
@@ -142,7 +142,7 @@ TEST(Remat, InRemat) {
   });
 }
 
-// Differentiated from outside, where no axis is manual any more.
+// Differentiated outside shard_map, where no axis is manual.
 TEST(Remat, InShardMap) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   const Array x = device_put(normal(Key(1), {4, 6}), NamedSharding(mesh, P{"data", "model"}));
@@ -186,7 +186,7 @@ TEST(Remat, OfACastModel) {
                in_float([](const Block& b, const Array& x) { return nn::remat(b)(x); }), 1e-7);
 }
 
-// ---- what functions take and give
+// ---- arguments and results of functions
 
 struct Pieces {
   Array hidden;
@@ -259,7 +259,7 @@ TEST(Remat, WithoutAGradientItIsACall) {
   }
 }
 
-// ---- what fully sharded weights communicate
+// ---- communication of fully sharded weights
 
 TEST(Remat, GathersOfFullyShardedWeights) {
   const MeshRules mesh_rules = strategies()[3].mesh_rules;
@@ -269,8 +269,8 @@ TEST(Remat, GathersOfFullyShardedWeights) {
     return cross_entropy(m.embed.attend(m.norm(x)), batch.targets);
   };
   const auto whole = [](const Decoder& m, const Batch& batch) { return nn::remat(loss_of)(m, batch); };
-  // Of a block: q, k, v and o, the bias of o, gate, up and down; the backward pass reads all but the bias. Of the ends:
-  // the table, whose lookup reads it no more.
+  // Sharded weights of a block: q, k, v, o, the bias of o, gate, up and down; the backward pass reads all but the bias.
+  // The table is gathered for the lookup and for the head; the lookup's backward pass does not read it.
   const Decoder model = filter_shard(Decoder::init(Key(0)), mesh_rules);
   const Batch batch = filter_shard(make_batch(), mesh_rules);
   const auto gathers = [&](auto loss, bool borrow) {
@@ -288,9 +288,9 @@ TEST(Remat, GathersOfFullyShardedWeights) {
   EXPECT_EQ(gathers(whole, true), 2 * (sharded + ends) + read + head);
 }
 
-// ---- kept products that are written to
+// ---- saved products that are modified in place
 
-// The gradients of sum(weights * body(x, w)) by w under each policy.
+// Compares the gradients of sum(weights * body(x, w)) with respect to w under each policy.
 template <class Body>
 void expect_the_same_under_each_policy(const Body& body, const Array& x, const Array& w, const std::string& what) {
   using List = std::vector<Array>;
@@ -311,7 +311,7 @@ void expect_the_same_under_each_policy(const Body& body, const Array& x, const A
   }
 }
 
-// at::matmul of three dims ends in a view that counts versions of its own.
+// at::matmul with a 3-D operand returns a view with its own version counter.
 TEST(Remat, KeptProductsThatAnOperationWritesToAreComputedAgain) {
   const auto written = [](const at::Tensor& x, const at::Tensor& w) {
     at::Tensor y = at::matmul(x, w);
@@ -348,7 +348,7 @@ TEST(Remat, AttentionOfAShardedSequenceHasTheSameGradients) {
           x, w, "attention");
 }
 
-// The gradient of an array that was never placed is on no mesh, and depends on a parameter that is on one.
+// The inner gradient of an unplaced array is on no mesh, but depends on a parameter that is on one.
 TEST(Remat, AnInnerGradientThatWasNeverPlacedDependsOnAPlacedParameter) {
   using List = std::vector<Array>;
   const Array z = array<double>({1, 2});

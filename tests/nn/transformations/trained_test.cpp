@@ -1,4 +1,4 @@
-// value_and_grad with a filter for what is trained, grad, and policies of remat.
+// value_and_grad with a filter for the trained arrays, grad, and remat policies.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -24,7 +24,7 @@ std::pair<Array, Array> mse_with_aux(const Mlp& model, const Batch& batch) {
   return {loss, loss * 2};
 }
 
-// ---- what is trained
+// ---- trained arrays
 
 TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
   for (const auto& [name, mesh_rules] : strategies()) {
@@ -42,7 +42,7 @@ TEST(Trained, OnlyWhatTheFilterTakesHasAGradient) {
   }
 }
 
-// Of a call with the model and the batch.
+// The FLOPs of a call with the model and the batch.
 template <class F>
 double flops_of(F call) {
   const MeshRules mesh_rules{make_mesh({{"data", 1}}, {.abstract = true}),
@@ -53,11 +53,11 @@ double flops_of(F call) {
   call(model, batch);
   return forecast.flops();
 }
-constexpr double product = 2.0 * 8 * 4 * 8;  // of the batch and one kernel
+constexpr double product = 2.0 * 8 * 4 * 8;  // the batch times one kernel
 
 TEST(Trained, NoBackwardWorkForTheRest) {
   const auto flops = [](const Filter& trained) { return flops_of(value_and_grad(mse, trained)); };
-  EXPECT_EQ(flops(is_trainable), (2 + 3) * product);  // forward; both kernels, and the activations between them
+  EXPECT_EQ(flops(is_trainable), (2 + 3) * product);  // forward 2; gradients of both kernels and the hidden layer 3
   EXPECT_EQ(flops(by_path("down.**")), (2 + 1) * product);
   EXPECT_EQ(flops(by_path("up.**")), (2 + 2) * product);
 }
@@ -65,7 +65,7 @@ TEST(Trained, NoBackwardWorkForTheRest) {
 TEST(Trained, NothingToTrain) {
   expect_error(
       ErrorKind::invalid_argument,
-      "[value_and_grad] the filter takes none of the 4 arrays of the model that could be trained, the first of "
+      "[value_and_grad] the filter selects none of the 4 arrays of the model that could be trained, the first of "
       "which is up.kernel. Print nn::leaves(model) for their paths.",
       [] { value_and_grad(mse, by_path("head.**"))(make_mlp(), make_batch()); });
 }
@@ -120,7 +120,7 @@ TEST(RematPolicy, ProductsAreNotRepeated) {
   EXPECT_EQ(measure(RematPolicy::nothing_saveable), 7 * product);
 }
 
-// LibTorch multiplies otherwise where a gradient is wanted.
+// LibTorch uses a different algorithm if a gradient is needed.
 TEST(RematPolicy, ProductsThatAreMadeOtherwiseTheSecondTime) {
   const Array w = normal(Key(1), {5, 3}), x = normal(Key(2), {2, 5, 4});
   const auto mixed = [](const Array& w, const Array& x) { return matmul(transpose(x, {0, 2, 1}), w); };
@@ -134,7 +134,7 @@ TEST(RematPolicy, ProductsThatAreMadeOtherwiseTheSecondTime) {
 
 Array product_of(const Array& w, const Array& x) { return matmul(x, w); }
 
-// Two products of equal shapes, so that one could be taken for the other.
+// Two products with equal shapes, which a wrong lookup could confuse.
 template <RematPolicy inner>
 Array products(const Array& w1, const Array& w2, const Array& x) {
   return tanh(matmul(tanh(nn::remat(product_of, inner)(w1, x)), w2));
@@ -223,7 +223,7 @@ Outer make_outer() {
 }
 
 TEST(ModuleScope, LedgersNameTheModule) {
-  const MeshRules mesh_rules = strategies()[2].mesh_rules;  // tp
+  const MeshRules mesh_rules = strategies()[2].mesh_rules;  // tensor parallel
   const Outer model = filter_shard(make_outer(), mesh_rules);
   const Array x = device_put(normal(Key(1), {8, 4}), {"batch", "embed"}, mesh_rules);
   CommLedger ledger;
@@ -255,7 +255,7 @@ MeshRules cut_both() {
           {{"batch", "data"}, {"hidden", "model"}, {"heads", replicated}, {"seq", replicated}}};
 }
 
-// Means over sharded dims are sums over devices in which no parameter takes part, forward and backward.
+// Means over sharded dimensions are all-reduced, forward and backward, without a parameter that would name the module.
 TEST(ModuleScope, LayersOpenTheirOwn) {
   const MeshRules mesh_rules = cut_both();
   Norms model = placed_norms(mesh_rules);
@@ -298,7 +298,7 @@ TEST(ModuleScope, ErrorsNameTheModule) {
     matmul(ones({2, 3}), ones({2, 3}));
   });
   expect_error_with(ErrorKind::shape_mismatch, {"[matmul] given: "}, [] {
-    const ModuleScope scope("given");  // a word of the message, too
+    const ModuleScope scope("given");  // also a word of the message
     matmul(ones({2, 3}), ones({2, 3}));
   });
   const std::string unplaced = testing::error_of(ErrorKind::shape_mismatch, [] {

@@ -1,4 +1,4 @@
-// value_and_grad: values and gradients against LibTorch's own, on every mesh, and what is refused.
+// value_and_grad: values and gradients compared with LibTorch's autograd, on every mesh, and errors.
 #include "nn/transformations/value_and_grad.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ using namespace testing;
 
 constexpr double tolerance = 3e-6;
 
-// The gradient of a loss of a model's arrays, by LibTorch's autograd on whole tensors.
+// The gradient of a loss of a model's arrays by LibTorch's autograd on unsharded tensors.
 template <class Model, class Loss>
 std::pair<at::Tensor, Model> plain_value_and_grad(const Model& model, Loss loss) {
   std::vector<at::Tensor> inputs;
@@ -265,7 +265,7 @@ TEST(ValueAndGrad, an_array_converted_before_may_be_used_inside) {
     const Mlp model = filter_shard(make_mlp(), mesh_rules);
     const Batch batch = filter_shard(make_batch(), mesh_rules);
     const auto [loss, grads] = nn::value_and_grad(mse)(model, batch);
-    mse(model, batch).item<float>();  // converts what it needs, without a tape
+    mse(model, batch).item<float>();  // caches conversions, without a tape
     const auto [second, again] = nn::value_and_grad(mse)(model, batch);
     EXPECT_EQ(loss.item<float>(), second.item<float>()) << name;
     expect_trees_near(again, grads, 0, name);
@@ -321,8 +321,8 @@ TEST(ValueAndGradErrors, a_model_in_memory_beside_a_batch_on_an_abstract_mesh) {
   const Array x = device_put(ones({8, 4}), NamedSharding(mesh, P{"data"}));
   const Param weight{ones({4, 2}), {none, none}};
   expect_error(ErrorKind::device_mismatch,
-               "[matmul] the parameter float32[4,2] is on no mesh, other operands on the abstract mesh (data=4), where "
-               "no gradient has values. Place the model there with filter_shard.",
+               "[matmul] the parameter float32[4,2] is not on a mesh, other operands are on the abstract mesh "
+               "(data=4), where gradients have no values. Place the model there with filter_shard.",
                [&] { value_and_grad([&](const Param& w) { return mean(matmul(x, w.value)); })(weight); });
 }
 
@@ -350,7 +350,7 @@ TEST(ValueAndGrad, what_was_never_placed_beside_a_mesh_is_in_the_ledger) {
   EXPECT_EQ(ledger.to_text().find("never placed"), std::string::npos) << ledger.to_text();
 
   const auto line = std::source_location::current().line() + 2;
-  for (int step = 0; step < 2; ++step)  // named once for each line
+  for (int step = 0; step < 2; ++step)  // reported once per line
     nn::value_and_grad(mse)(model, make_batch());
   EXPECT_EQ(unplaced_in(ledger), (std::vector<std::string>{"Batch.x float32[8,4]", "Batch.y float32[8,4]"}));
   const std::string words = fmt::format(
@@ -376,7 +376,7 @@ TEST(ValueAndGrad, a_model_and_single_arrays_that_were_never_placed_are_named_to
                                                            "argument 3 float32[4]", "argument 5.0 float32[4]"}));
   EXPECT_NE(ledger.to_text().find("Mlp.down.kernel float32[8,4] and 3 more ("), std::string::npos) << ledger.to_text();
   ledger.clear();
-  nn::value_and_grad(mse)(make_mlp(), make_batch());  // nothing lies on a mesh
+  nn::value_and_grad(mse)(make_mlp(), make_batch());  // no array is on a mesh
   EXPECT_EQ(unplaced_in(ledger), std::vector<std::string>());
 }
 
@@ -393,19 +393,20 @@ TEST(ValueAndGrad, a_gradient_inside_is_differentiated_too) {
   EXPECT_EQ(nn::grad(constant)(x).to_host<float>(), (std::vector<float>{1, 1, 1}));
 }
 
-// The penalty on a gradient with respect to the data: it reaches the parameters, which the inner function captures.
+// A penalty on the gradient with respect to the data. Its derivative reaches the parameters that the inner function
+// captures.
 TEST(ValueAndGrad, a_gradient_of_the_data_is_differentiated_by_the_model) {
   const MeshRules mesh_rules{make_mesh({{"data", 4}, {"model", 2}}), {{"in", replicated}, {"out", "model"}}};
   const Array w = array<float>({1, 2, -1, 3}), x = array<float>({0.5, -0.25, 1, 2});
   for (const Array& placed : {w, device_put(w, NamedSharding(mesh_rules.mesh(), P{"model"}))}) {
     const auto penalty = [&](const Array& w) {
-      return sum(square(nn::grad([&](const Array& x) { return sum(x * x * w); })(x)));  // of 2 x w
+      return sum(square(nn::grad([&](const Array& x) { return sum(x * x * w); })(x)));  // the inner gradient is 2 x w
     };
     EXPECT_EQ(nn::grad(penalty)(placed).to_host<float>(), (8 * x * x * w).to_host<float>());
   }
 }
 
-// A step of meta-learning: views, scalings and casts of a parameter are differentiated inside.
+// A step of meta-learning: the inner gradient is taken with respect to views, scalings and casts of a parameter.
 TEST(ValueAndGrad, a_gradient_inside_is_of_what_was_made_from_a_parameter) {
   for (const Mesh& mesh : tessera::testing::shared_and_private({{"a", 2}}))
     for (const PartitionSpec& spec : {P{}, P{"a"}}) {
@@ -428,7 +429,7 @@ TEST(ValueAndGrad, a_gradient_inside_is_of_what_was_made_from_a_parameter) {
           [](const Array& x) { return nn::grad([](const Array& z) { return sum(square(psum(z, "a"))); })(x); }, mesh,
           P{}, P{});
       const auto twice = [&](const Array& w) { return sum(square(summed(transpose(w)))); };
-      // psum of two equal values: the gradient of (2 z)^2 is 8 z, and that of (8 z)^2 is 128 z.
+      // psum of two equal values: the gradient of (2 z)^2 is 8 z, the gradient of (8 z)^2 is 128 z.
       EXPECT_EQ(nn::grad(twice)(w).to_host<double>(), std::vector<double>(16, 128)) << spec;
     }
 }

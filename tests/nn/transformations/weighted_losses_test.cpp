@@ -1,4 +1,4 @@
-// Losses that are a sum and its weight: micro-batches of unequal weight add up to the whole batch.
+// Losses that are a sum and its weight: micro-batches of unequal weight give the gradient of the whole batch.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -21,7 +21,7 @@ struct Batch {
   NamedArray labels{"batch"}, weights{"batch"};
 };
 
-// Of the rows, `ignored` in a hundred have the label -100; the first `run` have it too.
+// Makes a batch in which `ignored` percent of the rows, and the first `run` rows, have the label -100.
 Batch make_batch(uint64_t seed, double ignored, int64_t run) {
   const auto [x, labels, chosen, weights] = split<4>(Key(seed));
   const std::vector<float> lots = uniform(chosen, {rows}).to_host<float>(),
@@ -36,7 +36,7 @@ Batch make_batch(uint64_t seed, double ignored, int64_t run) {
   return batch;
 }
 
-// Few rows are ignored, most, all of the first micro-batch, all of all.
+// Returns batches with few ignored rows, with most, with the whole first micro-batch, and with all rows ignored.
 std::vector<Batch> batches() {
   return {make_batch(1, 20, 0), make_batch(2, 80, 0), make_batch(3, 40, 12), make_batch(4, 0, rows)};
 }
@@ -50,7 +50,7 @@ WeightedSum weighted(const Mlp& model, const Batch& batch) {
   return cross_entropy_sum(model(batch.x), batch.labels, {.weights = batch.weights, .ignore_label = -100});
 }
 
-// The same by hand: of the whole batch, without a mesh.
+// Compute the means directly: of the whole batch, without a mesh.
 Array counted_mean(const Mlp& model, const Batch& batch) {
   return cross_entropy(model(batch.x), batch.labels, {.ignore_label = -100});
 }
@@ -72,7 +72,9 @@ void expect_the_whole(const Sum& sum, const Mean& mean) {
         const auto [sum_loss, sum_grads] = nn::accumulate_gradients(sum, n)(model, batch);
         EXPECT_NEAR(to_tensor(sum_loss).template item<double>(), loss.template item<double>(), 1e-12) << name << n;
         EXPECT_LE(difference(sum_grads, grads), 1e-12) << name << ", " << n << " parts";
-        if (n == 1) EXPECT_EQ(difference(sum_grads, one), 0) << name;
+        if (n == 1) {
+          EXPECT_EQ(difference(sum_grads, one), 0) << name;
+        }
         EXPECT_EQ(testing::types_of(sum_grads), testing::types_of(model)) << name << n;
       }
     }
@@ -82,7 +84,7 @@ void expect_the_whole(const Sum& sum, const Mean& mean) {
 TEST(WeightedLosses, MicroBatchesOfUnequalCountsAreTheWholeBatch) { expect_the_whole(counted, counted_mean); }
 TEST(WeightedLosses, MicroBatchesOfUnequalWeightsAreTheWholeBatch) { expect_the_whole(weighted, weighted_mean); }
 
-// The mean of means, which is what a loss function that returns an Array asks for, is another number.
+// Averaging the means of micro-batches, as for a loss function that returns an Array, gives a different result.
 TEST(WeightedLosses, TheBatchesAreUnequal) {
   const auto [loss, grads] = nn::value_and_grad(counted_mean)(make_mlp(), batches()[1]);
   const auto [mean, mean_grads] = nn::accumulate_gradients(counted_mean, 6)(make_mlp(), batches()[1]);

@@ -1,4 +1,4 @@
-// Filters, and trees taken apart and put together by them.
+// Filters, and trees that they split and combine.
 #include "nn/tree/filter.h"
 
 #include <gtest/gtest.h>

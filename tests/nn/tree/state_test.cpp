@@ -1,4 +1,4 @@
-// Arrays taken out of a module as a map, and put back, strictly.
+// Arrays of a module copied to a map and back, with strict checks.
 #include "nn/tree/state.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Trees mapped, zipped, folded, edited, compared and summed up.
+// Trees: map, zip, fold, editing, comparison and summaries.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "nn/layers/inference_mode.h"
+#include "nn/layers/activation.h"
+#include "nn/layers/module_scope.h"
 #include "nn/placement/filter_shard.h"
 #include "nn/tree/tree_at.h"
 #include "nn/tree/tree_equal.h"
@@ -224,7 +225,7 @@ TEST(TreeEqual, NamesTheFirstDifference) {
             "head.kernel: two float32[2] with different values");
 }
 
-// As jax.numpy.allclose.
+// Infinities and NaN compare as in jax.numpy.allclose.
 TEST(TreeEqual, InfinitiesWithTolerance) {
   const double inf = std::numeric_limits<double>::infinity();
   const auto close = [](double x, double y) { return tree_equal(full({2}, x), full({2}, y), {.rtol = 1e-5}); };

@@ -1,4 +1,4 @@
-// The numbers of a tree: found, written as JSON, and read back as they were.
+// The scalars of a tree: found, written as JSON, and read back unchanged.
 #include "nn/tree/tree_scalars.h"
 
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@
 #include "sharding/operations.h"
 #include "sharding/random.h"
 
-// A program's namespace: argument-dependent lookup in it does not find the operator<< of tessera::nn.
+// A program's namespace: argument-dependent lookup does not find the operator<< of tessera::nn from here.
 namespace tree_summary_test {
 namespace {
 

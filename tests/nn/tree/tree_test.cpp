@@ -1,4 +1,4 @@
-// Trees: what is walked, in which order, under which paths.
+// Trees: the visited leaves, their order and their paths.
 #include "nn/tree/tree.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// forbid_implicit_communication and CommBudget: what they let pass, what they say, and that nothing moved.
+// forbid_implicit_communication and CommBudget: what they permit, their errors, and no communication after an error.
 #include "sharding/accounting/communication_guard.h"
 
 #include "tests/sharding/expect_error.h"
@@ -39,7 +39,7 @@ TEST(Guard, SaysOfGradientsWhatHelps) {
   const Array loss = with_sharding_constraint(mean(square(matmul(x, tape.shadows()[0]))), P{});
   const auto guard = forbid_implicit_communication();
   expect_error(ErrorKind::forbidden,
-               "all_reduce of 1 float32 gradient to the parameters' placements, 256 bytes over data",
+               "all_reduce of 1 float32 gradient to the parameters' shardings, 256 bytes over data",
                [&] { tape.gradients(loss); });
 }
 
@@ -74,8 +74,8 @@ TEST(Guard, WhatIsAskedForPasses) {
   const Array y = device_put(with_sharding_constraint(x, P{none, "data"}), x.sharding());
   EXPECT_EQ(redistribute(y, NamedSharding(make_mesh({{"data", 4}, {"model", 2}}), P{})).to_host<float>()[0], 1);
   EXPECT_EQ(ledger.count(), 3);
-  EXPECT_EQ(sum(x).item<float>(), 64);              // reading a value
-  EXPECT_EQ((x + x).to_host<float>().size(), 64u);  // nothing moves
+  EXPECT_EQ(sum(x).item<float>(), 64);              // reads a value
+  EXPECT_EQ((x + x).to_host<float>().size(), 64u);  // communicates nothing
 }
 
 TEST(Guard, WhatIsAskedForPassesOnItsWayBackToo) {
@@ -103,7 +103,7 @@ TEST(Guard, AllowsAxesAndTheBackwardPass) {
   };
   expect_error(ErrorKind::forbidden, "in the backward pass", [&] { guarded({}, w); });
   expect_error(ErrorKind::forbidden, "over data", [&] { guarded({.mesh_axes = {"model"}}, w); });
-  expect_error(ErrorKind::forbidden, "The scope allows \"modle\", which is no axis of this mesh.",
+  expect_error(ErrorKind::forbidden, "The scope allows \"modle\", which is not an axis of this mesh.",
                [&] { guarded({.mesh_axes = {"modle"}}, w); });
   EXPECT_NO_THROW(guarded({.backward = true}, w));
   EXPECT_NO_THROW(guarded({.mesh_axes = {"data", "model"}}, w));

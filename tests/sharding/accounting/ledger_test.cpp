@@ -1,4 +1,4 @@
-// CommLedger: the user's line, the reason in words, and what is written of the records.
+// CommLedger: the user's line, the reason, and the output formats of its records.
 #include "sharding/accounting/ledger.h"
 
 #include <fmt/format.h>
@@ -7,7 +7,6 @@
 
 #include "sharding/accounting/trace_events.h"
 #include "sharding/base/caller.h"
-#include "sharding/base/source_lines.h"
 #include "sharding/files/json.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/law.h"
@@ -75,7 +74,7 @@ TEST(Lines, OfTheBackwardPassAreTheForwardOperations) {
   EXPECT_GE(backward, 1);
 }
 
-// A line of the library's own, as its sources have it.
+// A line in this file, which a CallerScope may treat as the library's.
 std::source_location line_of_this_file() { return std::source_location::current(); }
 
 TEST(Lines, AScopePutsItsOwnFilesLinesDownToItsCaller) {
@@ -83,7 +82,7 @@ TEST(Lines, AScopePutsItsOwnFilesLinesDownToItsCaller) {
   EXPECT_EQ(std::source_location(CallerLine(mine)).line(), mine.line());
   std::source_location users = mine;
   {
-    const CallerScope outer(users);  // here == this file: its lines are the library's now
+    const CallerScope outer(users);  // its file is this file, so lines of this file are now the library's
     EXPECT_EQ(std::source_location(CallerLine(none_known)).line(), users.line());
     const CallerScope inner(none_known);
     EXPECT_EQ(std::source_location(CallerLine(line_of_this_file())).line(), users.line());
@@ -109,22 +108,21 @@ std::string reason_of(const std::function<Array()>& call) {
 
 TEST(Reasons, SayWhatDisagrees) {
   const Array x = lying({8, 8}, P{"data"}), y = lying({8, 8}, P{none, "data"}), m = lying({8, 8}, P{"model"});
-  EXPECT_EQ(
-      reason_of([&] { return matmul(x, x); }),
-      "lhs float32[8@data,8] and rhs float32[8@data,8] disagree: data cuts dim 0 of lhs and dim 0 of rhs, so rhs is "
-      "brought to float32[8,8]; the work differs along data");
+  EXPECT_EQ(reason_of([&] { return matmul(x, x); }),
+            "lhs float32[8@data,8] and rhs float32[8@data,8] disagree: data shards dim 0 of lhs and dim 0 of rhs, so "
+            "rhs is resharded to float32[8,8]; the work is split over data");
   EXPECT_EQ(
       reason_of([&] { return x + m; }),
-      "lhs float32[8@data,8] and rhs float32[8@model,8] disagree: data cuts dim 0 of lhs, model the same dim of rhs, "
-      "so rhs is brought to float32[8@data,8]; the work differs along data");
-  EXPECT_EQ(reason_of([&] { return softmax(y); }), "softmax reduces over data itself; the work differs along data");
+      "lhs float32[8@data,8] and rhs float32[8@model,8] disagree: data shards dim 0 of lhs, model the same dim of rhs, "
+      "so rhs is resharded to float32[8@data,8]; the work is split over data");
+  EXPECT_EQ(reason_of([&] { return softmax(y); }), "softmax reduces over data itself; the work is split over data");
   EXPECT_EQ(reason_of([&] { return exp(sum(x, {0})); }),
-            "the operand float32[8]{U:data} is a pending sum over data, of which exp needs the value: the operand is "
-            "brought to float32[8]");
-  EXPECT_EQ(reason_of([&] { return with_sharding_constraint(x * 1.0, P{}); }), "asked for");
+            "the operand float32[8]{U:data} is a partial sum over data, and exp needs its value: the operand is "
+            "resharded to float32[8]");
+  EXPECT_EQ(reason_of([&] { return with_sharding_constraint(x * 1.0, P{}); }), "explicit");
 }
 
-// ---- what is written
+// ---- output formats
 
 struct Program {
   CommLedger ledger;
@@ -190,7 +188,7 @@ TEST(Ledger, JsonHasEveryField) {
   EXPECT_EQ(last.at("path").as_string(), "");
   EXPECT_EQ(last.at("pass").as_string(), "forward");
   EXPECT_EQ(last.at("line").as_int64(), p.second);
-  EXPECT_NE(last.at("reason").as_string().find("pending sum"), std::string::npos);
+  EXPECT_NE(last.at("reason").as_string().find("partial sum"), std::string::npos);
   EXPECT_TRUE(last.at("file").as_string().ends_with("ledger_test.cpp"));
 }
 
@@ -198,7 +196,7 @@ TEST(Ledger, ATraceHasOneTrackForEachSetOfAxes) {
   const Program p;
   std::vector<CommRecord> records = p.ledger.records();
   double now = 0;
-  for (CommRecord& r : records) {  // each in its turn, a microsecond for a byte
+  for (CommRecord& r : records) {  // one after another, a microsecond per byte
     r.begun.seconds = r.awaited.seconds = now;
     r.arrived.seconds = now += 1e-6 * static_cast<double>(r.bytes);
   }
@@ -226,7 +224,7 @@ TEST(Ledger, ATraceHasOneTrackForEachSetOfAxes) {
   EXPECT_NEAR(end, static_cast<double>(p.ledger.bytes()), 1e-6);
 }
 
-// A record at these moments; operations and seconds alike.
+// Returns a record in which each of these numbers is both the seconds and the FLOPs of a moment.
 CommRecord record_at(const char* axes, double begun, double awaited, double arrived) {
   return {.kind = "all_gather",
           .mesh_axes = axes,
@@ -236,7 +234,8 @@ CommRecord record_at(const char* axes, double begun, double awaited, double arri
 }
 
 TEST(Timelines, ComputeWhereNothingIsAwaited) {
-  // The second was begun ahead, and came while the program computed; the third was awaited for longer than it computed.
+  // The second record was prefetched, and arrived during the computation. The third was awaited for longer than the
+  // program computed meanwhile.
   const std::vector<CommRecord> records{record_at("data", 1, 1, 2), record_at("data", 2, 7, 7),
                                         record_at("data", 7, 8, 10)};
   const boost::json::value root = parse_json(detail::chrome_trace_of(records), "test", "trace");

@@ -16,12 +16,12 @@ namespace {
 
 using namespace tessera::testing;
 
-// Stores events by operation.
+// Counts events by operation.
 struct Listener : detail::Observer {
   Listener() : Observer(detail::Events::operations) {}
   std::vector<detail::OperationCall> calls;
   std::vector<std::string> order;
-  std::map<std::string, int> parts;  // of the backward pass
+  std::map<std::string, int> parts;  // parts of the backward pass
 
   void computed(const detail::OperationCall& call, const detail::OperationArrays& arrays) override {
     calls.push_back(call);
@@ -44,7 +44,7 @@ Array placed(const Mesh& mesh, const PartitionSpec& spec) {
   return device_put(full({4, 4}, 0.5), NamedSharding(mesh, spec));
 }
 
-// Runs `loss` on a tape and its backward pass.
+// Runs `loss` under a tape, and its backward pass.
 void differentiate(const std::function<Array(const Array&)>& loss, const Array& parameter) {
   Tape tape({parameter});
   tape.gradients(loss(tape.shadows()[0]));
@@ -90,7 +90,7 @@ TEST_P(OperationEvents, WhatIsRecomputedSaysSo) {
   EXPECT_EQ(again, 1);
 }
 
-// How matmul would read x, and where its result would be, if x were sharded over its columns.
+// Computes how matmul would read x, and the sharding of its result, if the columns of x were sharded.
 struct Asker : detail::Observer {
   Asker() : Observer(detail::Events::operations) {}
   std::vector<std::string> otherwise, moves;

@@ -1,4 +1,4 @@
-// Abstract meshes: the types, ledgers and errors of the same program on devices, and the memory of one of them.
+// Abstract meshes: the types, ledgers and errors of the same program on devices, and the memory of one device.
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -62,7 +62,7 @@ TEST(AbstractMesh, ArraysThatWereNeverPlacedMayJoinInAndComeOutOfRemat) {
         Tape tape({on(mesh, {4, 4}, spec)});
         const Array value = loss(tape.shadows()[0]);
         types[is_abstract] = value.type_string() + " " + tape.gradients(value)[0].type_string();
-        // On devices remat sums the gradient of a result that was never placed: it may depend on a parameter.
+        // On devices, remat reduces the gradient of a result that was never placed, since it may depend on a parameter.
         for (const CommRecord& r : ledger.records())
           if (r.kind != "all_reduce") types[is_abstract] += " " + r.kind + " " + std::to_string(r.bytes);
       }
@@ -93,9 +93,8 @@ TEST(AbstractMesh, HoldsNoValues) {
   std::ostringstream printed;
   printed << x;
   EXPECT_EQ(printed.str(), "float32[8@data] on a mesh without hardware");
-  expect_error(ErrorKind::device_mismatch, "Nothing moves between devices and an abstract mesh", [&] {
-    device_put(x, NamedSharding(make_mesh({{"data", 8}}), P{"data"}));
-  });
+  expect_error(ErrorKind::device_mismatch, "Arrays cannot move between devices and an abstract mesh",
+               [&] { device_put(x, NamedSharding(make_mesh({{"data", 8}}), P{"data"})); });
   expect_error(ErrorKind::device_mismatch, "is on the mesh", [&] { x + on(make_mesh({{"data", 8}}), {8}, P{"data"}); });
 }
 
@@ -129,7 +128,7 @@ TEST(AbstractMesh, MakesNoValueOfARecipe) {
 
 // ---- the same program on devices
 
-// What a program leaves behind that can be compared.
+// The observable results of a program.
 struct Trace {
   std::vector<std::string> types;
   std::vector<std::string> records;

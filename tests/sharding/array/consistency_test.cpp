@@ -1,4 +1,4 @@
-// TESSERA_CHECK: invariants broken on purpose are found, and what is whole passes.
+// TESSERA_CHECK: violated invariants are detected, and correct programs pass.
 #include <ATen/ops/rand.h>
 
 #include "sharding/base/environment.h"
@@ -12,7 +12,7 @@ namespace {
 using namespace tessera::testing;
 using detail::CheckScope;
 
-// float32[4@a,2] on 2 x 2 devices with private replicas: each block twice.
+// float32[4@a,2] on 2 x 2 devices with private replicas: two copies of each block.
 Array with_replicas(const std::vector<at::Tensor>& locals) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}}, {.private_replicas = true});
   const detail::Type* type = detail::placed_type(DType::float32, {4, 2}, NamedSharding(mesh, P{"a"}));
@@ -71,7 +71,7 @@ TEST(Check, APendingSumIsNeverReadAsAValue) {
     EXPECT_NO_THROW(check_operands(op, types)) << op.name;
   };
   const auto is_found = [](const Operation& op, std::vector<const Type*> types) {
-    expect_error(ErrorKind::inconsistent, "is a pending sum, which this operation would read as a value",
+    expect_error(ErrorKind::inconsistent, "is a partial sum, which this operation would read as a value",
                  [&] { check_operands(op, types); });
   };
   passes(nonlinear, {value, value}), is_found(nonlinear, {over_a}), is_found(nonlinear, {value, over_b});
@@ -80,7 +80,7 @@ TEST(Check, APendingSumIsNeverReadAsAValue) {
   passes(first, {over_a, value}), is_found(first, {value, over_a});
 }
 
-// A whole step, private replicas, everything looked at.
+// A complete step with private replicas and all checks.
 TEST(Check, AStepPasses) {
   const CheckScope checking;
   for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 2}})) {

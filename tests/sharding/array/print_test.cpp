@@ -1,4 +1,4 @@
-// Arrays printed: their typed sharding, and values as numpy 2.4 prints them.
+// Printed arrays: the type with its sharding, and values in the format of numpy 2.4.
 #include "sharding/array/print.h"
 
 #include <ATen/ops/arange.h>
@@ -67,9 +67,9 @@ TEST(Print, TheTypedShardingComesFirst) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}, {"pipe", 2}});
   const Array x = device_put(array<float>({1, 2, 3, 4}), NamedSharding(mesh, P{"data"}));
   EXPECT_EQ(printed(x), "float32[4@data] [1., 2., 3., 4.]");
-  EXPECT_EQ(printed(sum(x)), "float32[]{U:data} 10. (a pending sum over data, added up)");
+  EXPECT_EQ(printed(sum(x)), "float32[]{U:data} 10. (a partial sum over data, reduced for printing)");
   EXPECT_EQ(printed(reshape(x, {2, 2})), "float32[2@data,2]\n[[1., 2.],\n [3., 4.]]");
-  EXPECT_EQ(printed(normal(Key(0), {1 << 20})), "float32[1048576] a recipe, without values yet");
+  EXPECT_EQ(printed(normal(Key(0), {1 << 20})), "float32[1048576] a lazy initializer, without values yet");
   EXPECT_EQ(printed(Array()), "absent");
 }
 

@@ -1,4 +1,4 @@
-// Arrays that several threads use for the first time at once.
+// Arrays whose first use is in several threads at once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace tessera::shared_arrays_test {
 namespace {
 
-// What f gives in each of some threads that begin together.
+// The results of f in several threads that start together.
 template <class F>
 std::vector<std::vector<float>> at_once(const F& f) {
   constexpr int n = 3;

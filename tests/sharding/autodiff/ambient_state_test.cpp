@@ -1,4 +1,4 @@
-// What a thread keeps beside arguments is as it was after calls that fail, and its own.
+// Thread-local state is restored after calls that throw, and is separate for each thread.
 #include <stdexcept>
 #include <thread>
 
@@ -36,7 +36,7 @@ TEST(AmbientState, IsAsItWasAfterAFailedCall) {
   const Mesh mesh = make_mesh({{"x", 2}});
   const Array w = placed(random_tensor({4}, 1), mesh, P{"x"});
   const auto in_loss = [&] { step({w}, [](const auto&) { return fails_inside(); }); };
-  const auto in_backward = [&] { step({w}, [](const auto& p) { return p[0]; }); };  // no scalar
+  const auto in_backward = [&] { step({w}, [](const auto& p) { return p[0]; }); };  // not a scalar loss
   const auto in_shard_map = [&] { shard_map([](const Array&) { return fails_inside(); }, mesh, P{"x"}, P{"x"})(w); };
   const auto in_forecast = [&] {
     const Forecast forecast;

@@ -1,4 +1,4 @@
-// The gathers of weights and the reduce_scatters of their gradients, block by block, in the order of the step before.
+// Gathers of weights and reduce_scatters of their gradients, block by block, in the order of the previous step.
 #include <algorithm>
 
 #include "sharding/accounting/communication_guard.h"
@@ -29,7 +29,7 @@ std::vector<Array> weights_of(Mesh mesh, const Paths& paths = two_layers) {
 struct Net {
   Array x;
   bool remat = false;
-  int skipped = -1;  // this layer
+  int skipped = -1;  // the layer to skip
   Array operator()(Arrays w) const {
     Array y = tanh(matmul(x, w[0]));
     for (int i = 0; i < 2; ++i) {
@@ -52,7 +52,7 @@ class Gathers : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Replicas, Gathers, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "private" : "shared"; });
 
-// The paths of the collectives of a kind, forward or backward.
+// The paths of all collectives of one kind in the forward or the backward pass.
 Paths paths_of(const CommLedger& ledger, const std::string& kind, bool backward) {
   Paths paths;
   for (const CommRecord& r : ledger.records())
@@ -122,7 +122,7 @@ TEST_P(Gathers, OfAStepThatGoesAnotherWayAreLearnedAnew) {
   EXPECT_EQ(ledger.count("all_gather"), 3 + 2);
 }
 
-// Of one line, with parameters of the same types. What counts are the words of the paths.
+// Two programs with the same source line and parameter types: only the paths of the parameters distinguish them.
 TEST_P(Gathers, OfOtherPathsAreAnotherProgram) {
   const Net net = net_of(mesh());
   const std::vector<Array> weights = weights_of(mesh()), same = weights_of(mesh());
@@ -147,7 +147,7 @@ TEST_P(Gathers, OfRecomputedBlocksAreGroupedToo) {
   EXPECT_TRUE(are_equal(first, second));
   CommLedger ledger;
   step(weights, net);
-  // The head is read backward, and each block is gathered for its second run and that one's backward pass.
+  // The head is gathered for the backward pass, and each block for its recomputation and for its backward pass.
   EXPECT_EQ(ledger.count("all_gather"), 4 + 1 + 2 * 2);
   EXPECT_EQ(ledger.count("reduce_scatter"), 4);
   EXPECT_EQ(ledger.bytes("reduce_scatter"), 6 * bytes / 4);

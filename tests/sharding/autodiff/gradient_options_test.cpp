@@ -1,4 +1,4 @@
-// GradientOptions: gradients that stay pending sums, and the element type in which they are reduced.
+// GradientOptions: gradients that stay partial sums, and the element type of their reduction.
 #include "sharding/array/autograd.h"
 #include "sharding/base/environment.h"
 #include "sharding/shard_map/shard_map.h"
@@ -12,7 +12,7 @@ namespace {
 using namespace tessera::testing;
 using Arrays = const std::vector<Array>&;
 
-// A product, a decayed weight, a bias used twice, and one that is not used.
+// A product, weight decay, a bias that is used twice, and an unused parameter.
 Array loss_of(const Array& x, Arrays w) {
   return mean(square(tanh(matmul(x, w[0]) + w[1]) * w[1])) + 0.1 * sum(square(w[0]));
 }
@@ -57,7 +57,8 @@ TEST(PendingGradients, CommunicateNothing) {
   }
 }
 
-// As the state of ZeRO-1: cut on the first dim that the axes divide, what does not divide as the parameter is.
+// As ZeRO-1's state, gradients are sharded along the first dimension that the axes divide. Gradients without such a
+// dimension have the sharding of their parameters.
 TEST(CutGradients, AreTheGradientsInParts) {
   for (const Mesh mesh : shared_and_private({{"data", 4}, {"model", 2}})) {
     const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
@@ -85,7 +86,7 @@ TEST(CutGradients, NameTheAxesThatThereAre) {
                [&] { Tape(w, {.shard_gradients_over = {"data", "data"}}); });
 }
 
-// Devices that share replicas have added their contributions up already.
+// Devices with shared replicas have already added their contributions.
 TEST(PendingGradients, TakeTheMemoryOfOneWhereReplicasAreShared) {
   constexpr int64_t n = 128, bytes = n * n * 8;
   const Mesh mesh = make_mesh({{"data", 8}});
@@ -116,7 +117,7 @@ TEST(Reduction, IsInTheChosenType) {
 
 using Loss = std::function<Array(const Array&)>;
 
-// d sum(u d loss / dx) / dx.
+// The derivative of sum(u * d loss / dx) with respect to x.
 at::Tensor second_derivative(const Loss& loss, const Array& x, const at::Tensor& u) {
   Tape outer({x});
   Array gradient;
@@ -127,7 +128,7 @@ at::Tensor second_derivative(const Loss& loss, const Array& x, const at::Tensor&
   return to_tensor(outer.gradients(sum(gradient * from_tensor(u)))[0]);
 }
 
-// The same from gradients nearby.
+// The same by central differences of gradients.
 at::Tensor difference_quotient(const Loss& loss, const at::Tensor& x, const at::Tensor& u) {
   constexpr double h = 1e-5;
   const auto at_step = [&](double step) {
@@ -137,7 +138,8 @@ at::Tensor difference_quotient(const Loss& loss, const at::Tensor& x, const at::
   return (at_step(h) - at_step(-h)) / (2 * h);
 }
 
-// Each is a term beside one that has a second derivative of its own, so that one that is dropped is no error by itself.
+// Each function is one term of a loss, next to one with a second derivative of its own. A lost term is therefore no
+// error by itself.
 const std::vector<std::pair<const char*, std::function<Array(const Array&)>>>& twice_differentiated() {
   using A = const Array&;
   static const Array kernel = from_tensor(random_tensor({1, 1, 3, 3}, 5)), scale = from_tensor(random_tensor({8}, 6)),
@@ -212,7 +214,7 @@ TEST(SecondDerivatives, AreWhatTheyAreWithoutAMeshOnEveryPlacement) {
   }
 }
 
-// Four rows and eight columns on axes that do not divide them; of three devices, one has no row.
+// Four rows and eight columns over axes that divide neither. One of three devices has no row.
 const PartitionSpec padded_specs[] = {P{{"a", Uneven::pad}}, P{none, {"b", Uneven::pad}},
                                       P{{"a", Uneven::pad}, {"b", Uneven::pad}}, P{none, {{"a", "b"}, Uneven::pad}}};
 
@@ -233,7 +235,7 @@ TEST(SecondDerivatives, AreTheSameWhereDimsArePadded) {
   }
 }
 
-// All columns of it: how a classifier's loss curves in its padded classes, and in its padded features.
+// All columns of the Hessian of a classifier's loss, with padded classes and with padded features.
 TEST(SecondDerivatives, MakeTheHessianWhereDimsArePadded) {
   const detail::CheckScope padding_is_zeros;
   const at::Tensor w = random_tensor({5, 7}, 1), x = random_tensor({6, 5}, 2);
@@ -302,7 +304,7 @@ TEST(SecondDerivatives, PassBetweenMeshesAndThroughExtremaOfDevices) {
   }
 }
 
-// A gradient made by hand that has none is refused wherever the second derivative would need it, and nowhere else.
+// A hand-written gradient that cannot be differentiated is refused only where the second derivative needs it.
 TEST(SecondDerivatives, AreRefusedWhereThereAreNone) {
   const auto cube = [](const Array& a) {
     detail::Tensors out{to_tensor(tessera::detail::finalize_result(a)).pow(3)};
@@ -319,7 +321,7 @@ TEST(SecondDerivatives, AreRefusedWhereThereAreNone) {
   Tape outer({x});
   Array gradient;
   {
-    Tape inner({ones({3})}, {.differentiable = true});  // nothing of the outer tape goes through the cube
+    Tape inner({ones({3})}, {.differentiable = true});  // the outer tape has no gradient through the cube
     gradient = inner.gradients(sum(cube(2.0 * inner.shadows()[0])))[0];
   }
   EXPECT_EQ(outer.gradients(sum(gradient * outer.shadows()[0]))[0].to_host<float>(), (std::vector<float>(3, 24)));

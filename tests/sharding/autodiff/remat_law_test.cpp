@@ -1,4 +1,4 @@
-// remat under the law: on any placement, value and gradients are those of plain LibTorch without it.
+// remat under the law: for any sharding, values and gradients equal plain LibTorch's without remat.
 #include "sharding/autodiff/remat.h"
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/law.h"

@@ -1,4 +1,4 @@
-// remat: a second run of the function, gradients that join those of other uses, and less memory.
+// remat: recomputation, gradients that are added to the gradients of other uses, and lower memory.
 #include "sharding/autodiff/remat.h"
 
 #include <ATen/core/grad_mode.h>
@@ -15,7 +15,7 @@ using Arrays = const std::vector<Array>&;
 using List = std::vector<Array>;
 using F = std::function<List(Arrays)>;
 
-// f(x) without and with remat, so that a model can be written once.
+// Calls f(x) without or with remat, so that a model can be written once.
 using Call = std::function<List(const F&, Arrays)>;
 List plainly(const F& f, Arrays x) { return f(x); }
 List again(const F& f, Arrays x) { return remat(f, x); }
@@ -23,7 +23,7 @@ List again(const F& f, Arrays x) { return remat(f, x); }
 const F block = [](Arrays x) -> List { return {x[0] + matmul(tanh(matmul(x[0], x[1])), x[2])}; };
 const F product = [](Arrays x) -> List { return {matmul(x[0], x[1])}; };
 
-// ---- what is communicated
+// ---- communication
 
 constexpr int b = 4, d = 8, f = 16;  // float64: b*d is 256 bytes, d*f is 1024
 
@@ -45,7 +45,7 @@ TEST(Remat, CommunicatesWhatTheSecondRunNeedsAndReducesOnce) {
       {"one", {{"data", 1}}, P{"data"}, {}, {}, {}, {}, ""},
       // One bucket of all gradients, 2 * (1024 + 128 + 1024), and the loss.
       {"data", {{"data", 4}}, P{"data"}, {}, {}, {}, {}, "<all_reduce data 4352; all_reduce data 8"},
-      // Each matrix for both runs, and where the backward pass reads it: all but the first.
+      // Each matrix is gathered for both runs, and again where the backward pass reads it: all but the first.
       {"fsdp",
        {{"data", 4}},
        P{"data"},
@@ -63,7 +63,7 @@ TEST(Remat, CommunicatesWhatTheSecondRunNeedsAndReducesOnce) {
        P{"data"},
        {.reshard_after_forward = false},
        "<all_reduce data 256; <reduce_scatter data 256 x4; all_gather data 1024 x8; all_reduce data 8"},
-      // Megatron: the sum of each block in both runs.
+      // Megatron: each block's all_reduce in both runs.
       {"model",
        {{"model", 4}},
        {},
@@ -95,7 +95,7 @@ TEST(Remat, CommunicatesWhatTheSecondRunNeedsAndReducesOnce) {
     }
 }
 
-// Casts of one float32 weight inside and outside: one reduction, in the weight's own type.
+// A float32 weight with casts inside and outside remat: one reduction, in the weight's own type.
 TEST(Remat, CastsOfAWeightAreReducedOnce) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const Array x = placed(random_tensor({8, 8}, 1, at::kFloat), mesh, P{"data"});
@@ -122,7 +122,7 @@ TEST(Remat, GradientsMayStayPending) {
   }
 }
 
-// ---- how often f runs, and on what
+// ---- runs of f and their arguments
 
 TEST(Remat, RunsTwiceWhereAGradientIsWantedAndOnceElsewhere) {
   int runs = 0;
@@ -200,7 +200,7 @@ TEST(Remat, AnErrorInEitherRunIsTheCallersError) {
   EXPECT_LE(difference(to_tensor(step({w}, fails_in(0)).gradients[0]), 2 * to_tensor(w)), 1e-15);
 }
 
-// ---- tapes in tapes
+// ---- nested tapes
 
 // Neither backward pass adds to the gradients of the other tape's parameters.
 TEST(Remat, NestedTapesDoNotMix) {
@@ -226,7 +226,7 @@ TEST(Remat, NestedTapesDoNotMix) {
     }
 }
 
-// A gradient inside a function under remat is computed again in the second run.
+// A gradient inside a function under remat is recomputed.
 TEST(Remat, AGradientInsideIsAValue) {
   const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 8}, 2);
   const F inner = [](Arrays a) -> List {
@@ -271,7 +271,7 @@ TEST(Remat, KeepsTheInputsAlone) {
     }
     EXPECT_GE(held[false], 2 * layers * activation);
     EXPECT_LE(held[true], layers * activation + activation / 16);
-    // The second run of one block and the gradients in it.
+    // The recomputed activations of one block, and its gradients.
     EXPECT_LE(peak[true], held[true] + 6 * activation + gradients);
     EXPECT_LE(peak[true], peak[false] - (layers - 4) * activation);
   }
@@ -286,11 +286,11 @@ TEST(Remat, FormsOfAnArgumentAreGoneWithTheFirstRun) {
   const Allocations memory;
   const Array h = placed(random_tensor({rows, n}, 9), mesh, P{"model"}) * tape.shadows()[0];
   const Array y = remat(gathers, {h, tape.shadows()[0]})[0];
-  EXPECT_LE(memory.live(), activation * 5 / 2);  // h and what it was made of
+  EXPECT_LE(memory.live(), activation * 5 / 2);  // h and its operands
   tape.gradients(y);
 }
 
-// Second derivatives need what remat would throw away.
+// Second derivatives need the activations that remat would discard, so there remat calls the function directly.
 TEST(Remat, InsideADifferentiatedGradientIsTheFunctionItself) {
   const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 8}, 2);
   const Mesh mesh = make_mesh({{"data", 4}});

@@ -1,4 +1,4 @@
-// Gradients where they are easily wrong, and what a step of each strategy communicates.
+// Gradients of error-prone cases, and the communication of a step for each strategy.
 #include "sharding/autodiff/tape.h"
 
 #include <ATen/core/grad_mode.h>
@@ -34,7 +34,7 @@ TEST(Traps, WeightsUsedInSeveralWays) {
   std::cout << cases << " cases\n";
 }
 
-// ---- one step, and what it communicates
+// ---- communication of one step
 
 constexpr int b = 4, t = 3, d = 8, f = 16;  // float64: b*d is 256 bytes, d*f is 1024
 
@@ -58,7 +58,7 @@ TEST(Communication, OfAnMlpInEveryStrategy) {
       {"nothing is sharded", {{"data", 2}, {"model", 2}}, {}, {}, {}, {}, ""},
       // One bucket of all gradients, 2 * (1024 + 128 + 1024), and the loss.
       {"data", {{"data", 4}}, P{"data"}, {}, {}, {}, "<all_reduce data 4352; all_reduce data 8"},
-      // Each matrix once forward and once backward, and a bucket of biases.
+      // Each matrix is gathered once forward and once backward; the biases are one bucket.
       {"fsdp",
        {{"data", 4}},
        P{"data"},
@@ -67,7 +67,7 @@ TEST(Communication, OfAnMlpInEveryStrategy) {
        P{"data"},
        "<all_gather data 1024 x3; <all_reduce data 256; <reduce_scatter data 256 x4; all_gather data 1024 x4; "
        "all_reduce data 8"},
-      // Megatron: one all-reduce a block forward, one backward except into the data.
+      // Megatron: one all_reduce per block in the forward pass, and one in the backward pass except into the data.
       {"model",
        {{"model", 4}},
        {},
@@ -130,7 +130,7 @@ TEST(Communication, AWeightUsedTwiceIsGatheredForEachUseAndACastReducedOnce) {
                             [&](Arrays w) { return sum(matmul(tanh(matmul(x, w[0])), w[0])); });
   EXPECT_EQ(sharded.communication,
             "<all_gather data 512; <reduce_scatter data 128 x2; all_gather data 512 x2; all_reduce data 8");
-  // Two casts of one float32 weight: one reduction, in the weight's own type.
+  // A float32 weight with two casts: one reduction, in the weight's own type.
   const Step cast = step({placed(random_tensor({8, 8}, 2, at::kFloat), mesh, {})}, [&](Arrays w) {
     return sum(astype(matmul(astype(x, bfloat16), astype(w[0], bfloat16)), float32)) +
            sum(matmul(astype(x, bfloat16), transpose(astype(w[0], bfloat16))));
@@ -148,7 +148,7 @@ TEST(Communication, AnAxisThatNothingUsesIsNeverNamed) {
   }
 }
 
-// ---- what a tape is given, and what it refuses
+// ---- inputs and errors of a tape
 
 TEST(TapeTest, GradientsLieAtTheParametersPlacement) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
@@ -196,7 +196,7 @@ TEST(TapeTest, AConversionMadeWithoutATapeIsNotUsedUnderOne) {
   const Array data = placed(x, mesh, P{"a"}), weight = placed(w, mesh, P{none, "a"});
   redistribute(data, NamedSharding(mesh, {}));  // before the tape
   redistribute(weight, NamedSharding(mesh, {}));
-  const Array one = from_tensor(at::ones({}, at::kDouble));  // what is computed from weights only keeps no conversions
+  const Array one = from_tensor(at::ones({}, at::kDouble));  // results of weights alone cache no conversions
   const Step got = step({data, weight}, [&](Arrays p) {
     const Array h = tanh(p[1] * one);
     {
@@ -223,7 +223,7 @@ TEST(TapeTest, NestedTapesDoNotMixWhereTheInnerOnesGradientsAreConstants) {
     Array stepped;
     {
       Tape inner({shadow}, {.differentiable = false});
-      const Array captured = matmul(data, shadow);  // the outer's: a constant here
+      const Array captured = matmul(data, shadow);  // recorded by the outer tape: a constant here
       const Array loss = sum(matmul(data, inner.shadows()[0]) * captured);
       const Array gradient = inner.gradients(loss)[0];
       inner_gradient = to_tensor(gradient);
@@ -273,12 +273,11 @@ TEST(TapeTest, RefusesWhatHasNoGradient) {
       EXPECT_EQ(e.kind(), c.kind) << e.what();
       EXPECT_NE(std::string(e.what()).find(c.text), std::string::npos) << e.what();
     }
-  // After a refusal everything works as before.
+  // After an error the tape works as before.
   EXPECT_NO_THROW(step({w}, OURS(sum(x[0]))));
 }
 
-// Each scaling remembers the parameter that it comes from, and does not look for it through all the others. They are
-// many more than the stack would hold calls.
+// Each scaling stores its original parameter and does not search the chain for it. The chain is too long for recursion.
 TEST(TapeTest, ALongChainOfScalingsTakesLinearTime) {
   const Array w = array<float>({1, 2});
   const Step chain = step({w}, [](Arrays p) {

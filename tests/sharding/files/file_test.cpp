@@ -1,4 +1,4 @@
-// Files as they are written in a folder that a stranger can change, and words of strangers in errors.
+// Files written to a folder that others can change, and untrusted text in error messages.
 #include "sharding/files/file.h"
 
 #include <gtest/gtest.h>
@@ -72,11 +72,11 @@ TEST(File, OfATextHasAtMostSoManyBytes) {
   const ScratchFolder folder;
   const fs::path large = folder.path("large");
   write_text(large, "", "test");
-  fs::resize_file(large, (int64_t{1} << 26) + 1);  // a hole: it takes no space
+  fs::resize_file(large, (int64_t{1} << 26) + 1);  // sparse: takes no space
   expect_error(ErrorKind::invalid_file, "67108865 bytes, expected at most 67108864", [&] { read_text(large, "test"); });
 }
 
-// ---- words of strangers
+// ---- untrusted text
 
 TEST(Escaped, ControlCharactersAreWrittenOut) {
   const struct {
@@ -114,7 +114,7 @@ TEST(Escaped, ALongNameDoesNotMakeEveryLineOfATableLong) {
   EXPECT_NE(text.find(std::string(100'000, 'x')), text.npos);
 }
 
-// ---- places in JSON
+// ---- positions in JSON
 
 TEST(JsonPart, ErrorsNameThePlaceWhereverTheValueIs) {
   const boost::json::value value = parse_json(R"({"a": [1, {"b": null, "c": "x"}], "d": {"e": 2}})", "test", "file");

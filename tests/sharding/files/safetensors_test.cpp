@@ -1,4 +1,4 @@
-// The safetensors reader on good files, and on every kind of bad one.
+// The safetensors reader: valid files, and each kind of invalid file.
 #include "sharding/files/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own for each test.
+// Each test has its own folder.
 class SafetensorsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class SafetensorsTest : public ::testing::Test {
 
   SafetensorsFile open(const std::string& bytes) const { return SafetensorsFile::open(write(bytes)); }
 
-  // The message without "[safetensors] path: ", or what went wrong otherwise.
+  // The error message without "[safetensors] path: ", or a description of another outcome.
   std::string refusal(const std::string& bytes) const { return refusal_of(write(bytes)); }
   static std::string refusal_of(const fs::path& file) {
     try {
@@ -64,7 +64,7 @@ std::string file_of(const std::string& header, const std::string& data = "") {
   return with_length(header.size(), header + data);
 }
 
-// One entry of a header.
+// One entry of the header.
 std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
                   const std::string& offsets) {
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
@@ -250,9 +250,9 @@ TEST_F(SafetensorsTest, RefusesHeadersThatAreNotJsonObjects) {
   const std::string no_brace = "the header does not begin with '{'. Is the file complete, and a safetensors file?";
   EXPECT_EQ(refusal(file_of("[]")), no_brace);
   EXPECT_EQ(refusal(file_of(" {}")), no_brace);
-  EXPECT_EQ(refusal(file_of("{]")), "header: line 1, column 2: this is not JSON (syntax error). Mend the text there.");
+  EXPECT_EQ(refusal(file_of("{]")), "header: line 1, column 2: this is not JSON (syntax error). Fix the text there.");
   EXPECT_EQ(refusal(file_of("{\n\"a\":1,}")),
-            "header: line 2, column 7: this is not JSON (syntax error). Mend the text there.");
+            "header: line 2, column 7: this is not JSON (syntax error). Fix the text there.");
   EXPECT_EQ(refusal(file_of("{} {}")), "header: line 1, column 4: something follows the value. Remove it.");
   EXPECT_TRUE(refusal(file_of("{\"\xff\":1}")).starts_with("header: line 1, column 3: this is not JSON"));
   EXPECT_TRUE(refusal(file_of(std::string("{}\0", 3))).starts_with("header: line 1, column 3: "));
@@ -263,10 +263,10 @@ TEST_F(SafetensorsTest, RefusesHeadersThatAreNotJsonObjects) {
 TEST_F(SafetensorsTest, RefusesRepeatedNames) {
   const std::string one = entry("w", "U8", "[1]", "[0,1]"), same = entry("\\u0077", "U8", "[1]", "[1,2]");
   EXPECT_EQ(refusal(file_of("{" + one + "," + one + "}", "a")),
-            "header: line 1, column 56: the key \"w\" is there twice in one object. Keep one of them.");
+            "header: line 1, column 56: the key \"w\" occurs twice in one object. Keep one of them.");
   EXPECT_TRUE(refusal(file_of("{" + one + "," + same + "}", "ab")).ends_with("twice in one object. Keep one of them."));
   EXPECT_TRUE(refusal(file_of(R"({"x":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", "a"))
-                  .ends_with("the key \"dtype\" is there twice in one object. Keep one of them."));
+                  .ends_with("the key \"dtype\" occurs twice in one object. Keep one of them."));
   EXPECT_EQ(refusal(file_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                             R"("b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                             "xy")),
@@ -362,7 +362,7 @@ TEST_F(SafetensorsTest, RefusesNamesAndShapesThatNoModelHas) {
             "a name of 4097 bytes, \"" + std::string(60, 'x') + "...\", expected at most 4096. Rename the tensor.");
 }
 
-// --- the JSON beneath ---
+// --- the JSON header -------------------------------------------------------------------------------------------------
 
 TEST_F(SafetensorsTest, JsonFilesThatCannotBeReadAreErrorsWithTheirName) {
   const auto message = [](const fs::path& file) {
@@ -376,7 +376,7 @@ TEST_F(SafetensorsTest, JsonFilesThatCannotBeReadAreErrorsWithTheirName) {
             "[json] " + path().string() +
                 ": line 1, column 1: the text ends in the middle of a value. Is the file complete?");
   EXPECT_EQ(message(write("{\n  \"a\": tru\n}")),
-            "[json] " + path().string() + ": line 2, column 8: this is not JSON (syntax error). Mend the text there.");
+            "[json] " + path().string() + ": line 2, column 8: this is not JSON (syntax error). Fix the text there.");
   EXPECT_NO_THROW(parse_json_file(write("[1, 2]")));
 }
 

@@ -1,4 +1,4 @@
-// The safetensors writer against the reader, and its checksum against Boost's.
+// The safetensors writer compared with the reader, and its checksum compared with Boost's.
 #include "sharding/files/safetensors_writer.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "sharding/base/error.h"
-#include "sharding/files/crc32c.h"
+#include "sharding/files/file.h"
 #include "tests/data/scratch_folder.h"
 #include "tests/sharding/expect_error.h"
 

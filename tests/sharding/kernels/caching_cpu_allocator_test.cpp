@@ -75,7 +75,7 @@ TEST_F(CachingCpuAllocator, IsOneThreadsAtATime) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-// Ever new sizes: what is kept of the old ones goes back.
+// Every tensor has a new size: cached memory of old sizes is returned.
 TEST_F(CachingCpuAllocator, IsBoundedByWhatTensorsHadAtOnce) {
   constexpr int64_t step = 8 << 20, sizes = 60;
   for (int64_t i = 1; i <= sizes; ++i) of_bytes(i * step);
@@ -89,12 +89,11 @@ TEST_F(CachingCpuAllocator, GoesBackToTheSystem) {
   const int64_t resident = resident_bytes(), held = memory_of_tensors();
   tensors.clear();
   EXPECT_EQ(memory_of_tensors(), held);
-  for (int64_t i = 0; i < 60 && memory_of_tensors() >= held; ++i)
-    of_bytes((100 + 9 * i) * mega);  // nobody writes to it
+  for (int64_t i = 0; i < 60 && memory_of_tensors() >= held; ++i) of_bytes((100 + 9 * i) * mega);  // no page is touched
   EXPECT_LT(resident_bytes(), resident - many * mega / 2);
 }
 
-// The child has none of the threads that may hold a lock.
+// A forked child lacks its parent's other threads. A lock that one of them held would never be released.
 TEST_F(CachingCpuAllocator, IsThereInAForkedChild) {
   std::atomic<bool> done = false;
   std::vector<std::thread> threads;

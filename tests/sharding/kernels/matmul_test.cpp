@@ -1,6 +1,4 @@
-// Products of whole numbers, whose sums float32 holds, are exact: of whichever library, of every layout in memory.
-#include "sharding/kernels/matmul.h"
-
+// Products of integers whose sums fit in float32 are exact, for every library and every memory layout.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sharding/kernels/tensors.h"
 #include "tests/sharding/resident_bytes.h"
 
 namespace tessera::matrix_kernels_test {
@@ -17,7 +16,7 @@ using testing::resident_bytes;
 
 at::Tensor numbers(int64_t rows, int64_t columns) { return at::randint(-3, 4, {rows, columns}, at::kFloat); }
 
-// The same values one after the other, transposed in memory, and as a part of wider rows.
+// The same values as a contiguous tensor, transposed in memory, and as part of wider rows.
 std::vector<at::Tensor> layouts(const at::Tensor& t) {
   at::Tensor part = at::zeros({t.size(0) + 3, t.size(1) + 5}).narrow(0, 1, t.size(0)).narrow(1, 2, t.size(1));
   part.copy_(t);
@@ -46,7 +45,7 @@ TEST(MatrixKernels, AreExactInEveryLayout) {
   }
 }
 
-// As batches of ever new lengths have them.
+// The row counts differ in every call, as with batches whose length changes with each step.
 TEST(MatrixKernels, EverNewSizesTakeNoMemory) {
   const at::Tensor a = numbers(1500, 512), b = numbers(512, 32);
   detail::multiplied(a, b);

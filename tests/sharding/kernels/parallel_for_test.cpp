@@ -1,4 +1,4 @@
-// The pool: every job once, errors in order, threads that sleep, and nothing changed for the program around it.
+// parallel_for: each job runs once, the first error is thrown, idle threads sleep, and settings do not change.
 #include "sharding/kernels/parallel_for.h"
 
 #include <ATen/Parallel.h>
@@ -24,13 +24,13 @@
 #include <vector>
 
 #include "sharding/base/caller.h"
-#include "sharding/kernels/background_threads.h"
-#include "sharding/kernels/sum.h"
+#include "sharding/base/threads.h"
+#include "sharding/kernels/tensors.h"
 
-namespace tessera::detail::side_by_side_test {
+namespace tessera::detail::parallel_for_test {
 namespace {
 
-constexpr int64_t long_enough = 1'000'000'000;  // nanoseconds: always worth another thread
+constexpr int64_t long_enough = 1'000'000'000;  // nanoseconds; enough work for another thread
 
 class SideBySide : public ::testing::TestWithParam<int> {
  protected:
@@ -132,7 +132,7 @@ TEST_P(SideBySide, OutsideOfTheScopeNothingHasChanged) {
 TEST_P(SideBySide, LeavesACoreToEveryThreadThatMakesBatches) {
   const ScopedIntraOpThreads alone;
   const std::thread::id here = std::this_thread::get_id();
-  // The jobs of another thread; each job waits so long for the first of them.
+  // Counts the jobs that another thread runs. Each job waits for the first of these for at most `patience`.
   const auto elsewhere = [&](std::chrono::microseconds patience) {
     std::atomic<int> jobs = 0;
     parallel_for(64, long_enough, [&](int) {
@@ -178,7 +178,7 @@ TEST(AddUp, NothingAddsNothing) {
   EXPECT_TRUE(at::equal(sum_tensors({nothing, nothing}), at::zeros({3, 5})));
   EXPECT_TRUE(at::add(nothing, at::full({3, 5}, -0.0)).signbit().all().item<bool>());
   EXPECT_FALSE(at::add(nothing, at::zeros({3, 5})).signbit().any().item<bool>());
-  const at::Tensor most = at::full({}, std::numeric_limits<int64_t>::min(), at::kLong).expand({3});  // has its bits
+  const at::Tensor most = at::full({}, std::numeric_limits<int64_t>::min(), at::kLong).expand({3});  // the bits of -0.0
   EXPECT_EQ(sum_tensors({most, at::ones({3}, at::kLong)})[0].item<int64_t>(), std::numeric_limits<int64_t>::min() + 1);
   EXPECT_TRUE(at::equal(sum_tensors({x, at::ones({}).expand({3, 5}), nothing}), x.add(1)));
 }
@@ -203,7 +203,7 @@ TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {
     const ScopedIntraOpThreads alone;
     parallel_for(8, long_enough, [](int) { compute_for(std::chrono::microseconds(100)); });
   }
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // beside other programs, threads take time to start
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // on a busy machine, threads take time to start
   const double before = processor_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   EXPECT_LT(processor_seconds() - before, 0.1);
@@ -235,4 +235,4 @@ TEST_P(SideBySide, SignalsOfTheProgramGoToItsOwnThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::detail::side_by_side_test
+}  // namespace tessera::detail::parallel_for_test

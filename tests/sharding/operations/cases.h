@@ -1,4 +1,4 @@
-// The cases of the validator: for every registered operation, functions that are held to the law on every placement.
+// The validator's cases: functions of every registered operation, compared with LibTorch under every sharding.
 #pragma once
 
 #include <ostream>
@@ -10,8 +10,8 @@
 
 namespace tessera::testing {
 
-// One function and the registered operations whose behaviour it covers (their names). Of an operation with several
-// results, one case for each result.
+// A function and the names of the registered operations that it covers. An operation with several results has one case
+// for each result.
 struct Case {
   std::vector<std::string> operations;
   Function function;
@@ -19,7 +19,7 @@ struct Case {
 
 inline void PrintTo(const Case& one, std::ostream* out) { *out << one.function.name; }  // for GoogleTest
 
-// By subject, each in a file of its own: cases_elementwise.cpp, ...
+// The cases by subject. Each function is in its own file: cases_elementwise.cpp, ...
 std::vector<Case> elementwise_cases();
 std::vector<Case> linear_algebra_cases();
 std::vector<Case> reduction_cases();

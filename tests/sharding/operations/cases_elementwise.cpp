@@ -1,4 +1,4 @@
-// The validator's cases of elementwise operations and of what makes arrays.
+// The validator's cases of elementwise operations and array creation.
 #include "tests/sharding/operations/cases.h"
 
 namespace tessera::testing {
@@ -86,15 +86,15 @@ Case of_row(const Row& row) {
            true}};
 }
 
-// What has no gradient, as the coefficients of something that has one.
+// Multiplies a condition, which has no gradient, by something that has one.
 Array counted(const Array& condition, const Array& x) { return astype(condition, float64) * x; }
 at::Tensor counted(const at::Tensor& condition, const at::Tensor& x) { return condition.to(at::kDouble) * x; }
 
-// In LibTorch, equal() says whether two whole tensors are.
+// In LibTorch, equal() compares two tensors as wholes.
 Array eq(ArrayOrNumber a, ArrayOrNumber b) { return equal(a, b); }
 Array ne(ArrayOrNumber a, ArrayOrNumber b) { return not_equal(a, b); }
 
-// Integers of few values, so that many are equal, beside fractions.
+// Integers with few distinct values, so that many are equal; then floats.
 std::vector<at::Tensor> count() { return {random_integers({4, 8}, 3, 1), anywhere()}; }
 std::vector<at::Tensor> counts() { return {random_integers({4, 8}, 3, 1), random_integers({8}, 3, 2), anywhere()}; }
 
@@ -121,7 +121,7 @@ std::vector<Case> comparisons() {
   };
 }
 
-// LibTorch's names for ours, and the other way round.
+// LibTorch's functions under our names, and ours under LibTorch's.
 template <class A, class B>
   requires(std::same_as<A, at::Tensor> || std::same_as<B, at::Tensor>)
 at::Tensor power(const A& a, const B& b) {

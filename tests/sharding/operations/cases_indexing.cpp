@@ -7,12 +7,12 @@ namespace {
 
 at::Tensor wrapped(const at::Tensor& ids, int64_t size) { return at::where(ids < 0, ids + size, ids).to(at::kLong); }
 
-// From -below on, so that some count from the end.
+// Ids from -below on, so that some count from the end.
 at::Tensor signed_ids(const Shape& shape, int64_t below, uint64_t seed) {
   return random_integers(shape, 2 * below, seed) - below;
 }
 
-// Updates along dim 1 of (4, 8, 4), added or set one by one in the order of the ids.
+// Adds or sets updates along dimension 1 of (4, 8, 4), one by one in the order of the ids.
 at::Tensor written(const at::Tensor& x, const at::Tensor& ids, const at::Tensor& updates, bool adds) {
   std::vector<at::Tensor> columns = x.unbind(1);
   const at::Tensor places = wrapped(ids.reshape({-1}), x.size(1));

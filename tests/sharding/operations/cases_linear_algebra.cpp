@@ -14,7 +14,7 @@ Case product(const char* name, std::vector<at::Tensor> inputs) {
   return {{"matmul"}, {name, std::move(inputs), OURS(matmul(x[0], x[1])), THEIRS(at::matmul(x[0], x[1]))}};
 }
 
-// A diagonal must be whole, so that work on it may be divided less than its operand.
+// keeps_division is false for equations with a diagonal, whose dimensions must be replicated.
 Case equation(const std::string& text, std::vector<at::Tensor> inputs, bool keeps_division = false) {
   return {{"einsum"},
           {text, std::move(inputs), OURS(einsum(text, x)), THEIRS(at::einsum(text, x)), 1e-12, keeps_division}};
@@ -76,10 +76,10 @@ std::vector<Case> other_products() {
   };
 }
 
-// Each row with the kernel of its group, by a mask of all groups.
+// Multiplies each row by the kernel of its group, with a mask over all groups.
 at::Tensor by_mask(Tensors t) {
   const at::Tensor ends = t[2].cumsum(-1).unsqueeze(1), rows = at::arange(t[0].size(1)).view({1, -1, 1});
-  const at::Tensor group = ends.le(rows).sum(-1);  // as many as end before the row
+  const at::Tensor group = ends.le(rows).sum(-1);  // the number of groups that end before the row
   const at::Tensor mask = at::one_hot(group, t[1].size(0) + 1).narrow(-1, 0, t[1].size(0)).to(t[0].scalar_type());
   return at::einsum("brg,bri,gio->bro", {mask, t[0], t[1]});
 }

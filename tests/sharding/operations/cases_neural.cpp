@@ -27,7 +27,7 @@ std::vector<Case> normalizations() {
             THEIRS(x[0] * (x[0].square().mean(-1, true) + 1e-5).rsqrt() * x[1])}}};
 }
 
-// Weighted losses (...), written out; a label of 3 is ignored.
+// Weighted losses written out; label 3 is ignored.
 at::Tensor losses(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& weights,
                   const CrossEntropyOptions& options) {
   const at::Tensor log = at::log_softmax(logits, -1), columns = labels.to(at::kLong).unsqueeze(-1);
@@ -79,7 +79,7 @@ std::vector<Case> losses_cases() {
 
 // ---- the head's loss in chunks
 
-// Chunks of three positions: of no block's positions a whole number.
+// Chunks of three positions, which divide no block.
 LinearCrossEntropyOptions chunks(const Array& weights = {}) {
   return {.weights = weights,
           .ignore_label = 3,
@@ -113,7 +113,7 @@ std::vector<Case> head_losses() {
           return loss.sum * loss.weight;
         },
         THEIRS(losses(capped(x), x[2], x[3], everything({})).sum() * (x[3] * x[2].ne(3)).sum())}},
-      // Of four devices the last has nothing but padding.
+      // The last of four devices has only padding.
       {{"linear_cross_entropy"},
        {"linear_cross_entropy of a padded kernel",
         {x, kernel, random_integers({4, 4}, 5, 27)},
@@ -151,7 +151,7 @@ Case attention_case(const std::string& what, const Shape& query, const Shape& ke
            THEIRS(attention(x, {}, mask, scale ? scale : 1 / std::sqrt(query.back())))}};
 }
 
-// The keys less than `window` away.
+// Keys at a distance below `window`.
 at::Tensor near(int64_t queries, int64_t keys, int64_t offset, int64_t window) {
   const at::Tensor from = at::arange(queries).unsqueeze(1) + offset, to = at::arange(keys);
   return (from - to).abs().lt(window);
@@ -178,7 +178,34 @@ Case attention_of_segments() {
            }}};
 }
 
-// The third position sees no key at all.
+// Throws as the operation does, so that random programs draw neither.
+at::Tensor ids_of(const at::Tensor& starts) {
+  TORCH_CHECK(starts.diff(1, 1).ge(0).all().item<bool>(), "starts decrease");
+  return at::searchsorted(starts, at::arange(4).expand({starts.size(0), 4}).contiguous(), true, /*right=*/true);
+}
+
+Case attention_by_starts() {
+  const Shape heads{4, 4, 4, 2};
+  const at::Tensor starts = std::get<0>(at::sort(random_integers({4, 2}, 5, 9), 1));
+  return {{"dot_product_attention"},
+          {"attention within segments that begin here",
+           {random_tensor(heads, 6), random_tensor(heads, 7), random_tensor(heads, 8), starts},
+           OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true, .segment_starts = x[3]})),
+           [](Values x) {
+             const at::Tensor ids = ids_of(x[3]), same = ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1);
+             return attention(x, {}, same.logical_and(before(4, 4, 0)), 1 / std::sqrt(2));
+           }}};
+}
+
+Case ids_of_starts() {
+  return {{"segment_ids"},
+          {"segment ids of starts",
+           {std::get<0>(at::sort(random_integers({4, 2}, 5, 9), 1))},
+           OURS(tessera::detail::segment_ids_of(x[0], 4)),
+           THEIRS(ids_of(x[0]))}};
+}
+
+// The third position attends to no key.
 at::Tensor some_seen() {
   at::Tensor seen = random_integers({4, 1, 4, 4}, 2, 9).to(at::kBool);
   seen.select(2, 1).fill_(true);
@@ -203,7 +230,7 @@ Case biased_attention() {
            THEIRS(attention(x, x[3], before(4, 4, 0), 1 / std::sqrt(2)))}};
 }
 
-// Two kv heads for four devices; the mask is a different one for each head.
+// Two kv heads on four devices, with a different mask for each head.
 Case masked_heads_apart() {
   return {{"dot_product_attention"},
           {"attention of kv heads on more devices under a mask",
@@ -213,7 +240,7 @@ Case masked_heads_apart() {
            THEIRS(attention(x, {}, x[3], 1 / std::sqrt(2)))}};
 }
 
-// The first `dims` coordinates of each head, at positions (..., seq).
+// Rotates the first `dims` coordinates of each head, at positions (..., seq).
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions, int64_t dims, double base) {
   const int64_t half = dims / 2;
   const at::Tensor frequency = at::pow(base, -at::arange(half, at::kDouble) / static_cast<double>(half));
@@ -224,7 +251,7 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions, int64_t dim
       -1);
 }
 
-// The base of the longest of these positions, where 8 were those of training.
+// The base for the largest of these positions, after training on 8.
 double dynamic_base(const at::Tensor& positions) {
   const double length = std::max<double>(8, static_cast<double>(positions.max().item<int64_t>() + 1));
   return 30 * std::pow(3 * length / 8 - 2, 4.0 / (4 - 2));
@@ -269,6 +296,8 @@ std::vector<Case> attentions() {
                      before(4, 4, 0).logical_and(near(4, 4, 0, 3))),
       capped_attention(),
       attention_of_segments(),
+      attention_by_starts(),
+      ids_of_starts(),
       masked_attention(),
       biased_attention(),
       masked_heads_apart()};

@@ -10,14 +10,14 @@ using Values = const std::vector<at::Tensor>&;
 using Ours = std::function<Array(const Array&, const Dims&, bool)>;
 using Theirs = std::function<at::Tensor(const at::Tensor&, at::IntArrayRef, bool)>;
 
-// Many equal elements, zeros among them.
+// Integers with many equal elements, some of them zeros.
 at::Tensor with_ties(const Shape& shape, uint64_t seed) { return random_integers(shape, 4, seed).to(at::kDouble) - 1; }
 
 std::string over(const char* name, const Dims& dims, bool keepdims) {
   return fmt::format("{} over ({}){}", name, fmt::join(dims, ","), keepdims ? " keepdims" : "");
 }
 
-// One reduction over one dim, several and all.
+// A reduction over one dimension, over several, and over all.
 void add_reductions(std::vector<Case>& cases, const char* operation, const at::Tensor& x, const Ours& ours,
                     const Theirs& theirs) {
   for (const auto& [dims, keepdims] :
@@ -61,7 +61,7 @@ void add_sums(std::vector<Case>& cases, const at::Tensor& x) {
       [](const at::Tensor& a, at::IntArrayRef d, bool k) { return at::logsumexp(a, d, k); });
 }
 
-// Counts have no gradient: they weigh what has one.
+// Counts have no gradient, so they are used as weights.
 void add_counts(std::vector<Case>& cases, const at::Tensor& x) {
   const auto weigh = [](const Array& a, const Array& n) { return astype(n, float64) * sum(a); };
   const auto weighed = [](const at::Tensor& a, const at::Tensor& n) { return n.to(at::kDouble) * a.sum(); };

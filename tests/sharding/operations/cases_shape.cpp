@@ -1,4 +1,4 @@
-// The validator's cases of shapes: the same elements elsewhere.
+// The validator's cases of shape operations, which move elements without changing them.
 #include "tests/sharding/operations/cases.h"
 
 namespace tessera::testing {
@@ -58,11 +58,11 @@ std::vector<Case> copies() {
   };
 }
 
-// The first of `size` elements of x[0] along `dim`, from the index x[1][dim]. A negative index counts from the end, and
-// the index is moved until all elements exist.
+// The start of a slice of `size` elements of x[0] along `dim`, from the index x[1][dim]. A negative index counts from
+// the end, and the start is clamped so that all elements exist.
 int64_t first(Tensors x, int64_t dim, int64_t size) {
   const int64_t start = x[1][dim].item<int64_t>(), all = x[0].size(dim);
-  return std::min(std::max<int64_t>(start < 0 ? start + all : start, 0), all - size);  // below 0: LibTorch refuses it
+  return std::min(std::max<int64_t>(start < 0 ? start + all : start, 0), all - size);  // LibTorch refuses start < 0
 }
 
 std::vector<Case> parts() {

@@ -27,7 +27,7 @@ void add_sorts(std::vector<Case>& cases, const at::Tensor& x) {
     }
 }
 
-// k = 1 selects among the blocks' candidates, k = 5 from the gathered dim.
+// k = 1 selects among the candidates of all blocks; k = 5 gathers the dimension.
 void add_selections(std::vector<Case>& cases, const at::Tensor& x) {
   for (const int k : {1, 2, 5}) {
     const auto sorted = [=](const at::Tensor& t) { return at::sort(t, true, -1, true); };

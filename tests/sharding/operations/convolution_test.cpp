@@ -1,4 +1,4 @@
-// Convolutions and pooling: where results lie, what is communicated, what is refused.
+// Convolutions and pooling: the sharding of results, communication, and errors.
 #include "sharding/operations/neural/convolution.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(ConvolutionTest, ASpatialDimStaysCutAndGetsWhatItsWindowsReach) {
   EXPECT_EQ(ledger.count(), 0);
   EXPECT_EQ(convolved(P{none, "x"}, P{}), "float32[4,4@x,4,8]");
   EXPECT_EQ(ledger.count(), 1);
-  EXPECT_EQ(ledger.bytes("block_exchange", "x"), 4 * 1 * 4 * 4 * 4);  // a row of each image
+  EXPECT_EQ(ledger.bytes("block_exchange", "x"), 4 * 1 * 4 * 4 * 4);  // one row of each image
 }
 
 TEST(ConvolutionTest, ShapesFollowStridesAndPadding) {
@@ -58,7 +58,7 @@ TEST(ConvolutionTest, CallsThatDifferInOnePartOnlyAreToldApart) {
                          const ConvolutionOptions& options = {}) {
     return conv_general_dilated(image, kernel, strides, padding, options).shape();
   };
-  for (int round = 0; round < 2; ++round) {  // more kinds of calls than are kept of one type
+  for (int round = 0; round < 2; ++round) {  // more calls than one type caches
     EXPECT_EQ(shape({1, 1}, "VALID"), (Shape{2, 4, 7, 7}));
     EXPECT_EQ(shape({1, 1}, "SAME"), (Shape{2, 4, 9, 9}));
     EXPECT_EQ(shape({1, 1}, {{0, 0}, {1, 0}}), (Shape{2, 4, 7, 8}));
@@ -86,7 +86,7 @@ TEST(ConvolutionTest, WrongUseIsRefused) {
   expect_error(ErrorKind::invalid_argument, "padding \"FULL\" given", CALL(conv(image, kernel, "FULL")));
   expect_error(ErrorKind::shape_mismatch, "2 pairs of padding given, expected 1",
                CALL(conv(image, kernel, {{0, 0}, {0, 0}})));
-  expect_error(ErrorKind::shape_mismatch, "a window of 3 does not fit into 2 places",
+  expect_error(ErrorKind::shape_mismatch, "a window of 3 does not fit into 2 positions",
                CALL(conv(ones({2, 3, 2}), kernel, "VALID")));
   expect_error(ErrorKind::shape_mismatch, "dimension numbers \"NWC\", \"WIO\", \"NWW\"",
                CALL(conv(image, kernel, "SAME", {.dimension_numbers = {"NWC", "WIO", "NWW"}})));

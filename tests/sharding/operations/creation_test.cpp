@@ -1,4 +1,4 @@
-// Arrays made of shapes: values as jax.numpy's, and with a sharding the same values, block by block.
+// Created arrays have the values of jax.numpy, also when they are created in blocks with a sharding.
 #include "sharding/operations/shape/creation.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(CreationTest, Diagonals) {
   expect_error(ErrorKind::invalid_argument, "[broadcasted_iota] dim 2", [] { broadcasted_iota(int32, {2, 3}, 2); });
 }
 
-// On every placement, the values that lie nowhere have.
+// With every sharding, the values equal those of the unplaced array.
 void expect_same_when_placed(const std::function<Array(const std::optional<NamedSharding>&)>& make) {
   const Array whole = make(std::nullopt);
   for (const bool replicas : {false, true}) {

@@ -1,4 +1,4 @@
-// Operations that a program defines: held to the law, with their lines, and what is wrong with them said.
+// Operations defined by a program: checked by the law, attributed to the caller's line, and errors.
 #include "sharding/operations/define_operation.h"
 
 #include "tests/sharding/expect_error.h"
@@ -74,7 +74,7 @@ TEST(DefineOperation, WrongDefinitionsAreNamed) {
       {"i j -> i, j", "it has two results"},
       {"{i j} -> {i j}", "the size of \"i\" does not follow from the shapes"},
       {"i j -> i j=0", "\"j=0\" gives no size"},
-      {"i (j) -> i", "\"(j)\" is no dim"},
+      {"i (j) -> i", "\"(j)\" is not a dim"},
       {"... ... -> ...", "an ellipsis may occur once"},
       {"i j, i i -> i", "\"i\" occurs twice in \"i i\". Name each dim once; diagonals are einsum's."},
       {"i {i=2 j} -> j", "\"i\" occurs twice in \"i {i=2 j}\""},

@@ -1,4 +1,4 @@
-// The edges of what arrays take: forms that no parameter has, sizes that no memory has, types that no kernel has.
+// Edge cases of operations: shardings that no parameter has, sizes without memory, and types without a kernel.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 using testing::expect_error;
 
-// d sum(x w) / dw for w given in this form; x is 4 by 3, all ones.
+// Returns the derivative of sum(x w) with respect to w, for w in this sharding. x is 4 by 3, all ones.
 std::vector<float> gradient_of(const PartitionSpec& form, bool private_replicas) {
   const Mesh mesh = make_mesh({{"a", 2}}, {.private_replicas = private_replicas});
   const Array x = device_put(ones({4, 3}), NamedSharding(mesh, P{"a"}));
@@ -36,7 +36,7 @@ TEST(EdgeTest, TheGradientOfAPendingSumOrAReducedArrayIsAValue) {
           << form.to_string() << (private_replicas ? " private" : "");
 }
 
-// float16 holds no number above 65504.
+// float16 cannot hold a number above 65504.
 TEST(EdgeTest, AMeanOfHalfPrecisionIsSummedInFloat) {
   const Mesh mesh = make_mesh({{"a", 2}});
   for (const PartitionSpec& form : {P{}, P{"a"}, P{none, "a"}}) {
@@ -102,7 +102,7 @@ TEST(EdgeTest, KernelsRefuseInOneLine) {
   expect_error(ErrorKind::invalid_argument, std::string("[floor_divide] ") + by_zero, CALL(floor_divide(arange(8), 0)));
 }
 
-// As numpy: 2 to the power of -1 is no integer.
+// Integers have no negative powers, as in numpy: 2 to the power of -1 is not an integer.
 TEST(EdgeTest, IntegersHaveNoNegativePowers) {
   const Mesh mesh = make_mesh({{"a", 4}});
   const char* words = "[power] an exponent of -2 given for integers, expected 0 or more.";
@@ -139,7 +139,7 @@ TEST(EdgeTest, ResultsThatAreTooLargeNameTheirOperation) {
   expect_error(kind, "[reshape] the shape ", CALL(reshape(placed, {0, large, 4})));
 }
 
-// ---- what is given does not fit
+// ---- arguments that do not fit
 
 struct Refusal {
   ErrorKind kind;
@@ -276,7 +276,7 @@ TEST(EdgeTest, AnItemIsReadAsItsKindOfNumber) {
        "[item] float64[1] read as int32, which has no fractions. Read item<float>(), or convert it first: "
        "astype(x, int32) drops a fraction, astype(round(x), int32) rounds it.",
        CALL(array<double>({-2.75}).item<int32_t>())},
-      {kind, "[item] float32[] read as int64", CALL(ones({}).item<int64_t>())},  // whatever the value
+      {kind, "[item] float32[] read as int64", CALL(ones({}).item<int64_t>())},  // for any value
       {kind, "[item] bfloat16[] read as bool", CALL(ones({}, bfloat16).item<bool>())},
       {kind, "[item] float32[] read as uint64", CALL(ones({}).item<size_t>())},
       {lost,
@@ -380,7 +380,7 @@ TEST(EdgeTest, NoCopiesAndNoElementsHaveValues) {
   EXPECT_EQ(logsumexp(zeros({0, 3}), {0}).to_host<float>(), std::vector<float>(3, least));
 }
 
-// jnp.var
+// The variance of `ddof` or fewer elements is not a number, as in jnp.var.
 TEST(EdgeTest, AVarianceOfTooFewIsNotANumber) {
   const Array x = reshape(arange(8.0), {4, 2});
   for (const Array& y : {x, device_put(x, NamedSharding(make_mesh({{"a", 2}}), P{"a"}))}) {
@@ -415,7 +415,7 @@ TEST(EdgeTest, ANormOfHalvesIsThatOfFloats) {
   }
 }
 
-// XLA's conversion.
+// Conversions clamp floats to the range of the integer type, and NaN becomes 0, as in XLA.
 TEST(EdgeTest, NumbersBeyondAnIntegerTypeAreItsLast) {
   const Array x = array<float>({3e9f, INFINITY, -INFINITY, NAN, 300, -1.5f});
   constexpr int32_t most = std::numeric_limits<int32_t>::max(), least = std::numeric_limits<int32_t>::min();
@@ -443,7 +443,7 @@ TEST(EdgeTest, ASoftmaxOfNothingIsNothingOnEveryMesh) {
   }
 }
 
-// Blocks of half a row of the result are no boxes of the operand's: over y the elements are gathered, and no more.
+// A block of half a row of the result is not a box of the operand. Only y is gathered.
 TEST(EdgeTest, AReshapeGivesUpTheAxesWhoseLossCostsLeast) {
   const Mesh mesh = make_mesh({{"x", 4}, {"y", 2}});
   const Array x = device_put(reshape(arange(48, {.dtype = float32}), {12, 4}), NamedSharding(mesh, P{"x", "y"}));
@@ -457,7 +457,7 @@ TEST(EdgeTest, AReshapeGivesUpTheAxesWhoseLossCostsLeast) {
 }
 
 TEST(EdgeTest, NothingHasNoMean) {
-  expect_error(ErrorKind::shape_mismatch, "nothing has no mean",
+  expect_error(ErrorKind::shape_mismatch, "so their mean is undefined",
                CALL(cross_entropy(zeros({0, 4}), array<int32_t>(std::vector<int32_t>{}, {0}))));
 }
 
@@ -479,8 +479,8 @@ TEST(EdgeTest, APadKeepsItsValueAlongAShardedDim) {
 }
 
 TEST(EdgeTest, NoMeshIsAnError) {
-  expect_error(ErrorKind::invalid_argument, "this is no mesh", CALL(Mesh().size()));
-  expect_error(ErrorKind::invalid_argument, "this is no mesh", CALL(Mesh().has_axis("a")));
+  expect_error(ErrorKind::invalid_argument, "this is not a mesh", CALL(Mesh().size()));
+  expect_error(ErrorKind::invalid_argument, "this is not a mesh", CALL(Mesh().has_axis("a")));
 }
 
 TEST(EdgeTest, WhatIsMadeOfAFormulaFitsIntoMemoryToo) {

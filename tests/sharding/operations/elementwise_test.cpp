@@ -1,4 +1,4 @@
-// Elementwise functions against JAX's tables: element types, values, gradients where they have no one value.
+// Elementwise functions compared with tables of JAX: element types, values, and gradients at kinks.
 #include "sharding/operations/elementwise/elementwise.h"
 
 #include <gtest/gtest.h>
@@ -90,10 +90,10 @@ const std::map<std::string, Unary> unary_functions = {
 };
 #undef ROW
 
-// A function of two terms, each an array or a number.
+// A function of two operands, each an array or a number.
 using Binary = std::function<Array(const ArrayOrNumber&, const ArrayOrNumber&)>;
 
-// clip(a, b, b + b)
+// The upper bound b + b of clip(a, b, b + b).
 ArrayOrNumber twice(const ArrayOrNumber& b, const Array& sum) {
   if (!b.is_number()) return sum;
   const Number& n = b.number();
@@ -152,13 +152,13 @@ void expect_values(const Array& result, const json::value& expected) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-6 * (1 + std::abs(want[i]))) << "at " << i;
 }
 
-// Values, and the gradients of their sum.
+// Compares values, and the gradients of their sum.
 void expect_results(const json::object& expected, const std::vector<Array>& inputs,
                     const std::function<Array(const std::vector<Array>&)>& f) {
   expect_values(f(inputs), expected.at("values"));
   if (!expected.contains("gradients")) return;
   Tape tape(inputs, {});
-  const Array recorded = f(tape.shadows());  // some are computed otherwise there
+  const Array recorded = f(tape.shadows());  // some functions compute differently under a tape
   expect_values(recorded, expected.at("values"));
   const std::vector<Array> gradients = tape.gradients(sum(recorded));
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -167,7 +167,7 @@ void expect_results(const json::object& expected, const std::vector<Array>& inpu
   }
 }
 
-// The element type of what `f` gives, or that it refuses.
+// Compares the element type of f's result; null: f throws.
 void expect_dtype(const json::value& expected, const std::function<Array()>& f) {
   if (expected.is_null()) return expect_error(ErrorKind::dtype_mismatch, "Convert with astype", f);
   EXPECT_EQ(name_of(f().dtype()), std::string_view(expected.as_string()));
@@ -181,7 +181,7 @@ TEST(ElementwiseTest, FunctionsOfOneArrayAreJaxs) {
     if (row.contains("x"))
       expect_results(row, {as_array(row.at("x"))}, [&](const std::vector<Array>& x) { return f(x[0]); });
     for (const auto& [dtype, result] : row.at("dtypes").as_object()) {
-      if (name == "log_sigmoid" && dtype == "bool") continue;  // in JAX it negates
+      if (name == "log_sigmoid" && dtype == "bool") continue;  // JAX negates it
       SCOPED_TRACE(std::string(dtype));
       expect_dtype(result, [&] { return f(ones({2}, *dtype_of(dtype))); });
     }

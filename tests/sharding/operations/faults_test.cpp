@@ -1,4 +1,4 @@
-// Memory for a slot that comes late, or is not to be had: every operation, forward and backward.
+// Every operation, forward and backward, if the memory for a local shard is late or unavailable.
 #include "sharding/runtime/processes.h"
 #include "tests/sharding/operations/cases.h"
 #include "tests/sharding/refused_memory.h"
@@ -25,7 +25,7 @@ bool same_bits(const Outcome& a, const Outcome& b) {
   return same;
 }
 
-// Of the last inputs' placements those that are cut: every slot has work of its own.
+// Returns, for each input, the last of its shardings over some axis, so that each device has its own work.
 std::vector<PartitionSpec> cut_placements(const Function& f, Mesh mesh) {
   std::vector<PartitionSpec> specs;
   for (const at::Tensor& t : f.inputs) {
@@ -60,7 +60,7 @@ TEST_P(Faults, LateOrMissingMemoryChangesNothing) {
       EXPECT_NE(std::string(error.what()).find(no_memory), std::string::npos) << error.what();
     }
     memory.watch(false, -1);
-    run();  // until then LibTorch's engine keeps what waited for the pass that failed
+    run();  // frees what LibTorch's engine keeps of the failed pass
     EXPECT_EQ(Memory::live, live) << "after memory " << refused << " of " << all;
   }
   EXPECT_TRUE(same_bits(run(), expected)) << "after the faults";

@@ -1,4 +1,4 @@
-// Lookups and scatters: numpy's values, where the results lie, what is communicated, what is refused.
+// Lookups and scatters: numpy's values, shardings of results, communication, and errors.
 #include "sharding/operations/index/indexing.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(IndexingTest, ZerosKeepTheirSign) {
         const Array at = placed(ids, mesh, of_ids);
         SCOPED_TRACE(x.type_string() + " " + at.type_string());
         EXPECT_EQ(signs(x), given);
-        EXPECT_EQ(std::signbit(astype(x, float32).to_host<float>()[0]), true);  // a pending sum is added up here
+        EXPECT_EQ(std::signbit(astype(x, float32).to_host<float>()[0]), true);  // reduces a partial sum
         EXPECT_EQ(signs(take(x, at, 0)), given);
         EXPECT_EQ(signs(x.index({at})), given);
         EXPECT_EQ(signs(take_along_axis(x, reshape(at, {4, 1}), 0)), given);
@@ -120,7 +120,7 @@ TEST(IndexingTest, ScatterIntoAShardedDimMovesNothing) {
   EXPECT_EQ(ledger.count(), 0);
 }
 
-// The gradient of the target is the cotangent itself, however the updates lie.
+// The target's gradient is the cotangent itself, for any sharding of the updates.
 TEST(IndexingTest, TheTargetOfAPendingScatterSendsItsGradientOnce) {
   const Mesh mesh = two_by_two();
   Tape tape({placed(counting({4, 2}), mesh, P{})});
@@ -209,7 +209,7 @@ TEST(IndexingTest, AtUpdatesAsTheOperationsDo) {
     expect_same(on.at({range(4, 4)}).set(zeros({0, 4})), on);
   }
   EXPECT_EQ(x.at({1}).add(row)[1].to_host<float>(), (std::vector<float>{3, 3, 3, 3}));
-  EXPECT_EQ(x[1].to_host<float>(), (std::vector<float>{4, 5, 6, 7}));  // x itself is unchanged
+  EXPECT_EQ(x[1].to_host<float>(), (std::vector<float>{4, 5, 6, 7}));  // x does not change
 }
 
 TEST(IndexingTest, AtHasAGradient) {
@@ -229,7 +229,7 @@ TEST(IndexingTest, AtTakesNumbers) {
   EXPECT_EQ(array<int32_t>({1, 2}).at({1}).set(5).to_host<int32_t>(), (std::vector<int32_t>{1, 5}));
 }
 
-// Sums of bool are "or", and integers wrap: the devices' terms are added up before they become another type.
+// A sum of bool is "or", and integers wrap. Partial sums are therefore reduced before a cast.
 TEST(IndexingTest, PendingSumsOfIntegersAreSummedBeforeACast) {
   const NamedSharding halves(make_mesh({{"a", 2}}), P{"a"});
   const Array ids = array<int32_t>({0, 0});
@@ -278,7 +278,7 @@ TEST(IndexingTest, AnArrayOfIdsIsAnIndex) {
   }
   const Array wide = reshape(arange(48), {2, 3, 4, 2});
   const Array wide_on = device_put(wide, NamedSharding(make_mesh({{"a", 2}}), P{none, none, "a"}));
-  for (const Array& y : {wide, wide_on}) {  // numpy's dims where integers and arrays stand apart
+  for (const Array& y : {wide, wide_on}) {  // numpy's result shape if a slice separates integers and arrays
     const Array apart = y.index({1, {}, ids});
     EXPECT_EQ(apart.shape(), (Shape{2, 3, 2}));
     EXPECT_EQ(apart.to_host<int32_t>(), (std::vector<int32_t>{28, 29, 36, 37, 44, 45, 24, 25, 32, 33, 40, 41}));

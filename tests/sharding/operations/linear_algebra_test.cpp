@@ -1,4 +1,4 @@
-// Products: what an equation means, where results lie, element types, errors.
+// Products: the meaning of equations, shardings of results, element types, and errors.
 #include "sharding/operations/linalg/linear_algebra.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(EinsumTest, ErrorsSayWhatIsWrongWithTheEquation) {
   refused("ij,jk->ik", {x}, "[einsum] \"ij,jk->ik\": it is for 2 operands, given 1");
   refused("ij->k", {x}, "the result has 'k', which no operand has");
   refused("ij->ii", {x}, "the result has 'i' twice");
-  refused("i1->i", {x}, "'1' is no letter");
+  refused("i1->i", {x}, "'1' is neither a letter");
   refused("......->", {x}, "two ellipses");
   refused("", {}, "no operands given");
   expect_error(ErrorKind::shape_mismatch, "[einsum] given float32[2,3] and float32[2,3]: dim \"j\" is",
@@ -114,7 +114,7 @@ TEST(ProductTest, ErrorsNameTheOperandsByTheirTypes) {
   expect_error(ErrorKind::shape_mismatch, "[matmul] given float32[2,3] and float32[2,3]", CALL(matmul(x, x)));
 }
 
-// Of whole numbers, whose sums float32 holds: whichever library multiplies them, forwards and backwards.
+// Products of integers whose sums fit in float32 are exact, for every library, forward and backward.
 TEST(ProductTest, LargeOnesAreExact) {
   const Mesh mesh = make_mesh({{"a", 2}});
   const auto whole = [](uint64_t seed, Shape shape) { return randint(Key(seed), std::move(shape), -3, 4, int32); };
@@ -160,13 +160,13 @@ TEST(OutShardingTest, APendingSumGoesStraightToItsTarget) {
 
 TEST(OutShardingTest, NeedsAMesh) {
   const Array x = numbers({2, 2});
-  expect_error(ErrorKind::device_mismatch, "[einsum] out_sharding P('x') for float32[2,2], which is on no mesh",
+  expect_error(ErrorKind::device_mismatch, "[einsum] out_sharding P('x') for float32[2,2], which is not on a mesh",
                CALL(einsum("ij->ji", {x}, {.out_sharding = P{"x"}})));
 }
 
 // ---- a product and a bias in one
 
-// Where they lie, what is communicated, values and gradients are those of matmul(x, w) + b.
+// Shardings, communication, values and gradients equal those of matmul(x, w) + b.
 TEST(LinearTest, IsTheProductAndTheSum) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
   const PartitionSpec specs_x[] = {P{}, P{"a"}, P{none, none, "b"}, P{"a", none, "b"}};

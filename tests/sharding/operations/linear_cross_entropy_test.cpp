@@ -1,4 +1,4 @@
-// The loss of a head in chunks, beyond the law: any chunk, half precision, what moves, memory, errors.
+// The loss of a head in chunks, in addition to the law: chunk sizes, half precision, communication, memory, errors.
 #include "sharding/accounting/forecast.h"
 #include "sharding/autodiff/remat.h"
 #include "sharding/shard_map.h"
@@ -63,7 +63,7 @@ TEST(LinearCrossEntropy, AnyChunkIsTheWhole) {
   }
 }
 
-// In bfloat16 the losses would be off by 1/256 each, and sums of gradients by more.
+// In bfloat16 each loss would have an error of 1/256, and sums of gradients a larger one.
 TEST(LinearCrossEntropy, HalfPrecisionHasItsLossInFloat32) {
   const Head half = head_of(bfloat16);
   const Head exact{astype(half.x, float64), astype(half.kernel, float64), half.labels};
@@ -110,7 +110,7 @@ TEST(LinearCrossEntropy, AFrozenKernelOrInputHasNoGradient) {
   EXPECT_LE(difference(to_tensor(chunked(5)(head.x, head.kernel, head.labels)), expected.loss), 1e-14);
 }
 
-// The gradients of the devices' losses differ: one device's may not stand for all.
+// The devices' losses have different gradients, so one device's gradient must not be used for all.
 TEST(LinearCrossEntropy, InsideShardMapEachDeviceHasItsOwnGradient) {
   const auto loss_of = [](const auto& head_loss) {
     return [=](const Array& x, const Array& kernel, const Array& labels) {
@@ -126,7 +126,7 @@ TEST(LinearCrossEntropy, InsideShardMapEachDeviceHasItsOwnGradient) {
 
 // ---- padding
 
-constexpr int64_t classes = 5;  // of the kernel's 8, so that of eight devices three have nothing but padding
+constexpr int64_t classes = 5;  // the kernel has 8: three of eight devices have only padding
 
 Result padded_result(const Mesh& mesh, const PartitionSpec& x, const PartitionSpec& kernel, double padding) {
   Head head = head_of();
@@ -161,7 +161,7 @@ TEST(LinearCrossEntropy, PaddingIsInNoResultAndHasNoGradient) {
       }
 }
 
-// ---- what moves
+// ---- communication
 
 std::string moved(const Head& head, int64_t chunk) {
   CommLedger ledger;
@@ -182,7 +182,7 @@ TEST(LinearCrossEntropy, AKernelShardedOverVocabStaysWhereItIs) {
             "gradients all_reduce model 384\n");
 }
 
-// A weight of FSDP: gathered once, for the backward pass as well; its gradient is scattered.
+// An FSDP weight is gathered once, also for the backward pass, and its gradient is reduce-scattered.
 TEST(LinearCrossEntropy, AKernelShardedOverEmbedIsGatheredOnce) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const std::string text = moved(placed_head(mesh, P{"data"}, P{"data"}, P{"data"}), 2);
@@ -215,7 +215,7 @@ TEST(LinearCrossEntropy, TakesLessThanAQuarterOfTheMemory) {
             peak_of([](const Array& x, const Array& w, const Array& l) { return cross_entropy(matmul(x, w), l); }));
 }
 
-// ---- what is refused
+// ---- errors
 
 TEST(LinearCrossEntropy, Errors) {
   const Array x = ones({3, 4}), kernel = ones({4, 8}), labels = array<int32_t>({0, 1, 7});
@@ -233,7 +233,7 @@ TEST(LinearCrossEntropy, Errors) {
                CALL(linear_cross_entropy(x, kernel, labels, {.chunk = 0})));
   expect_error(argument, "[linear_cross_entropy] logit_softcap 0, expected a positive number.",
                CALL(linear_cross_entropy(x, kernel, labels, {.logit_softcap = 0.0})));
-  expect_error(shape, "[linear_cross_entropy] labels int32[0] have no element, and nothing has no mean.",
+  expect_error(shape, "[linear_cross_entropy] labels int32[0] have no elements, so their mean is undefined.",
                CALL(linear_cross_entropy(ones({0, 4}), kernel, zeros({0}, int32))));
   expect_error(argument, "[linear_cross_entropy] indices from 0 to 7 given, expected 0 to 5.",
                CALL(linear_cross_entropy(x, kernel, labels, {.vocab = 6})));
@@ -242,7 +242,7 @@ TEST(LinearCrossEntropy, Errors) {
                  CALL(linear_cross_entropy(x, kernel, labels, {.vocab = vocab})));
 }
 
-// Of no positions the sum is 0; without features all logits are; without classes there is nothing to say.
+// Without positions the sum is 0. Without features all logits are 0. Without classes the loss throws.
 TEST(LinearCrossEntropy, OfNothingIsAsThePlainLoss) {
   const Array kernel = ones({4, 8}), none = zeros({0}, int32);
   EXPECT_EQ(linear_cross_entropy_sum(ones({0, 4}), kernel, none).mean().item<float>(), 0);

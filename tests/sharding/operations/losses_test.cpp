@@ -1,4 +1,4 @@
-// Losses beyond the law: nothing to average, half precision, sums of parts, errors.
+// Losses, in addition to the law: nothing to average, half precision, sums of micro-batches, and errors.
 #include <cmath>
 
 #include "tests/sharding/expect_error.h"
@@ -15,7 +15,7 @@ Array labels_of(const std::vector<int32_t>& labels) {
   return array<int32_t>(labels, {static_cast<int64_t>(labels.size())});
 }
 
-// The mean of these losses and the gradient with respect to the logits.
+// The mean loss and its gradient with respect to the logits.
 std::pair<double, at::Tensor> outcome(const Array& logits, const Array& labels, const CrossEntropyOptions& options) {
   Tape tape({logits});
   const Array loss = cross_entropy(tape.shadows()[0], labels, options);
@@ -46,7 +46,8 @@ TEST(Losses, SmoothedLossesDoNotOverflowWithTheirLogits) {
   }
 }
 
-// The ignored label may be one of the vocabulary, as the padding of most tokenizers is, or one that labels cannot hold.
+// The ignored label may be a token of the vocabulary, as for the padding of most tokenizers, or a value that the
+// labels' type cannot hold.
 TEST(Losses, AnyLabelMayBeIgnored) {
   const at::Tensor logits = random_tensor({4, vocab}, 1), three = logits.slice(0, 0, 3);
   const double expected = at::cross_entropy_loss(three, at::tensor({1, 2, 7}, at::kLong)).item<double>();
@@ -59,7 +60,7 @@ TEST(Losses, AnyLabelMayBeIgnored) {
       std::isfinite(cross_entropy(x, astype(labels_of({1, 2, 7, 0}), uint8), {.ignore_label = -100}).item<double>()));
 }
 
-// A label whose logits are not finite is ignored like any other.
+// A position with infinite logits is ignored like any other.
 TEST(Losses, WhatIsIgnoredMayBeInfinite) {
   const at::Tensor finite = random_tensor({2, vocab}, 1);
   at::Tensor logits = at::cat({finite, at::full({2, vocab}, -INFINITY, at::kDouble)});
@@ -73,7 +74,7 @@ TEST(Losses, WhatIsIgnoredMayBeInfinite) {
     }
 }
 
-// Counted in the type of the logits, 4,096 positions of bfloat16 would weigh 4,096, but 4,097 as well.
+// In bfloat16, the type of the logits, a count of 4,097 would round to 4,096.
 TEST(Losses, HalfPrecisionIsCountedInFloat32) {
   constexpr int64_t n = 4097;
   const Array logits = zeros({n, 2}, bfloat16);
@@ -128,7 +129,7 @@ TEST(Losses, Errors) {
                [&] { weighted_sum(x, ones({2})); });
 }
 
-// The sum of 10,000 log-probabilities is beyond float16, and so is the square of 300.
+// In float16, the sum of 10,000 log-probabilities and the square of 300 would overflow.
 TEST(Losses, SmoothingAndSquaresOfHalvesAreThoseOfFloats) {
   const Array labels = array<int32_t>({1});
   for (const DType half : {float16, bfloat16}) {

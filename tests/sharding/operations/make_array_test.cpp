@@ -1,4 +1,4 @@
-// Arrays of what every device holds: blocks made, rows of a process, shards; moving between devices; constraints.
+// Arrays from each device's data (callbacks, rows of a process, shards), moves between devices, and constraints.
 #include "sharding/operations/shape/make_array.h"
 
 #include "sharding/accounting/ledger.h"
@@ -23,7 +23,7 @@ at::Tensor numbers(const Shape& shape, DType dtype) {
   return at::arange(n).remainder(97).reshape(shape).to(static_cast<at::ScalarType>(dtype));
 }
 
-// f(sharding) for every placement of `shape` on every mesh, with shared and with private replicas.
+// f(sharding) for every sharding of `shape` on every mesh, with shared and with private replicas.
 template <class F>
 void on_every_placement(F f) {
   for (const auto& axes : meshes)
@@ -80,7 +80,7 @@ TEST(MakeArray, ShardsOfAPendingSumAreItsParts) {
   EXPECT_EQ(x.type_string(), "float32[2@a]{U:b}");
   EXPECT_EQ(x.to_host<float>(), (std::vector<float>{3, 7}));
   EXPECT_EQ(x.addressable_shards()[2].data.item<float>(), 3);
-  expect_error(ErrorKind::invalid_argument, "leaves a sum pending",
+  expect_error(ErrorKind::invalid_argument, "is a partial sum",
                [&] { make_array_from_callback({2}, sharding, [&](const IndexRanges&) { return part(1); }); });
 }
 
@@ -158,7 +158,7 @@ TEST(DevicePut, OneDeviceHoldsItAll) {
   EXPECT_EQ(x.addressable_shards()[0].device, 3);
   const Array y = x + x;
   EXPECT_EQ(y.sharding().to_string(), "SingleDeviceSharding(device=3)");
-  expect_error(ErrorKind::device_mismatch, "Bring one to the other's", [&] { x + device_put(x, 2); });
+  expect_error(ErrorKind::device_mismatch, "Move one to the other's", [&] { x + device_put(x, 2); });
 }
 
 TEST(DevicePut, MovesToOtherDevicesAndCountsWhatTheyLack) {
@@ -184,7 +184,7 @@ TEST(DevicePut, MovesToOtherDevicesAndCountsWhatTheyLack) {
   EXPECT_EQ(moved(NamedSharding(two, P{"x"}), NamedSharding(four, P{"a", "b"})), all / 4);
 }
 
-// The gradient of sum(place(x^2)^2) is 4 x^3, whatever is between.
+// The gradient of sum(place(x^2)^2) is 4 x^3, for any placement.
 TEST(DevicePut, IsDifferentiableInTheMiddleOfAComputation) {
   const at::Tensor host = random_tensor({8, 4}, 1);
   for (const bool private_replicas : {false, true}) {

@@ -1,4 +1,4 @@
-// What neural networks are made of, beyond the law: what moves, half precision, and errors.
+// Operations of neural networks, in addition to the law: communication, half precision, and errors.
 #include "sharding/propagation/run.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace tessera::testing;
 
-// Of bfloat16, whose values are 1/256 of them from the nearest at most.
+// Expects values rounded once to bfloat16: a relative error of at most 1/256.
 void expect_rounded_once(const Array& y, const at::Tensor& exact) {
   const at::Tensor off = (to_tensor(y).to(at::kDouble) - exact).abs();
   EXPECT_TRUE(off.le(exact.abs() * (1.01 / 256) + 1e-6).all().item<bool>());
@@ -68,7 +68,7 @@ TEST(RaggedDot, RowsBehindTheLastGroupAreZero) {
 
 TEST(RaggedDot, Errors) {
   const Array x = ones({4, 2}), kernels = ones({2, 2, 3});
-  expect_error(ErrorKind::invalid_argument, "[ragged_dot] size 4 of group 1 behind 1 of 4 rows",
+  expect_error(ErrorKind::invalid_argument, "[ragged_dot] size 4 of group 1 after 1 of 4 rows",
                CALL(ragged_dot(x, kernels, array<int32_t>({1, 4}))));
   expect_error(ErrorKind::invalid_argument, "size -1 of group 0",
                CALL(ragged_dot(x, kernels, array<int32_t>({-1, 4}))));
@@ -107,7 +107,7 @@ TEST(RotaryEmbedding, OfHalfPrecisionIsRoundedOnce) {
   expect_rounded_once(y, exact);
 }
 
-// Up to 8 positions the frequencies are those of short texts, from there on those of long ones.
+// For up to 8 positions the short factors apply, and for more the long factors.
 TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
   const Array x = from_tensor(random_tensor({4, 1, 4}, 3));
   const RotaryScaling longrope{.kind = RotaryScaling::longrope,
@@ -189,7 +189,7 @@ TEST(Concatenate, Errors) {
   expect_error(ErrorKind::missing_array, "[concatenate]", CALL(concatenate({Array(), ones({3})})));
 }
 
-// ---- what is not finite
+// ---- values that are not finite
 
 TEST(CrossEntropy, ABlockOfMaskedLogitsIsNoNaN) {
   const float out = -std::numeric_limits<float>::infinity();
@@ -207,7 +207,7 @@ TEST(CrossEntropy, ABlockOfMaskedLogitsIsNoNaN) {
   EXPECT_TRUE(at::allclose(sharded_gradient, gradient)) << sharded_gradient;
 }
 
-// (1, 2, 1, 2) of q and k, and (1, 2, 1, 2) of v: which positions of the result jax.nn makes NaN.
+// NaN and infinity in the operands make the same positions of the result NaN as in jax.nn.
 TEST(Attention, WhatIsNotANumberIsNotHidden) {
   const double none_is = std::numeric_limits<double>::quiet_NaN();
   const auto rows = [&](double first, double second, at::ScalarType type) {
@@ -240,7 +240,7 @@ TEST(Attention, WhatIsNotANumberIsNotHidden) {
   }
 }
 
-// A bias of bfloat16 would be 1000 everywhere.
+// If the bias were rounded to bfloat16, it would be 1000 everywhere.
 TEST(Attention, ABiasOfAWiderTypeIsAddedAsItIs) {
   const auto rows = [](std::vector<float> values, DType dtype) {
     return astype(reshape(array<float>(values), {1, 3, 1, 4}), dtype);

@@ -1,4 +1,4 @@
-// Every operation on a broad table of placements: value and gradients equal plain LibTorch's.
+// Every operation on a broad table of shardings: values and gradients equal those of plain LibTorch.
 #include "sharding/operations.h"
 
 #include "tests/sharding/expressions.h"

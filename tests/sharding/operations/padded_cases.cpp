@@ -1,4 +1,4 @@
-// Other sizes in place of a case's own, and which placements of them are tried.
+// Replaces the sizes of cases, and samples shardings that pad them.
 #include "tests/sharding/operations/padded_cases.h"
 
 #include <bit>
@@ -10,12 +10,13 @@ namespace tessera::testing {
 
 namespace {
 
-using ChangedSizes = std::map<int64_t, int64_t>;  // by a size of the case
+using ChangedSizes = std::map<int64_t, int64_t>;  // by the original size
 
 constexpr int64_t sizes[] = {5, 7, 13};
 constexpr int few_draws = 64, max_elements = 5000;
 
-// The same elements over and over along dims that became longer. Integers are indices of what may be shorter now.
+// Repeats elements along dimensions that became longer. Integers may be indices, so they are reduced below the smallest
+// new size.
 at::Tensor resized(const at::Tensor& t, const ChangedSizes& to) {
   at::Tensor result = t;
   for (int64_t d = 0; d < t.dim(); ++d)
@@ -36,8 +37,8 @@ bool runs(const Function& f) {
   }
 }
 
-// f with all of its sizes above 1 replaced, the smallest by the size of this number and so on; or with as many of them
-// as its expressions allow, which know some. Nothing where that is none.
+// Returns f with each size above 1 replaced, from sizes[first] on. If f's expressions contain sizes as constants,
+// replaces as many sizes as possible. Returns nullopt if no size can be replaced.
 std::optional<Function> resized(const Function& f, size_t first) {
   std::set<int64_t> own;
   for (const at::Tensor& t : f.inputs)
@@ -71,7 +72,7 @@ class Sampling {
  public:
   Sampling(const std::vector<MeshAxis>& axes, std::vector<PaddedCase>& found) : axes_(axes), found_(found) {}
 
-  // One placement that pads, and more of them while they pad a size that was not padded before.
+  // Adds each drawn choice of shardings that pads a new size. If there is none, adds one choice that pads.
   void add(const Function& f) {
     const auto choices = choices_of(f, make_mesh(axes_, {.abstract = true}), false, Uneven::pad);
     const size_t total = count_of(choices), before = found_.size();
@@ -124,7 +125,7 @@ Outcome on_one_device(const Function& f) {
 
 std::vector<PaddedCase> padded_cases(const Case& one) {
   Function f = one.function;
-  f.keeps_division = false;  // which is said of axes that divide
+  f.keeps_division = false;  // holds only for axes that divide the dimensions
   const std::vector<Function> functions = resized(f);
   std::vector<PaddedCase> found;
   for (const std::vector<MeshAxis>& axes :

@@ -1,4 +1,4 @@
-// Reductions, scans and orderings: where results lie, what moves for them, their types, and their edges, as in JAX.
+// Reductions, scans and orderings: shardings of results, communication, element types and edge cases, as in JAX.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::n
 
 Mesh mesh_of(bool private_replicas) { return make_mesh({{"x", 2}, {"y", 4}}, {.private_replicas = private_replicas}); }
 
-// Small numbers, many of them equal.
+// Small integers, many of them equal.
 Array sample(Mesh mesh, const PartitionSpec& spec, DType dtype = float32) {
   std::vector<float> values;
   for (int i = 0; i < 64; ++i) values.push_back(static_cast<float>((i * 37 + 11) % 7 - 3));
@@ -29,8 +29,8 @@ Array sample(Mesh mesh, const PartitionSpec& spec, DType dtype = float32) {
 struct Moved {
   const char* what;
   Array (*function)(const Array&);
-  const char* type;   // of the result for x over (x, y)
-  std::string kinds;  // what moves, in order
+  const char* type;   // type of the result, for x over (x, y)
+  std::string kinds;  // collectives, in order
   int64_t bytes;
 };
 
@@ -89,7 +89,7 @@ TEST(Reductions, AShardedScaleDoesNotMoveWhatItScales) {
   EXPECT_EQ(ledger.count(), 0) << ledger.to_text();
 }
 
-// Of every pair of element types, on every placement: the type, the value and the gradients' types.
+// Every pair of element types and every sharding: the types of results and gradients, and the values.
 TEST(Reductions, NormsPromoteTheirOperands) {
   const Mesh mesh = mesh_of(false);
   const std::vector<DType> floating{float32, float64, bfloat16, float16};
@@ -145,7 +145,7 @@ std::vector<float> gradient(const PartitionSpec& spec, const std::vector<float>&
   return tape.gradients(sum(f(tape.shadows()[0])))[0].to_host<float>();
 }
 
-// Equal, or both NaN.
+// Expects equal values, or NaN in both.
 void expect_values(const std::vector<float>& got, const std::vector<float>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i)
@@ -219,7 +219,7 @@ TEST(Reductions, HalfPrecisionAddsUpInFloat32) {
   EXPECT_EQ(softmax(x).to_host<float>()[0], 1.0F / 4096);
   EXPECT_EQ(norm(x).item<float>(), 64);
   EXPECT_EQ(logsumexp(x).item<float>(), logsumexp(whole).item<float>());
-  const Array many = ones({1 << 17}, float16);  // more than float16 can count
+  const Array many = ones({1 << 17}, float16);  // more elements than float16 can count
   EXPECT_NEAR(logsumexp(many).item<float>(), 12.78, .01);
   const Array cut = device_put(many, NamedSharding(mesh, P{"x"}));
   EXPECT_EQ(logsumexp(cut).item<float>(), logsumexp(many).item<float>());

@@ -1,4 +1,4 @@
-// Attention over a sequence that is cut: a ring, a gather and an exchange give what one device gives.
+// Attention over a sharded sequence: a ring, a gather and an exchange give the result of one device.
 #include "sharding/accounting/forecast.h"
 #include "sharding/operations/neural/attention.h"
 #include "tests/sharding/expect_error.h"
@@ -26,7 +26,7 @@ struct Inputs {
   }
 };
 
-// A loss in which every element of the result counts differently.
+// A loss that weights every element of the result differently.
 Model attention_under(const DotProductAttentionOptions& options) {
   return [options](const std::vector<Array>& x) {
     const Array y = dot_product_attention(x[0], x[1], x[2], options);
@@ -34,7 +34,7 @@ Model attention_under(const DotProductAttentionOptions& options) {
   };
 }
 
-// A step whose values no one reads, which an abstract mesh has not.
+// A step whose values are not read, so that it runs on abstract meshes.
 void run_step(const std::vector<Array>& x, const DotProductAttentionOptions& options) {
   Tape tape(x);
   tape.gradients(attention_under(options)(tape.shadows()));
@@ -135,9 +135,9 @@ TEST(RingAttention, TwiceDifferentiatedGathers) {
   EXPECT_LT(difference(step(inputs.on(mesh, P{none, "seq"}), slope(Context::ring)), expected), 1e-11);
 }
 
-// ---- what moves, and what it takes
+// ---- communication and memory
 
-// Of one kind of collective: how often, and its bytes.
+// Returns the number of permutes, and their bytes.
 std::pair<int64_t, int64_t> permuted(const Sizes& s, int64_t devices, const DotProductAttentionOptions& options) {
   CommLedger ledger;
   step(Inputs(s).on(make_mesh({{"seq", devices}}), P{none, "seq"}), attention_under(options));
@@ -149,12 +149,14 @@ TEST(RingAttention, MovesKeysAndValuesRoundAndTheirGradientsWithThem) {
   constexpr int64_t n = 4, item = 8;
   const int64_t pair = s.batch * s.seq / n * s.kv_heads * (s.dim + s.value_dim) * item;
   const int64_t query = s.batch * s.seq / n * s.heads * s.dim * item, result = query;
-  // There n - 1 times, back n - 1 times, and the gradients once more: home.
+  // Keys and values are sent n - 1 times forward and n - 1 times backward. Their gradients are sent n times, the last
+  // time back to the device of the block.
   EXPECT_EQ(permuted(s, n, {.context = Context::ring}), std::pair(3 * n - 2, (3 * n - 2) * pair));
-  // A causal text is first dealt out from both ends: operands, results and their gradients.
+  // Causal attention first redistributes the sequence so that each device has a chunk from both ends: operands, results
+  // and their gradients.
   EXPECT_EQ(permuted(s, n, {.causal = true, .context = Context::ring}),
             std::pair(3 * n - 2 + 8, (3 * n - 2) * pair + 2 * (query + pair) + 2 * result));
-  // A window of two blocks ends after one move.
+  // With a window of two blocks, one step of the ring suffices.
   EXPECT_EQ(permuted(s, n, {.causal = true, .window = 7, .context = Context::ring}), std::pair(int64_t{4}, 4 * pair));
 }
 

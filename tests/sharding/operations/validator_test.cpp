@@ -1,4 +1,4 @@
-// The validator: every operation, on every placement of its operands, is what it is on one device.
+// The validator: every operation, with every sharding of its operands, has the results of one device.
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -20,13 +20,13 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 
 namespace {
 
-// All placements are tried where there are few, else a fixed sample of them: of several processes, which run the same
-// program on meshes that lie across them, 12.
+// The test tries all shardings if there are at most `few`, else a fixed sample of them. Several processes, which run
+// the program on meshes across them, try 12.
 const bool alone = process_count() == 1;
 const size_t few = alone ? 128 : 12, sample = alone ? 64 : 12;
-constexpr int runs_of_a_placement = 6;  // three roles of the operands, two kinds of replicas
+constexpr int runs_of_a_placement = 6;  // three roles of the operands times two kinds of replicas
 
-// How many choices of placements each operation was held to.
+// The number of sharding choices that each operation was checked with.
 std::map<std::string, int>& cases_of_operations() {
   static std::map<std::string, int> counts;
   return counts;
@@ -60,7 +60,7 @@ TEST_P(Validator, IsTheSameOnEveryPlacement) {
   for (const std::string& operation : one.operations) cases_of_operations()[operation] += runs / runs_of_a_placement;
 }
 
-// Of several processes all have as many devices.
+// Meshes must divide evenly among several processes.
 TEST_P(Validator, IsTheSameWhereDimsArePadded) {
   const tessera::detail::CheckScope padding_is_zeros;
   const Case& one = GetParam();

@@ -1,9 +1,8 @@
-// The order of a mesh's devices on machines that are made up here: contiguous, dealt round, unequal, and across.
-#include "sharding/placement/device_order.h"
-
+// The order of a mesh's devices on simulated machines: contiguous, round-robin and unequal processes, axes across.
 #include <gtest/gtest.h>
 
 #include "sharding/placement/mesh.h"
+#include "sharding/placement/mesh_impl.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
@@ -15,7 +14,7 @@ using namespace tessera::testing;
 using Axes = std::vector<MeshAxis>;
 using Numbers = std::vector<int>;
 
-// The machine of each place, where a process has `each` devices, all of them in the grid.
+// The machine of each mesh position. Each process has `each` devices, all of them in the mesh.
 Numbers machines_of(const Axes& axes, const Numbers& machines, int64_t each) {
   Numbers found;
   for (const int id : detail::device_order(axes, machines, each)) found.push_back(machines[id / each]);
@@ -35,10 +34,10 @@ TEST(DeviceOrder, TheAxesNamedLastLieWithinAMachine) {
   EXPECT_EQ(machines_of({{"data", 2}, {"model", 2}}, dealt, 1), (Numbers{0, 0, 1, 1}));
   EXPECT_EQ(machines_of({{"data", 4}, {"seq", 1}, {"model", 2}}, dealt, 2), (Numbers{0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(machines_of({{"data", 3}, {"model", 2}}, {0, 1, 2, 2, 1, 0}, 1), (Numbers{0, 0, 1, 1, 2, 2}));
-  EXPECT_EQ(machines_of({{"data", 4}}, {0, 1, 0, 0}, 1), (Numbers{0, 0, 0, 1}));  // as far as the machines allow
+  EXPECT_EQ(machines_of({{"data", 4}}, {0, 1, 0, 0}, 1), (Numbers{0, 0, 0, 1}));  // as far as the machines permit
 }
 
-// Of three devices each a grid of four takes the first.
+// Each process has three devices, and a mesh of four or eight takes the first ones.
 TEST(DeviceOrder, AGridTakesTheFirstDevicesOfEachProcess) {
   EXPECT_EQ(detail::device_order({{"a", 4}}, {0, 1, 0, 1}, 3), (Numbers{0, 6, 3, 9}));
   EXPECT_EQ(detail::device_order({{"a", 8}}, {0, 1, 0, 1}, 3), (Numbers{0, 1, 6, 7, 3, 4, 9, 10}));
@@ -77,18 +76,19 @@ TEST(DeviceOrder, OnOneMachineTheMarkChangesNothing) {
 TEST(DeviceOrder, WhatMachinesDoNotAllowIsSaid) {
   expect_error(ErrorKind::device_mismatch,
                "[make_mesh] mesh axis \"data\" = 3 is `across`, and 2 machines do not divide it. Give a multiple of "
-               "them (several axes: each of a part of them above one), or leave `across` out.",
+               "the number of machines (for several axes: split this number into factors above one, and make each axis "
+               "a multiple of its factor), or leave `across` out.",
                CALL(detail::device_order({{"model", 2}, {"data", 3, across}}, {0, 1}, 3)));
   expect_error(
       ErrorKind::device_mismatch,
-      "[make_mesh] mesh axes \"pipe\" = 2 x \"data\" = 2 are `across`, and 2 machines do not divide them so. Give",
+      "[make_mesh] mesh axes \"pipe\" = 2 x \"data\" = 2 are `across`, and 2 machines do not divide all of them. Give",
       CALL(detail::device_order({{"pipe", 2, across}, {"data", 2, across}}, {0, 1}, 2)));
   expect_error(
       ErrorKind::device_mismatch,
       "[make_mesh] mesh axis \"data\" = 2 is `across`, and machine 0 has 3 processes, machine 1 has 1, expected "
       "as many on each. Start as many on each, or leave `across` out.",
       CALL(detail::device_order({{"data", 2, across}, {"model", 2}}, {0, 0, 1, 0}, 1)));
-  expect_error(ErrorKind::device_mismatch, "[make_mesh] 3 devices are no equal parts for 2 processes.",
+  expect_error(ErrorKind::device_mismatch, "[make_mesh] 3 devices cannot be divided equally among 2 processes.",
                CALL(detail::device_order({{"data", 3}}, {0, 1}, 4)));
   expect_error(
       ErrorKind::invalid_argument,

@@ -36,8 +36,8 @@ TEST(DTypeTest, FloatingTypes) {
   for (DType dtype : kAll) EXPECT_EQ(is_floating(dtype), name_of(dtype).find("float") != std::string_view::npos);
 }
 
-// jnp.promote_types of jax 0.10.2 with x64 on, in the order of kAll: a row is one left operand.
-// b u1 i1 i2 i4 i8 (unsigned, signed), h = bfloat16, f2 f4 f8. gen_keys.py writes the same table ("promotion").
+// jnp.promote_types of jax 0.10.2 with x64 enabled, in the order of kAll; each row is one left operand.
+// b = bool, u1 i1 i2 i4 i8 (unsigned, signed), h = bfloat16, f2 f4 f8. gen_keys.py writes the same table ("promotion").
 constexpr std::array<const char*, 10> kPromotion = {
     "b  u1 i1 i2 i4 i8 h  f2 f4 f8",  // bool
     "u1 u1 i2 i2 i4 i8 h  f2 f4 f8",  // uint8

@@ -1,9 +1,9 @@
-// Rules resolved: order, fallback, tuples, taken and missing axes, and every refusal.
+// Resolution of rules: order, fallback, tuples, used and missing axes, and all errors.
 #include "sharding/placement/mesh_rules.h"
 
 #include <gtest/gtest.h>
 
-#include "sharding/placement/path_pattern.h"
+#include "sharding/base/text.h"
 #include "tests/sharding/expect_error.h"
 #include "tests/sharding/expressions.h"
 
@@ -179,7 +179,7 @@ TEST(MeshRulesTest, RefusesWhatIsSilentElsewhere) {
   };
   expect_error(ErrorKind::unknown_axis,
                "[filter_shard] up.kernel: dim 1 is named \"hiden\", which is in no rule; \"hidden\" is the nearest. "
-               "The rules name: \"embed\", \"hidden\", \"vocab\". Add {\"hiden\", replicated} to keep it whole.",
+               "The rules name: \"embed\", \"hidden\", \"vocab\". Add {\"hiden\", replicated} to replicate it.",
                resolve({"embed", "hiden"}, {8, 8}));
   expect_error(ErrorKind::not_divisible,
                "[filter_shard] up.kernel: dim 1 \"hidden\" = 6 is not divisible by mesh axis \"data\" = 4. Change "
@@ -193,7 +193,8 @@ TEST(MeshRulesTest, RefusesWhatIsSilentElsewhere) {
   expect_error(ErrorKind::unknown_axis,
                "dim 0 names the mesh axis \"pipe\", the mesh is (data=4, model=2). Use one of its axes.",
                resolve({mesh_axis("pipe")}, {8}));
-  expect_error(ErrorKind::duplicate_axis, "the mesh axis \"data\" is named by two dims. An axis can cut one dim only.",
+  expect_error(ErrorKind::duplicate_axis,
+               "the mesh axis \"data\" is named by two dims. An axis can shard only one dim.",
                resolve({mesh_axis("data"), mesh_axis("data")}, {8, 8}));
   expect_error(ErrorKind::not_divisible, "dim 0 \"data\" = 6 is not divisible by mesh axis \"data\" = 4",
                resolve({mesh_axis("data")}, {6}));
@@ -241,13 +242,13 @@ TEST(MeshRulesTest, RefusesRulesByPathThatFitNothing) {
                resolve({{ParamPattern{}, longest_dim("data")}}, {"embed", "hidden"}, {8, 6}));
   expect_error(ErrorKind::unknown_axis,
                "dim 0 is named \"embed\", which is in no rule. No rule names a dim. The rule ** -> longest dim over "
-               "\"data\" does not place it: no dim that is still open can be cut: 3 is not divisible by 4. Add",
+               "\"data\" does not place it: no remaining dim can be sharded: 3 is not divisible by 4. Add",
                resolve({{ParamPattern{}, longest_dim("data")}}, {"embed", "hidden"}, {3, 6}));
   expect_error(ErrorKind::not_divisible,
                "dim 0 \"embed\" = 6 is not divisible by mesh axis \"data\" = 4. Change the dim, the rule ** -> "
                "P('data') or the mesh.",
                resolve({{ParamPattern{}, P{"data"}}}, {"embed"}, {6}));
-  expect_error(ErrorKind::unconstrained, "[MeshRules] the rule ** -> P(UNCONSTRAINED) leaves a dim open.",
+  expect_error(ErrorKind::unconstrained, "[MeshRules] the rule ** -> P(UNCONSTRAINED) leaves a dim unconstrained.",
                CALL(MeshRules(mesh, {{ParamPattern{}, P{unconstrained}}})));
   expect_error(ErrorKind::invalid_argument, "the rule  -> P('data') has no name and no pattern of paths.",
                CALL(MeshRules(mesh, {{ParamPattern{""}, P{"data"}}})));

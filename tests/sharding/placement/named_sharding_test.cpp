@@ -1,4 +1,4 @@
-// Meshes, specs and shardings: which device holds what, and how types are printed.
+// Meshes, specs and shardings: the block of each device, and printed types.
 #include "sharding/placement/named_sharding.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(MeshTest, AxesAreReadFromText) {
                           [&] { parse_mesh_axes(wrong); });
 }
 
-// What std::cout << x shows.
+// The output of std::cout << x.
 template <class T>
 std::string printed(const T& x) {
   std::ostringstream out;
@@ -85,7 +85,7 @@ TEST(PartitionSpecTest, PrintsAndComparesAsJaxDoes) {
   EXPECT_NE(P{}.unreduced({"a"}), P{}.reduced({"a"}));
 }
 
-// Every device's block and how many devices before it hold the same, from jax.sharding.NamedSharding.
+// Each device's block and its replica id, from jax.sharding.NamedSharding.
 TEST(NamedShardingTest, PlacesAsJaxDoes) {
   struct Case {
     std::vector<MeshAxis> axes;

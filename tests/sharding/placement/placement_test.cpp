@@ -1,10 +1,10 @@
-// Placing arrays: the same bits on every mesh, blocks of the right size, no memory beyond them, and every refusal.
+// Placement of arrays: the same bits on every mesh, blocks of the right size, no additional memory, and all errors.
 #include <fmt/format.h>
 
 #include <cstdlib>
 
 #include "sharding/array/array_impl.h"
-#include "sharding/placement/sub_mesh.h"
+#include "sharding/placement/mesh.h"
 #include "sharding/redistribution/device_put.h"
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/expect_error.h"
@@ -157,7 +157,7 @@ TEST(Placement, AFlagOfTheEnvironmentIsOnOrOff) {
   }
 }
 
-// Each process has adjacent devices along the axes named last, as on a mesh with hardware.
+// Each process has adjacent devices along the last axes, as on a mesh of devices.
 TEST(Placement, AnAbstractMeshMayBeOfSeveralProcesses) {
   const auto over = [](int processes, const char* axes) {
     const Mesh mesh = make_mesh({{"a", 4}, {"b", 2}}, {.abstract = true, .num_processes = processes});
@@ -275,7 +275,7 @@ TEST(Placement, EveryRefusalSaysWhatToDo) {
        "[device_put] P('data', None, 'model') names 3 dims, the shape (8, 4) has 2. Use a shorter spec.",
        on(x, P{"data", none, "model"})},
       {ErrorKind::device_mismatch,
-       "[add] float64[8@data,4] is on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Bring one to the "
+       "[add] float64[8@data,4] is on the mesh (data=4, model=2), float64[8@model,4] on (model=2). Move one to the "
        "other's mesh with device_put.",
        [=] { x + y; }},
       {ErrorKind::device_mismatch,

@@ -1,4 +1,4 @@
-// Dims that their mesh axes do not divide: blocks are padded, and nothing but the devices' memory shows it.
+// Dimensions that their mesh axes do not divide: blocks are padded, visible only in the devices' memory.
 #include "sharding/base/environment.h"
 #include "sharding/placement/mesh_rules.h"
 #include "sharding/shard_map.h"
@@ -31,7 +31,7 @@ TEST(Uneven, TheArrayHasItsSizeAndTheDevicesHavePaddedBlocks) {
   const std::vector<Shard> shards = x.addressable_shards();
   EXPECT_EQ(shards[2].data.to_host<double>(), std::vector<double>{5});
   EXPECT_EQ(shards[3].data.shape(), Shape{0});
-  EXPECT_EQ(device_put(counted({8}, sharding), sharding).type_string(), "float64[8@x]");  // there is nothing to pad
+  EXPECT_EQ(device_put(counted({8}, sharding), sharding).type_string(), "float64[8@x]");  // needs no padding
 }
 
 TEST(Uneven, IsAnErrorUnlessItIsAskedFor) {
@@ -77,8 +77,8 @@ TEST(Uneven, AnOperationThatTakesNoPaddingSaysSo) {
   EXPECT_EQ(sorted.type_string(), "float64[5]");
   ASSERT_EQ(ledger.records().size(), 1u);
   EXPECT_EQ(ledger.records()[0].reason,
-            "sort takes no padding, which dim 0 of the operand float64[5+1@x] has, so the operand is brought to "
-            "float64[5]");
+            "sort does not support padding, which dim 0 of the operand float64[5+1@x] has, so the operand is resharded "
+            "to float64[5]");
 }
 
 TEST(Uneven, EmptyBlocksAreNoReplicas) {
@@ -89,7 +89,7 @@ TEST(Uneven, EmptyBlocksAreNoReplicas) {
   EXPECT_EQ(sharding.distinct_shard_count({5}), 8);
 }
 
-// On 8 devices the last three have nothing but padding, which has no variance.
+// On 8 devices the last three have only padding, whose variance is 0.
 TEST(Uneven, NormsWithoutEpsilonHaveNoNanFromPadding) {
   const at::Tensor x = random_tensor({5, 4}, 1), scale = random_tensor({4}, 2), bias = random_tensor({4}, 3);
   const auto rms = [](const at::Tensor& t) { return t * t.square().mean(-1, true).rsqrt(); };
@@ -144,7 +144,7 @@ struct Link {
   at::Tensor (*theirs)(const at::Tensor&);
 };
 
-// Each takes a matrix and gives one of the same shape, or of the transposed one.
+// Each takes a matrix and returns one of the same or of the transposed shape.
 const Link links[] = {
     {"exp", [](const Array& x) { return exp(-square(x)); }, [](const at::Tensor& t) { return (-t.square()).exp(); }},
     {"divide", [](const Array& x) { return x / (1 + abs(x)); }, [](const at::Tensor& t) { return t / (1 + t.abs()); }},

@@ -1,4 +1,4 @@
-// The cache of plans, the ledger's table, and arrays as values.
+// The cache of plans, the ledger's table, and the value semantics of arrays.
 #include <sstream>
 
 #include "sharding/propagation/run.h"
@@ -32,7 +32,7 @@ TEST(PlanCache, AHitGivesWhatAMissGave) {
   const Array x = left();
   sum(x, {0}), sum(x, {1}), sum(x, {1}, true), sum(x, {1});
   EXPECT_EQ(detail::plan_count(), 4u);
-  0.5 * x, 0.25 * x;  // a scalar changes no plan
+  0.5 * x, 0.25 * x;  // a scalar's value does not change the plan
   EXPECT_EQ(detail::plan_count(), 5u);
 }
 
@@ -55,7 +55,7 @@ TEST(LedgerTest, PrintsATable) {
   const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"data"});
   CommLedger outer;
   EXPECT_EQ(outer.to_text(), "no communication\n");
-  to_tensor(x);  // reading is not computing
+  to_tensor(x);  // reading needs no plan
   EXPECT_EQ(outer.count(), 0);
   redistribute(x, NamedSharding(mesh, P{}));
   {

@@ -1,4 +1,4 @@
-// What JAX's keys and generators give: tests/reference/keys.json, read once.
+// The results of JAX's keys and generators, read once from tests/reference/keys.json.
 #pragma once
 
 #include <boost/json/value.hpp>

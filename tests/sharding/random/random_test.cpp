@@ -1,4 +1,4 @@
-// Random arrays against JAX's, whole and block by block on meshes.
+// Random arrays compared with JAX's, unsharded and block by block on meshes.
 #include "sharding/random/random.h"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST(RandomTest, CategoricalEqualsJaxOnEveryMesh) {
                [] { categorical(key, logits(), -1, Shape{3}); });
 }
 
-// Every recipe, made whole and in blocks.
+// Every lazy initializer, computed at once and in blocks.
 TEST(RandomTest, BlocksOnAMeshAreTheWhole) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
   const Shape even{4, 6};

@@ -1,4 +1,4 @@
-// Random numbers against JAX's, and bit for bit the same however the array is cut into blocks.
+// Random numbers compared with JAX's. They are bitwise equal for any division of the array into blocks.
 #include "sharding/random/threefry.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ size_t elements(const IndexRanges& ranges) {
   return count;
 }
 
-// A generator with everything but the place of its numbers bound.
+// A generator as a function of the shape, the block and the output pointer.
 template <class T>
 using Generator = std::function<void(const Shape&, const IndexRanges&, T*)>;
 
@@ -94,7 +94,7 @@ double bound(const json::value& value, double infinite) {
   return value.is_null() ? infinite : json::value_to<double>(value);
 }
 
-// Bits and uniforms exactly, normals to the tolerances.
+// Compares bits and uniforms exactly, and normals within the tolerances.
 template <class Float, class Bits>
 void expect_draws(Key key, const json::value& draws, double normal_tolerance, double truncated_tolerance) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -151,7 +151,7 @@ TEST(ThreefryTest, NormalEqualsJaxInTheTails) {
 
 // --- blocks ---
 
-// The block's elements taken from the whole array.
+// The elements of the block, copied from the values of the array.
 template <class T>
 std::vector<T> cut(const std::vector<T>& values, const Shape& shape, const IndexRanges& block) {
   std::vector<T> result;
@@ -174,7 +174,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// Calls f with every block of a shape cut into `parts` nearly equal ranges per dim.
+// Calls f with every block of a shape that is split into `parts` nearly equal ranges along each dimension.
 void for_each_block(const Shape& shape, const Shape& parts, const std::function<void(const IndexRanges&)>& f,
                     IndexRanges block = {}) {
   const size_t d = block.size();
@@ -253,7 +253,7 @@ TEST(ThreefryTest, EmptyBlocksWriteNothing) {
 
 // --- the same bits everywhere ---
 
-// FNV-1a over the bits of a million values: a processor, a compiler or a flag that rounds otherwise changes it.
+// The FNV-1a hash of a million values: a processor, compiler or flag that rounds differently changes it.
 template <class T>
 uint64_t fingerprint(const Generator<T>& generator) {
   uint64_t hash = 0xCBF29CE484222325u;

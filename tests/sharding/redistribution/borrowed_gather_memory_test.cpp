@@ -1,4 +1,4 @@
-// The memory of borrowed gathers: there while a weight is used, gone after it, and never taken from what is handed out.
+// The memory of reshard_after_forward: gathered weights exist only during their use, and results keep their memory.
 #include <ATen/core/grad_mode.h>
 
 #include "tests/sharding/allocations.h"
@@ -25,7 +25,7 @@ TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
     const Mesh mesh = make_mesh({{"data", 4}}, {.private_replicas = private_replicas});
     const Array x = placed(random_tensor({rows, n}, 9), mesh, P{"data"});
     const std::vector<Array> weights = large_weights(mesh, layers);
-    const int64_t whole_bytes = (private_replicas ? 4 : 1) * weight_bytes;  // of a weight that all devices have
+    const int64_t whole_bytes = (private_replicas ? 4 : 1) * weight_bytes;  // bytes of one gathered weight
     for (const bool borrow : {true, false}) {
       const Allocations memory;
       Tape tape(weights, {.reshard_after_forward = borrow});
@@ -38,14 +38,14 @@ TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
       EXPECT_GE(memory.live(), borrow ? 0 : layers * whole_bytes);
       EXPECT_LE(memory.peak(), (borrow ? 1 : layers) * whole_bytes + little);
       const std::vector<Array> gradients = tape.gradients(loss);
-      // One weight there again, and beside the gradients one that is whole on every device before it is scattered.
+      // In addition to the gradients: one gathered weight, and one gradient before its reduce_scatter.
       const int64_t bound = layers * weight_bytes + 2 * whole_bytes + little;
       EXPECT_EQ(memory.peak() <= bound, borrow) << memory.peak() << ", bound " << bound;
     }
   }
 }
 
-// In the backward pass, too: what it needs of a frozen weight goes with the step that needed it.
+// A gathered frozen weight is freed with the step that needs it, also in the backward pass.
 TEST(BorrowedMemory, FrozenWeightsComeBackOneByOne) {
   constexpr int layers = 6;
   const Mesh mesh = make_mesh({{"data", 4}});
@@ -93,7 +93,7 @@ TEST(BorrowedMemory, AnErrorInTheMiddleBreaksNothing) {
     Tape tape({placed(w, mesh, P{"data"})});
     const Array& shadow = tape.shadows()[0];
     EXPECT_THROW(matmul(batch, slice_in_dim(shadow, 0, 4, 0)), Error);
-    EXPECT_THROW(embedding(shadow, labels(99)), Error);  // refused by the local call, with the weight gathered
+    EXPECT_THROW(embedding(shadow, labels(99)), Error);  // the local call throws while the weight is gathered
     EXPECT_THROW(cross_entropy(matmul(batch, shadow), labels(99)), Error);
     const Array loss = sum(matmul(batch, shadow)) + sum(embedding(shadow, labels(1)));
     const at::Tensor used = x.sum(0).unsqueeze(1) + at::tensor({0, 6, 1, 1, 0, 0, 0, 0}).unsqueeze(1);

@@ -1,4 +1,4 @@
-// Borrowed gathers: a weight is gathered again only where the backward pass reads it.
+// reshard_after_forward: a weight is gathered again only if the backward pass reads it.
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
@@ -22,13 +22,13 @@ int gathers(const Step& s, bool backward) {
   return n;
 }
 
-// ---- what is gathered, and when
+// ---- gathers per pass
 
-// w[0], which is no weight: h, an activation whose gradient is wanted, made of the data and the first parameter.
+// In the expressions, x[0] is an activation (the data times the first parameter); x[1], x[2] are `weights`.
 struct Use {
   std::string name;
   std::vector<std::pair<Shape, PartitionSpec>> weights;
-  int forward, backward, kept;  // gathers: in each pass on loan, and in all if they are kept
+  int forward, backward, kept;  // gathers: per pass, and in total if weights are kept
   std::function<Array(Arrays)> ours;
   std::function<at::Tensor(Values)> theirs;
 };
@@ -70,7 +70,7 @@ std::vector<Use> uses() {
        OURS(matmul(x[0] + embedding(x[1], placed_ids(x[0])), transpose(x[1]))),
        THEIRS(at::matmul(x[0] + at::embedding(x[1], ids().to(at::kLong)), x[1].t()))},
       {"the scale of an rms_norm", {row}, 1, 1, 1, OURS(rms_norm(x[0], x[1])), THEIRS(rms(x[0], x[1]))},
-      // LibTorch's layer_norm hands its bias to the backward pass, too.
+      // LibTorch's layer_norm saves its bias for the backward pass, too.
       {"scale and bias of a layer_norm",
        {row, row},
        2,
@@ -104,7 +104,7 @@ std::vector<Use> uses() {
        1,
        OURS(x[0] * slice_in_dim(x[1], 4, 12, 0)),
        THEIRS(x[0] * x[1].narrow(0, 4, 8))},
-      // A view of the gathered weight is read in its stead, and keeps the memory.
+      // The backward pass reads a view of the gathered weight, which keeps the memory.
       {"a reshape",
        {{{6, 16}, P{none, "data"}}},
        1,
@@ -144,7 +144,7 @@ Step step_of(const Use& use, Mesh mesh, const GradientOptions& options = {}) {
   return step(parameters, loss, options);
 }
 
-// By LibTorch's autograd on whole tensors.
+// Returns the same step by LibTorch's autograd on unsharded tensors.
 Step plain_step_of(const Use& use) {
   std::vector<at::Tensor> leaves = initial(use);
   for (at::Tensor& t : leaves) t.requires_grad_();
@@ -169,7 +169,7 @@ TEST(Borrow, OnlyWhatTheBackwardPassReadsIsGatheredAgain) {
       EXPECT_EQ(gathers(on, true), use.backward) << on.communication;
       EXPECT_EQ(gathers(off, false), use.kept) << off.communication;
       EXPECT_EQ(gathers(off, true), 0) << off.communication;
-      // A weight used twice is scattered twice, where the kept one is added up before.
+      // A weight that is used twice has two reduce_scatters; a kept weight has one, of the sum.
       EXPECT_TRUE(use.forward > 1 || are_equal(on, off));
       EXPECT_LE(difference(on, off), 1e-15);
       EXPECT_LE(difference(on, plain), 1e-13);
@@ -197,7 +197,7 @@ TEST(Borrow, ASecondGatherIsTheFirstOnceMore) {
   EXPECT_EQ(found[0].where.line(), found[1].where.line());
 }
 
-// ---- any placement
+// ---- any sharding
 
 std::vector<Function> functions_of_weights() {
   const at::Tensor x = random_tensor({12, 6}, 1), w = random_tensor({6, 6}, 2), v = random_tensor({6, 6}, 3);
@@ -229,7 +229,7 @@ TEST(Borrow, AnyPlacementGivesTheValueOfWholeTensors) {
   std::cout << cases << " cases\n";
 }
 
-// ---- tapes in tapes
+// ---- nested tapes
 
 TEST(Borrow, TapesNest) {
   const at::Tensor x = data(), w = random_tensor({8, 8}, 1);
@@ -248,7 +248,7 @@ TEST(Borrow, TapesNest) {
         {
           inside.differentiable = false;
           Tape tape({shadow}, inside);
-          const Array captured = matmul(h, shadow);  // the outer's, recorded for it alone
+          const Array captured = matmul(h, shadow);  // recorded by the outer tape only
           gradient = tape.gradients(sum(tanh(matmul(batch, tape.shadows()[0]))) + 0.0 * sum(captured))[0];
         }
         EXPECT_LE(difference(to_tensor(gradient), inner), 1e-13);

@@ -1,4 +1,4 @@
-// redistribute: every ordered pair of placements, its value, gradient, route and ledger.
+// redistribute: the value, gradient, route and ledger of every ordered pair of shardings.
 #include "sharding/redistribution/redistribute.h"
 
 #include "sharding/accounting/communication_guard.h"
@@ -36,7 +36,7 @@ Moved move(const at::Tensor& x, const at::Tensor& weights, const PartitionSpec& 
   return result;
 }
 
-// Every pair, on shared and on private replicas, whose ledgers are equal: visit(what moved).
+// Visits every pair, with shared and with private replicas, whose ledgers must be equal.
 template <class Visit>
 void each_pair(const Mesh (&meshes)[2], const std::vector<PartitionSpec>& all, const Shape& shape, Visit visit) {
   const at::Tensor x = random_tensor(shape, 1), weights = random_tensor(shape, 2);
@@ -59,7 +59,7 @@ void each_pair(const Mesh (&meshes)[2], const std::vector<PartitionSpec>& all, c
 TEST(Redistribute, ALongChainIsDestroyedByALoop) {
   const Mesh mesh = make_mesh({{"a", 2}});
   const NamedSharding placings[] = {NamedSharding(mesh, P{}), NamedSharding(mesh, P{"a"})};
-  const auto chain = [&](Array x) {  // whose first array holds the others
+  const auto chain = [&](Array x) {  // the last array owns all others
     for (int i = 1; i <= 100'000; ++i) x = redistribute(x, placings[i % 2]);
     return x;
   };
@@ -82,14 +82,15 @@ TEST(Redistribute, EveryPairOfPlacements) {
   std::cout << "longest route " << longest << "\n";
 }
 
-// Where the axes divide no dim: 5 over two devices, 7 over three, both over six, of which some hold padding alone.
+// Axes that divide no dimension: 5 over two devices, 7 over three, and both over six, where some devices have only
+// padding.
 TEST(Redistribute, EveryPairOfPaddedPlacements) {
   const detail::CheckScope padding_is_zeros;
   const Mesh meshes[] = {make_mesh(grid), make_mesh(grid, {.private_replicas = true})};
   each_pair(meshes, placements(meshes[0], {5, 7}, /*with_reduced=*/true, Uneven::pad), {5, 7}, [](const Moved&) {});
 }
 
-// The rows of the table: what moves, and how many bytes each device holds afterwards. x is float64[6,12], 576 bytes.
+// The rows of the route table: collectives, and their bytes on each device. x is float64[6,12], 576 bytes.
 TEST(Redistribute, OneRowAtATime) {
   struct Case {
     PartitionSpec from, to;
@@ -122,7 +123,7 @@ TEST(Redistribute, OneRowAtATime) {
     Tape tape({from_tensor(random_tensor({6, 12}, 1))});
     const Array start =
         redistribute(tape.shadows()[0] * from_tensor(at::ones({}, at::kDouble)), NamedSharding(mesh, c.from));
-    // The cotangent of y lies as y's own states say, so that only the move itself communicates.
+    // The cotangent of y has y's sharding, so that only redistribute communicates.
     const Array weights = redistribute(from_tensor(random_tensor({6, 12}, 2)), NamedSharding(mesh, without_sets(c.to)));
     CommLedger ledger;
     const Array y = redistribute(start, NamedSharding(mesh, c.to));
@@ -139,7 +140,7 @@ TEST(Redistribute, OneRowAtATime) {
     tape.gradients(sum(y * weights));
     backward = write(true);
     EXPECT_EQ(forward, c.forward);
-    // What made `start` goes back as well: only the rows of the move are compared.
+    // The gradient of `start` communicates, too; only the rows of the move are compared.
     EXPECT_TRUE(backward.starts_with(c.backward)) << backward;
   }
 }
@@ -163,7 +164,7 @@ TEST(Redistribute, BetweenMeshesInAnotherOrder) {
   }
 }
 
-// In a list of several arrays a move counts as it does alone.
+// A resharding in a list of arrays is recorded like a resharding of a single array.
 TEST(Redistribute, CoalescedMovesCountAsTheyDoAlone) {
   const Mesh mesh = make_mesh(grid);
   const at::Tensor x = random_tensor({6, 12}, 1);
@@ -187,7 +188,7 @@ TEST(Redistribute, CoalescedMovesCountAsTheyDoAlone) {
     }
 }
 
-// What moves no bytes is not communicated: nobody counts it, and nobody forbids it.
+// Resharding an array without elements is not communication: it is neither recorded nor forbidden.
 TEST(Redistribute, WithoutElementsNothingIsCommunicated) {
   const Mesh mesh = make_mesh(grid);
   const Array empty = placed(at::zeros({0, 12}), mesh, P{none, "b"}), whole = placed(at::zeros({0, 12}), mesh, P{});

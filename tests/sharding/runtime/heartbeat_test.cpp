@@ -1,4 +1,4 @@
-// Heartbeats are read back as they were written, and no other text is one.
+// Heartbeats read back as they were written, and other texts are not heartbeats.
 #include "sharding/runtime/heartbeat.h"
 
 #include <gtest/gtest.h>

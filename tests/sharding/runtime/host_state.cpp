@@ -1,7 +1,7 @@
-// Prints what a library could change of its host program; built with Tessera and without it.
+// Prints the process state that a library could change in its host program. Built with Tessera and without it.
 //
 //   host_state          prints the state at the start of main
-//   host_state mesh     fails unless a mesh and a gradient change nothing but add workers, which finalize() ends
+//   host_state mesh     fails if training changes more than the number of threads, or finalize() leaves workers
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -45,8 +45,8 @@ std::string signals() {
   return text;
 }
 
-// glibc maps a block of 31 MiB, unless the program has called mallopt. Freeing a mapped block would raise its
-// threshold.
+// malloc maps a block of 31 MiB unless the program has called mallopt. The block is not freed, because freeing a mapped
+// block raises glibc's threshold for mapping.
 std::string allocators() {
   const size_t before = mallinfo2().hblks;
   [[maybe_unused]] void* volatile kept = std::malloc(31 << 20);

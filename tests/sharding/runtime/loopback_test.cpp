@@ -1,6 +1,4 @@
-// Loopback hosts, and a socket that listens nowhere else.
-#include "sharding/runtime/loopback.h"
-
+// Names of the loopback host, and a socket that listens only on it.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -9,6 +7,8 @@
 
 #include <string>
 #include <system_error>
+
+#include "sharding/runtime/addresses.h"
 
 namespace tessera::detail::loopback_test {
 namespace {

@@ -1,4 +1,4 @@
-// local_map: LibTorch code on blocks, its gradients, and what it may not do.
+// local_map: LibTorch code on blocks, its gradients, and its errors.
 #include "sharding/shard_map/local_map.h"
 
 #include "sharding/accounting/finite_check.h"
@@ -12,7 +12,7 @@ using namespace tessera::testing;
 using Arrays = const std::vector<Array>&;
 using Tensors = std::vector<at::Tensor>;
 
-// The rows of a batch over x, the columns of a weight over y.
+// The batch's rows are sharded over x, the weight's columns over y.
 TEST(LocalMap, ValuesAndGradientsAreLibTorchs) {
   for (const Mesh mesh : shared_and_private({{"x", 2}, {"y", 4}})) {
     const at::Tensor x = random_tensor({4, 6}, 1), w = random_tensor({6, 8}, 2), b = random_tensor({6}, 3);

@@ -1,4 +1,4 @@
-// shard_map: what the function sees, what it may return, its collectives and their gradients, and what is refused.
+// shard_map: the function's arguments and results, collectives and their gradients, and errors.
 #include "sharding/shard_map/shard_map.h"
 
 #include "sharding/random/random.h"
@@ -17,7 +17,7 @@ const std::vector<MeshAxis> two_axes{{"x", 2}, {"y", 4}};
 
 Array tensor(const Shape& shape, uint64_t seed) { return from_tensor(random_tensor(shape, seed)); }
 
-// ---- what the function sees
+// ---- arguments of the function
 
 TEST(ShardMap, ArgumentsAreBlocksThatVaryAlongTheAxesOfTheirSpec) {
   for (const Mesh mesh : shared_and_private(two_axes)) {
@@ -148,7 +148,7 @@ TEST(ShardMap, AResultMayBeTheTermsOfASum) {
 
 // ---- gradients
 
-// Of sum(f(x)^2), from outside, against the same over whole tensors.
+// Gradients of sum(f(x)^2) taken outside shard_map, compared with unsharded tensors.
 TEST(ShardMap, GradientsFromOutside) {
   for (const Mesh mesh : shared_and_private(two_axes)) {
     const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 4}, 2), v = random_tensor({4, 8}, 3);
@@ -168,7 +168,7 @@ TEST(ShardMap, GradientsFromOutside) {
   }
 }
 
-// A captured parameter is invariant: its gradient is the sum over the devices.
+// A captured parameter is invariant: its gradient is summed over the devices.
 TEST(ShardMap, CapturedParametersAreInvariant) {
   for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const at::Tensor x = random_tensor({8, 3}, 1), w = random_tensor({3}, 2);
@@ -182,7 +182,7 @@ TEST(ShardMap, CapturedParametersAreInvariant) {
   }
 }
 
-// {.reduce = false} is about the other axes.
+// {.reduce = false} applies only to the other axes.
 TEST(ShardMap, GradientsInsideAreSummedOverManualAxes) {
   for (const Mesh mesh : shared_and_private(two_axes)) {
     const at::Tensor x = random_tensor({8, 3}, 1), w = random_tensor({3}, 2);
@@ -216,7 +216,7 @@ TEST(ShardMap, SecondDerivativesPassThroughCollectives) {
   }
 }
 
-// A linear function's gradient g of sum(f(x) w) holds sum(x g) = sum(f(x) w), for any order of axes.
+// The gradient g of sum(f(x) w) for a linear f satisfies sum(x g) = sum(f(x) w), for any order of axes.
 TEST(Collectives, LinearOnesHaveTheirTransposes) {
   struct Linear {
     const char* name;
@@ -259,7 +259,7 @@ TEST(Collectives, LinearOnesHaveTheirTransposes) {
 
 TEST(Collectives, AnExtremumsGradientIsSharedByThoseWhoHoldIt) {
   for (const Mesh mesh : shared_and_private({{"x", 4}})) {
-    const Array x = array<double>({1, 5, 5, 3, 5, 2, -1, 0});  // devices hold (1 5) (5 3) (5 2) (-1 0)
+    const Array x = array<double>({1, 5, 5, 3, 5, 2, -1, 0});  // blocks of the devices: (1 5) (5 3) (5 2) (-1 0)
     const auto got = step({x}, [&](Arrays p) {
       return sum(shard_map([](const Array& a) { return pmax(a, "x") + 10 * pmin(a, "x"); }, mesh, P{"x"}, P{})(p[0]));
     });
@@ -282,9 +282,9 @@ TEST(Collectives, StandInTheLedgerWithTheirLine) {
     tape.gradients(shard_map(f, mesh, P{"x"}, P{})(tape.shadows()[0]));
     EXPECT_EQ(summary(ledger), "<all_gather x 512; <reduce_scatter x 128; all_gather x 512; all_reduce x 8");
     for (const CommRecord& r : ledger.records()) {
-      if (std::string(r.operation) == "shard_map") continue;  // the gradient of the cut argument, gathered
+      if (std::string(r.operation) == "shard_map") continue;  // the all_gather of the sharded argument's gradient
       EXPECT_EQ(r.where.line(), static_cast<unsigned>(line)) << r.operation;
-      EXPECT_EQ(r.reason, "asked for");
+      EXPECT_EQ(r.reason, "explicit");
     }
     EXPECT_EQ(ledger.records()[0].operand, "float64[1,4,4]{V:x}");
   }
@@ -307,7 +307,7 @@ TEST(Collectives, EveryDeviceHasItsKey) {
   }
 }
 
-// ---- what is refused
+// ---- errors
 
 TEST(ShardMap, RefusesWhatItCannotCut) {
   const Mesh mesh = make_mesh(two_axes);
@@ -393,7 +393,7 @@ TEST(ShardMap, PlacementsInsideAreOfTheOtherAxes) {
   }
 }
 
-// A mixture of what varies and what does not, joined and cut.
+// Varying and invariant values are concatenated and sliced together.
 TEST(ShardMap, OperationsOnShapesWorkOnValuesThatVary) {
   for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const Array x = tensor({8, 3}, 1), edge = tensor({1, 3}, 2);
@@ -406,7 +406,7 @@ TEST(ShardMap, OperationsOnShapesWorkOnValuesThatVary) {
   }
 }
 
-// An error inside leaves this thread outside.
+// After an error inside, this thread is outside shard_map again.
 TEST(ShardMap, AnErrorInsideEndsIt) {
   const Mesh mesh = make_mesh(two_axes);
   const auto fails = [](const Array& a) { return psum(a, "z"); };
@@ -447,7 +447,7 @@ TEST(ShardMapTest, AloneADeviceThatGetsNothingHasZerosOfItsType) {
   EXPECT_EQ(infinite.to_host<float>(), (std::vector<float>{0, 0}));
 }
 
-// Each of the two parts has five elements over two devices more: its last block is padded.
+// Each of two blocks has five elements over two devices, so its last block is padded.
 TEST(ShardMapTest, PaddedPartsArePutTogetherWithoutTheirPadding) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   const auto padded = [](const Array& a) { return with_sharding_constraint(a, P{{"model", Uneven::pad}}); };

@@ -1,2 +1,2 @@
-// Nothing of this header of Gloo's is needed.
+// Empty: c10d needs nothing of this Gloo header.
 #pragma once

@@ -1,4 +1,4 @@
-// What c10d's header of its process group over Gloo needs of Gloo, whose headers LibTorch does not ship.
+// The declarations of Gloo that c10d's header of its Gloo process group needs: LibTorch does not ship Gloo's headers.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace gloo {
 
-// As Gloo declares it.
+// Declared as in Gloo.
 class Context {
  public:
   void setTimeout(std::chrono::milliseconds timeout);

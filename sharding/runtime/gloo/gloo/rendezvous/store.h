@@ -1,4 +1,4 @@
-// What c10d derives its store for Gloo from. The library makes none.
+// The base class of c10d's store for Gloo, which the library does not use.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace gloo::rendezvous {
 
-// As Gloo declares it.
+// Declared as in Gloo.
 class Store {
  public:
   virtual ~Store();

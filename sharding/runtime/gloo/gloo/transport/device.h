@@ -1,11 +1,11 @@
-// What c10d's header of its process group over Gloo holds by pointers.
+// The classes that c10d's header of its Gloo process group holds by pointers.
 #pragma once
 
 namespace gloo::transport {
 
 class Device;
 
-// As Gloo declares it.
+// Declared as in Gloo.
 class UnboundBuffer {
  public:
   virtual ~UnboundBuffer() = 0;
