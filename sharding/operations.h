@@ -1,6 +1,7 @@
 // Umbrella header of array operations, named as in numpy and jax.nn. They run on all devices of a mesh.
 #pragma once
 
+#include "sharding/operations/custom_gradient.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/index/indexing.h"
 #include "sharding/operations/index/slicing.h"

@@ -56,14 +56,32 @@ struct FunctionNode : torch::autograd::Node {
     for (size_t i = 0; i < gradients.size(); ++i)
       if (!gradients[i].defined()) gradients[i] = zeros(sizes[i], options);
     incoming.clear();
-    const Tensors given = recorded ? gradients : Tensors();
-    Tensors result = backward(std::move(gradients));
-    if (recorded) record_backward(given, result);
+    Tensors result = recorded ? recorded_backward(gradients) : backward(std::move(gradients));
     return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
   }
 
-  void record_backward(const Tensors& given, Tensors& results) const;
+  // Returns the gradients of the inputs with their own graph.
+  virtual Tensors recorded_backward(const Tensors& given);
   void record_refusal(const Tensors& given, Tensors& results) const;
+};
+
+// A function whose backward function is not the library's.
+struct CustomNode : FunctionNode {
+  InputsBackward custom;
+  std::vector<torch::autograd::SavedVariable> saved;
+  bool differentiable = false;
+
+  void release_variables() override {
+    FunctionNode::release_variables();
+    custom = nullptr;
+    saved.clear();
+  }
+  Tensors call(const Tensors& gradients) {
+    Tensors inputs;
+    for (const torch::autograd::SavedVariable& input : saved) inputs.push_back(input.unpack());
+    return custom(gradients, inputs);
+  }
+  Tensors recorded_backward(const Tensors& given) override;
 };
 
 struct Hook : torch::autograd::FunctionPreHook {
@@ -82,11 +100,9 @@ struct AfterHook : torch::autograd::FunctionPostHook {
   }
 };
 
-void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward) {
-  auto node = make_node<FunctionNode>();
+template <class Node>
+void add_to_graph(const Node& node, const char* name, torch::autograd::edge_list edges, Tensors& outputs) {
   node->label = name;
-  node->backward = std::move(backward);
-  node->forward = std::move(forward);
   node->options = outputs[0].options().requires_grad(false);
   node->set_next_edges(std::move(edges));
   for (at::Tensor& output : outputs) {
@@ -96,13 +112,41 @@ void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs
   }
 }
 
+void record(const char* name, torch::autograd::edge_list edges, Tensors& outputs, Backward backward, Backward forward) {
+  auto node = make_node<FunctionNode>();
+  node->backward = std::move(backward);
+  node->forward = std::move(forward);
+  add_to_graph(node, name, std::move(edges), outputs);
+}
+
+torch::autograd::edge_list edges_of(const Tensors& inputs) {
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
+  return edges;
+}
+
 // ---- second derivatives
 
-// Records the backward pass of the node as a function of its incoming gradients.
-void FunctionNode::record_backward(const Tensors& given, Tensors& results) const {
+// The backward pass of the node becomes a function of its incoming gradients.
+Tensors FunctionNode::recorded_backward(const Tensors& given) {
+  Tensors results = backward(given);
   at::AutoGradMode on(true);
   const bool all = std::all_of(results.begin(), results.end(), is_defined);
   forward&& all ? record_function(label, given, results, forward, backward) : record_refusal(given, results);
+  return results;
+}
+
+// A gradient depends at least on the incoming gradients. If LibTorch records no dependence, the function computed it
+// by other means.
+Tensors CustomNode::recorded_backward(const Tensors& given) {
+  at::AutoGradMode mode(differentiable);
+  Tensors incoming;
+  for (const at::Tensor& gradient : given)
+    incoming.push_back(differentiable && !gradient.requires_grad() ? make_leaf(gradient) : gradient);
+  Tensors results = call(incoming);
+  const auto is_connected = [](const at::Tensor& t) { return !t.defined() || t.requires_grad(); };
+  if (!differentiable || !std::all_of(results.begin(), results.end(), is_connected)) record_refusal(given, results);
+  return results;
 }
 
 // Records a function that throws if it is differentiated. The gradients may also depend on the node's saved inputs, so
@@ -117,7 +161,7 @@ void FunctionNode::record_refusal(const Tensors& given, Tensors& results) const 
   const auto refuse = [name = label](const Tensors&) -> Tensors {
     fail(ErrorKind::no_gradient, name,
          "is differentiated a second time, which its gradient does not support. Write it with operations of the "
-         "library, which do, or take the inner gradient as a constant: {{.differentiable = false}}.");
+         "library, which do, or take the inner gradient as a constant: {.differentiable = false}.");
   };
   record(label, std::move(edges), defined, refuse, nullptr);
   size_t next = 0;
@@ -181,9 +225,18 @@ bool is_recorded(const at::Tensor& tensor) { return at::GradMode::is_enabled() &
 
 void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward, Backward forward) {
   if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
-  torch::autograd::edge_list edges;
-  for (const at::Tensor& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
-  record(name, std::move(edges), outputs, std::move(backward), std::move(forward));
+  record(name, edges_of(inputs), outputs, std::move(backward), std::move(forward));
+}
+
+void record_custom(const char* name, const Tensors& inputs, const Tensors& saved, Tensors& outputs,
+                   InputsBackward backward, bool differentiable) {
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
+  auto node = make_node<CustomNode>();
+  for (const at::Tensor& input : saved) node->saved.emplace_back(input, /*is_output=*/false);
+  node->custom = std::move(backward);
+  node->differentiable = differentiable;
+  node->backward = [self = node.get()](const Tensors& gradients) { return self->call(gradients); };
+  add_to_graph(node, name, edges_of(inputs), outputs);
 }
 
 void before_backward(const Tensors& outputs, const std::function<void()>& hook) {

@@ -24,6 +24,14 @@ using Backward = std::function<Tensors(Tensors gradients)>;
 void record_function(const char* name, const Tensors& inputs, Tensors& outputs, Backward backward,
                      Backward forward = nullptr);
 
+// A backward function that also reads the inputs as they were.
+using InputsBackward = std::function<Tensors(const Tensors& gradients, const Tensors& inputs)>;
+// As record_function, for a backward function from outside the library. It receives the `saved` tensors, which LibTorch
+// keeps and checks for changes in place. For second derivatives, LibTorch records the backward function itself. A
+// second derivative throws no_gradient if it did not record the work, or if `differentiable` is false.
+void record_custom(const char* name, const Tensors& inputs, const Tensors& saved, Tensors& outputs,
+                   InputsBackward backward, bool differentiable);
+
 // Runs `hook` in the backward pass just before each function that made some of these outputs: after the function's
 // incoming gradients are complete, and before it reads its saved tensors. Does nothing for outputs without a recorded
 // function.

@@ -1,14 +1,19 @@
 // Keeps operations that programs define, by name and rule.
 #include "sharding/operations/define_operation.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
+#include "sharding/array/abstract_tensor.h"
+#include "sharding/array/autograd.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::detail {
@@ -44,6 +49,8 @@ const Operation& interned_operation(const std::string& name, const std::string& 
   return *found->second;
 }
 
+namespace {
+
 void check_result(const at::Tensor& result, const BlockContext& block, const char* operation) {
   const Type& type = *block.plan().out[0];
   if (!result.defined() || result.sizes() != c10::IntArrayRef(type.local))
@@ -54,6 +61,89 @@ void check_result(const at::Tensor& result, const BlockContext& block, const cha
     fail(ErrorKind::dtype_mismatch, operation,
          "the function gave {}, expected {}. Give the result's element type with .out_dtype.",
          c10::toString(result.scalar_type()), type.to_string());
+}
+
+// The backward pass of one call.
+struct LocalBackwardCall {
+  const Operation& operation;
+  std::shared_ptr<const LocalBackward> backward;
+  Tensors residuals;
+  std::shared_ptr<const Plan> plan;  // a copy, because the cache may drop the plan; null if the block is not needed
+  int slot;
+
+  Tensors operator()(const Tensors& gradients, const Tensors& operands) const {
+    if (gradients[0].is_meta()) return abstract(gradients, operands);
+    Tensors arguments(gradients);
+    arguments.append(operands.begin(), operands.end());
+    arguments.append(residuals.begin(), residuals.end());
+    std::optional<BlockContext> block;
+    if (plan) block.emplace(*plan, slot);
+    Tensors result = (*backward)(arguments, block ? &*block : nullptr);
+    if (result.size() != operands.size())
+      fail(ErrorKind::invalid_argument, operation.name, ".backward returned {} tensors, expected {}: one per operand.",
+           result.size(), operands.size());
+    for (size_t i = 0; i < result.size(); ++i) check(i, result[i], operands[i]);
+    return result;
+  }
+
+  void check(size_t i, at::Tensor& gradient, const at::Tensor& operand) const {
+    if (!operand.is_floating_point()) gradient = at::Tensor();
+    if (gradient.defined() && !at::is_expandable_to(operand.sizes(), gradient.sizes()))
+      fail(ErrorKind::shape_mismatch, operation.name,
+           ".backward returned {} for operand {}, expected its local shape {}.", to_string(gradient.sizes().vec()), i,
+           to_string(operand.sizes().vec()));
+  }
+
+  // Returns abstract gradients, which depend on the same tensors as the gradients of a kernel would.
+  static Tensors abstract(const Tensors& gradients, const Tensors& operands) {
+    Tensors inputs(gradients), results;
+    inputs.append(operands.begin(), operands.end());
+    for (const at::Tensor& t : operands) {
+      Tensors result;
+      if (t.is_floating_point()) {
+        result.push_back(abstract_tensor(t.sizes(), static_cast<DType>(t.scalar_type())));
+        record_custom("backward", inputs, inputs, result, abstract, /*differentiable=*/true);
+      }
+      results.push_back(result.empty() ? at::Tensor() : result[0]);
+    }
+    return results;
+  }
+};
+
+}  // namespace
+
+at::Tensor checked_result(Tensors made, const BlockContext& block, const char* operation) {
+  if (made.size() != 1)
+    fail(ErrorKind::invalid_argument, operation,
+         "the function returned {} tensors, expected one, since there is no .backward that reads the others.",
+         made.size());
+  check_result(made[0], block, operation);
+  return made[0];
+}
+
+at::Tensor call_with_gradient(const Operation& operation, const std::shared_ptr<const LocalBackward>& backward,
+                              Tensors operands, const BlockContext& block, c10::function_ref<Tensors()> forward) {
+  Tensors made;
+  {
+    at::AutoGradMode off(false);
+    made = operands[0].is_meta() ? Tensors(1, abstract_block(block.plan().out[0])) : forward();
+  }
+  check_result(made[0], block, operation.name);
+  const size_t given = operands.size() + made.size();
+  if (!operands[0].is_meta() && static_cast<size_t>(backward->parameters()) != given)
+    fail(ErrorKind::invalid_argument, operation.name,
+         ".backward takes {} tensors, expected {}: the cotangent, {} operands and {} tensors that the function saved.",
+         backward->parameters(), given, operands.size(), made.size() - 1);
+  Tensors result(1, made[0]);
+  const bool has_residuals = made.size() > 1;
+  made.erase(made.begin());
+  if (result[0].is_floating_point())
+    record_custom(
+        operation.name, operands, operands, result,
+        LocalBackwardCall{operation, backward, std::move(made),
+                          backward->takes_block() ? std::make_shared<const Plan>(block.plan()) : nullptr, block.slot()},
+        !has_residuals);
+  return result[0];
 }
 
 }  // namespace tessera::detail

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "sharding/operations/operand.h"
 #include "sharding/propagation/run.h"
@@ -13,12 +17,75 @@ namespace tessera {
 
 using detail::BlockContext;  // the function's access to its block: see below
 using detail::Linearity;
+using detail::Tensors;
+
+namespace detail {
+
+// Returns the tensors that a function of an operation returns: one tensor, or a tuple, pair, array or vector of them.
+inline Tensors tensors_of(at::Tensor result) { return Tensors(1, std::move(result)); }
+template <class Result>
+Tensors tensors_of(Result result) {
+  Tensors tensors;
+  if constexpr (requires { result.begin(); })
+    for (at::Tensor& t : result) tensors.push_back(std::move(t));
+  else
+    std::apply([&](auto&... t) { (tensors.push_back(std::move(t)), ...); }, result);
+  return tensors;
+}
+
+}  // namespace detail
+
+// The gradient of an operation's function: see DefineOptions::backward.
+class LocalBackward {
+ public:
+  LocalBackward() = default;
+  template <class Fn>
+  requires(!std::same_as<Fn, LocalBackward>) LocalBackward(Fn fn)
+      : LocalBackward(std::move(fn), std::make_index_sequence<1>()) {}
+
+  int parameters() const { return parameters_; }  // without the block
+  bool takes_block() const { return takes_block_; }
+  explicit operator bool() const { return fn_ != nullptr; }
+  // `block`: null unless takes_block().
+  Tensors operator()(const Tensors& arguments, const BlockContext* block) const { return fn_(arguments, block); }
+
+ private:
+  template <size_t>
+  using Tensor = const at::Tensor&;
+
+  // Finds the number of parameters of `fn`.
+  template <class Fn, size_t... I>
+  LocalBackward(Fn fn, std::index_sequence<I...>) {
+    static_assert(sizeof...(I) <= 12,
+                  "A backward function takes the cotangent, the operands, what the function saved, "
+                  "and perhaps a `const BlockContext&`; and it returns tensors.");
+    constexpr bool with_block = std::is_invocable_v<const Fn&, Tensor<I>..., const BlockContext&>;
+    if constexpr (with_block || std::is_invocable_v<const Fn&, Tensor<I>...>) {
+      parameters_ = sizeof...(I);
+      takes_block_ = with_block;
+      fn_ = [fn = std::move(fn)](const Tensors& t, const BlockContext* block) {
+        if constexpr (with_block)
+          return detail::tensors_of(fn(t[I]..., *block));
+        else
+          return detail::tensors_of(fn(t[I]...));
+      };
+    } else {
+      *this = LocalBackward(std::move(fn), std::make_index_sequence<sizeof...(I) + 1>());
+    }
+  }
+
+  int parameters_ = 0;
+  bool takes_block_ = false;
+  std::function<Tensors(const Tensors&, const BlockContext*)> fn_;
+};
 
 struct DefineOptions {
   // How the operation treats partial sums. The operands of a linear function need not be summed first.
   Linearity linearity = Linearity::nonlinear;
   // The result's element type; by default the first operand's.
   DType out_dtype = detail::like_first;
+  // The gradient of the function; by default LibTorch's. See define_operation.
+  LocalBackward backward = {};
 };
 
 namespace detail {
@@ -26,14 +93,22 @@ namespace detail {
 // Returns the operation of this name, rule and linearity. It is kept forever, since plans are cached by it.
 const Operation& interned_operation(const std::string& name, const std::string& rule, Linearity linearity);
 
-// Throws an Error (shape_mismatch, dtype_mismatch) if a function's result does not fit its rule.
-void check_result(const at::Tensor& result, const BlockContext& block, const char* operation);
+// Returns the result of a function without .backward. Throws an Error (invalid_argument, shape_mismatch,
+// dtype_mismatch) if it does not fit the rule.
+at::Tensor checked_result(Tensors made, const BlockContext& block, const char* operation);
+
+// Returns the result of `forward`, which returns it and the tensors that `backward` needs. Records `backward` as its
+// gradient. On abstract tensors it calls neither, since kernels read data.
+at::Tensor call_with_gradient(const Operation& operation, const std::shared_ptr<const LocalBackward>& backward,
+                              Tensors operands, const BlockContext& block, c10::function_ref<Tensors()> forward);
 
 template <class Fn>
 class DefinedOperation {
  public:
-  DefinedOperation(const Operation& operation, DType out_dtype, Fn fn)
-      : operation_(&operation), out_dtype_(out_dtype), fn_(std::move(fn)) {}
+  DefinedOperation(const Operation& operation, DefineOptions options, Fn fn)
+      : operation_(&operation), out_dtype_(options.out_dtype), fn_(std::move(fn)) {
+    if (options.backward) backward_ = std::make_shared<const LocalBackward>(std::move(options.backward));
+  }
 
   template <std::convertible_to<Operand>... More>
   requires(sizeof...(More) < 4) Array operator()(Operand a, const More&... more) const {
@@ -45,18 +120,22 @@ class DefinedOperation {
   Array call(std::index_sequence<I...>, std::source_location line, std::initializer_list<const Array*> operands) const {
     return run({.operation = *operation_, .out_dtype = out_dtype_, .in_turn = true, .where = line}, operands,
                [&](Locals t, const BlockContext& block) {
-                 at::Tensor result;
-                 if constexpr (std::is_invocable_v<const Fn&, decltype(t[I])..., const BlockContext&>)
-                   result = fn_(t[I]..., block);
-                 else
-                   result = fn_(t[I]...);
-                 check_result(result, block, operation_->name);
-                 return result;
+                 const auto called = [&] {
+                   if constexpr (std::is_invocable_v<const Fn&, decltype(t[I])..., const BlockContext&>)
+                     return fn_(t[I]..., block);
+                   else
+                     return fn_(t[I]...);
+                 };
+                 if (backward_)
+                   return call_with_gradient(*operation_, backward_, {t[I]...}, block,
+                                             [&] { return tensors_of(called()); });
+                 return checked_result(tensors_of(called()), block, operation_->name);
                });
   }
 
   const Operation* operation_;
   DType out_dtype_;
+  std::shared_ptr<const LocalBackward> backward_;
   Fn fn_;
 };
 
@@ -87,13 +166,28 @@ class DefinedOperation {
 //   });
 // Include <ATen/ATen.h> in the file of the function.
 //
+// A function that LibTorch cannot differentiate, such as a kernel of your own, has a gradient in `.backward` (as
+// jax.custom_vjp). It takes the local tensors of the result's cotangent and of the operands, and returns a tensor for
+// each operand; an undefined one is zero. It may take the block last.
+//   const auto cube = define_operation("cube", "*", cube_kernel, {.backward = [](const at::Tensor& g,
+//                                                                               const at::Tensor& x)
+//   {
+//     return 3 * g * x * x;
+//   }});
+// The gradients of operands that were gathered or broadcast are reduced as the rule requires. If the function returns
+// a tuple, its first tensor is the result, and `backward` receives the others after the operands. On abstract meshes
+// neither function is called. Second derivatives exist if the function returns only its result and LibTorch can
+// differentiate what `backward` calls.
+//
 // Errors
-//   invalid_argument: a rule that cannot be parsed (at the definition)
+//   invalid_argument: a rule that cannot be parsed (at the definition); a `backward` that takes or returns another
+//     number of tensors (at the call, in the backward pass)
+//   no_gradient: a second derivative that does not exist
 //   those of all operations (operand.h)
 template <class Fn>
 auto define_operation(const std::string& name, const std::string& rule, Fn fn, DefineOptions options = {}) {
-  return detail::DefinedOperation<Fn>(detail::interned_operation(name, rule, options.linearity), options.out_dtype,
-                                      std::move(fn));
+  const detail::Operation& operation = detail::interned_operation(name, rule, options.linearity);
+  return detail::DefinedOperation<Fn>(operation, std::move(options), std::move(fn));
 }
 
 }  // namespace tessera

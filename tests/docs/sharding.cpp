@@ -27,11 +27,18 @@ const auto distances = define_operation("distances", "i k, j k -> i j", [](const
   return (a.unsqueeze(1) - b.unsqueeze(0)).square().sum(-1);
 });
 
+const auto clip_gradient = custom_gradient(
+    [](const Array& x) { return x; },                              // without gradients
+    [](const Array& x) { return std::pair(x, nullptr); },          // the result, and what the gradient needs
+    [](std::nullptr_t, const Array& g) { return clip(g, -1, 1); }  // the cotangent of x
+);
+
 void operations(const Mesh& mesh) {
   const Array x = device_put(normal(Key(0), {8, 4}), NamedSharding(mesh, P{"data"}));
   const Array centers = device_put(normal(Key(1), {6, 4}), NamedSharding(mesh, P{"model"}));
   Array y = swell(distances(x, centers));
   std::cout << y.type_string() << '\n';
+  y = clip_gradient(y);
 }
 
 // ---- Explicit collectives ------------------------------------------------------------------------------------------

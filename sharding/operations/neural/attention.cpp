@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sharding/array/abstract_tensor.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
@@ -261,7 +262,7 @@ at::Tensor read_starts(const at::Tensor& starts, int64_t seq) {
 }
 
 at::Tensor ids_of_starts(const at::Tensor& starts, int64_t seq) {
-  if (starts.is_meta()) return at::empty({starts.size(0), seq}, starts.options());  // LibTorch cannot search there
+  if (starts.is_meta()) return abstract_tensor({starts.size(0), seq}, DType::int32);  // LibTorch cannot search there
   const at::Tensor places = at::arange(seq, starts.options()).expand({starts.size(0), seq});
   return at::searchsorted(starts.contiguous(), places.contiguous(), /*out_int32=*/true, /*right=*/true);
 }

@@ -27,6 +27,7 @@ std::vector<Case> ordering_cases();
 std::vector<Case> indexing_cases();
 std::vector<Case> neural_cases();
 std::vector<Case> shape_cases();
+std::vector<Case> custom_cases();
 
 std::vector<Case> all_cases();
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info);
