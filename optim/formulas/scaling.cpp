@@ -102,12 +102,15 @@ void scale(const Arrays& updates, const ScalarSource& factor) {
   }
 }
 
-void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask) {
+void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask,
+                         bool cautious) {
   at::AutoGradMode off(false);
   check_same_tree("add_decayed_weights", "the update", updates, params);
   for (size_t i = 0; i < updates.size() && weight_decay != 0; ++i) {
     Array &u = *updates[i].value, &p = *params[i].value;
-    if (!u.is_absent() && mask(params[i])) u = u + weight_decay * astype(p, u.dtype());
+    if (u.is_absent() || !mask(params[i])) continue;
+    const Array q = astype(p, u.dtype());
+    u = u + weight_decay * (cautious ? where(u * q >= 0.0, q, 0.0) : q);
   }
 }
 
@@ -184,9 +187,9 @@ double AddDecayedWeights::value(int64_t count) const {
     detail::refuse_in_recording("Optimizer.update", "a weight_decay that is a schedule, not a number, is used");
   return detail::value_of(weight_decay, count, "add_decayed_weights", "weight_decay");
 }
-AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask) {
+AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask, bool cautious) {
   detail::check_rate("add_decayed_weights", "weight_decay", weight_decay);
-  return {{}, std::move(weight_decay), std::move(mask)};
+  return {{}, std::move(weight_decay), std::move(mask), cautious};
 }
 
 Array Trace::operator()(const ArrayStep& step) const {

@@ -17,7 +17,8 @@ namespace detail {
 void scale(const Arrays& updates, double factor);
 void scale(const Arrays& updates, const Array& factor);  // a replicated scalar
 void scale(const Arrays& updates, const ScalarSource& factor);
-void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask);
+void add_decayed_weights(const nn::Leaves& updates, const nn::Leaves& params, double weight_decay, const Mask& mask,
+                         bool cautious);
 void add_noise(const nn::Leaves& updates, const Key& key, double deviation);
 void normalize(const Arrays& updates, double scale_factor, double eps);
 }  // namespace detail
@@ -78,20 +79,23 @@ struct ScaleByLearningRate : detail::InPlaceTransform<ScaleByLearningRate, Scale
 };
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
-// Adds weight decay: g + weight_decay(count) * p for the parameters that the mask selects, else g.
+// Adds weight decay: g + weight_decay(count) * p for the parameters that the mask selects, else g. With `cautious`,
+// only the elements with g * p >= 0 decay: those whose update, which is subtracted, has the sign of the parameter. Chen
+// et al., "Cautious weight decay" (2025).
 struct AddDecayedWeights : detail::InPlaceTransform<AddDecayedWeights, ScaleByScheduleState> {
   Schedule weight_decay = 0.0;
   Mask mask = {};
+  bool cautious = false;
 
   void run(auto& updates, ScaleByScheduleState& state, const auto& params, const detail::UpdateStep& step) const {
     if (!weight_decay.constant()) step.read_counts();
-    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask);
+    detail::add_decayed_weights(nn::leaves(updates), nn::leaves(params), value(state.count), mask, cautious);
     step.count(state.count);
   }
   // Returns the decay at this count. Error (invalid_argument): a schedule in a graphed step.
   double value(int64_t count) const;
 };
-AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {});
+AddDecayedWeights add_decayed_weights(Schedule weight_decay, Mask mask = {}, bool cautious = false);
 
 // Adds momentum: the update is trace = g + decay * trace. With nesterov it is g + decay * trace, of the new trace.
 struct Trace {

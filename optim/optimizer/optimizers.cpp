@@ -36,7 +36,8 @@ Adam nadam(AdamOptions o) {
 Adamw adamw(AdamwOptions o) {
   const detail::SettingNames scope("adamw");
   return chain(scale_by_adam({o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov}),
-               add_decayed_weights(o.weight_decay, o.mask), scale_by_learning_rate(o.learning_rate));
+               add_decayed_weights(o.weight_decay, o.mask, o.cautious_weight_decay),
+               scale_by_learning_rate(o.learning_rate));
 }
 
 Adamw nadamw(AdamwOptions o) {
@@ -97,7 +98,8 @@ Rmsprop rmsprop(RmspropOptions o) {
 
 Lion lion(LionOptions o) {
   const detail::SettingNames scope("lion");
-  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype}), add_decayed_weights(o.weight_decay, o.mask),
+  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype}),
+               add_decayed_weights(o.weight_decay, o.mask, o.cautious_weight_decay),
                scale_by_learning_rate(o.learning_rate));
 }
 
@@ -172,10 +174,11 @@ Adopt adopt(AdoptOptions o) {
 
 MuonMatrices muon_matrices(MuonOptions o) {
   const detail::SettingNames scope("muon");
-  return chain(
-      scale_by_muon({o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive, o.preconditioning}),
-      scale_by_shape(o.consistent_rms), add_decayed_weights(o.weight_decay, o.weight_decay_mask),
-      scale_by_learning_rate(o.learning_rate));
+  return chain(scale_by_muon({o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive,
+                              o.preconditioning, o.muon_weight_dimension_numbers}),
+               scale_by_shape(o.consistent_rms, o.muon_weight_dimension_numbers),
+               add_decayed_weights(o.weight_decay, o.weight_decay_mask, o.cautious_weight_decay),
+               scale_by_learning_rate(o.learning_rate));
 }
 
 namespace {
@@ -190,14 +193,17 @@ Adamw muon_others(const MuonOptions& o) {
                 .eps_root = o.adam_eps_root,
                 .weight_decay = o.adam_weight_decay,
                 .mu_dtype = o.mu_dtype,
-                .nesterov = o.nesterov});
+                .nesterov = o.nesterov,
+                .cautious_weight_decay = o.cautious_weight_decay});
 }
 
 }  // namespace
 
 Muon muon(MuonOptions o) {
   detail::check_options("muon", {{"adam_b1", o.adam_b1}, {"adam_b2", o.adam_b2}}, {{"adam_eps_root", o.adam_eps_root}});
-  const auto label = [](const std::string&, const Array& p) { return p.ndim() == 2 ? "muon" : "adam"; };
+  const auto label = [numbers = o.muon_weight_dimension_numbers](const std::string&, const nn::Leaf& p) {
+    return detail::numbers_of(numbers, p) ? "muon" : "adam";
+  };
   return partition(Labels(label), "muon", muon_matrices(o), "adam", muon_others(o));
 }
 

@@ -46,10 +46,12 @@ struct AdamwOptions {
   Mask mask = {};                // which parameters decay; default: all
   std::optional<DType> mu_dtype = std::nullopt;
   bool nesterov = false;
+  bool cautious_weight_decay = false;
 };
 // Adam with decoupled weight decay: -lr (adam(g) + weight_decay p).
 // Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
 //   adamw({.learning_rate = 3e-4, .weight_decay = 0.1, .mask = optim::matrices_only})
+// cautious_weight_decay is documented at AddDecayedWeights; no fused kernel computes it.
 using Adamw = Chain<PerArray<ScaleByAdam>, AddDecayedWeights, ScaleByLearningRate>;
 Adamw adamw(AdamwOptions options);
 Adamw nadamw(AdamwOptions options);
@@ -132,6 +134,7 @@ struct LionOptions {
   Schedule weight_decay = 1e-3;
   Mask mask = {};
   std::optional<DType> mu_dtype = std::nullopt;
+  bool cautious_weight_decay = false;
 };
 using Lion = Chain<PerArray<ScaleByLion>, AddDecayedWeights, ScaleByLearningRate>;
 Lion lion(LionOptions options);
@@ -264,11 +267,14 @@ struct MuonOptions {
   Schedule adam_weight_decay = 0.0;
   std::optional<Schedule> adam_learning_rate = std::nullopt;  // default: learning_rate
   std::optional<double> consistent_rms = std::nullopt;        // 0.2 makes updates as large as Adam's
+  bool cautious_weight_decay = false;
+  WeightDimensionNumbers muon_weight_dimension_numbers = {};  // default: parameters with two dimensions
 };
 
 // Muon: -lr (shape(muon(g)) + weight_decay p) for the parameters of two dimensions, and adamw for the others, both with
-// the same eps and nesterov. To choose the matrices yourself, write partition(labels, "muon", muon_matrices(...),
-// "adam", adamw(...)).
+// the same eps, nesterov and cautious_weight_decay. Kernels (experts, in, out) of experts are stacks of matrices:
+//   muon({.learning_rate = 0.02, .muon_weight_dimension_numbers = optim::stacked_matrices})
+// To choose the matrices yourself, write partition(labels, "muon", muon_matrices(...), "adam", adamw(...)).
 using MuonMatrices = Chain<ScaleByMuon, PerArray<ScaleByShape>, AddDecayedWeights, ScaleByLearningRate>;
 using Muon = Partition<MuonMatrices, Adamw>;
 Muon muon(MuonOptions options);

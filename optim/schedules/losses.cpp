@@ -49,6 +49,13 @@ Array softmax_cross_entropy(Operand logits, Operand labels, int dim) {
   return -sum(labels.array() * log_softmax(logits.array(), dim), {dim});
 }
 
+Array safe_softmax_cross_entropy(Operand logits, Operand labels) {
+  const CallerScope caller(logits.where());
+  check_floating("safe_softmax_cross_entropy", "logits", logits.array());
+  const Array& y = labels.array();
+  return -sum(where(equal(y, 0), 0.0, y * log_softmax(logits.array())), {-1});
+}
+
 Array softmax_cross_entropy_with_integer_labels(Operand logits, Operand labels) {
   const CallerScope caller(logits.where());
   constexpr const char* verb = "softmax_cross_entropy_with_integer_labels";
@@ -96,6 +103,14 @@ Array perceptron_loss(Operand predictor_outputs, Operand targets) {
   const CallerScope caller(predictor_outputs.where());
   check_same_shape("perceptron_loss", predictor_outputs.array(), targets.array());
   return maximum(-predictor_outputs.array() * targets.array(), 0.0);
+}
+
+Array multiclass_hinge_loss(Operand scores, Operand labels) {
+  const CallerScope caller(scores.where());
+  check_floating("multiclass_hinge_loss", "scores", scores.array());
+  check_integer("multiclass_hinge_loss", "labels", labels.array());
+  const Array &x = scores.array(), y = one_hot(labels.array(), x.shape(-1), x.dtype());
+  return max(x + 1.0 - y, {-1}) - sum(x * y, {-1});
 }
 
 Array smooth_labels(Operand labels, double alpha, int dim) {
@@ -162,6 +177,22 @@ Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_target
   check_floating("kl_divergence_with_log_targets", "log_predictions", log_predictions.array());
   check_floating("kl_divergence_with_log_targets", "log_targets", log_targets.array());
   return sum(exp(log_targets.array()) * (log_targets.array() - log_predictions.array()), {dim});
+}
+
+Array generalized_kl_divergence(Operand log_predictions, Operand targets, int dim) {
+  const CallerScope caller(log_predictions.where());
+  return kl_divergence(log_predictions, targets, dim) + sum(exp(log_predictions.array()) - targets.array(), {dim});
+}
+
+Array triplet_margin_loss(Operand anchors, Operand positives, Operand negatives, int dim, double norm_degree,
+                          double margin, double eps) {
+  const CallerScope caller(anchors.where());
+  detail::check_positive("triplet_margin_loss", "norm_degree", norm_degree);
+  const auto distance = [&](const Array& to) {
+    const Array difference = errors_of("triplet_margin_loss", anchors.array(), to);
+    return power(sum(power(difference, norm_degree), {dim}) + eps, 1 / norm_degree);
+  };
+  return maximum(distance(positives.array()) - distance(negatives.array()) + margin, 0.0);
 }
 
 }  // namespace tessera::optim

@@ -18,8 +18,10 @@ namespace tessera::optim {
 // Computes -sum(labels * log_softmax(logits)) over `dim`; the result has shape (...). Labels are probabilities, for
 // example one_hot's.
 Array softmax_cross_entropy(Operand logits, Operand labels, int dim = -1);
-// Computes the same for labels that are class indices in [0, classes): logsumexp(logits) - logits[label]. Logits that
-// are sharded over classes are not gathered.
+// Computes the same over the last dimension with 0 log 0 = 0: a class with label 0 may have the logit -infinity.
+Array safe_softmax_cross_entropy(Operand logits, Operand labels);
+// Computes softmax_cross_entropy for labels that are class indices in [0, classes): logsumexp(logits) - logits[label].
+// Logits that are sharded over classes are not gathered.
 Array softmax_cross_entropy_with_integer_labels(Operand logits, Operand labels);
 // Computes -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits), elementwise, for independent binary
 // labels.
@@ -34,6 +36,8 @@ Array poly_loss_cross_entropy(Operand logits, Operand labels, double epsilon = 2
 // Compute max(0, 1 - outputs * targets) and max(0, -outputs * targets), elementwise; targets are -1 or 1.
 Array hinge_loss(Operand predictor_outputs, Operand targets);
 Array perceptron_loss(Operand predictor_outputs, Operand targets);
+// Computes max over classes of (scores + 1 except at the label) - scores[label], for labels that are class indices.
+Array multiclass_hinge_loss(Operand scores, Operand labels);
 // Computes (1 - alpha) * labels + alpha / classes, for labels (..., classes).
 Array smooth_labels(Operand labels, double alpha, int dim = -1);
 
@@ -57,8 +61,18 @@ Array cosine_distance(Operand predictions, Operand targets, double epsilon = 0, 
 // ---- distributions
 
 // Compute sum(targets * (log(targets) - log_predictions)) along `dim`, where 0 log 0 is 0.
-// kl_divergence_with_log_targets takes log(targets).
+// kl_divergence_with_log_targets takes log(targets). generalized_kl_divergence, for targets and predictions whose sum
+// is not 1, adds sum(exp(log_predictions) - targets).
 Array kl_divergence(Operand log_predictions, Operand targets, int dim = -1);
 Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int dim = -1);
+Array generalized_kl_divergence(Operand log_predictions, Operand targets, int dim = -1);
+
+// ---- embeddings
+
+// Computes max(0, d(anchors, positives) - d(anchors, negatives) + margin) along `dim`, where d(a, b) is
+// (sum((a - b)^norm_degree) + eps)^(1 / norm_degree).
+// Balntas et al., "Learning shallow convolutional feature descriptors with triplet losses" (2016).
+Array triplet_margin_loss(Operand anchors, Operand positives, Operand negatives, int dim = -1, double norm_degree = 2,
+                          double margin = 1, double eps = 1e-6);
 
 }  // namespace tessera::optim

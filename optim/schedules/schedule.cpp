@@ -171,6 +171,21 @@ Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& o) {
   return after_warmup(o.init_value, o.peak_value, o.warmup_steps, decay);
 }
 
+Schedule warmup_stable_decay_schedule(const WarmupStableDecay& o) {
+  constexpr const char* verb = "warmup_stable_decay_schedule";
+  check_numbers(verb, {{"init_value", o.init_value}, {"peak_value", o.peak_value}, {"end_value", o.end_value}});
+  detail::at_least(0, verb, "warmup_steps", o.warmup_steps);
+  detail::at_least(0, verb, "stable_steps", o.stable_steps);
+  detail::at_least(1, verb, "decay_steps", o.decay_steps);
+  const auto decay = [o](int64_t count) {
+    const double done = as_double(std::clamp<int64_t>(count, 0, o.decay_steps)) / as_double(o.decay_steps);
+    if (o.decay_shape == DecayShape::cosine) return half_cosine(o.peak_value, o.end_value, done);
+    return line(o.peak_value, o.end_value, o.decay_shape == DecayShape::linear ? done : std::sqrt(done));
+  };
+  return after_warmup(o.init_value, o.peak_value, o.warmup_steps,
+                      [decay, stable = o.stable_steps](int64_t count) { return decay(count - stable); });
+}
+
 Schedule linear_onecycle_schedule(const LinearOnecycle& o) {
   constexpr const char* verb = "linear_onecycle_schedule";
   check_numbers(verb, {{"peak_value", o.peak_value}, {"pct_start", o.pct_start}, {"pct_final", o.pct_final}});

@@ -134,6 +134,24 @@ struct WarmupExponentialDecay {
 };
 Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& options);
 
+// Rises linearly from init to peak in warmup_steps, stays at peak for stable_steps, then decays to `end` (WSD): n steps
+// later the value is end + (peak - end) f(x), where x = min(n / decay_steps, 1) and
+//   linear: f = 1 - x;  cosine: f = (1 + cos(pi x)) / 2;  one_minus_sqrt: f = 1 - sqrt(x)
+// To train longer, resume before the decay with more stable_steps.
+// Hu et al., "MiniCPM: unveiling the potential of small language models" (2024); the decay by 1 - sqrt: Haegele et al.,
+// "Scaling laws and compute-optimal training beyond fixed training durations" (2024).
+enum class DecayShape { linear, cosine, one_minus_sqrt };
+struct WarmupStableDecay {
+  double init_value = 0;
+  double peak_value = must_be_given;
+  int64_t warmup_steps = 0;  // at least 0
+  int64_t stable_steps = 0;  // at least 0
+  int64_t decay_steps = 0;   // at least 1
+  double end_value = 0;
+  DecayShape decay_shape = DecayShape::linear;
+};
+Schedule warmup_stable_decay_schedule(const WarmupStableDecay& options);
+
 // One cycle: the value rises from first = peak / div_factor to peak at pct_start of the steps, then falls.
 // linear_onecycle falls linearly to `first` at pct_final, then to first / final_div_factor at the end. cosine_onecycle
 // uses half cosines and falls to first / final_div_factor directly.

@@ -293,7 +293,7 @@ std::optional<at::Tensor> found_inf(const GateTensors& decided) {
 bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam& o, Moments moments,
                const std::optional<FusedDecay>& decay, const FusedRate& rate) {
   PendingUpdate& pending = *step.in_place();
-  if (o.eps_root != 0 || o.nesterov || o.mu_dtype) return false;
+  if (o.eps_root != 0 || o.nesterov || o.mu_dtype || (decay && decay->part.cautious)) return false;
   if (!are_placed_like(moments.mu, pending.params, updates) || !are_placed_like(moments.nu, pending.params, updates))
     return false;
   read_counts_of_many(step, !rate.part.learning_rate.constant());

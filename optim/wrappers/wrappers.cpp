@@ -126,6 +126,16 @@ void update_average(const nn::Leaves& average, const nn::Leaves& params, const n
   }
 }
 
+void be_cautious(const Arrays& updates, const Arrays& gradients) {
+  at::AutoGradMode off(false);
+  for (size_t i = 0; i < updates.size(); ++i) {
+    Array& u = *updates[i];
+    if (u.is_absent()) continue;
+    const Array agrees = astype(u * *gradients[i] > 0.0, u.dtype());
+    u = u * agrees / maximum(mean(agrees), 1e-3);
+  }
+}
+
 }  // namespace detail
 
 ParamsEma params_ema(double decay) {

@@ -1,4 +1,4 @@
-// Wrappers of one transform: accumulate, apply_if_finite, lookahead, params_ema, inject_hyperparams.
+// Wrappers of one transform: accumulate, apply_if_finite, cautious, lookahead, params_ema, inject_hyperparams.
 #pragma once
 
 #include <algorithm>
@@ -58,6 +58,8 @@ Model own_copies(Model params) {
   return params;
 }
 void update_average(const nn::Leaves& average, const nn::Leaves& params, const nn::Leaves& updates, double decay);
+// Replaces u by u m / max(mean(m), 1e-3), where m is 1 where u g > 0, else 0.
+void be_cautious(const Arrays& updates, const Arrays& gradients);
 }  // namespace detail
 
 // ---- accumulate -----------------------------------------------------------------------------------------------------
@@ -208,6 +210,30 @@ template <class Inner>
 ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors) {
   return {
       {}, std::move(inner), detail::at_least(0, "apply_if_finite", "max_consecutive_errors", max_consecutive_errors)};
+}
+
+// ---- cautious -------------------------------------------------------------------------------------------------------
+
+// Drops the elements of the inner transform's update u whose sign differs from the gradient's g, and scales the others
+// up: u m / max(mean(m), 1e-3), where m is 1 where u g > 0, else 0. The mean is over one array; if it is sharded, this
+// is an all-reduce of one number. The state is the inner transform's. Put it before weight decay and learning rate,
+// which changes the sign:
+//   chain(cautious(scale_by_adam()), add_decayed_weights(0.1), scale_by_learning_rate(3e-4))
+// Liang et al., "Cautious optimizers: improving training with one line of code" (2024).
+template <class Inner>
+struct Cautious : detail::InPlaceTransform<Cautious<Inner>> {
+  Inner inner;
+
+  auto init(const auto& params) const { return inner.init(params); }
+  void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {
+    auto gradients = updates;
+    step.before()(inner, updates, state, params);
+    detail::be_cautious(nn::bare_arrays(updates).arrays, nn::bare_arrays(gradients).arrays);
+  }
+};
+template <class Inner>
+Cautious<Inner> cautious(Inner inner) {
+  return {{}, std::move(inner)};
 }
 
 // ---- lookahead, averages --------------------------------------------------------------------------------------------

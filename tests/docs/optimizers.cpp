@@ -43,6 +43,19 @@ auto two_optimizers() {
                           optim::adamw({.learning_rate = 3e-3}));
 }
 
+void experts(const nn::Linear& model) {
+  auto optimizer = optim::Optimizer(
+      model, optim::muon({.learning_rate = 0.02, .muon_weight_dimension_numbers = optim::stacked_matrices}));
+  train("muon", model, optimizer);
+}
+
+void cautious(const nn::Linear& model) {
+  auto decay = optim::adamw({.learning_rate = 3e-4, .weight_decay = 0.1, .cautious_weight_decay = true});
+  auto updates = optim::chain(optim::cautious(optim::scale_by_adam()), optim::scale_by_learning_rate(3e-4));
+  train("cautious decay", model, optim::Optimizer(model, decay));
+  train("cautious updates", model, optim::Optimizer(model, updates));
+}
+
 void changed_settings(const nn::Linear& model) {
   auto optimizer = optim::Optimizer(
       model, optim::inject_hyperparams(
@@ -74,6 +87,8 @@ int main() {
   const nn::Linear model = nn::Linear::init(Key(0), {"in", 4}, {"out", 4});
   in_place(model);
   train("two optimizers", model, optim::Optimizer(model, two_optimizers()));
+  experts(model);
+  cautious(model);
   changed_settings(model);
   train("tiger", model, optim::Optimizer(model, own::tiger(0.01)));
   averages({nn::Linear::init(Key(0), {"in", 4}, {"out", 4}), nn::BatchNorm::init({"out", 4})});

@@ -98,6 +98,15 @@ void warmup(const Mlp& model) {
   for (const int64_t step : {0, 50, 100, 550, 1000}) std::cout << step << ' ' << rate(step) << '\n';
 }
 
+void stable_decay() {
+  const auto rate = optim::warmup_stable_decay_schedule({.peak_value = 3e-4,
+                                                         .warmup_steps = 100,
+                                                         .stable_steps = 800,
+                                                         .decay_steps = 100,
+                                                         .decay_shape = optim::DecayShape::one_minus_sqrt});
+  for (const int64_t step : {50, 100, 900, 925, 1000}) std::cout << step << ' ' << rate(step) << '\n';
+}
+
 void weight_decay(const Mlp& model) {
   const nn::Filter decayed = nn::is_param && !nn::by_path("**.bias") && !nn::by_axis("norm");
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 3e-4, .weight_decay = 0.1, .mask = decayed}));
@@ -293,6 +302,7 @@ int main() {
   forbid(placed, rows);
   clip_gradients(model, batch);
   warmup(model);
+  stable_decay();
   weight_decay(model);
   average(model, batch);
   freeze(model, batch);

@@ -42,6 +42,8 @@ const std::map<std::string, AnyTransform>& table() {
       {"sign_sgd", sign_sgd({.learning_rate = 0.1})},
       {"signum", signum({.learning_rate = 0.1})},
       {"muon", muon({.learning_rate = 0.1})},
+      {"lion_cautious", lion({.learning_rate = 0.01, .weight_decay = 0.5, .cautious_weight_decay = true})},
+      {"cautious", chain(cautious(scale_by_adam()), add_decayed_weights(0.1), scale_by_learning_rate(0.1))},
       {"schedule_free_adamw", schedule_free_adamw()},
       {"schedule_free_sgd", schedule_free_sgd()},
       {"ademamix", ademamix({.learning_rate = 0.1})},

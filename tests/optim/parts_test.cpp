@@ -30,6 +30,8 @@ TEST(Parts, InPlaceEqualPure) {
     expect_equal_to_pure(partition(by_dims, "matrix", lion({.learning_rate = 0.1}), "vector", two_groups()), model);
     expect_equal_to_pure(named_chain("clip", clip_by_global_norm(1), "adamw", adamw({.learning_rate = 0.1})), model);
     expect_equal_to_pure(injected(), model);
+    expect_equal_to_pure(adamw({.learning_rate = 0.1, .weight_decay = 0.5, .cautious_weight_decay = true}), model);
+    expect_equal_to_pure(chain(cautious(scale_by_adam()), scale_by_learning_rate(0.1)), model);
     expect_equal_to_pure(apply_if_finite(adam({.learning_rate = 0.1}), 2), model);
   });
 }

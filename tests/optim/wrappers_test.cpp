@@ -285,6 +285,43 @@ TEST(Muon, MatricesAreExchangedNotGathered) {
             std::string::npos);
 }
 
+// Kernels of experts: matrices that are sharded over experts only are not communicated.
+TEST(Muon, StacksOfMatricesStayWithTheirExperts) {
+  const Mesh mesh = make_mesh({{"expert", 2}, {"data", 2}});
+  const auto tx = scale_by_muon({.weight_dimension_numbers = stacked_matrices});
+  const auto updated = [&](const Array& x) {
+    const std::vector<Array> stack{x};
+    return tx.update(stack, tx.init(stack), stack).first[0];
+  };
+  const auto collectives = [&](const Array& x, const PartitionSpec& spec) {
+    const Array placed = device_put(x, NamedSharding(mesh, spec));
+    CommLedger ledger;
+    expect_near(updated(placed), host(updated(x)), 1e-5, spec.to_string());
+    std::vector<std::string> kinds;
+    for (const auto& record : ledger.records()) kinds.push_back(record.kind);
+    return kinds;
+  };
+  using Kinds = std::vector<std::string>;
+  const Array even = normal(Key(1), {4, 8, 6}), odd = normal(Key(2), {3, 6, 8});
+  EXPECT_EQ(collectives(even, P{"expert"}), Kinds());
+  EXPECT_EQ(collectives(even, P{"expert", "data"}), (Kinds{"all_to_all", "all_to_all"}));
+  EXPECT_EQ(collectives(odd, P{none, none, "data"}), (Kinds{"all_gather"}));
+  EXPECT_EQ(collectives(odd, P{none, "expert", "data"}).size(), 2);
+  expect_near(updated(even).index({2}), host(updated(even.index({2}))), 1e-5);
+}
+
+TEST(Muon, DimensionNumbersThatDoNotFitAreErrors) {
+  const auto update = [](MuonDimensionNumbers numbers) {
+    const std::vector<Array> stack{zeros({2, 3, 4})};
+    const auto tx =
+        scale_by_muon({.weight_dimension_numbers = [=](const std::string&, const nn::Leaf&) { return numbers; }});
+    tx.update(stack, tx.init(stack), stack);
+  };
+  for (const MuonDimensionNumbers& wrong : {MuonDimensionNumbers{0, 3}, {1, -2}, {Dims{0, 1, 0}, 2}, {-4, 1}})
+    EXPECT_NE(message([&] { update(wrong); }).find("expected each dimension of float32[2,3,4] at most once"),
+              std::string::npos);
+}
+
 TEST(Options, WrongOnesAreErrorsWhereTheyAreGiven) {
   EXPECT_EQ(message([] { adamw({.learning_rate = NAN}); }), "[adamw] learning_rate: nan given, expected a number.");
   EXPECT_EQ(message([] { adam({.learning_rate = 0.1, .b1 = 1}); }), "[adam] b1: 1 given, expected 0 <= b1 < 1.");
@@ -349,6 +386,13 @@ TEST(Losses, AreOptaxs) {
   expect_near(softmax_cross_entropy(logits, labels), {0.9076059f, 0.6941122f}, 1e-5);
   expect_near(softmax_cross_entropy_with_integer_labels(logits, array<int32_t>({1, 0})), {1.4076059f, 0.6941122f},
               1e-5);
+  const Array impossible = array<float>({1, 2, 3, 0.5, -INFINITY, 0.25}, {2, 3});
+  expect_near(safe_softmax_cross_entropy(impossible, labels), {0.9076059f, 0.5759394f}, 1e-5);
+  expect_near(multiclass_hinge_loss(logits, array<int32_t>({1, 0})), {2, 0.75f}, 1e-6);
+  const Array a = array<float>({0, 0, 1, 1}, {2, 2}), b = array<float>({0.1, 0.3, 1.1, 2.1}, {2, 2}),
+              c = array<float>({1, 0, 0, 1}, {2, 2});
+  expect_near(triplet_margin_loss(a, b, c), {0.31622887f, 1.1045359f}, 1e-6);
+  expect_near(triplet_margin_loss(a, b, c, -1, 4, 0.5), {0, 0.6000186f}, 1e-6);
   const Array x = array<float>({-2, 0.5, 3}), y = array<float>({0, 1, 1});
   expect_near(sigmoid_binary_cross_entropy(x, y), {0.126928f, 0.474077f, 0.0485874f}, 1e-5);
   expect_near(squared_error(x, y), {4, 0.25f, 4}, 1e-6);
@@ -363,6 +407,7 @@ TEST(Losses, AreOptaxs) {
   expect_near(cosine_similarity(x, array<float>({2, 0, 1})), {-0.122859f}, 1e-5);
   const Array p = array<float>({0.25, 0.75}), q = array<float>({0, 1});
   expect_near(kl_divergence(log(p), q), {0.2876821f}, 1e-5);
+  expect_near(generalized_kl_divergence(log(array<float>({0.25, 0.5})), array<float>({0, 1.5})), {0.8979185f}, 1e-5);
   EXPECT_NE(error_of(ErrorKind::shape_mismatch, [&] { squared_error(x, array<float>({1})); }).find("[squared_error]"),
             std::string::npos);
   error_of(ErrorKind::dtype_mismatch, [&] { softmax_cross_entropy_with_integer_labels(logits, labels); });

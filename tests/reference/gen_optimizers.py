@@ -48,6 +48,18 @@ def label(params):
     return jax.tree.map(lambda p: "matrix" if p.ndim > 1 else "vector", params)
 
 
+def warmup_stable_decay(init_value=0.0, peak_value=None, warmup_steps=0, stable_steps=0, decay_steps=None,
+                        end_value=0.0, decay_shape="linear"):
+    """Optax lacks this schedule; its parts are Optax's."""
+    decay = {"linear": optax.linear_schedule(peak_value, end_value, decay_steps),
+             "cosine": optax.cosine_decay_schedule(peak_value, decay_steps, alpha=end_value / peak_value),
+             "one_minus_sqrt": lambda n: end_value + (peak_value - end_value) * (
+                 1 - jnp.sqrt(jnp.minimum(n / decay_steps, 1.0)))}[decay_shape]
+    warmup = optax.linear_schedule(init_value, peak_value, max(warmup_steps, 1))
+    return optax.join_schedules([warmup, optax.constant_schedule(peak_value), decay],
+                                [warmup_steps, warmup_steps + stable_steps])
+
+
 def build(e):
     """A T(...) expression -> the optax object."""
     if isinstance(e, list):
@@ -61,6 +73,8 @@ def build(e):
         elif k in ("inner", "opt", "optimizer", "base_optimizer") or (isinstance(v, dict) and "name" in v):
             kw[k] = build(v)
     name = e["name"]
+    if name == "warmup_stable_decay_schedule":
+        return warmup_stable_decay(**kw)
     if name == "partition":
         return optax.partition({k: build(v) for k, v in e["transforms"].items()}, label)
     if name == "selective_transform":  # it takes a tree only: any function is true

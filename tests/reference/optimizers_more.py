@@ -119,6 +119,9 @@ SCHEDULES = {
     "onecycle_linear": T("linear_onecycle_schedule", transition_steps=100, peak_value=0.1),
     "onecycle_linear_other": T("linear_onecycle_schedule", transition_steps=150, peak_value=0.5, pct_start=0.2, pct_final=0.7, div_factor=10.0, final_div_factor=100.0),
     "onecycle_cosine_other": T("cosine_onecycle_schedule", transition_steps=75, peak_value=0.5, pct_start=0.5, div_factor=5.0, final_div_factor=50.0),
+    "stable_linear": T("warmup_stable_decay_schedule", peak_value=0.3, warmup_steps=10, stable_steps=15, decay_steps=50),
+    "stable_cosine": T("warmup_stable_decay_schedule", init_value=0.1, peak_value=0.3, warmup_steps=2, stable_steps=48, decay_steps=51, end_value=0.05, decay_shape="cosine"),
+    "stable_sqrt": T("warmup_stable_decay_schedule", peak_value=0.3, stable_steps=9, decay_steps=90, end_value=0.03, decay_shape="one_minus_sqrt"),
     "joined": T("join_schedules", schedules=[T("constant_schedule", value=0.5), T("linear_schedule", init_value=1.0, end_value=0.0, transition_steps=40), T("constant_schedule", value=0.25)], boundaries=[10, 75]),
     "sgdr": T("sgdr_schedule", cosine_kwargs=[dict(init_value=0.0, peak_value=1.0, warmup_steps=5, decay_steps=25, end_value=0.1), dict(init_value=0.1, peak_value=0.5, warmup_steps=10, decay_steps=75, end_value=0.0)]),
 }

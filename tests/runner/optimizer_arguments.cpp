@@ -74,6 +74,23 @@ void Arguments::read(const Json& given, optim::Preconditioning& value) {
   value = names.at(std::string(given.as_string()));
 }
 
+void Arguments::read(const Json& given, optim::DecayShape& value) {
+  static const std::map<std::string, optim::DecayShape> names = {{"linear", optim::DecayShape::linear},
+                                                                 {"cosine", optim::DecayShape::cosine},
+                                                                 {"one_minus_sqrt", optim::DecayShape::one_minus_sqrt}};
+  value = names.at(std::string(given.as_string()));
+}
+
+// Reads dimension numbers by name: [reduction_axis, output_axis], or null.
+void Arguments::read(const Json& given, optim::WeightDimensionNumbers& value) {
+  std::map<std::string, optim::MuonDimensionNumbers> numbers;
+  for (const auto& [name, axes] : given.as_object())
+    if (!axes.is_null()) read(axes.at(0), numbers[name].reduction_axis), read(axes.at(1), numbers[name].output_axis);
+  value = [numbers](const std::string& path, const nn::Leaf&) {
+    return numbers.contains(path) ? std::optional(numbers.at(path)) : std::nullopt;
+  };
+}
+
 void Arguments::read(const Json& given, std::vector<optim::NewtonSchulzCoefficients>& value) {
   const auto triple = [](const Json& t) {
     return optim::NewtonSchulzCoefficients{t.at(0).to_number<double>(), t.at(1).to_number<double>(),

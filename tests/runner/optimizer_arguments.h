@@ -68,6 +68,8 @@ class Arguments {
   static void read(const Json& given, std::map<int64_t, double>& value);
   static void read(const Json& given, optim::Interpolation& value);
   static void read(const Json& given, optim::Preconditioning& value);
+  static void read(const Json& given, optim::DecayShape& value);
+  static void read(const Json& given, optim::WeightDimensionNumbers& value);
   static void read(const Json& given, std::vector<optim::NewtonSchulzCoefficients>& value);
   template <class T>
   static void read(const Json& given, std::optional<T>& value) {

@@ -60,6 +60,7 @@ const Table& wrapper_table() {
        }},
       {"apply_if_finite",
        [](Arguments& a) { return optim::apply_if_finite(a.transform("inner"), a.integer("max_consecutive_errors")); }},
+      {"cautious", [](Arguments& a) { return optim::cautious(a.transform("inner")); }},
       {"schedule_free", schedule_free_of},
       {"schedule_free_sgd", from_options(optim::schedule_free_sgd)},
       {"schedule_free_adamw", from_options(optim::schedule_free_adamw)},
@@ -84,8 +85,8 @@ const Table& scaling_table() {
       {"add_decayed_weights",
        [](Arguments& a) {
          optim::AddDecayedWeights o;
-         a("weight_decay", o.weight_decay)("mask", o.mask);
-         return optim::add_decayed_weights(o.weight_decay, o.mask);
+         a("weight_decay", o.weight_decay)("mask", o.mask)("cautious", o.cautious);
+         return optim::add_decayed_weights(o.weight_decay, o.mask, o.cautious);
        }},
       {"trace", from_options(optim::trace)},
       {"ema", from_options(optim::ema)},

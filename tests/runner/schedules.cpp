@@ -43,6 +43,7 @@ const Builders<Schedule>& builders() {
       {"warmup_constant_schedule", from_options(optim::warmup_constant_schedule)},
       {"warmup_cosine_decay_schedule", from_options(optim::warmup_cosine_decay_schedule)},
       {"warmup_exponential_decay_schedule", from_options(optim::warmup_exponential_decay_schedule)},
+      {"warmup_stable_decay_schedule", from_options(optim::warmup_stable_decay_schedule)},
       {"linear_onecycle_schedule", from_options(optim::linear_onecycle_schedule)},
       {"cosine_onecycle_schedule", from_options(optim::cosine_onecycle_schedule)},
       {"join_schedules", joined},
