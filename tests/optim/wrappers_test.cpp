@@ -288,7 +288,7 @@ TEST(Muon, MatricesAreExchangedNotGathered) {
 // Kernels of experts: matrices that are sharded over experts only are not communicated.
 TEST(Muon, StacksOfMatricesStayWithTheirExperts) {
   const Mesh mesh = make_mesh({{"expert", 2}, {"data", 2}});
-  const auto tx = scale_by_muon({.weight_dimension_numbers = stacked_matrices});
+  const auto tx = scale_by_muon({.eps = 0, .weight_dimension_numbers = stacked_matrices});
   const auto updated = [&](const Array& x) {
     const std::vector<Array> stack{x};
     return tx.update(stack, tx.init(stack), stack).first[0];
@@ -308,6 +308,9 @@ TEST(Muon, StacksOfMatricesStayWithTheirExperts) {
   EXPECT_EQ(collectives(odd, P{none, none, "data"}), (Kinds{"all_gather"}));
   EXPECT_EQ(collectives(odd, P{none, "expert", "data"}).size(), 2);
   expect_near(updated(even).index({2}), host(updated(even.index({2}))), 1e-5);
+  const MeshRules padding{mesh, {{"experts", "expert", Uneven::pad}, {"in", "data"}}};
+  const Array padded = updated(device_put(odd, {"experts", "in", none}, padding));
+  expect_near(sum(padded, {0}), host(sum(updated(odd), {0})), 1e-5);
 }
 
 TEST(Muon, DimensionNumbersThatDoNotFitAreErrors) {
