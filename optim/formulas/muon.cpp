@@ -299,10 +299,8 @@ ScaleByMuon scale_by_muon(const ScaleByMuonOptions& o) {
 
 Array ScaleByShape::operator()(const ArrayStep& step) const {
   const detail::MatrixDims dims = detail::matrix_dims(name, step.parameter, weight_dimension_numbers);
-  const auto fan = [&](const std::vector<int>& of) {
-    return static_cast<double>(detail::product(step.p().shape(), of));
-  };
-  const double fan_in = fan(dims.rows), fan_out = fan(dims.columns);
+  const auto fan_in = static_cast<double>(detail::product(step.p().shape(), dims.rows));
+  const auto fan_out = static_cast<double>(detail::product(step.p().shape(), dims.columns));
   const double factor = consistent_rms ? std::sqrt(std::max(fan_in, fan_out)) * *consistent_rms
                                        : std::sqrt(std::max(1.0, fan_out / fan_in));
   return factor * step.gradient;

@@ -184,15 +184,4 @@ Array generalized_kl_divergence(Operand log_predictions, Operand targets, int di
   return kl_divergence(log_predictions, targets, dim) + sum(exp(log_predictions.array()) - targets.array(), {dim});
 }
 
-Array triplet_margin_loss(Operand anchors, Operand positives, Operand negatives, int dim, double norm_degree,
-                          double margin, double eps) {
-  const CallerScope caller(anchors.where());
-  detail::check_positive("triplet_margin_loss", "norm_degree", norm_degree);
-  const auto distance = [&](const Array& to) {
-    const Array difference = errors_of("triplet_margin_loss", anchors.array(), to);
-    return power(sum(power(difference, norm_degree), {dim}) + eps, 1 / norm_degree);
-  };
-  return maximum(distance(positives.array()) - distance(negatives.array()) + margin, 0.0);
-}
-
 }  // namespace tessera::optim

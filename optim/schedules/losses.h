@@ -67,12 +67,4 @@ Array kl_divergence(Operand log_predictions, Operand targets, int dim = -1);
 Array kl_divergence_with_log_targets(Operand log_predictions, Operand log_targets, int dim = -1);
 Array generalized_kl_divergence(Operand log_predictions, Operand targets, int dim = -1);
 
-// ---- embeddings
-
-// Computes max(0, d(anchors, positives) - d(anchors, negatives) + margin) along `dim`, where d(a, b) is
-// (sum((a - b)^norm_degree) + eps)^(1 / norm_degree).
-// Balntas et al., "Learning shallow convolutional feature descriptors with triplet losses" (2016).
-Array triplet_margin_loss(Operand anchors, Operand positives, Operand negatives, int dim = -1, double norm_degree = 2,
-                          double margin = 1, double eps = 1e-6);
-
 }  // namespace tessera::optim

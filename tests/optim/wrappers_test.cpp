@@ -392,10 +392,6 @@ TEST(Losses, AreOptaxs) {
   const Array impossible = array<float>({1, 2, 3, 0.5, -INFINITY, 0.25}, {2, 3});
   expect_near(safe_softmax_cross_entropy(impossible, labels), {0.9076059f, 0.5759394f}, 1e-5);
   expect_near(multiclass_hinge_loss(logits, array<int32_t>({1, 0})), {2, 0.75f}, 1e-6);
-  const Array a = array<float>({0, 0, 1, 1}, {2, 2}), b = array<float>({0.1, 0.3, 1.1, 2.1}, {2, 2}),
-              c = array<float>({1, 0, 0, 1}, {2, 2});
-  expect_near(triplet_margin_loss(a, b, c), {0.31622887f, 1.1045359f}, 1e-6);
-  expect_near(triplet_margin_loss(a, b, c, -1, 4, 0.5), {0, 0.6000186f}, 1e-6);
   const Array x = array<float>({-2, 0.5, 3}), y = array<float>({0, 1, 1});
   expect_near(sigmoid_binary_cross_entropy(x, y), {0.126928f, 0.474077f, 0.0485874f}, 1e-5);
   expect_near(squared_error(x, y), {4, 0.25f, 4}, 1e-6);

@@ -256,8 +256,6 @@ TEST(WrongUse, NumbersOutOfRangeAreRefused) {
        "[warmup_stable_decay_schedule] decay_steps: 0 given, expected at least 1."},
       {[] { warmup_stable_decay_schedule({.stable_steps = 5, .decay_steps = 5}); },
        "[warmup_stable_decay_schedule] no peak_value given, expected a number."},
-      {[] { triplet_margin_loss(ones({2}), ones({2}), ones({2}), -1, 0); },
-       "[triplet_margin_loss] norm_degree: 0 given, expected norm_degree > 0."},
       {[] { exponential_decay({.init_value = 1, .transition_steps = 1, .decay_rate = 0}); },
        "[exponential_decay] decay_rate: 0 given, expected decay_rate > 0."},
       {[] { piecewise_constant_schedule({.init_value = 1, .boundaries_and_scales = {{3, -1}}}); },
