@@ -155,10 +155,10 @@ void check_sequence_length(const nn::DecoderConfig& config, int64_t seq) {
 }
 
 // Checks that the trained model can be written; otherwise the training would be lost.
-void check_export(const std::filesystem::path& folder) {
+void check_export(const std::filesystem::path& folder, bool resumes) {
   if (folder.empty()) return;
   std::error_code error;
-  if (exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
+  if (!resumes && exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
     throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
                                  folder.string()));
   create_directories(folder, error);

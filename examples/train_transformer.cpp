@@ -181,9 +181,10 @@ void set_speed(StepMetrics& row, double flops, const TrainOptions& options) {
   if (options.profile.flops_per_second > 0) row.mfu = row.flops_per_second / options.profile.flops_per_second;
 }
 
-// Runs the training loop. `trained` selects the arrays of the model that have gradients.
+// Runs the training loop. `trained` selects the arrays of the model that have gradients. Returns whether all steps are
+// done; a signal can stop the run earlier.
 template <class Model, class Loss, class Transform>
-void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& corpus, Model& model, const Loss& loss_fn,
+bool train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& corpus, Model& model, const Loss& loss_fn,
            const Loss& validation_loss, const Transform& transform, const nn::Filter& trained) {
   print_corpus(corpus);
   auto optimizer = optim::Optimizer(model, transform, {.shard_state_over = options.step.shard_state_over});
@@ -205,8 +206,9 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& cor
   StepProfile profile(options.profile, done + 1, options.steps);
   const int64_t validate_every = (options.steps + 4) / 5;
   double flops = 0;  // FLOPs of one device in a step
+  bool is_stopped = false;
 
-  for (int64_t step = done + 1; step <= options.steps; ++step) {
+  for (int64_t step = done + 1; step <= options.steps && !is_stopped; ++step) {
     progress.begin_step();
     profile.begin_step(step, flops);
     // The second step uses the gather order that the first one has learned.
@@ -237,23 +239,25 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules, Corpus& cor
       progress.show_utilization(flops, options.profile.flops_per_second);
     }
 
-    const bool is_last = step == options.steps, is_stopped = checkpoints.is_stopped();
+    const bool is_last = step == options.steps;
+    is_stopped = checkpoints.is_stopped() && !is_last;
     if (step % validate_every == 0 || is_last) {
       const ValidationMetrics validation{step, mean_loss(model, corpus.validation, validation_loss)};
       check_finite(step, "validation loss", validation.loss);
       metrics.write(validation);
       progress.print(beside_entropies(validation, corpus));
     }
-    checkpoints.save(step, is_last || is_stopped, state(), corpus.training.state());
-    if (is_stopped && !is_last) {
-      progress.print(fmt::format("stopped by a signal after {} steps; --resume continues", step));
-      break;
+    if (checkpoints.is_due(step, is_last || is_stopped)) {
+      metrics.sync();
+      checkpoints.save(step, state(), corpus.training.state());
     }
+    if (is_stopped) progress.print(fmt::format("stopped by a signal after {} steps; --resume continues", step));
   }
   checkpoints.wait();
   print_input(corpus.training.stats());
   fmt::print("memory   {:.0f} MB at most in this process\n",
              1e-6 * static_cast<double>(nn::peak_bytes(mesh_rules.mesh())));
+  return !is_stopped;
 }
 
 // Runs the kept step, with its batch.
@@ -271,13 +275,15 @@ void replay(const TrainOptions& options, const MeshRules& mesh_rules, Model& mod
   fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
 }
 
-void train(const TrainOptions& options, const MeshRules& mesh_rules) {
+// Returns the exit status.
+int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
   const auto tokenizer = tokenizer_of(tokens);
   nn::CausalLM model = first_model(options, mesh_rules);
   check_sample(model.config(), tokenizer, options);
   check_sequence_length(model.config(), options.model.seq);
-  check_export(tokens.export_to);
+  check_export(tokens.export_to, options.save.resume);
+  bool is_done = false;
   const auto run = [&](auto& trained_model, const auto& transform, const nn::Filter& trained) {
     if (!options.replay.empty())
       return replay(options, mesh_rules, trained_model, loss_in(options, tokens.used()), transform, trained);
@@ -291,17 +297,22 @@ void train(const TrainOptions& options, const MeshRules& mesh_rules) {
                                                 mesh_rules)
                                   : open_bytes(options.data, rows, mesh_rules);
     const auto loss = loss_in(options, corpus.is_packed), validation_loss = loss_in(options, corpus.is_packed, false);
-    train(options, mesh_rules, corpus, trained_model, loss, validation_loss, transform, trained);
+    is_done = train(options, mesh_rules, corpus, trained_model, loss, validation_loss, transform, trained);
   };
   // The paths of a model of bytes are the paths of its decoder.
   if (tokens.used())
     run(model, optim::masked(clipped_adamw(options), trained_in(tokens)), trained_in(tokens));
   else
     std::visit([&](auto& decoder) { run(decoder, clipped_adamw(options), nn::is_trainable); }, model.decoder);
-  if (!options.replay.empty()) return;
+  if (!options.replay.empty()) return 0;
+  if (!is_done) {
+    finalize();  // waits for the others, as an exit with status 0 does
+    return restart_status;
+  }
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_pretrained(tokens.export_to, nn::merge_lora(model), from);
   if (options.sample.length) print_samples(model, *tokenizer, options);
+  return 0;
 }
 
 // Returns the step for which --strategy auto searches strategies.
@@ -312,12 +323,12 @@ nn::PipelineStep step_of(const TrainOptions& options) {
       loss_in(options, options.tokens.used()), optim::masked(clipped_adamw(options), trained), trained);
 }
 
-void train(TrainOptions options) {
+int train(TrainOptions options) {
   read_vocab(options.tokens);
   if (options.automatic.is_on) choose_strategy(step_of(options), options);
   const MeshRules mesh_rules = mesh_rules_of(options);
   print_placement(options, mesh_rules);
-  train(options, mesh_rules);
+  return train(options, mesh_rules);
 }
 
 // Runs a kept step as its run did, except for mesh and rules, and without its other outputs.
@@ -354,15 +365,16 @@ int main(int argc, char** argv) {
     try {
       TrainOptions options = parse_options({argv + 1, argv + argc});
       if (tessera::process_index() != 0) leave_output_to_the_first(options);
+      int status = 0;
       if (options.help)
         fmt::print("{}", usage());
       else if (!options.replay.empty())
         replay(options.replay);
       else
-        train(options);
+        status = train(options);
       std::cout.flush();
       if (std::fflush(stdout) || !std::cout) throw UsageError("[train] standard output: it cannot be written to.");
-      return 0;
+      return status;
     } catch (const UsageError& error) {
       fmt::print(stderr, "error: {}\n", error.what());
       return 2;

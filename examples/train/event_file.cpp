@@ -92,6 +92,10 @@ void OutputFile::append(std::string_view bytes) {
   if (!file_) fail(ErrorKind::invalid_file, "metrics", path_ + ": the file cannot be written. Is the disk full?");
 }
 
+void OutputFile::sync() const {
+  if (std::filesystem::is_regular_file(path_)) File::modify(path_, "metrics").sync();
+}
+
 EventFile::EventFile(const std::string& folder) : file_(event_path(folder)) { append(bytes_field(3, "brain.Event:2")); }
 
 void EventFile::write(int64_t step, const Scalars& scalars) {

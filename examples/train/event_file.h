@@ -18,6 +18,8 @@ class OutputFile {
   explicit OutputFile(const std::string& path, Start start = Start::empty);
 
   void append(std::string_view bytes);
+  // Waits until all appended bytes are on the disk, if the file is on one.
+  void sync() const;
 
  private:
   std::string path_;

@@ -63,6 +63,10 @@ class Metrics {
   // Writes {"step":100,"validation_loss":2.4,"unigram_entropy":3.6,"bigram_entropy":2.6} as a JSON line, and to
   // TensorBoard validation/loss.
   void write(const ValidationMetrics& row);
+  // Waits until the JSON lines are on the disk. Call it before a checkpoint, so that a resumed run finds all its rows.
+  void sync() const {
+    if (json_lines_) json_lines_->sync();
+  }
 
  private:
   std::string rows_to_keep(const std::string& file, int64_t steps_done);

@@ -56,8 +56,7 @@ RunCheckpoints::Place RunCheckpoints::restore(const nn::NamedState& state) const
   return {restored.step, data::LoaderState::from_json(extra.at("loader"))};
 }
 
-void RunCheckpoints::save(int64_t step, bool now, const nn::NamedState& state, const data::LoaderState& loader) {
-  if (!checkpoints_ || (step % flags_.every && !now)) return;
+void RunCheckpoints::save(int64_t step, const nn::NamedState& state, const data::LoaderState& loader) {
   checkpoints_->save(step, state, {.extra = {{"loader", loader.to_json()}, {"run", run_}}, .metrics = {}});
 }
 

@@ -58,8 +58,10 @@ class RunCheckpoints {
     return step;
   }
 
-  // Call it after each step: saves in the background if a checkpoint is due, or if `now`.
-  void save(int64_t step, bool now, const nn::NamedState& state, const data::LoaderState& loader);
+  // Returns whether to save after this step: because it is time, or because the caller `must`.
+  bool is_due(int64_t step, bool must) const { return checkpoints_ && (must || step % flags_.every == 0); }
+  // Saves in the background.
+  void save(int64_t step, const nn::NamedState& state, const data::LoaderState& loader);
 
   // Returns whether any process received SIGTERM, if the flags request a check. All processes must call it together.
   bool is_stopped();

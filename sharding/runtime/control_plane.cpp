@@ -10,6 +10,7 @@
 
 #include "sharding/base/error.h"
 #include "sharding/base/text.h"
+#include "sharding/runtime/restart_status.h"
 
 namespace tessera::detail {
 namespace {
@@ -273,7 +274,7 @@ void ControlPlane::look_after_watched() try {
   if (stopped_.wait_for(lock, std::min<Duration>(timeout_ / 4, 1s), [this] { return is_stopped_; })) return;
   std::fflush(stdout);
   std::fprintf(stderr, "%s\n", error.what());
-  ::_exit(1);
+  ::_exit(restart_status);
 }
 
 void ControlPlane::look_around(const WaitContext& waiting, const std::vector<int>& members, Duration waited) {

@@ -1,6 +1,7 @@
 // Joins the processes of a program, and makes them wait for each other at exit.
 #include "sharding/runtime/processes.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -222,7 +223,7 @@ class Meeting {
     try {
       return store.get();
     } catch (const std::exception& error) {
-      fail(ErrorKind::other, "initialize", "process {} of {} cannot {} the store at {}: {}. {}", launch_.index,
+      fail(ErrorKind::lost_process, "initialize", "process {} of {} cannot {} the store at {}: {}. {}", launch_.index,
            launch_.count, is_keeper() ? "open" : "use", address(), first_line(error),
            is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
                        : "Give the port that process 0, or torchrun, has opened for it.");
@@ -309,6 +310,12 @@ class Meeting {
   const Clock::time_point until_ = Clock::now() + start_timeout_;
 };
 
+int status_after(const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  const bool is_lost = own && own->kind() == ErrorKind::lost_process;
+  return is_lost || dynamic_cast<const c10::AcceleratorError*>(&error) ? restart_status : 1;
+}
+
 // Leaves the program; called at exit. A process that fails does not wait for the others, which may be gone.
 void leave(int status, void*) {
   const detail::World& world = state().world;
@@ -321,7 +328,7 @@ void leave(int status, void*) {
     if (status == 0) {
       std::fprintf(stderr, "%s\n", error.what());
       std::fflush(nullptr);
-      ::_exit(1);
+      ::_exit(status_after(error));
     }
   }
   world.control->stop();
@@ -391,7 +398,7 @@ int run_program(const std::function<int()>& body) try { return body(); } catch (
   std::string_view exit_reason = std::string_view(words).substr(0, words.find('\n'));
   if (exit_reason.ends_with('.')) exit_reason.remove_suffix(1);  // the others embed it in a sentence
   if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", exit_reason));
-  return 1;
+  return status_after(error);
 }
 
 bool any_process(bool yes) {

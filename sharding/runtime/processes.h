@@ -7,6 +7,8 @@
 #include <string>
 #include <type_traits>
 
+#include "sharding/runtime/restart_status.h"
+
 namespace tessera {
 
 // How this process and its peers cooperate. Unset options come from the launcher's environment.
@@ -52,8 +54,8 @@ struct ProcessesOptions {
 //     a second call
 //   inconsistent: other processes have a different count, a different token, or different values of TESSERA_CHECK,
 //     TESSERA_CPU_DEVICES or TESSERA_PRIVATE_REPLICAS
-//   lost_process: "[initialize] ..." with the processes that have not arrived within start_timeout
-//   other: the store cannot be opened or used at this address
+//   lost_process: "[initialize] ..." with the processes that have not arrived within start_timeout; or the store cannot
+//     be opened or used at this address
 void initialize(ProcessesOptions options = {});
 
 // Ends this process's part of the program, as its exit does: waits until the other processes have ended too, then stops
@@ -71,8 +73,9 @@ int process_count();
 // thread. Costs 16 bytes from each process to each. Throws lost_process if one of them is lost.
 bool any_process(bool yes);
 
-// Runs the body of a program's main, and returns its status. If an exception leaves the body, prints it, reports it to
-// the other processes that wait for this one, and returns 1:
+// Runs the body of a program's main, and returns its status. If an exception leaves the body, prints it and reports it
+// to the other processes that wait for this one. Then returns `restart_status` for a lost process (lost_process) and a
+// failed device (c10::AcceleratorError), and 1 for any other exception:
 //   int main() { return run_program([] { train(); return 0; }); }
 int run_program(const std::function<int()>& body);
 // For a body that returns nothing: the status is 0.

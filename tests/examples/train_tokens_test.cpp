@@ -122,18 +122,23 @@ TEST_F(TrainTokens, WriteASample) {
 
 TEST_F(TrainTokens, StopAtASignalAndGoOn) {
   const std::string flags = program_ + texts() + sizes + " --seq 16 --batch 8 --warmup 1 --mesh data=2 --save " +
-                            folder_.path("run") + " --save-every 100000 --steps 100000";
+                            folder_.path("run") + " --save-every 100000 --steps 100000 --export " + folder_.path("out");
   const std::string file = folder_.path("metrics.jsonl");
   const Outcome stopped =
       run_program("sh -c '" + flags + " --save-on-signal --metrics " + file + " & while ! grep -q step " + file +
                   " 2>/dev/null; do sleep 0.1; done; kill -TERM $!; wait $!; echo status $?'");
   EXPECT_TRUE(stopped.says("stopped by a signal after ")) << stopped.output;
-  EXPECT_TRUE(stopped.says("status 0")) << stopped.output;
+  EXPECT_TRUE(stopped.says("status 75")) << stopped.output;
+  EXPECT_FALSE(fs::exists(folder_.path("out/config.json"))) << "an unfinished model is exported";
   const size_t at = stopped.output.find("stopped by a signal after ") + 26;
   const std::string done = stopped.output.substr(at, stopped.output.find(' ', at) - at);
-  const Outcome resumed = run_program(flags + " --resume --steps " + std::to_string(std::stol(done) + 2));
+  const std::string rest = flags + " --resume --steps " + std::to_string(std::stol(done) + 2);
+  const Outcome resumed = run_program(rest);
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_TRUE(resumed.says("resumed  after " + done + " of ")) << resumed.output;
+  fs::remove(folder_.path("out/config.json"));  // as if it was killed while it exported
+  EXPECT_EQ(run_program(rest).exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder_.path("out/config.json")));
 }
 
 // No axis of these meshes divides the vocabulary, and each one pads it to a different size.
@@ -154,8 +159,9 @@ TEST_F(TrainTokens, ResumeOnAMeshThatPadsTheVocabularyToAnotherSize) {
 
 TEST_F(TrainTokens, ReplayAStepOfAnAutomaticStrategy) {
   const std::string kept = folder_.path("kept");
-  const Outcome failed = run_program(program_ + texts() + sizes + " --model llama --strategy auto --devices 2 --lr 1e38" +
-                                     " --warmup 0 --seq 16 --batch 8 --steps 20 --keep-failed-step " + kept);
+  const Outcome failed =
+      run_program(program_ + texts() + sizes + " --model llama --strategy auto --devices 2 --lr 1e38" +
+                  " --warmup 0 --seq 16 --batch 8 --steps 20 --keep-failed-step " + kept);
   EXPECT_TRUE(failed.says("The step is kept: --replay " + kept)) << failed.output;
   const Outcome again = run_program(program_ + " --replay " + kept);
   EXPECT_TRUE(again.says("replays  step 2 alone, on one device")) << again.output;
