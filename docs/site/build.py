@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
     "Learn": ["install", "start", "sharding_in_pictures", "training", "models", "processes", "from_python"],
     "How-to": ["recipes", "strategies", "scaling_up", "pipelines", "memory", "debugging", "sharp_edges", "checkpoints",
-               "data", "data_text", "data_streams", "losses", "gpus", "report", "twenty_pains"],
-    "Concepts": ["modules", "arrays", "conflicts", "rules", "gradients", "randomness", "shard_map", "custom_operations", "abstract_meshes",
-                 "layers", "optimizers", "glossary"],
+               "long_runs", "data", "data_text", "data_streams", "losses", "gpus", "report", "twenty_pains"],
+    "Concepts": ["modules", "arrays", "conflicts", "rules", "gradients", "randomness", "shard_map",
+                 "custom_operations", "abstract_meshes", "layers", "optimizers", "glossary"],
     "Reference": ["headers", "command_line", "errors", "operations", "jax_differences"],
     "Internals": ["architecture", "operation_path", "performance", "gpu_tests", "adding", "adding_engines", "testing"],
 }

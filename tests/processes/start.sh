@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # start.sh N PROGRAM [ARGUMENT...]: runs N processes with only torchrun's variables, and ends the others if one fails.
+# Passes SIGTERM and SIGINT on as SIGTERM. The exit status is the first failure's; 75 only if no process exits with another.
 n=$1
 shift
 export WORLD_SIZE="${WORLD_SIZE:-$n}" LOCAL_WORLD_SIZE="$n"
@@ -9,11 +10,17 @@ for ((rank = 0; rank < n; ++rank)); do
   RANK=$rank LOCAL_RANK=$rank "$@" &
   pids+=($!)
 done
+trap 'kill -TERM "${pids[@]}" 2>/dev/null' TERM INT
 failure=0
-for ((left = n; left > 0; --left)); do
-  wait -n
+for ((left = n; left > 0; )); do
+  wait -n -p ended
   status=$?
-  if ((status > 0 && failure == 0)); then
+  if [ -z "$ended" ] && ((status != 127)); then continue; fi  # a signal interrupted wait
+  if [ -z "$ended" ]; then status=137; fi  # bash has dropped the status of a killed process
+  ((--left))
+  if ((status > 0 && status < 128 && failure == 75)); then
+    failure=$status
+  elif ((status > 0 && failure == 0)); then
     failure=$status
     {
       sleep 10
@@ -25,5 +32,5 @@ for ((left = n; left > 0; --left)); do
     disown
   fi
 done
-[ -n "$ender" ] && kill "$ender"
+[ -n "$ender" ] && kill "$ender" 2>/dev/null
 exit $failure
