@@ -40,8 +40,9 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 // Lazy initializers are computed shard by shard: no device ever holds more than its own shard. Each array stores its
 // path, for ledgers and errors.
 // A rule for the name of a vector assigns its elements to pipeline stages: with {"layers", "pipe"} and S devices along
-// "pipe", element i of L is placed on sub_mesh(mesh, "pipe", i * S / L). The other rules give the sharding of its
-// arrays there. Arrays outside such vectors are placed on the complete mesh, and the rule does not affect them.
+// "pipe", element i of L is placed on sub_mesh(mesh, "pipe", i * S / L). With interleaved("pipe", v), the elements are
+// split into S * v blocks, and block i is on stage i mod S. The other rules give the sharding of its arrays there.
+// Arrays outside such vectors are placed on the complete mesh, and the rule does not affect them.
 // If the mesh spans several processes, all of them must call this function. They first check that they agree on the
 // mesh, the rules and the arrays.
 // Errors, with the parameter's path

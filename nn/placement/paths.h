@@ -13,11 +13,11 @@ namespace tessera::nn::detail {
 
 // Returns the mesh rules of each leaf:
 //   in a vector that a rule such as {"layers", "pipe"} splits into stages: the rules on the sub-mesh of its stage,
-//     i * S / L for element i of L and a mesh axis of S devices
+//     i * S / L for element i of L and a mesh axis of S devices; with v virtual stages, i * S * v / L modulo S
 //   assigned to a stage by an on_stage rule: the rules on that stage
 //   otherwise: `mesh_rules`
 // Errors, which begin with `verb`
-//   not_divisible: fewer elements than stages
+//   not_divisible: fewer elements than stages; elements that stages times virtual stages do not divide
 //   invalid_argument: a rule of several mesh axes; a stage out of range; an on_stage rule for an array outside such
 //     vectors whose mesh axis differs from the first vector's rule
 std::vector<MeshRules> stage_mesh_rules(const Leaves& leaves, const MeshRules& mesh_rules, std::string_view verb);

@@ -21,29 +21,31 @@ namespace {
 struct Element {
   std::string vector;             // its path: decoder.layers
   std::vector<std::string> axes;  // mesh axes over which a rule distributes its elements
+  int64_t num_virtual_stages;     // of that rule
   int64_t number;
 };
 
-// Returns the mesh axes of more than one device to which a rule maps this name.
-std::vector<std::string> axes_of(std::string_view name, const MeshRules& mesh_rules) {
-  std::vector<std::string> axes;
+// Returns the vector of this name, if a rule maps it to mesh axes of more than one device; else one without axes.
+Element vector_of(std::string_view name, const MeshRules& mesh_rules) {
+  Element found{};
   for (const Rule& rule : mesh_rules.rules()) {
-    if (!rule.is_by_name() || rule.logical != name || !axes.empty()) continue;
+    if (!rule.is_by_name() || rule.logical != name || !found.axes.empty()) continue;
+    found.num_virtual_stages = rule.num_virtual_stages;
     for (const std::string& axis : rule.mesh_axes)
-      if (mesh_rules.mesh().has_axis(axis) && mesh_rules.mesh().size(axis) > 1) axes.push_back(axis);
+      if (mesh_rules.mesh().has_axis(axis) && mesh_rules.mesh().size(axis) > 1) found.axes.push_back(axis);
   }
-  return axes;
+  return found;
 }
 
 // Returns the outermost element of such a vector that contains this leaf.
 std::optional<Element> element_of(const std::string& path, const MeshRules& mesh_rules) {
-  std::vector<std::string> axes;  // axes of the previous name
+  Element vector{};  // of the previous name
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
-    const std::optional number = axes.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
-    if (number) return Element{path.substr(0, begin - 1), axes, *number};
-    axes = axes_of(part, mesh_rules);
+    const std::optional number = vector.axes.empty() ? std::nullopt : tessera::detail::parse_number<int64_t>(part);
+    if (number) return Element{path.substr(0, begin - 1), vector.axes, vector.num_virtual_stages, *number};
+    vector = vector_of(part, mesh_rules);
     begin = end + 1;
   }
   return std::nullopt;
@@ -118,7 +120,14 @@ std::vector<MeshRules> stage_mesh_rules(const std::vector<std::string>& paths, c
            "{}: {} elements for mesh axis \"{}\" = {}, expected at least one for each stage. Change the rule or the "
            "mesh.",
            e->vector, size, e->axes[0], stages);
-    leaf_rules.push_back(on(sub_mesh(mesh_rules.mesh(), e->axes[0], e->number * stages / size), mesh_rules));
+    const int64_t blocks = stages * e->num_virtual_stages;
+    if (e->num_virtual_stages > 1 && size % blocks)
+      fail(ErrorKind::not_divisible, verb,
+           "{}: {} elements are not divisible by mesh axis \"{}\" = {} times {} virtual stages. Change the rule or the "
+           "mesh.",
+           e->vector, size, e->axes[0], stages, e->num_virtual_stages);
+    const int64_t stage = e->number * blocks / size % stages;
+    leaf_rules.push_back(on(sub_mesh(mesh_rules.mesh(), e->axes[0], stage), mesh_rules));
   }
   return leaf_rules;
 }

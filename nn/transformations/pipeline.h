@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -20,26 +21,54 @@ namespace tessera::nn {
 enum class PipelineSchedule {
   gpipe,        // all forward passes, then all backward passes: keeps every micro-batch's activations
   one_f_one_b,  // each backward pass as early as possible: stage s of S keeps the activations of at most S - s
+  interleaved,  // one_f_one_b over the virtual stages of each stage, which wait less
 };
 std::string_view name_of(PipelineSchedule schedule);
 
 struct PipelineOptions {
   int64_t num_micro_batches = 1;
   PipelineSchedule schedule = PipelineSchedule::gpipe;
+  int64_t num_virtual_stages = 1;  // of each stage, under interleaved: the number in the rule of the layers
 };
 
 namespace detail {
 
-// A pass of one micro-batch.
+// A pass of one micro-batch over one of the virtual stages of its stage.
 struct ScheduledPass {
   bool is_backward;
   int64_t micro_batch;
+  int64_t virtual_stage = 0;
   friend bool operator==(const ScheduledPass&, const ScheduledPass&) = default;
 };
 // Returns the passes of a process that has the devices of stage `stage` of `stages`.
 std::vector<ScheduledPass> passes_of(const PipelineOptions& options, int64_t stage, int64_t stages);
-// Returns the passes of this process for a model with these arrays.
-std::vector<ScheduledPass> passes_of(const PipelineOptions& options, const Leaves& model);
+void check_options(const PipelineOptions& options);
+
+// Transfers the Buffers of a pass before it is suspended, and after it continues.
+struct SuspensionHooks {
+  std::function<void()> before, after;
+};
+
+// Runs the passes of this process. Under interleaved, a pass over several virtual stages of this process runs in a
+// PassThread, which is suspended after each virtual stage.
+class PassRunner {
+ public:
+  // Errors: not_divisible: micro-batches that the stages do not divide, under interleaved
+  PassRunner(const PipelineOptions& options, const Leaves& model);
+  ~PassRunner();
+  const std::vector<ScheduledPass>& passes() const { return passes_; }
+  // Starts a pass with its first virtual stage, or continues it. Calls `pass` once for all virtual stages.
+  void run(const ScheduledPass& scheduled, std::function<void(SuspensionHooks&)> pass);
+
+ private:
+  struct MicroBatch;
+  MicroBatch& micro_batch(int64_t i);
+
+  PipelineOptions options_;
+  int64_t num_stages_ = 1, first_ = 0, last_ = 0;  // stages of the model; those of this process
+  std::vector<ScheduledPass> passes_;
+  std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
+};
 
 // Scope of a micro-batch's forward pass. Under one_f_one_b with several micro-batches, no activation may go back to an
 // earlier stage.
@@ -78,34 +107,48 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
   std::vector<MicroBatchState<Result>> parts(n);
   std::optional<Tree> gradients;
   Tree running = model;  // the model receives its Buffers only after the last micro-batch
-  for (const auto [is_backward, i] : passes_of(options, leaves(model))) {
-    auto& [training, result] = parts[i];
-    if (!is_backward) {
-      const ForwardScope scope(options);
-      training = std::make_unique<Training>(leaves(running), trained, of_part);
-      Tree shadow = running;
-      const std::vector<Array> given = training->shadows();
-      const BareArrays bare = bare_arrays(shadow);
-      set_values(bare.arrays, given);
-      result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
-      training->pause();
+  const auto forward = [&](int64_t i, SuspensionHooks& hooks) {
+    const ForwardScope scope(options);
+    auto training = std::make_unique<Training>(leaves(running), trained, of_part);
+    Tree shadow = running;
+    std::vector<Array> given = training->shadows();
+    const BareArrays bare = bare_arrays(shadow);
+    set_values(bare.arrays, given);
+    const auto keep_buffers = [&] {
       if constexpr (!std::is_const_v<Model>)
         write_back(running, training->model(),
                    kept_after_call(training->model(), bare.structure, given, bare_arrays(shadow), "pipeline",
                                    /*settle=*/true),
                    shadow, "pipeline");
-      continue;
-    }
+    };
+    if constexpr (!std::is_const_v<Model>)
+      hooks = {keep_buffers, [&] {
+                 write_back(shadow, leaves(shadow), values_of(bare_arrays(running).arrays), running, "pipeline");
+                 given = values_of(bare.arrays);
+               }};
+    Result result = part_loss(static_cast<Model&>(shadow), micro_batch(batch, blocks, i, n)...);
+    training->pause();
+    keep_buffers();
+    hooks = {};
+    parts[i] = {std::move(training), std::move(result)};
+  };
+  const auto backward = [&](int64_t i) {
+    std::unique_ptr<Training> training = std::move(parts[i].training);
     training->resume();
     Tree gradient = model;
-    set_values(bare_arrays(gradient).arrays, training->gradients(loss_in(*result)));
+    set_values(bare_arrays(gradient).arrays, training->gradients(loss_in(*parts[i].result)));
     training.reset();
-    result = drop_graph_of(*std::move(result));
+    parts[i].result = drop_graph_of(*std::move(parts[i].result));
     if (gradients)
       add(leaves(*gradients), leaves(gradient));
     else
       gradients = std::move(gradient);
-  }
+  };
+  PassRunner runner(options, leaves(model));
+  for (const ScheduledPass& pass : runner.passes())
+    runner.run(pass, [&forward, &backward, pass](SuspensionHooks& hooks) {
+      pass.is_backward ? backward(pass.micro_batch) : forward(pass.micro_batch, hooks);
+    });
   PartSums sums{.losses = {}, .weights = {}, .gradients = leaves(*gradients)};
   for (const MicroBatchState<Result>& part : parts) sums.add(loss_in(*part.result), weight_in(*part.result));
   Array loss = tessera::detail::finalize_result(sums.finish(leaves(model), of_all));
@@ -130,13 +173,20 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 // which activations are kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
+// Under interleaved with v virtual stages, placed by the rule {"layers", interleaved("pipe", v)}, they idle for about
+// (S - 1) / (v * n + S - 1) (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+// Megatron-LM", 2021, section 2.2). The gradients of a micro-batch are added when its backward pass has ended, so a
+// stage keeps the gradients of up to S micro-batches.
 // Stages that are virtual devices of one process run one after another.
 // Errors, in addition to those of accumulate_gradients
-//   invalid_argument: num_micro_batches < 1; under one_f_one_b, an activation that goes back to an earlier stage
+//   invalid_argument: num_micro_batches < 1; under one_f_one_b and interleaved, an activation that goes back to an
+//     earlier stage; num_virtual_stages that is below 1, given for another schedule, or not the number of the rule;
+//     under interleaved, a remat over several stages
+//   not_divisible: under interleaved, micro-batches that the stages do not divide
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {
-  detail::check_micro_batches(options.num_micro_batches, "pipeline");
+  detail::check_options(options);
   GradientOptions of_part = gradients;
   if (options.num_micro_batches > 1) of_part.reduce = false, of_part.shard_gradients_over.clear();
   return [part_loss = detail::PartLoss<F>{std::move(loss_fn), options.num_micro_batches == 1}, options,

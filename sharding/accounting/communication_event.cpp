@@ -7,11 +7,15 @@ namespace tessera::detail {
 
 void check_allowed(const Communication& communication) { emit(Events::permissions, &Observer::check, communication); }
 
+int64_t& next_communication() {
+  thread_local int64_t next = 0;
+  return next;
+}
+
 int64_t notify(Communication communication) {
-  thread_local int64_t count = 0;
   communication.cause.where = CallerLine(communication.cause.where);
   if (!communication.cause.path && !communication.backward) communication.cause.path = current_module_path();
-  communication.number = count++;
+  communication.number = next_communication()++;
   check_allowed(communication);
   emit(Events::communication, &Observer::communicated, communication);
   return communication.number;

@@ -27,10 +27,10 @@ class CommunicationGuard::Watch : public Observer {
       : Observer(Events::communication | Events::permissions),
         allowed_(std::move(allowed)),
         forbids_(forbids),
-        innermost_(innermost(), this) {}
+        innermost_(innermost_guard(), this) {}
 
   void check(const Communication& c) override {
-    if (this == innermost() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(c);
+    if (this == innermost_guard() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(c);
   }
 
  private:
@@ -70,14 +70,9 @@ class CommunicationGuard::Watch : public Observer {
          misspelled(c.mesh));
   }
 
-  static const Watch*& innermost() {
-    thread_local const Watch* watch = nullptr;
-    return watch;
-  }
-
   CommunicationGuardOptions allowed_;
   bool forbids_;
-  ScopedValue<const Watch*> innermost_;
+  ScopedValue<const Observer*> innermost_;
 };
 
 CommunicationGuard::CommunicationGuard(std::unique_ptr<Watch> watch) : watch_(std::move(watch)) {}

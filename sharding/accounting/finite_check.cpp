@@ -229,19 +229,17 @@ void check_gradients(const OperationCall& call, const BackwardCall& part) {
        outgoing.count(), call.results[0]->to_string(), incoming.range(), advice_of_operation);
 }
 
-thread_local const Observer* innermost_check = nullptr;
-
 }  // namespace
 
 class DetectNonFinite::Check : public Observer {
  public:
-  explicit Check(bool on) : Observer(on ? Events::operations : Events::none), innermost_(innermost_check, this) {}
+  explicit Check(bool on) : Observer(on ? Events::operations : Events::none), innermost_(innermost_check(), this) {}
 
   void computed(const OperationCall& call, const OperationArrays& arrays) override {
-    if (this == innermost_check) check_results(call, arrays);
+    if (this == innermost_check()) check_results(call, arrays);
   }
   void differentiated(const OperationCall& call, const BackwardCall& part) override {
-    if (this == innermost_check) check_gradients(call, part);
+    if (this == innermost_check()) check_gradients(call, part);
   }
 
  private:
@@ -263,7 +261,7 @@ bool detail::begin_thread() {
 
 bool detail::checks_finite() {
   are_operations_observed();
-  return innermost_check && innermost_check->events() != Events::none;
+  return innermost_check() && innermost_check()->events() != Events::none;
 }
 
 void detail::check_moved(const CheckedMove& move, std::span<const at::Tensor> before,

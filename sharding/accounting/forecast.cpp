@@ -20,7 +20,7 @@ double Forecast::flops() const { return meter_->flops.most(); }
 int64_t Forecast::call_count() const { return meter_->calls.most(); }
 double Forecast::bubble() const {
   const auto others = static_cast<double>(meter_->flops.own.size()) - 1;
-  return others > 0 ? others / (static_cast<double>(meter_->num_micro_batches) + others) : 0;
+  return others > 0 ? others / (static_cast<double>(meter_->forward_passes) + others) : 0;
 }
 
 }  // namespace tessera

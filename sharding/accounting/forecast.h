@@ -40,9 +40,9 @@ class Forecast {
   // Returns the number of LibTorch operations on one device that allocate or write memory: calls, or kernel launches.
   // An array of a collective, whose blocks are packed and unpacked, counts as one.
   int64_t call_count() const;
-  // Returns the fraction of time that a pipeline stage waits for others: (S - 1) / (M + S - 1) for S stages and the M
-  // micro-batches of nn::pipeline (1 without it); 0 without stages. With stages (mesh.h), the other functions
-  // return the values of a device of the stage with the most.
+  // Returns the fraction of time that a pipeline stage waits for others: (S - 1) / (v * M + S - 1) for S stages of v
+  // virtual stages each, and the M micro-batches of nn::pipeline (1 without it); 0 without stages. With stages
+  // (mesh.h), the other functions return the values of a device of the stage with the most.
   double bubble() const;
 
  private:

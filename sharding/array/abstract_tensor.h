@@ -77,7 +77,7 @@ struct Meter {
   // The most bytes that one forward pass of value_and_grad added to those that were live when it began.
   int64_t activations = 0;
   int64_t forward_start = 0, forward_peak = 0;
-  int64_t num_micro_batches = 1;  // micro-batches of a pipeline
+  int64_t forward_passes = 1;  // of a pipeline's stage: one per micro-batch and virtual stage
   std::shared_ptr<Meter> outer;
 
   virtual ~Meter() = default;

@@ -10,9 +10,13 @@
 #include <utility>
 
 namespace tessera {
-namespace {
 
-thread_local const CallerScope* innermost = nullptr;
+const CallerScope*& detail::innermost_caller() {
+  thread_local const CallerScope* innermost = nullptr;
+  return innermost;
+}
+
+namespace {
 
 // Returns the root folder of the library's sources, as the compiler writes it.
 std::string_view root() {
@@ -38,16 +42,17 @@ bool is_library_source(std::string_view file) {
 }  // namespace
 
 CallerScope::CallerScope(const std::source_location& where, const std::source_location& here)
-    : where_(where), file_(here.file_name()), innermost_(innermost, this) {}
+    : where_(where), file_(here.file_name()), innermost_(detail::innermost_caller(), this) {}
 
 CallerLine::CallerLine(const std::source_location& where) : where_(where) {
   const auto is_library = [](std::string_view file) {
     if (is_library_source(file)) return true;
-    for (const CallerScope* scope = innermost; scope; scope = scope->innermost_.outer())
+    for (const CallerScope* scope = detail::innermost_caller(); scope; scope = scope->innermost_.outer())
       if (file == scope->file_) return true;
     return false;
   };
-  for (const CallerScope* scope = innermost; scope && is_library(where_.file_name()); scope = scope->innermost_.outer())
+  for (const CallerScope* scope = detail::innermost_caller(); scope && is_library(where_.file_name());
+       scope = scope->innermost_.outer())
     if (*scope->where_.file_name()) where_ = scope->where_;
 }
 

@@ -33,6 +33,11 @@ class CallerScope {
   detail::ScopedValue<const CallerScope*> innermost_;
 };
 
+namespace detail {
+// Returns the innermost open CallerScope of this thread; null outside any scope.
+const CallerScope*& innermost_caller();
+}  // namespace detail
+
 // The line of a communication: `where`, or, if that is in library code, the line of the innermost open scope that is
 // not.
 class CallerLine {

@@ -89,6 +89,15 @@ class Observer {
 };
 
 std::vector<Observer*>& thread_observers();
+// Return this thread's innermost DetectNonFinite and CommunicationGuard; null outside of them.
+inline const Observer*& innermost_check() {
+  thread_local const Observer* check = nullptr;
+  return check;
+}
+inline const Observer*& innermost_guard() {
+  thread_local const Observer* guard = nullptr;
+  return guard;
+}
 
 // Calls `event` of each observer of this thread that receives events of this kind.
 template <class... Parameters, class... Arguments>

@@ -37,7 +37,9 @@ std::string Rule::to_string() const {
   const char* padded = uneven == Uneven::pad ? ", Uneven::pad" : "";
   if (!is_by_name() && !arrays.path.empty())
     return fmt::format("{} -> longest dim over {}{}", arrays.to_string(), axes, padded);
-  return fmt::format("\"{}\" -> {}{}", logical, mesh_axes.empty() ? "replicated" : axes, padded);
+  const std::string virtual_stages =
+      num_virtual_stages == 1 ? "" : fmt::format(", {} virtual stages", num_virtual_stages);
+  return fmt::format("\"{}\" -> {}{}{}", logical, mesh_axes.empty() ? "replicated" : axes, padded, virtual_stages);
 }
 
 std::vector<std::string> Rule::all_mesh_axes() const {
@@ -71,6 +73,9 @@ Rule::Rule(ParamPattern which, LongestDim dim, Uneven uneven)
 Rule::Rule(ParamPattern which, Replicated) : arrays(std::move(which)), spec(PartitionSpec()) {}
 Rule::Rule(ParamPattern which, OnStage on)
     : mesh_axes{std::move(on.mesh_axis)}, arrays(std::move(which)), stage(on.at) {}
+Rule::Rule(std::string name, Interleaved stages) : Rule(std::move(name), std::move(stages.mesh_axis)) {
+  num_virtual_stages = stages.num_virtual_stages;
+}
 Rule::Rule(const Rule& rule) = default;
 Rule::Rule(Rule&& rule) noexcept = default;
 Rule& Rule::operator=(const Rule& rule) = default;
@@ -105,6 +110,7 @@ void check_rule(const Rule& rule) {
   const std::vector<std::string> axes = rule.all_mesh_axes();
   if (std::set<std::string>(axes.begin(), axes.end()).size() != axes.size())
     fail_rule(ErrorKind::duplicate_axis, rule, "names a mesh axis twice. Name each once.");
+  if (rule.num_virtual_stages < 1) fail_rule(ErrorKind::invalid_argument, rule, "given, expected 1 or more.");
   if (rule.is_by_name()) return;
   if (rule.arrays.path.empty())
     fail_rule(ErrorKind::invalid_argument, rule,
@@ -150,6 +156,7 @@ std::string identity(const Rules& rules) {
         for (const std::string& axis : entry.axes()) add(axis);
       }
     if (rule.stage) text += fmt::format("@{}", *rule.stage);
+    if (rule.num_virtual_stages != 1) text += fmt::format("*{}", rule.num_virtual_stages);
     text += rule.spec ? "}P" : rule.uneven == Uneven::pad ? "}+" : "}";
   }
   return text;

@@ -55,7 +55,17 @@ struct OnStage {
 };
 inline OnStage on_stage(std::string mesh_axis, int64_t at) { return {std::move(mesh_axis), at}; }
 
-// One rule, of one of three kinds.
+// In a rule for the name of a vector: splits its elements into `num_virtual_stages` blocks for each of the S stages of
+// this mesh axis. Block i is on stage i mod S, as the interleaved pipeline schedule needs.
+struct Interleaved {
+  std::string mesh_axis;
+  int64_t num_virtual_stages = 1;
+};
+inline Interleaved interleaved(std::string mesh_axis, int64_t num_virtual_stages) {
+  return {std::move(mesh_axis), num_virtual_stages};
+}
+
+// One rule, of one of four kinds.
 // - By name: maps a logical axis to the mesh axes that shard it (several: major to minor; none: replicated).
 // - By path and size: gives a ParamPattern, and a spec for all dimensions of such a parameter, or mesh axes for its
 //   longest dimension:
@@ -64,6 +74,7 @@ inline OnStage on_stage(std::string mesh_axis, int64_t at) { return {std::move(m
 // - With on_stage: gives the stage of parameters outside the vectors that a rule distributes. Without such a rule,
 //   these parameters are on all stages:
 //     {ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)}    {ParamPattern{"**.head.**"}, on_stage("pipe", -1)}
+// - With interleaved: a rule by name for a vector of layers: {"layers", interleaved("pipe", 2)}
 // With Uneven::pad the mesh axes need not divide the dimension, whose blocks are then padded: {"vocab", "model",
 // Uneven::pad}. longest_dim still prefers dimensions that the axes divide. In a spec each entry has its own Uneven.
 struct Rule {
@@ -73,6 +84,7 @@ struct Rule {
   std::optional<PartitionSpec> spec = {};  // for a ParamPattern; without a spec, mesh_axes shard the longest dimension
   std::optional<int64_t> stage = {};       // for a ParamPattern: the stage along the only axis of mesh_axes
   Uneven uneven = Uneven::error;
+  int64_t num_virtual_stages = 1;  // of a vector whose elements are on stages
 
   Rule(std::string name, Replicated);
   Rule(std::string name, const char* mesh_axis, Uneven uneven = Uneven::error);
@@ -83,6 +95,7 @@ struct Rule {
   Rule(ParamPattern which, LongestDim dim, Uneven uneven = Uneven::error);
   Rule(ParamPattern which, Replicated);
   Rule(ParamPattern which, OnStage stage);
+  Rule(std::string name, Interleaved stages);
   template <class Other>
     requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
   Rule(std::string name, Other) : logical(std::move(name)) {

@@ -44,6 +44,12 @@ const MeshRulesImpl* mesh_rules_on(const MeshRulesImpl* mesh_rules, const MeshIm
 
 namespace {
 
+// Returns the number of virtual stages from a virtual stage of `from` to the next one of `to`; 0 if the stages are
+// equal.
+int64_t distance(int64_t from, int64_t to, int64_t num_stages) {
+  return ((to - from) % num_stages + num_stages) % num_stages;
+}
+
 const MeshImpl* later(const MeshImpl* a, const MeshImpl* b) { return !a || a->cut_at < b->cut_at ? b : a; }
 
 // Returns the stage for operands that are all on the whole mesh.
@@ -67,7 +73,7 @@ const MeshImpl* stage_of(const ArrayImpl* const* operands, int n) {
     if (mesh != first && !are_stages(first, mesh)) return nullptr;
     is_mixed |= mesh != first;
     if (!mesh->parent) continue;
-    last = later(last, mesh);
+    last = current_walk() ? current_walk()->later_of(last, mesh) : later(last, mesh);
     if (operands[i]->weight) last_with_weight = later(last_with_weight, mesh);
   }
   if (!is_mixed) return first && !first->parent ? first_stage_for(operands, n, first) : nullptr;
@@ -167,13 +173,18 @@ void check_direction(const Type* from, const MeshImpl* stage, const Provenance& 
 
 ArrayPtr passed_on(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* stage, Provenance cause) {
   check_direction(start->type, stage, cause);
+  const int64_t reached = current_walk() ? current_walk()->go_to(start->type->mesh, stage, cause) : 0;
   const Type* to = type_on(start->type, stage);
   cause.reason = as_text(fmt::format("the activation is sent from {0}={1} to {0}={2}",
                                      stage->axes[stage->cut_axis].name, start->type->mesh->cut_at, stage->cut_at));
   const Type* from = start->type;
   Tensors local = carried(from, to, start->local, cause, false);
   record_function(
-      cause.operation, start->local, local, [=](const Tensors& g) { return carried(to, from, g, cause, true); },
+      cause.operation, start->local, local,
+      [=](const Tensors& g) {
+        if (current_walk()) current_walk()->go_back(reached, from->mesh);
+        return carried(to, from, g, cause, true);
+      },
       [=](const Tensors& g) { return carried(from, to, g, cause, true); });
   return made_from(a, to, std::move(local));
 }
@@ -224,6 +235,55 @@ const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded) {
 bool& goes_forward_only() {
   thread_local bool only = false;
   return only;
+}
+
+// ---- virtual stages
+
+VirtualStageWalk*& current_walk() {
+  thread_local VirtualStageWalk* walk = nullptr;
+  return walk;
+}
+
+VirtualStageWalk::VirtualStageWalk(const Stages& stages, std::function<void()> suspend)
+    : stages_(stages), suspend_(std::move(suspend)), next_own_(stages.first + stages.count) {}
+
+const MeshImpl* VirtualStageWalk::later_of(const MeshImpl* a, const MeshImpl* b) const {
+  return a && distance(a->cut_at, at_, stages_.count) < distance(b->cut_at, at_, stages_.count) ? a : b;
+}
+
+int64_t VirtualStageWalk::go_to(const MeshImpl* from, const MeshImpl* stage, const Provenance& cause) {
+  const std::string& axis = stage->axes[stage->cut_axis].name;
+  if (is_backward_)
+    fail(ErrorKind::invalid_argument, cause.operation,
+         "an activation would be sent to {}[{}] again in the backward pass of an interleaved pipeline. Apply remat to "
+         "layers of one stage.",
+         axis, stage->cut_at);
+  const int64_t n = stages_.count, next = at_ + distance(at_, stage->cut_at, n);
+  if (next >= n * stages_.virtual_each || next < distance(from->cut_at, stage->cut_at, n))
+    fail(
+        ErrorKind::invalid_argument, cause.operation,
+        "an activation would go back from {0}[{1}] to {0}[{2}], expected num_virtual_stages = {3} visits of each stage "
+        "at most. Place the layers with interleaved(\"{0}\", {3}), and leave a parameter that several stages use on "
+        "all stages.",
+        axis, from->cut_at, stage->cut_at, stages_.virtual_each);
+  for (; next >= next_own_; next_own_ += n) suspend_();
+  return at_ = next;
+}
+
+void VirtualStageWalk::go_back(int64_t reached, const MeshImpl* stage) {
+  const int64_t previous = reached - distance(stage->cut_at, reached, stages_.count);
+  for (; previous <= next_own_; next_own_ -= stages_.count) suspend_();
+}
+
+void VirtualStageWalk::end_forward() {
+  const int64_t n = stages_.count, visits = at_ / n + 1;
+  if (n > 1 && visits < stages_.virtual_each)
+    fail(ErrorKind::invalid_argument, "pipeline",
+         "num_virtual_stages: {} given, but the layers of each stage are {}. Place them with interleaved(mesh_axis, "
+         "{}), or give the number of their rule.",
+         stages_.virtual_each, visits == 1 ? "together" : fmt::format("in {} blocks", visits), stages_.virtual_each);
+  is_backward_ = true;
+  next_own_ = stages_.last + (stages_.virtual_each - 2) * n;
 }
 
 ArrayPtr moved_between_stages(const ArrayImpl& a, const ArrayPtr& start, const MeshImpl* to, const Provenance& cause) {

@@ -8,8 +8,8 @@
 //
 // A micro-batch costs the stage's time c, and a step of M micro-batches takes M * c plus the bubble. c is the slope of
 // the time over M. So other costs of a step (its reductions) also count as bubble. The first micro-batch does not add
-// gradients; this saves little with this number of rows. Ideal is (S - 1) / (M + S - 1). All numbers of micro-batches
-// alternate, and the minimum time of each counts.
+// gradients; this saves little with this number of rows. Ideal is (S - 1) / (v * M + S - 1). All numbers of
+// micro-batches alternate, and the minimum time of each counts.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -53,9 +53,7 @@ struct Layer {
   static Layer init(const Key& key, const Axis& embed, const Axis& hidden) {
     return {.shift = {zeros({embed.size}), {embed}}, .mlp = nn::Mlp::init(key, embed, hidden)};
   }
-  Array operator()(const Array& x) const {
-    return sleep_ms > 0 ? sleeping(x, shift.value) : x + mlp(x + shift.value);
-  }
+  Array operator()(const Array& x) const { return sleep_ms > 0 ? sleeping(x, shift.value) : x + mlp(x + shift.value); }
 };
 
 struct Model {
@@ -89,17 +87,19 @@ int main(int argc, char** argv) {
   const int64_t depth = argument(1, 8), width = argument(2, 256), rows = argument(3, 1024), rounds = argument(4, 7);
   sleep_ms = argument(5, 0);
   const int64_t stages = process_count();
-  const MeshRules mesh_rules(
-      make_mesh({{"pipe", stages}}),
-      {{"layers", "pipe"}, {"embed", replicated}, {"hidden", replicated}, {"batch", replicated}});
-  const Model model = nn::filter_shard(Model::init(depth, width), mesh_rules);
   const std::vector<int64_t> numbers{2, 4, 8, 16};
-  for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b}) {
+  for (const nn::PipelineSchedule schedule :
+       {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b, nn::PipelineSchedule::interleaved}) {
+    const int64_t v = schedule == nn::PipelineSchedule::interleaved ? 2 : 1;
+    const MeshRules mesh_rules(
+        make_mesh({{"pipe", stages}}),
+        {{"layers", interleaved("pipe", v)}, {"embed", replicated}, {"hidden", replicated}, {"batch", replicated}});
+    const Model model = nn::filter_shard(Model::init(depth, width), mesh_rules);
     std::map<int64_t, double> least;
     for (int64_t round = 0; round <= rounds; ++round)
       for (const int64_t n : numbers) {
         const Array x = device_put(normal(Key(1), {n * rows, width}), NamedSharding(mesh_rules.mesh(), P{}));
-        const double seconds = seconds_of(model, x, {.num_micro_batches = n, .schedule = schedule});
+        const double seconds = seconds_of(model, x, {n, schedule, v});
         if (round > 0) least[n] = least.contains(n) ? std::min(least[n], seconds) : seconds;
       }
     const double each = (least[16] - least[4]) / 12;
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
     std::printf("%s, %lld stages, %.2f ms a micro-batch and stage\n", std::string(name_of(schedule)).c_str(),
                 static_cast<long long>(stages), each * 1e3);
     for (const int64_t n : numbers) {
-      const double ideal = static_cast<double>(stages - 1) / static_cast<double>(n + stages - 1);
+      const double ideal = static_cast<double>(stages - 1) / static_cast<double>(v * n + stages - 1);
       const double bubble = 1 - static_cast<double>(n) * each / least[n];
       std::printf("  %2lld micro-batches: %7.2f ms, bubble %.3f, ideal %.3f\n", static_cast<long long>(n),
                   least[n] * 1e3, bubble, ideal);

@@ -100,7 +100,13 @@ void stages() {
   const Array ids = device_put(randint(Key(1), {32, 8}, 0, 64), {"batch", none}, mesh_rules);
   const auto [loss, grads] =
       nn::pipeline(next_token, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b})(model, ids);
-  std::cout << loss << '\n';
+  Rules rules = mesh_rules.rules();
+  rules[0] = {"layers", interleaved("pipe", 2)};  // layers 0 and 2 of four on pipe[0], layers 1 and 3 on pipe[1]
+  const auto interleaved_model = nn::filter_shard(Decoder::init(Key(0)), MeshRules(mesh_rules.mesh(), rules));
+  const nn::PipelineOptions options{
+      .num_micro_batches = 8, .schedule = nn::PipelineSchedule::interleaved, .num_virtual_stages = 2};
+  const auto [same_loss, same_grads] = nn::pipeline(next_token, options)(interleaved_model, ids);
+  std::cout << loss << same_loss << '\n';
 }
 
 // ---- Meshes without hardware ---------------------------------------------------------------------------------------

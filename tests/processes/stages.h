@@ -92,6 +92,12 @@ inline const std::vector<Strategy> strategies{
     {"pipe4_data2_model2", {{"pipe", 4}, {"data", 2}, {"model", 2}}, pipe_data_model},
 };
 
+// Returns the rules with interleaved layers.
+inline Rules interleaved_rules(Rules rules, int64_t num_virtual_stages) {
+  rules[0] = {"layers", interleaved("pipe", num_virtual_stages)};
+  return rules;
+}
+
 inline const Strategy& strategy(std::string_view name) {
   return *std::find_if(strategies.begin(), strategies.end(), [&](const Strategy& s) { return s.name == name; });
 }

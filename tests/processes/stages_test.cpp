@@ -73,7 +73,8 @@ TEST(Stages, SayWhatWasNeverPlaced) {
 
 std::string words_of(const std::vector<nn::detail::ScheduledPass>& passes) {
   std::string text;
-  for (const auto& [is_backward, i] : passes) text += (is_backward ? " B" : " F") + std::to_string(i);
+  for (const auto& [is_backward, i, virtual_stage] : passes)
+    text += (is_backward ? " B" : " F") + std::to_string(i) + (virtual_stage > 0 ? "'" : "");
   return text;
 }
 
@@ -200,12 +201,15 @@ TEST(Stages, KeepRunningStatistics) {
         for (const double value : gather(astype(x, float64)).to_host<double>()) values.push_back(value);
     return values;
   };
-  for (const nn::PipelineSchedule schedule : {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b})
+  for (const nn::PipelineSchedule schedule :
+       {nn::PipelineSchedule::gpipe, nn::PipelineSchedule::one_f_one_b, nn::PipelineSchedule::interleaved})
     for (const char* name : {"pipe4", "pipe2_data2", "pipe2_data2_model2"}) {
       SCOPED_TRACE(name);
       const Strategy& s = strategy(name);
+      const int64_t v = schedule == nn::PipelineSchedule::interleaved ? depth / s.mesh[0].size : 1;
+      const nn::PipelineOptions options{.num_micro_batches = 4, .schedule = schedule, .num_virtual_stages = v};
       const auto given =
-          statistics_of(s, s.rules, nn::pipeline(loss_with_statistics, {.num_micro_batches = 4, .schedule = schedule}));
+          statistics_of(s, interleaved_rules(s.rules, v), nn::pipeline(loss_with_statistics, options));
       const auto expected =
           statistics_of(s, Rules(std::vector<Rule>(s.rules.begin() + 1, s.rules.end())),  // without stages
                         nn::accumulate_gradients(loss_with_statistics, 4));
@@ -339,7 +343,8 @@ TEST(Stages, AreSavedAndRestoredOnAnotherMesh) {
   step(model, optimizer, mesh_rules, 0);
   nn::save(folder, 1, nn::named_state("model", model, "optimizer", optimizer));
   const double expected = step(model, optimizer, mesh_rules, 1);
-  for (const Strategy* s : {&from, &to, &flat}) {
+  const Strategy woven{"interleaved", strategy("pipe2_data2").mesh, interleaved_rules(pipe_data, 2)};
+  for (const Strategy* s : {&from, &to, &flat, &woven}) {
     SCOPED_TRACE(s->name);
     const MeshRules other(make_mesh(s->mesh), s->rules);
     Model restored = nn::filter_shard(Model::init(Key(7), depth), other);
