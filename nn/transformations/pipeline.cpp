@@ -6,7 +6,9 @@
 #include "nn/transformations/pass_thread.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
+#include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/stages.h"
 
 namespace tessera::nn {
@@ -81,6 +83,15 @@ const tessera::detail::MeshImpl* stage_among(const Leaves& model) {
   return nullptr;
 }
 
+// Compares the replicas of arrays on all stages. The passes cannot, because stages compute different micro-batches.
+void check_replicas(const Leaves& model) {
+  for (const Leaf& leaf : model)
+    if (leaf.value->is_committed())
+      tessera::detail::check_replicas_across_processes(
+          leaf.value->impl()->type, materialized(*leaf.value, "pipeline").local,
+          {.operation = "pipeline", .path = tessera::detail::as_text(leaf.path)});
+}
+
 // Keeps idle threads for the next step, with their caches.
 std::vector<std::unique_ptr<PassThread>>& idle_threads() {
   thread_local std::vector<std::unique_ptr<PassThread>> idle;
@@ -128,6 +139,7 @@ PassRunner::PassRunner(const PipelineOptions& options, const Leaves& model) : op
   }
   passes_ = passes_of(options, first_ / each, num_stages_ / each);
   micro_batches_.resize(options.num_micro_batches);
+  if (tessera::detail::checks && options.schedule == PipelineSchedule::interleaved) check_replicas(model);
   if (const auto& meter = tessera::detail::current_meter())
     meter->forward_passes = options.num_micro_batches * options.num_virtual_stages;
 }
