@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "sharding/accounting/communication_event.h"
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
@@ -59,24 +58,19 @@ void PassThread::start(std::function<void()> pass) {
 }
 
 void PassThread::resume() {
-  next_communication_ = next_communication();
   turn_.release();
   turn_of_caller_.acquire();
-  next_communication() = next_communication_;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void PassThread::suspend() {
-  next_communication_ = next_communication();
   turn_of_caller_.release();
   turn_.acquire();
   if (ends_) throw Ended();
-  next_communication() = next_communication_;
 }
 
 void PassThread::run_pass() try {
   const at::ThreadLocalStateGuard libtorch(caller_->libtorch);
-  next_communication() = next_communication_;
   metered_stage() = -1;
   pass_();
 } catch (...) {
@@ -90,10 +84,9 @@ void PassThread::loop() {
     variables_of_thread() = caller_->variables;
     run_pass();
     variables_of_thread() = own;
-    if (ends_) return;
+    if (ends_) return;  // the caller waits in join()
     pass_ = nullptr;
     caller_ = nullptr;
-    next_communication_ = next_communication();
     turn_of_caller_.release();
   }
 }

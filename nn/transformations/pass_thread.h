@@ -1,7 +1,6 @@
 // PassThread: a thread for the passes of a micro-batch, which are suspended between virtual stages.
 #pragma once
 
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -34,7 +33,6 @@ class PassThread {
 
   std::function<void()> pass_;
   std::unique_ptr<const CallingThread> caller_;
-  int64_t next_communication_ = 0;  // passes from thread to thread
   std::exception_ptr error_;
   bool ends_ = false;
   std::binary_semaphore turn_{0}, turn_of_caller_{0};

@@ -1,21 +1,19 @@
 // Emits events of communication.
 #include "sharding/accounting/communication_event.h"
 
+#include <atomic>
+
 #include "sharding/base/caller.h"
 
 namespace tessera::detail {
 
 void check_allowed(const Communication& communication) { emit(Events::permissions, &Observer::check, communication); }
 
-int64_t& next_communication() {
-  thread_local int64_t next = 0;
-  return next;
-}
-
 int64_t notify(Communication communication) {
+  static std::atomic<int64_t> count = 0;  // of the process: an observer may receive the events of several threads
   communication.cause.where = CallerLine(communication.cause.where);
   if (!communication.cause.path && !communication.backward) communication.cause.path = current_module_path();
-  communication.number = next_communication()++;
+  communication.number = count++;
   check_allowed(communication);
   emit(Events::communication, &Observer::communicated, communication);
   return communication.number;

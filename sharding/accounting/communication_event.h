@@ -43,8 +43,6 @@ void check_allowed(const Communication& communication);
 // Checks that the communication is allowed, then emits its event. If one observer forbids it, no observer counts it.
 // Returns its number. The wait begins immediately, unless notify_awaited is called later.
 int64_t notify(Communication communication);
-// Returns the number of the next communication of this thread.
-int64_t& next_communication();
 void notify_awaited(int64_t number);
 void notify_arrived(int64_t number);
 
