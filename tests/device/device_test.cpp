@@ -9,6 +9,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "optim/optimizer.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/dlpack.h"
 #include "sharding/operations.h"
 #include "sharding/operations/shape/make_array.h"
 #include "sharding/random/random.h"
@@ -63,6 +64,14 @@ TEST(Device, ThatLibTorchDoesNotHave) {
                [] { make_mesh(grid, {.device = "meta"}); });
   expect_error(ErrorKind::invalid_argument, "an abstract mesh has no devices to number and no replicas.",
                [] { make_mesh(grid, {.abstract = true, .device = there}); });
+}
+
+TEST(Device, SharesItsMemoryByDlpack) {
+  const Array x = device_put(normal(Key(1), {8, 4}), NamedSharding(on_device(), P{}));
+  const Array y = from_dlpack(to_dlpack(x), on_device());
+  EXPECT_TRUE(lies_there(y));
+  EXPECT_EQ(y.impl()->local[0].const_data_ptr(), x.impl()->local[0].const_data_ptr());
+  EXPECT_EQ(from_dlpack(to_dlpack(x)).to_host<float>(), x.to_host<float>());  // uncommitted: copied to the host
 }
 
 TEST(Device, HoldsWhatIsPlacedThere) {

@@ -20,6 +20,7 @@
 #include <tessera/optim/schedules.h>
 #include <tessera/optim/wrappers.h>
 #include <tessera/sharding/accounting.h>
+#include <tessera/sharding/array.h>
 #include <tessera/sharding/operations.h>
 #include <tessera/sharding/placement.h>
 #include <tessera/sharding/random.h>
@@ -54,6 +55,12 @@ void print_arrays() {
   std::cout << x << '\n';
   const std::vector<float> values = x.to_host<float>();  // row-major
   std::cout << values[5] << ' ' << x.index({1, 2}).item<float>() << '\n';
+}
+
+void exchange(const Array& parameter) {
+  DLManagedTensor* const tensor = to_dlpack(gather(parameter));  // the consumer calls its deleter
+  const Array x = from_dlpack(tensor);                           // here the consumer is the library itself
+  std::cout << x.type_string() << '\n';
 }
 
 void intermediates(const Mlp& model, const Array& x) {  // placed by filter_shard, which stores the paths
@@ -296,6 +303,7 @@ int main() {
 
   count(model);
   print_arrays();
+  exchange(placed.up.kernel);
   intermediates(placed, rows.x);
   to_device(model, batch, "cpu");
   gather_a_parameter(placed);
