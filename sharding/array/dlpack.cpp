@@ -78,13 +78,10 @@ at::Tensor only_block(const Array& x) {
     fail(ErrorKind::missing_array, "to_dlpack",
          "{} is on an abstract mesh or on other processes, and holds no values. Export it where its values are.",
          type->to_string());
-  if (type->varying)
-    fail(ErrorKind::varying_axis, "to_dlpack",
-         "{} has a different value on each device. Return it from shard_map, or use psum or all_gather.",
-         type->to_string());
   if (type->own())
     fail(ErrorKind::invalid_argument, "to_dlpack",
-         "{} is stored in several blocks or as a partial sum, expected one block. Export gather(x).",
+         "{} is stored in several blocks, expected one with the whole value. Export gather(x), or in a shard_map the "
+         "result of psum or all_gather.",
          type->to_string());
   if (is_differentiated(a))
     fail(ErrorKind::invalid_argument, "to_dlpack",

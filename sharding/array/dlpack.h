@@ -28,9 +28,8 @@ Array from_dlpack(DLManagedTensorVersioned* tensor, const std::optional<Mesh>& m
 // writes to new memory, so the exported values do not change. On a GPU, they are ready on the current stream.
 // Errors
 //   missing_array: an absent array, or an array without values (of an abstract mesh, of other processes)
-//   invalid_argument: several blocks or a partial sum (export gather(x)), or an array that is being differentiated
-//   (export stop_gradient(x))
-//   varying_axis: a value that differs between devices, inside a shard_map
+//   invalid_argument: several blocks, a partial sum, or a value that varies in a shard_map (export gather(x))
+//   invalid_argument: an array that is being differentiated (export stop_gradient(x))
 DLManagedTensor* to_dlpack(const Array& x);
 DLManagedTensorVersioned* to_dlpack_versioned(const Array& x);
 

@@ -140,6 +140,15 @@ void freeze(Mlp model, const Batch& batch) {
   std::cout << "first difference: " << nn::tree_difference(before, model) << '\n';
 }
 
+void curvature(const Mlp& model, const Batch& batch) {
+  const Mlp direction = nn::grad(loss_of)(model, batch);
+  const Mlp product = nn::hvp(loss_of)(model, batch, direction);  // the Hessian times the direction
+  const auto in_model = [&](const Mlp& m) { return loss_of(m, batch); };
+  const auto [loss, slope] = nn::jvp(in_model)(model, direction);
+  const Array curvature = nn::jvp(nn::grad(in_model))(model, direction).second.down.kernel;  // the same product
+  std::cout << slope.item<float>() << ' ' << curvature.type_string() << '\n';
+}
+
 void accumulate(const Mlp& model, const Batch& batch) {
   const auto [whole, grads_of_whole] = nn::value_and_grad(loss_of)(model, batch);
   const auto [loss, grads] = nn::accumulate_gradients(loss_of, 4)(model, batch);
@@ -314,6 +323,7 @@ int main() {
   weight_decay(model);
   average(model, batch);
   freeze(model, batch);
+  curvature(placed, rows);
   accumulate(placed, rows);
   mixed_precision(placed, rows);
   std::cout << Deep{{model, model}}(batch.x).type_string() << '\n';

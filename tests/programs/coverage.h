@@ -55,13 +55,14 @@ class Coverage {
   static const char* name_of(Kind kind) {
     return kind == Kind::remat       ? "remat"
            : kind == Kind::gradient  ? "gradient"
+           : kind == Kind::jvp       ? "jvp"
            : kind == Kind::shard_map ? "shard_map"
                                      : "";
   }
   // Returns true for operations in an inner gradient: as every program is differentiated, they are differentiated
   // twice.
   static bool is_second(const std::vector<Kind>& around) {
-    return std::find(around.begin(), around.end(), Kind::gradient) != around.end();
+    return std::any_of(around.begin(), around.end(), [](Kind k) { return k == Kind::gradient || k == Kind::jvp; });
   }
   static const char* state_of(const Array& x) {
     const tessera::detail::Type* type = x.impl()->type;

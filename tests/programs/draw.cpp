@@ -402,8 +402,8 @@ class Drawer {
       draw_node(inside);
     if (inside.results.empty()) return;
     node.body.results.push_back(static_cast<int>(inside.results.size()) - 1);
-    if (kind != Kind::gradient && chance(0.3))
-      node.body.results.push_back(below(static_cast<int>(inside.results.size())));
+    const bool is_derivative = kind == Kind::gradient || kind == Kind::jvp;
+    if (!is_derivative && chance(0.3)) node.body.results.push_back(below(static_cast<int>(inside.results.size())));
     if (kind == Kind::remat && chance(0.1)) node.body.results.push_back(-1);
     uint32_t vary = 0;
     for (const int id : node.operands) vary |= scope.vary(id);
@@ -420,10 +420,10 @@ class Drawer {
     const Node repeated = node;
     const std::optional<int> id = add(scope, std::move(node), vary);
     if (!id) return;
-    if (kind == Kind::remat)
+    if (kind == Kind::remat || kind == Kind::jvp)
       for (size_t i = 0; i < varies.size(); ++i) scope.vary_results[results + i] = varies[i];
     // The library rejects a gradient that does not depend on its operand. A gradient of zeros may be one.
-    if (kind == Kind::gradient && is_zero(scope.results.back())) return drop(scope);
+    if (is_derivative && is_zero(scope.results.back())) return drop(scope);
     if (kind == Kind::remat && !scope.parent && chance(0.4)) repeat(scope, repeated, *id);
   }
 
@@ -489,7 +489,9 @@ class Drawer {
 
   void draw_node(Scope& scope) {
     const int choice = below(100);
-    if (choice < 12 && !scope.in_shard_map) {
+    if (choice < 2 && !scope.in_shard_map) {
+      if (const std::optional<int> id = some_value(scope)) add_unary(scope, Kind::dlpack, *id);
+    } else if (choice < 12 && !scope.in_shard_map) {
       const std::optional<int> id = some_value(scope);
       if (id) add_unary(scope, Kind::constrain, *id, {.spec = draw_spec(shape_of(scope.value(*id)[0]), true, pads_)});
     } else if (choice < 14) {
@@ -499,7 +501,7 @@ class Drawer {
     } else if (choice < 24) {
       draw_region(scope, Kind::remat);
     } else if (choice < 31) {
-      draw_region(scope, Kind::gradient);
+      draw_region(scope, choice < 28 ? Kind::gradient : Kind::jvp);
     } else if (choice < 38 && !scope.in_shard_map) {
       draw_region(scope, Kind::shard_map);
     } else if (choice < 60 && scope.in_shard_map) {

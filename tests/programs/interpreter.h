@@ -9,7 +9,10 @@
 #include <numeric>
 #include <utility>
 
+#include "nn/transformations/jvp.h"
 #include "nn/transformations/value_and_grad.h"
+#include "sharding/array/dlpack.h"
+#include "sharding/redistribution/device_put.h"
 #include "sharding/shard_map.h"
 #include "tests/programs/program.h"
 
@@ -52,15 +55,53 @@ inline Shape shape_of(const Array& x) { return x.shape(); }
 inline at::Tensor called(const Case& c, const std::vector<at::Tensor>& x) { return c.function.theirs(x); }
 inline Array called(const Case& c, const std::vector<Array>& x) { return c.function.ours(x); }
 
+inline at::Tensor through_dlpack(const at::Tensor& x) { return x.detach(); }
+inline Array through_dlpack(const Array& x) {
+  return from_dlpack(to_dlpack(stop_gradient(x.is_committed() ? gather(x) : x)));
+}
+
 inline at::Tensor as_double(const at::Tensor& x) { return x.to(at::kDouble); }
 inline Array as_double(const Array& x) { return x.dtype() == float64 ? x : astype(x, float64); }
+
+// Returns new variables with these values, or new arrays: several devices may share one.
+inline std::vector<at::Tensor> distinct_variables(const std::vector<at::Tensor>& x) {
+  std::vector<at::Tensor> at_x;
+  for (const at::Tensor& t : x) at_x.push_back(t.requires_grad() ? t.view_as(t) : t.detach().requires_grad_());
+  return at_x;
+}
+inline std::vector<Array> distinct_variables(const std::vector<Array>& x) {
+  std::vector<Array> distinct;
+  for (const Array& one : x) distinct.push_back(x.size() > 1 ? one * 1 : one);
+  return distinct;
+}
+
+// Returns the derivatives of f's results in the direction `tangents`.
+template <class V>
+using ListFunction = std::function<std::vector<V>(const std::vector<V>&)>;
+inline std::vector<at::Tensor> jvp_of(const ListFunction<at::Tensor>& f, const std::vector<at::Tensor>& x,
+                                      const std::vector<at::Tensor>& tangents) {
+  const at::AutoGradMode on(true);
+  const std::vector<at::Tensor> at_x = distinct_variables(x), y = f(at_x);
+  std::vector<at::Tensor> u, pulled_back, directions;
+  for (const at::Tensor& t : y) u.push_back(at::zeros_like(t).requires_grad_());
+  const std::vector<at::Tensor> g = torch::autograd::grad(y, at_x, u, true, true, true);
+  for (size_t i = 0; i < g.size(); ++i)
+    if (g[i].defined()) pulled_back.push_back(g[i]), directions.push_back(tangents[i]);
+  std::vector<at::Tensor> result = torch::autograd::grad(pulled_back, u, directions, true, true, true);
+  for (size_t i = 0; i < u.size(); ++i)
+    if (!result[i].defined()) result[i] = at::zeros_like(u[i]);
+  return result;
+}
+inline std::vector<Array> jvp_of(const ListFunction<Array>& f, const std::vector<Array>& x,
+                                 const std::vector<Array>& tangents) {
+  return nn::jvp(f)(distinct_variables(x), tangents).second;
+}
 
 // Returns the gradients of f at x. They can be differentiated again if `differentiable`.
 inline std::vector<at::Tensor> gradients_of(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& f,
                                             const std::vector<at::Tensor>& x, bool differentiable) {
   const at::AutoGradMode on(true);
-  std::vector<at::Tensor> at_x;
-  for (const at::Tensor& t : x) at_x.push_back(t.requires_grad() ? t.view_as(t) : t.detach().requires_grad_());
+  const std::vector<at::Tensor> at_x = distinct_variables(x);
   const at::Tensor loss = f(at_x);
   std::vector<at::Tensor> g = torch::autograd::grad({loss}, at_x, {}, true, true, true);
   for (size_t i = 0; i < g.size(); ++i) {
@@ -73,9 +114,7 @@ inline std::vector<Array> gradients_of(const std::function<Array(const std::vect
                                        const std::vector<Array>& x, bool differentiable) {
   GradientOptions options;
   if (!differentiable) options.differentiable = false;
-  std::vector<Array> distinct;  // several devices may share one array: `* 1` makes them distinct
-  for (const Array& one : x) distinct.push_back(x.size() > 1 ? one * 1 : one);
-  return nn::grad([&](const std::vector<Array>& z) { return f(z); }, options)(distinct);
+  return nn::grad([&](const std::vector<Array>& z) { return f(z); }, options)(distinct_variables(x));
 }
 
 inline int64_t num_elements(const Shape& shape) {
@@ -287,25 +326,52 @@ V inner_loss(const Node& node, const std::vector<Lanes<V>>& results, const Grid&
   return *loss;
 }
 
+// Devices along axes over which a value does not vary share it: `place` is each device's index among the distinct ones.
+template <class V>
+struct DistinctLanes {
+  std::vector<V> values;
+  std::vector<int> place;
+
+  DistinctLanes(const Node& node, int value, const Lanes<V>& all, const Grid& grid) : place(all.size(), -1) {
+    for (size_t device = 0; device < all.size(); ++device) {
+      const int first = all.size() > 1 ? grid.first(static_cast<int>(device), node.vary[value]) : 0;
+      if (place[first] < 0) place[first] = static_cast<int>(values.size()), values.push_back(all[first]);
+      place[device] = place[first];
+    }
+  }
+};
+
+template <class V>
+Lanes<V> inner_jvp(const Node& node, const std::vector<Lanes<V>>& operands, Context<V>& context) {
+  const DistinctLanes<V> primals(node, 0, operands[0], context.grid);
+  std::vector<int> place;
+  const ListFunction<V> f = [&](const std::vector<V>& z) {
+    std::vector<Lanes<V>> inside = operands;
+    for (size_t device = 0; device < inside[0].size(); ++device) inside[0][device] = z[primals.place[device]];
+    const DistinctLanes<V> results(node, node.body.results[0], run(node.body, std::move(inside), context)[0],
+                                   context.grid);
+    place = results.place;
+    return results.values;
+  };
+  std::vector<V> directions;
+  for (const V& x : primals.values) directions.push_back(x * 0.5 + 0.25);
+  const std::vector<V> tangents = jvp_of(f, primals.values, directions);
+  Lanes<V> result;
+  for (const int i : place) result.push_back(tangents[i]);
+  return result;
+}
+
 template <class V>
 Lanes<V> inner_gradient(const Node& node, const std::vector<Lanes<V>>& operands, Context<V>& context) {
-  const size_t lanes = operands[0].size();
-  // Devices along axes over which the operand does not vary share one value.
-  std::vector<V> distinct;
-  std::vector<int> place(lanes, -1);
-  for (size_t device = 0; device < lanes; ++device) {
-    const int first = lanes > 1 ? context.grid.first(static_cast<int>(device), node.vary[0]) : 0;
-    if (place[first] < 0) place[first] = static_cast<int>(distinct.size()), distinct.push_back(operands[0][first]);
-    place[device] = place[first];
-  }
+  const DistinctLanes<V> distinct(node, 0, operands[0], context.grid);
   const std::function<V(const std::vector<V>&)> loss = [&](const std::vector<V>& z) {
     std::vector<Lanes<V>> inside = operands;
-    for (size_t device = 0; device < lanes; ++device) inside[0][device] = z[place[device]];
+    for (size_t device = 0; device < inside[0].size(); ++device) inside[0][device] = z[distinct.place[device]];
     return inner_loss(node, run(node.body, std::move(inside), context), context.grid);
   };
-  const std::vector<V> gradients = gradients_of(loss, distinct, node.differentiable);
+  const std::vector<V> gradients = gradients_of(loss, distinct.values, node.differentiable);
   Lanes<V> result;
-  for (size_t device = 0; device < lanes; ++device) result.push_back(gradients[place[device]]);
+  for (const int i : distinct.place) result.push_back(gradients[i]);
   return result;
 }
 
@@ -387,6 +453,12 @@ std::vector<Lanes<V>> run(const Body& body, std::vector<Lanes<V>> values, Contex
         break;
       case Kind::gradient:
         results.push_back(inner_gradient(node, operands, context));
+        break;
+      case Kind::jvp:
+        results.push_back(inner_jvp(node, operands, context));
+        break;
+      case Kind::dlpack:
+        results.push_back(each([&](const auto& x) { return through_dlpack(x[0]); }));
         break;
       case Kind::collective:
         if constexpr (std::is_same_v<V, Array>) {

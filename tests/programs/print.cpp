@@ -93,18 +93,22 @@ class Printer {
         return fmt::format("rounded({}, {})", x[0], node.which != 0);
       case Kind::constrain:
         return fmt::format("redistribute({}, NamedSharding(mesh, {}))", x[0], text_of(node.spec));
+      case Kind::dlpack:
+        return fmt::format("through_dlpack({})", x[0]);
       case Kind::collective:
         return collective_of(node, x[0]);
       case Kind::remat:
       case Kind::shard_map:
       case Kind::gradient:
+      case Kind::jvp:
         break;
     }
     const std::string argument = fmt::format("x{}", ++count_);
     const std::string inner = body(node.body, argument, indent + 2);
-    if (node.kind == Kind::gradient)
-      return fmt::format("inner_gradient([&](const List& {}) -> Array {{\n{}{}  return {};\n{}}}, {{{}}}, {})",
-                         argument, inner, margin, results_[0], margin, fmt::join(x, ", "), node.differentiable);
+    if (node.kind == Kind::gradient || node.kind == Kind::jvp)
+      return fmt::format("inner_{}([&](const List& {}) -> Array {{\n{}{}  return {};\n{}}}, {{{}}}{})",
+                         node.kind == Kind::jvp ? "jvp" : "gradient", argument, inner, margin, results_[0], margin,
+                         fmt::join(x, ", "), node.kind == Kind::jvp ? "" : fmt::format(", {}", node.differentiable));
     const std::string function = fmt::format("[=](const List& {}) -> List {{\n{}{}  return {{{}}};\n{}}}", argument,
                                              inner, margin, fmt::join(results_, ", "), margin);
     if (node.kind == Kind::remat)

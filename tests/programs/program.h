@@ -28,6 +28,8 @@ enum class Kind : uint8_t {
   constrain,   // x in the sharding `spec`
   remat,       // the body, recomputed in the backward pass
   gradient,    // d (sum of the body's results) / d operand 0, the other operands being constants
+  jvp,         // the derivative of the body's result, by operand 0 in the direction 0.5 * operand 0 + 0.25
+  dlpack,      // stop_gradient(x), exported and imported
   shard_map,   // the body on each device's blocks
   collective,  // inside shard_map
 };
@@ -83,7 +85,7 @@ struct Program {
   GradientOptions options;
   int optimizer = 0;                          // for `train`: which of two chains
   std::vector<std::string> shard_state_over;  // for `train`
-  std::vector<MeshAxis> restored_axes;   // for `train`: the mesh of the last step, after a restore; empty: `axes`
+  std::vector<MeshAxis> restored_axes;        // for `train`: the mesh of the last step, after a restore; empty: `axes`
   double tolerance = 1e-9;
   bool special = false;  // a leaf has inf or NaN; compared only with the program without a mesh
 

@@ -30,6 +30,14 @@ inline Array inner_gradient(const std::function<Array(const List&)>& f, const Li
   };
   return gradients_of(std::function<Array(const std::vector<Array>&)>(half_square), {x[0]}, differentiable)[0];
 }
+inline Array inner_jvp(const std::function<Array(const List&)>& f, const List& x) {
+  const auto at = [&](const List& z) {
+    List all = x;
+    all[0] = z[0];
+    return List{f(all)};
+  };
+  return jvp_of(at, {x[0]}, {x[0] * 0.5 + 0.25})[0];
+}
 inline Array ppermute_ring(const Array& x, const SpecEntry& axes) {
   Node node{.kind = Kind::collective, .which = static_cast<int>(Collective::ppermute), .axes = axes};
   return collective(node, x);
