@@ -24,14 +24,15 @@ void make_cotangents(const Leaves& results);
 //   const auto [y, dy] = nn::jvp(f)(x, dx);
 //   const auto [y, dy] = nn::jvp(f)(std::tuple(model, x), std::tuple(direction, dx));
 // `tangents` has the type and structure of `primals`; gradients do. An absent array is a tangent of zero. Tangents of
-// integer arrays and of Buffers are ignored, and results that are not floating have an absent tangent or their value.
+// integer arrays and of Buffers are ignored. Result arrays that are not floating have an absent tangent.
 // It calls f twice and runs two backward passes, because the first one is linear in its cotangent
 // (https://j-towns.github.io/2017/06/12/A-new-trick.html). Inside value_and_grad, both results are differentiated.
 // Errors
 //   invalid_argument: tangents of another structure
 //   shape_mismatch, dtype_mismatch: a tangent of another shape or element type than its primal
 //   missing_array: no tangent at all
-//   no_gradient: no floating result, or an operation without a second derivative
+//   no_gradient: no floating result; an operation without a second derivative; inside another value_and_grad, a result
+//   that depends only on the outer model
 template <class F>
 auto jvp(F f, std::source_location where = std::source_location::current()) {
   return [f, where]<class Primals>(const Primals& primals, const Primals& tangents) {

@@ -170,8 +170,8 @@ TEST(Dlpack, ExchangesArraysWithNumpy) {
   };
   reinterpret_cast<void (*)(int)>(dlsym(python, "Py_InitializeEx"))(0);
   if (run("import numpy")) GTEST_SKIP() << "python3 has no numpy";
-  const auto address = [](auto* function) { return reinterpret_cast<intptr_t>(function); };
-  run(fmt::format("export_address, import_address = {}, {}", address(export_to_python), address(import_from_python)));
+  run(fmt::format("export_address, import_address = {}, {}", reinterpret_cast<intptr_t>(export_to_python),
+                  reinterpret_cast<intptr_t>(import_from_python)));
   EXPECT_EQ(run(script), 0);
 }
 
