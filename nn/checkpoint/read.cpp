@@ -9,6 +9,7 @@
 
 #include "nn/placement/filter_shard.h"
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/array/host_memory.h"
 #include "sharding/array/padding.h"
 #include "sharding/base/fail.h"
 #include "sharding/files/file.h"
@@ -61,7 +62,9 @@ void allocate(RestoreTarget& target) {
     Coordinates coordinates(mesh);
     if (mesh) unravel(mesh, type->slots, slot, coordinates);
     const IndexRanges block = mesh ? block_of(type, coordinates) : whole_block(type->shape);
-    local.push_back(empty_block(type->local, type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
+    local.push_back(host_tensors(*target.leaf->value)
+                        ? pinned_memory(type->local, scalar_type(type->dtype))
+                        : empty_block(type->local, type->dtype, mesh ? mesh->device : c10::Device(at::kCPU)));
     const bool has_padding = sizes_of(block) != type->local;
     if (has_padding) local.back().zero_();
     const auto [same, fresh] = first.emplace(block, slot);

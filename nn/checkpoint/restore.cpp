@@ -10,6 +10,7 @@
 #include "nn/checkpoint/save.h"
 #include "nn/placement/paths.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/host_memory.h"
 #include "sharding/files/file.h"
 
 namespace tessera::nn {
@@ -59,6 +60,9 @@ bool has_no_data(const RestoreTarget& target) {
 
 // ---- one restore
 
+// Replaces x by `made`, whose tensors are in host memory if x is.
+void put(Array& x, const Array& made) { x = host_tensors(x) ? in_host_memory(made) : made; }
+
 class Restore {
  public:
   Restore(const fs::path& path, const NamedState& state, const RestoreOptions& options)
@@ -88,7 +92,7 @@ class Restore {
   }
   Restored finish() {
     for (const RestoreTarget& target : targets_)
-      if (target.made) *target.leaf->value = Array(target.made);
+      if (target.made) put(*target.leaf->value, Array(target.made));
     return std::move(restored_);
   }
 

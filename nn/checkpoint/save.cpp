@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "sharding/array/array_impl.h"
+#include "sharding/array/host_memory.h"
 #include "sharding/array/ownership.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/table.h"
@@ -41,6 +42,7 @@ void check_has_values(const Leaf& leaf) {
 
 // Returns the array; for a partial sum, a reduced copy, because the array itself stays partial.
 ArrayPtr values_of(const Leaf& leaf) {
+  if (host_tensors(*leaf.value)) return read_host_memory(*leaf.value);
   ArrayImpl& a = materialized(*leaf.value, "save");
   if (!a.type->unreduced) return leaf.value->impl();
   static const Text reason = tessera::detail::lasting_text("a checkpoint stores values, not partial sums");

@@ -6,6 +6,7 @@
 
 #include "nn/placement/filter_shard.h"
 #include "nn/placement/paths.h"
+#include "sharding/array/host_memory.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
@@ -67,6 +68,7 @@ PlacementRow make_row(const Leaf& leaf, const NamedSharding& sharding) {
   row.num_replicas = sharding.mesh().size();
   for (const std::string& axis : row.divided_over) row.num_replicas /= sharding.mesh().size(axis);
   row.padded_shape = padded_shape(row, sharding);
+  if (tessera::detail::host_tensors(*leaf.value)) row.memory_kind = "pinned_host";
   return row;
 }
 
@@ -83,6 +85,17 @@ int64_t sum_of(const std::vector<PlacementRow>& rows, std::string_view path, int
   for (const PlacementRow& row : rows)
     if (detail::is_below(row.path, path)) sum += row.*number;
   return sum;
+}
+
+// Returns the bytes per device in this kind of memory. With stages, the value of the stage with the most.
+int64_t bytes_in(const std::vector<PlacementRow>& rows, std::string_view path, std::string_view memory_kind) {
+  std::map<std::string, int64_t> by_stage;
+  for (const PlacementRow& row : rows)
+    if (detail::is_below(row.path, path) && row.memory_kind == memory_kind) by_stage[row.stage] += row.bytes_per_device;
+  int64_t most = 0;
+  for (const auto& [stage, bytes] : by_stage)
+    if (!stage.empty()) most = std::max(most, bytes);
+  return by_stage[""] + most;
 }
 
 AxisTotals totals_of(const std::vector<PlacementRow>& rows, const MeshAxis& axis) {
@@ -107,14 +120,9 @@ int64_t PlacementTable::element_count(std::string_view path) const {
   return sum_of(rows_, path, &PlacementRow::num_elements);
 }
 int64_t PlacementTable::bytes(std::string_view path) const { return sum_of(rows_, path, &PlacementRow::bytes); }
-int64_t PlacementTable::bytes_per_device(std::string_view path) const {
-  std::map<std::string, int64_t> by_stage;
-  for (const PlacementRow& row : rows_)
-    if (detail::is_below(row.path, path)) by_stage[row.stage] += row.bytes_per_device;
-  int64_t most = 0;
-  for (const auto& [stage, bytes] : by_stage)
-    if (!stage.empty()) most = std::max(most, bytes);
-  return by_stage[""] + most;
+int64_t PlacementTable::bytes_per_device(std::string_view path) const { return bytes_in(rows_, path, ""); }
+int64_t PlacementTable::host_bytes_per_device(std::string_view path) const {
+  return bytes_in(rows_, path, "pinned_host");
 }
 
 double PlacementTable::replication() const {

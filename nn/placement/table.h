@@ -31,7 +31,8 @@ struct PlacementRow {
   std::vector<MeshAxis> mesh = {};             // empty if on no mesh
   std::vector<std::string> divided_over = {};  // mesh axes over which it is sharded
   std::string stage = {};                      // pipe[1] if it is placed on that sub-mesh (mesh.h)
-  Shape padded_shape = {};  // if a dimension is padded (Uneven::pad): the shape with padding; otherwise empty
+  Shape padded_shape = {};       // if a dimension is padded (Uneven::pad): the shape with padding; otherwise empty
+  std::string memory_kind = {};  // pinned_host for a state in host memory (OptimizerOptions); otherwise empty
   friend bool operator==(const PlacementRow&, const PlacementRow&) = default;
 };
 
@@ -65,10 +66,12 @@ class PlacementTable {
   std::vector<PlacementRow> rows() && { return std::move(rows_); }  // for (const auto& row : placement_table(m).rows())
 
   // Return sums over the arrays at `path` and below it ("model", "layers.2"); "" for all. A device has the arrays on
-  // the complete mesh and the arrays of its stage; bytes_per_device is the value of the stage with the most bytes.
+  // the complete mesh and the arrays of its stage; bytes_per_device is the value of the stage with the most bytes. It
+  // does not count arrays in host memory; host_bytes_per_device counts only these.
   int64_t element_count(std::string_view path = "") const;
   int64_t bytes(std::string_view path = "") const;
   int64_t bytes_per_device(std::string_view path = "") const;
+  int64_t host_bytes_per_device(std::string_view path = "") const;
 
   // Returns bytes on all devices / global bytes, over the arrays on meshes: 1 if nothing is replicated, the number of
   // devices if everything is. Returns 1 if there are no such arrays.
@@ -82,8 +85,8 @@ class PlacementTable {
   std::string to_markdown(const PlacementTableOptions& format = {}) const;
   // Returns {"rows": [{"path", "axes" (null or names), "spec", "shape", "shard_shape", "dtype", "elements", "bytes",
   // "bytes_per_device", "replicas", "mesh": {axis: size}, "divided_over", "stage" (if on one), "padded_shape" (if
-  // padded)}, ...], "arrays", "elements", "bytes", "bytes_per_device", "replication", "over_axes": [{"axis", "size",
-  // "divided_bytes", "whole_bytes", "copies"}]}
+  // padded), "memory_kind" (if in host memory)}, ...], "arrays", "elements", "bytes", "bytes_per_device",
+  // "replication", "over_axes": [{"axis", "size", "divided_bytes", "whole_bytes", "copies"}]}
   std::string to_json() const;
 
   friend bool operator==(const PlacementTable&, const PlacementTable&) = default;
@@ -108,12 +111,12 @@ PlacementTable placement_table(const Tree& tree, const MeshRules& mesh_rules) {
 }
 // Diagnoses a common mistake: several trees without names.
 template <class Tree, class Other, class... Rest>
-  requires(!std::convertible_to<Other, MeshRules>)
-PlacementTable placement_table(const Tree&, const Other&, const Rest&...) {
-    static_assert(tessera::detail::dependent_false<Tree>,
-                  "tessera: placement_table takes one tree, or named ones: "
-                  "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");
-    return placement_table(Leaves());
+requires(!std::convertible_to<Other, MeshRules>) PlacementTable
+    placement_table(const Tree&, const Other&, const Rest&...) {
+  static_assert(tessera::detail::dependent_false<Tree>,
+                "tessera: placement_table takes one tree, or named ones: "
+                "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");
+  return placement_table(Leaves());
 }
 
 // Parses the text that to_json() wrote. Error (invalid_file): any other text.

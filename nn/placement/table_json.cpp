@@ -28,6 +28,7 @@ json::object to_object(const PlacementRow& row) {
   object["divided_over"] = json::array(row.divided_over.begin(), row.divided_over.end());
   if (!row.stage.empty()) object["stage"] = row.stage;
   if (!row.padded_shape.empty()) object["padded_shape"] = json::array(row.padded_shape.begin(), row.padded_shape.end());
+  if (!row.memory_kind.empty()) object["memory_kind"] = row.memory_kind;
   return object;
 }
 
@@ -63,7 +64,8 @@ PlacementRow to_row(const JsonPart& row) {
           .mesh = mesh_in(row.at("mesh")),
           .divided_over = texts_in(row.at("divided_over")),
           .stage = row.text("stage", ""),
-          .padded_shape = row.has("padded_shape") ? row.at("padded_shape").shape() : Shape()};
+          .padded_shape = row.has("padded_shape") ? row.at("padded_shape").shape() : Shape(),
+          .memory_kind = row.text("memory_kind", "")};
 }
 
 }  // namespace

@@ -51,15 +51,20 @@ std::string shape_text(const PlacementRow& row) {
   return fmt::format("({})", fmt::join(sizes, ", "));
 }
 
+// Returns P('model', None) on pipe[1] in pinned_host, without the parts that do not apply.
+std::string spec_text(const PlacementRow& row) {
+  return row.spec + (row.stage.empty() ? "" : " on " + row.stage) +
+         (row.memory_kind.empty() ? "" : " in " + row.memory_kind);
+}
+
 Line line_of(const std::string& name, const std::vector<const PlacementRow*>& rows) {
   const PlacementRow& first = *rows[0];
   int64_t sums[3] = {};
   for (const PlacementRow* row : rows)
     sums[0] += row->num_elements, sums[1] += row->bytes, sums[2] += row->bytes_per_device;
   return {
-      {name, std::ssize(rows), joined(first.axes),
-       first.stage.empty() ? first.spec : fmt::format("{} on {}", first.spec, first.stage), shape_text(first),
-       to_string(first.shard_shape), std::string(name_of(first.dtype)), sums[0], sums[1], sums[2], first.num_replicas},
+      {name, std::ssize(rows), joined(first.axes), spec_text(first), shape_text(first), to_string(first.shard_shape),
+       std::string(name_of(first.dtype)), sums[0], sums[1], sums[2], first.num_replicas},
       name,
       sums[2]};
 }
@@ -168,6 +173,8 @@ std::string totals(const PlacementTable& table) {
 
 std::vector<std::string> axis_lines(const PlacementTable& table) {
   std::vector<std::string> lines;
+  if (const int64_t bytes = table.host_bytes_per_device())
+    lines.push_back(fmt::format("pinned host memory: {} bytes per device, not counted above", with_commas(bytes)));
   const std::vector<AxisTotals> axes = table.over_axes();
   if (axes.empty()) return lines;
   for (const AxisTotals& a : axes)

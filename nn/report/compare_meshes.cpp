@@ -31,6 +31,7 @@ std::array<Lines, 4> sections_of(const StepForecast& s) {
             {"compute, ms", ms(s.compute_seconds)},
             {"communication, ms", ms(s.communication_seconds)}};
   for (const auto& [name, bytes] : s.at_rest) at_rest.emplace_back(name + ", bytes", with_commas(bytes));
+  if (s.host_bytes > 0) at_rest.emplace_back("in pinned host memory, bytes", with_commas(s.host_bytes));
   for (const Traffic& t : s.traffic)
     traffic.emplace_back(fmt::format("{} over {}", t.kind, t.mesh_axes),
                          fmt::format("{} x, {}", t.num_collectives, with_commas(t.bytes)));

@@ -297,7 +297,8 @@ std::string to_json(const Hardware& hardware) {
                           {"across", boost::json::array(hardware.across.begin(), hardware.across.end())},
                           {"memory_bytes_per_second", hardware.memory_bytes_per_second},
                           {"call_seconds", hardware.call_seconds},
-                          {"overlap", hardware.overlap}});
+                          {"overlap", hardware.overlap},
+                          {"host_bytes_per_second", hardware.host_bytes_per_second}});
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
@@ -312,7 +313,8 @@ Hardware load_hardware(const std::filesystem::path& file) {
                     .link = link_of(whole.at("link")),
                     .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0),
                     .call_seconds = whole.number("call_seconds", 0),
-                    .overlap = whole.number("overlap", 1)};
+                    .overlap = whole.number("overlap", 1),
+                    .host_bytes_per_second = whole.number("host_bytes_per_second", 0)};
   if (whole.has("links"))
     for (const auto& [axis, link] : whole.at("links").members()) hardware.links[axis] = link_of(link);
   if (whole.has("across"))

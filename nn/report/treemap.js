@@ -10,7 +10,7 @@ const mostly = 0.9;
 function treeOf(rows) {
   const root = {name: "", path: "", parts: new Map()};
   for (const row of rows) {
-    if (row.bytes_per_device === 0) continue;
+    if (row.bytes_per_device === 0 || row.memory_kind) continue;
     let node = root;
     row.path.split(".").forEach((name, depth, names) => {
       const path = names.slice(0, depth + 1).join(".");

@@ -5,6 +5,8 @@
 
 #include "nn/tree/filter.h"
 #include "optim/transform/internal.h"
+#include "optim/transform/state_placement.h"
+#include "sharding/array/host_memory.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
 
@@ -35,6 +37,7 @@ void make_initial(const nn::Leaves& state, size_t arrays, const Initial& initial
   for (size_t i = 0; i < state.size(); ++i) {
     Array& x = *state[i].value;
     x = nn::is_trainable(state[i]) ? initial(i / arrays, x) : Array();
+    if (new_state_memory_kind() == MemoryKind::pinned_host) x = tessera::detail::in_host_memory(x);
   }
 }
 
@@ -53,7 +56,7 @@ void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& st
       Array& old = *state[t * n + i].value;
       check_has_state(verb, params[i], update, old);
       follow(verb, old, params[i]);
-      now[t] = old;
+      now[t] = tessera::detail::on_device(old);
     }
     const Array gradient = astype(update, moment_dtype(update.dtype()));
     update = formula({gradient, params[i], now, count});
@@ -61,7 +64,8 @@ void per_array(const char* verb, const nn::Leaves& updates, const nn::Leaves& st
     for (size_t t = 0; t < trees; ++t) {
       Array& old = *state[t * n + i].value;
       check_shape(verb, params[i], old, now[t]);
-      old = kept(now[t], old, verb);
+      Array next = kept(now[t], old, verb);
+      old = tessera::detail::host_tensors(old) ? tessera::detail::in_host_memory(next) : std::move(next);
     }
   }
 }

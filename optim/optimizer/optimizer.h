@@ -23,6 +23,7 @@
 #include "sharding/accounting/finite_check.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/error.h"
+#include "sharding/base/thread_state.h"
 #include "sharding/events/observer.h"
 
 namespace tessera::optim {
@@ -125,11 +126,12 @@ class Optimizer {
   // Makes the state of the transform for a model.
   // Errors
   //   unknown_axis: an axis of the options that the mesh does not have
-  //   invalid_argument: an axis that is given twice
+  //   invalid_argument: an axis that is given twice; a state in host memory for a transform other than a chain of
+  //     formulas for single arrays
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),
-        state_(detail::initial_state<fits>(with_state(model, model), transform_)),
+        state_(make_state(model)),
         made_for_(model) {
     nn::check_distinct(nn::leaves(model), "Optimizer");
   }
@@ -147,7 +149,7 @@ class Optimizer {
   //
   // In a graphed step (nn/transformations/graphed_step.h), chains that end with such a kernel are replayed without the
   // host, except for the count and the learning rate. Transforms that count or decide on the host throw there
-  // (invalid_argument), and so do schedules of the weight decay.
+  // (invalid_argument), and so do schedules of the weight decay, and states in host memory.
   //
   // After an error, model and state are unchanged, with one exception: with shard_state_over, memory may run out while
   // the updated parameters are gathered. Then model, state and count() contain the update, and the parameters stay
@@ -165,6 +167,7 @@ class Optimizer {
     const tessera::detail::ActivityScope updating(tessera::detail::Activity::update);
     detail::check_captured(&model, this);
     check(model, grads);
+    if (options_.state_memory_kind == MemoryKind::pinned_host) detail::move_to_host(nn::bare_arrays(state_).arrays);
     const auto before = backup(model, grads);
     try {
       if (!detail::accumulates<Transform>) place(grads, model);
@@ -225,7 +228,13 @@ class Optimizer {
  private:
   static OptimizerOptions checked(OptimizerOptions options, const Model& model) {
     detail::check_axes(nn::bare_arrays(model).arrays, options);
+    if constexpr (!detail::can_be_on_host<Transform>) detail::check_on_device(options);
     return options;
+  }
+
+  State make_state(const Model& model) const {
+    const tessera::detail::ScopedValue memory(detail::new_state_memory_kind(), options_.state_memory_kind);
+    return detail::initial_state<fits>(with_state(model, model), transform_);
   }
 
   void check(Model& model, const Model& grads) {

@@ -1,12 +1,15 @@
-// Derives optimizer state shardings from the parameters' shardings, and reshards trees between the two.
+// Derives optimizer state shardings from the parameters', reshards between the two, and moves states to the host.
 #include "optim/transform/state_placement.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "optim/transform/internal.h"
+#include "sharding/array/host_memory.h"
+#include "sharding/base/fail.h"
 #include "sharding/placement/type.h"
 #include "sharding/redistribution/coalesced.h"
+#include "sharding/runtime/graph.h"
 
 namespace tessera::optim::detail {
 
@@ -82,6 +85,26 @@ void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& pa
     updated[i]->impl()->weight = homes[i]->impl()->weight;
     *homes[i] = *updated[i];
   }
+}
+
+void move_to_host(const Arrays& state) {
+  for (Array* x : state) {
+    *x = in_host_memory(*x);
+    if (host_tensors(*x)) refuse_in_recording("Optimizer.update", "a state in host memory is updated");
+  }
+}
+
+MemoryKind& new_state_memory_kind() {
+  thread_local MemoryKind kind = MemoryKind::device;
+  return kind;
+}
+
+void check_on_device(const OptimizerOptions& options) {
+  if (options.state_memory_kind == MemoryKind::device) return;
+  fail(ErrorKind::invalid_argument, "Optimizer",
+       "state_memory_kind = pinned_host given for a transform that updates several arrays together or contains others, "
+       "expected a formula for each array or a chain of them (adamw, sgd, lion, ...). Use such a chain, or "
+       "MemoryKind::device.");
 }
 
 void check_axes(const Arrays& params, const OptimizerOptions& options) {

@@ -1,12 +1,16 @@
-// OptimizerOptions: shards an optimizer's state further than the parameters (ZeRO-1).
+// OptimizerOptions: the sharding (ZeRO-1) and the memory of an optimizer's state.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "optim/transform/transform.h"
 
 namespace tessera::optim {
+
+// Kinds of memory, with JAX's names.
+enum class MemoryKind : uint8_t { device, pinned_host };
 
 // Options of an Optimizer.
 struct OptimizerOptions {
@@ -22,6 +26,18 @@ struct OptimizerOptions {
   // same parameters. New parameters are gathered in groups of a few MiB. Between processes the gathers are still
   // running when update returns; each is waited for at its next use.
   std::vector<std::string> shard_state_over = {};
+
+  // With pinned_host, the arrays of the state are in pinned host memory between updates, which takes no memory of an
+  // accelerator. On CPUs it has no effect. The results have the same bits. (As FSDP2's CPUOffloadPolicy for states; Ren
+  // et al., "ZeRO-Offload: democratizing billion-scale model training", 2021, computes the update on the host instead.)
+  //   optim::Optimizer(model, transform, {.state_memory_kind = optim::MemoryKind::pinned_host});
+  //
+  // A fused update (Optimizer::update) copies the state through two buffers of 64 MiB, in blocks. Copies in both
+  // directions and the kernels are concurrent, and the host does not wait. Other updates copy array after array; until
+  // their end, the host has the old and the new state.
+  //
+  // An operation on an array of the state copies it to its device, where it stays until the next update.
+  MemoryKind state_memory_kind = MemoryKind::device;
 };
 
 namespace detail {
@@ -32,6 +48,13 @@ void place_with_state(const Arrays& tree, const Arrays& params, const OptimizerO
 void place_with_parameters(const Arrays& tree, const Arrays& params);
 // Replaces parameters by the arrays of `shards` that differ from `before`, gathered to the parameters' shardings.
 void gather_updated(const Arrays& shards, const Arrays& before, const Arrays& params);
+
+// Moves the arrays of a state to host memory. Error (invalid_argument): a graphed step on an accelerator is recorded.
+void move_to_host(const Arrays& state);
+// Returns the memory kind in which this thread makes the arrays of new states.
+MemoryKind& new_state_memory_kind();
+// Throws Error (invalid_argument) if the options request host memory, for a transform that does not support it.
+void check_on_device(const OptimizerOptions& options);
 
 // Checks the mesh axes of the options.
 // Errors

@@ -15,10 +15,12 @@
 
 #include "optim/transform/finite_gate.h"
 #include "optim/transform/internal.h"
+#include "sharding/array/host_memory.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/array/ownership.h"
 #include "sharding/array/padding.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/host_stream.h"
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/kernels/staging_pool.h"
 #include "sharding/operations/elementwise/elementwise.h"
@@ -87,7 +89,47 @@ struct Group {
   at::ScalarType dtype;
   c10::Device device;
   std::vector<at::Tensor> params, grads, first = {}, second = {};
+  // For moments in host memory: the memory of the new ones, and the buffers on the device.
+  bool on_host = false;
+  std::vector<at::Tensor> next_first = {}, next_second = {};
+  std::shared_ptr<HostStream> stream = {};
+
+  std::array<std::vector<at::Tensor>*, 6> lists() {
+    return {&params, &grads, &first, &second, &next_first, &next_second};
+  }
 };
+
+int64_t aligned(int64_t n) { return (n + HostStream::alignment - 1) / HostStream::alignment * HostStream::alignment; }
+
+int64_t count_moments(const Group& group) { return group.second.empty() ? 1 : 2; }
+
+// Returns the number of elements of each moment in a block: a buffer, or less if the group is smaller.
+int64_t block_size(const Group& group) {
+  int64_t total = 0;
+  for (const at::Tensor& t : group.params) total += aligned(t.numel());
+  const auto bytes = static_cast<int64_t>(at::elementSize(group.dtype)) * count_moments(group);
+  return std::min(total, aligned(host_buffer_bytes() / bytes));
+}
+
+// Divides the elements of all tensors into blocks of this size, of flat views.
+std::vector<Group> blocks_of(Group& group, int64_t size) {
+  std::vector<Group> blocks;
+  int64_t space = 0;
+  for (size_t i = 0; i < group.params.size(); ++i)
+    for (int64_t n = 0, at = 0; at < group.params[i].numel(); at += n, space -= aligned(n)) {
+      if (space == 0) blocks.push_back({group.decayed, group.dtype, group.device, {}, {}}), space = size;
+      n = std::min(group.params[i].numel() - at, space);
+      for (size_t l = 0; l < group.lists().size(); ++l)
+        if (const auto& list = *group.lists()[l]; !list.empty())
+          blocks.back().lists()[l]->push_back(list[i].view(-1).narrow(0, at, n));
+    }
+  return blocks;
+}
+
+std::vector<at::Tensor> joined(std::vector<at::Tensor> a, const std::vector<at::Tensor>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 // One update by a kernel, in the storage of params and moments. An array whose storage is shared is replaced by a copy.
 // A parameter whose gradient is absent is not changed.
@@ -102,7 +144,7 @@ class FusedCall {
     for (size_t i = 0; i < params.size(); ++i) {
       prefetch_next(grads, i);
       const bool decayed = !decays || (*decays)[0][i];
-      groups_of_.push_back(grads[i]->is_absent() || params[i]->is_absent() ? none : group_of(decayed, *params[i]));
+      groups_of_.push_back(grads[i]->is_absent() || params[i]->is_absent() ? none : group_of(decayed, i));
       if (groups_of_[i] == none) continue;
       Group& group = groups_[groups_of_[i]];
       add_gradient(*grads[i], materialized(*params[i], "Optimizer.update"), group.dtype, group.grads);
@@ -112,10 +154,14 @@ class FusedCall {
   void gather() {
     gather(moments_[0], [](Group& group, const at::Tensor& t) { group.first.push_back(t); });
     gather(moments_[1], [](Group& group, const at::Tensor& t) { group.second.push_back(t); });
+    gather_on_host(moments_[0], &Group::first, &Group::next_first);
+    gather_on_host(moments_[1], &Group::second, &Group::next_second);
     gather(params_, [this](Group& group, const at::Tensor& t) {
       group.params.push_back(as_dtype(t, group.dtype));
       if (t.scalar_type() != group.dtype) rounded_.push_back({t, group.params.back()});
     });
+    for (Group& group : groups_)
+      if (group.on_host && !group.stream) allocate_buffers(group);
   }
 
   void run() {
@@ -123,6 +169,7 @@ class FusedCall {
       if (!group.params.empty()) run(group);
     for (const Rounded& r : rounded_) r.parameter.copy_(r.exact);
     for (const Padded& p : padded_) clear_padding(p.type, p.slots, p.local);
+    for (auto& [x, next] : replaced_) *x = std::move(next);
   }
 
  private:
@@ -140,6 +187,7 @@ class FusedCall {
 
   // Calls the kernel. On the CPU it processes one tensor after the other, so threads can process parts of the list.
   void run(Group& group) {
+    if (group.on_host) return run_in_blocks(group);
     if (!group.device.is_cpu()) return kernel_(group);
     constexpr int64_t least = 1 << 14;
     std::vector<Group> parts;
@@ -158,13 +206,47 @@ class FusedCall {
     });
   }
 
-  size_t group_of(bool decayed, const Array& parameter) {
+  void run_in_blocks(Group& group) {
+    for (Group& block : blocks_of(group, block_size(group)))
+      group.stream->update(joined(block.first, block.second), joined(block.next_first, block.next_second),
+                           [&](const std::vector<at::Tensor>& there) {
+                             std::copy_n(there.begin(), block.first.size(), block.first.begin());
+                             std::copy_n(there.rbegin(), block.second.size(), block.second.rbegin());
+                             kernel_(block);
+                           });
+    group.stream->finish();
+  }
+
+  // Allocates buffers for all groups of the device and element type, which are computed one after another.
+  void allocate_buffers(const Group& first) {
+    std::vector<Group*> users;
+    int64_t elements = 0;
+    for (Group& g : groups_) {
+      if (!g.on_host || g.device != first.device || g.dtype != first.dtype) continue;
+      users.push_back(&g);
+      elements = std::max(elements, block_size(g) * count_moments(g));
+    }
+    const auto stream = std::make_shared<HostStream>(first.device, first.dtype, elements);
+    for (Group* g : users) g->stream = stream;
+  }
+
+  bool are_on_host(size_t i) const {
+    const auto is_on_host = [i](const Arrays& list) { return list.empty() || host_tensors(*list[i]); };
+    return !moments_[0].empty() && std::all_of(moments_.begin(), moments_.end(), is_on_host);
+  }
+
+  size_t group_of(bool decayed, size_t i) {
+    const Array& parameter = *params_[i];
+    const bool on_host = are_on_host(i);
     const auto dtype = static_cast<at::ScalarType>(moment_dtype(parameter.dtype()));
     const MeshImpl* mesh = parameter.impl()->type->mesh;
     const c10::Device device = mesh ? mesh->device : c10::Device(c10::kCPU);
     for (size_t g = 0; g < groups_.size(); ++g)
-      if (groups_[g].decayed == decayed && groups_[g].dtype == dtype && groups_[g].device == device) return g;
+      if (groups_[g].decayed == decayed && groups_[g].dtype == dtype && groups_[g].device == device &&
+          groups_[g].on_host == on_host)
+        return g;
     Group& made = groups_.emplace_back(Group{decayed, dtype, device, {}, {}});
+    made.on_host = on_host;
     for (auto* list : {&made.params, &made.grads, &made.first, &made.second}) list->reserve(params_.size());
     return groups_.size() - 1;
   }
@@ -173,10 +255,23 @@ class FusedCall {
   void gather(const Arrays& arrays, Add add) {
     for (size_t i = 0; i < arrays.size(); ++i) {
       prefetch_next(arrays, i);
-      if (groups_of_[i] == none) continue;
+      if (groups_of_[i] == none || (&arrays != &params_ && groups_[groups_of_[i]].on_host)) continue;
       const ArrayImpl& a = writable(*arrays[i]);
       if (a.type->padded) padded_.push_back({a.type, a.slots, a.local});
       for (const at::Tensor& t : a.local) add(groups_[groups_of_[i]], t);
+    }
+  }
+
+  // Gathers moments in host memory. Their padding stays zero, because a gradient's is.
+  using List = std::vector<at::Tensor> Group::*;
+  void gather_on_host(const Arrays& arrays, List list, List next) {
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      if (groups_of_[i] == none || !groups_[groups_of_[i]].on_host) continue;
+      HostUpdate update = host_update(*arrays[i]);
+      Group& group = groups_[groups_of_[i]];
+      (group.*list).insert((group.*list).end(), update.from.begin(), update.from.end());
+      (group.*next).insert((group.*next).end(), update.to.begin(), update.to.end());
+      if (!update.next.is_absent()) replaced_.emplace_back(arrays[i], std::move(update.next));
     }
   }
 
@@ -187,6 +282,7 @@ class FusedCall {
   std::vector<Group> groups_;
   std::vector<Rounded> rounded_;
   std::vector<Padded> padded_;
+  std::vector<std::pair<Array*, Array>> replaced_;
 };
 
 // Allocates the memory of all calls before any call writes, so that an error leaves everything unchanged.
@@ -203,9 +299,10 @@ bool is_placed_like(Array& moment, const Array& parameter) {
   if (moment.is_absent()) return false;
   const ArrayImpl& p = materialized(parameter, "Optimizer.update");
   if (p.type->mesh && !moment.is_committed()) moment = device_put(moment, sharding_of(p.type));
-  const ArrayImpl& m = materialized(moment, "Optimizer.update");
+  const Tensors* host = host_tensors(moment);
+  const ArrayImpl& m = host ? *moment.impl() : materialized(moment, "Optimizer.update");
   return m.type->dtype == moment_dtype(p.type->dtype) && m.type == as_type(p.type, m.type->dtype) &&
-         m.slots == p.slots && m.local.size() == p.local.size();
+         m.slots == p.slots && (host ? *host : m.local).size() == p.local.size();
 }
 
 // Returns whether the kernel can compute this step: each moment of a parameter with a gradient has the parameter's

@@ -48,8 +48,9 @@ void read_of_a_value(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 // Intercepts copy_(to, from, non_blocking).
 void copy(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const at::Tensor to = (*stack)[stack->size() - 3].toTensor(), from = (*stack)[stack->size() - 2].toTensor();
-  if (to.is_cpu() && on_accelerator(from)) notify(HostSync::read, op);
-  if (on_accelerator(to) && from.is_cpu() && !stack->back().toBool()) notify(HostSync::upload, op);
+  const bool waits = !stack->back().toBool();  // a copy to pageable memory always does
+  if (to.is_cpu() && on_accelerator(from) && (waits || !to.is_pinned())) notify(HostSync::read, op);
+  if (on_accelerator(to) && from.is_cpu() && waits) notify(HostSync::upload, op);
   call_behind(op, keys, stack);
 }
 

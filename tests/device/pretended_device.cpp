@@ -22,10 +22,16 @@
 #include <torch/library.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
+#include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -84,8 +90,57 @@ at::Tensor copied_here(const at::Tensor& t) {
   return copy;
 }
 
-at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool) {
+// ---- streams
+
+// Copies that do not block run late on streams other than the default: a queue runs only as far as the default stream
+// or the host waits for it. Code that does not wait reads data that has not arrived.
+struct Queue {
+  std::deque<std::function<void()>> tasks = {};
+  int64_t done = 0;
+  int64_t seen = 0;  // kernels of the default stream for which the stream waits
+
+  int64_t added() const { return done + std::ssize(tasks); }
+  void run_until(int64_t task) {
+    for (; done < task; ++done) {
+      const auto next = std::move(tasks.front());
+      tasks.pop_front();
+      next();
+    }
+  }
+};
+std::map<c10::StreamId, Queue> queues;
+thread_local c10::StreamId current_stream = 0;
+std::atomic<int64_t> kernels_run{0};
+
+at::Tensor not_owning(const at::Tensor& t);
+
+void queue_copy(const at::Tensor& to, const at::Tensor& from) {
+  Queue& queue = queues[current_stream];
+  TORCH_CHECK(!is_here(from) || queue.seen == kernels_run, "a copy from the device does not wait for its kernels");
+  queue.tasks.emplace_back([to = not_owning(to), from = not_owning(from)] {
+    const at::AutoDispatchBelowAutograd guard;
+    readable(to).copy_(readable(from));
+  });
+}
+
+struct Mark {  // an event: tasks of a queue, or kernels of the default stream
+  c10::StreamId stream;
+  int64_t number;
+};
+
+void wait_for(const Mark& mark, c10::StreamId stream) {
+  if (mark.stream == stream) return;
+  if (stream == 0)
+    queues[mark.stream].run_until(mark.number);
+  else if (mark.stream == 0)
+    queues[stream].seen = std::max(queues[stream].seen, mark.number);
+  else
+    queues[stream].tasks.emplace_back([mark] { wait_for(mark, 0); });
+}
+
+at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   const at::AutoDispatchBelowAutograd guard;
+  if (non_blocking && current_stream != 0) return queue_copy(to, from), to;
   readable(to).copy_(readable(from));
   tell_of_copy(to, from);
   return to;
@@ -209,6 +264,7 @@ class Call {
     for (size_t i = 0; i < given.size(); ++i) values.push_back(brought_over(given[i], i));
     const torch::jit::Stack arguments = values;
     op_.callBoxed(values);
+    ++kernels_run;
     stack_.resize(first_);
     for (size_t i = 0; i < values.size(); ++i) stack_.push_back(result(values[i], i, given, arguments));
     const torch::jit::Stack results(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
@@ -388,10 +444,56 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(tessera::testing::device_count());
   }
-  void synchronizeDevice(c10::DeviceIndex) const override {}
-  c10::Stream getStream(c10::Device d) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, d); }
+  void synchronizeDevice(c10::DeviceIndex) const override {
+    for (auto& [stream, queue] : queues) queue.run_until(queue.added());
+  }
+  c10::Stream getStream(c10::Device d) const noexcept override {
+    return c10::Stream(c10::Stream::UNSAFE, d, current_stream);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device d, bool) const override {
+    static std::atomic<c10::StreamId> streams{0};
+    return c10::Stream(c10::Stream::UNSAFE, d, ++streams % 4 + 1);
+  }
   c10::Stream exchangeStream(c10::Stream s) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, s.device());
+    return c10::Stream(c10::Stream::UNSAFE, s.device(), std::exchange(current_stream, s.id()));
+  }
+  void record(void** event, const c10::Stream& s, c10::DeviceIndex, c10::EventFlag) const override {
+    destroyEvent(*event, 0);
+    *event = new Mark{s.id(), s.id() == 0 ? kernels_run.load() : queues[s.id()].added()};
+  }
+  void block(void* event, const c10::Stream& s) const override { wait_for(*static_cast<Mark*>(event), s.id()); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Mark*>(event); }
+};
+
+// Host memory for copies that do not block.
+class PinnedMemory : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t n) override {
+    void* memory = std::malloc(std::max<size_t>(n, 1));
+    const std::lock_guard lock(mutex());
+    all().insert(memory);
+    return {memory, memory, &give_back, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t n) const override { default_copy_data(to, from, n); }
+  static bool has(const void* memory) {
+    const std::lock_guard lock(mutex());
+    return all().contains(memory);
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::set<const void*>& all() {
+    static auto* all = new std::set<const void*>;
+    return *all;
+  }
+  static void give_back(void* memory) {
+    const std::lock_guard lock(mutex());
+    all().erase(memory);
+    std::free(memory);
   }
 };
 
@@ -400,6 +502,11 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    static auto* memory = new PinnedMemory;
+    return memory;
+  }
+  bool isPinnedPtr(const void* memory) const override { return PinnedMemory::has(memory); }
 };
 
 const bool registered = [] {

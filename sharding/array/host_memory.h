@@ -1,0 +1,32 @@
+// Arrays in pinned host memory. Their sharding is on a mesh of accelerators, to which their first use copies them.
+#pragma once
+
+#include <vector>
+
+#include "sharding/array/array_impl.h"
+
+namespace tessera::detail {
+
+// Returns uninitialized pinned host memory for a tensor like `t`; for an abstract tensor, one that no Forecast counts.
+at::Tensor pinned_like(const at::Tensor& t);
+at::Tensor pinned_memory(at::IntArrayRef shape, at::ScalarType dtype);
+
+// Returns x in pinned host memory, copied there on the current stream without a wait of the host. The result is
+// pending: an operation that uses it copies it to its device, where it stays. Returns x itself if it is absent or its
+// mesh has no accelerator. An abstract mesh counts as one; a Forecast does not count the result.
+Array in_host_memory(const Array& x);
+// Returns the tensors of x in host memory, into which copies may be running; null if x is elsewhere.
+const Tensors* host_tensors(const Array& x);
+// Returns x on its device: a copy if it is in host memory, which x keeps.
+Array on_device(const Array& x);
+// Returns an array over the tensors in host memory, for the host to read. Waits for all copies.
+ArrayPtr read_host_memory(const Array& x);
+
+// Reads and writes of an array in host memory.
+struct HostUpdate {
+  Tensors from, to;  // the same tensors, if nothing else refers to them
+  Array next;        // otherwise: the array over the new tensors `to`, which replaces the old array
+};
+HostUpdate host_update(const Array& x);
+
+}  // namespace tessera::detail
