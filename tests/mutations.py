@@ -24,6 +24,7 @@ ADAPTIVE, SCALING, FUSED = "optim/formulas/adaptive.cpp", "optim/formulas/scalin
 BATCHES, LOADER = "data/loader/batch_plan.cpp", "data/loader/loader_core.cpp"
 MATMUL, CROSS_ENTROPY = "validator_test Operations/*matmul*", "validator_test Operations/*cross_entropy*"
 PAIRS, MICRO_BATCHES = "sharding_test Redistribute.*", "nn_test AccumulateGradients.*"
+HOST, HOST_STATE = "sharding/kernels/host_stream.cpp", "device_test HostState.*"
 IN_PLACE, CURVES = "optim_test Optimizer.FusedEqualsPure", "reference_runner tests/reference/optimizers_more.json"
 
 # By area: the file, a text that it contains once, its replacement, and the test that must fail: a program with its
@@ -72,6 +73,10 @@ FAULTS = {
         (SCALING, "(step.count - 1) % k;", "step.count % k;", CURVES),
         (FUSED, "g.decayed ? weight_decay : 0,", "weight_decay,", IN_PLACE),
         (FUSED, "return static_cast<double>(count + 1); };", "return static_cast<double>(count); };", IN_PLACE),
+        (HOST, "  if (s) s->stored[b].block(s->in);\n", "", HOST_STATE),
+        (HOST, "  if (s) Streams::order(s->loaded, s->in, s->compute);\n", "", HOST_STATE),
+        (HOST, "  if (s) Streams::order(s->computed, s->compute, s->out);\n", "", HOST_STATE),
+        (HOST, "stored.block(streams_->compute);", "static_cast<void>(stored);", HOST_STATE),
         ("optim/formulas/clipping.cpp", "scale(updates, max_norm / norm);", "scale(updates, 1 / norm);",
          "optim_test Optimizer.*:Transform.*:Laws.*"),
         ("optim/formulas/global_norm.cpp",

@@ -297,8 +297,7 @@ std::string to_json(const Hardware& hardware) {
                           {"across", boost::json::array(hardware.across.begin(), hardware.across.end())},
                           {"memory_bytes_per_second", hardware.memory_bytes_per_second},
                           {"call_seconds", hardware.call_seconds},
-                          {"overlap", hardware.overlap},
-                          {"host_bytes_per_second", hardware.host_bytes_per_second}});
+                          {"overlap", hardware.overlap}});
 }
 
 void save_hardware(const std::filesystem::path& file, const Hardware& hardware) {
@@ -313,8 +312,7 @@ Hardware load_hardware(const std::filesystem::path& file) {
                     .link = link_of(whole.at("link")),
                     .memory_bytes_per_second = whole.number("memory_bytes_per_second", 0),
                     .call_seconds = whole.number("call_seconds", 0),
-                    .overlap = whole.number("overlap", 1),
-                    .host_bytes_per_second = whole.number("host_bytes_per_second", 0)};
+                    .overlap = whole.number("overlap", 1)};
   if (whole.has("links"))
     for (const auto& [axis, link] : whole.at("links").members()) hardware.links[axis] = link_of(link);
   if (whole.has("across"))

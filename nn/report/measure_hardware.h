@@ -35,8 +35,7 @@ struct MeasureOptions {
 Hardware measure_hardware(const Mesh& mesh, const MeasureOptions& options = {});
 
 // Returns {"flops_per_second": x, "link": {"bytes_per_second": x, "latency": x}, "links": {axis: link}, "across":
-// [axis], "memory_bytes_per_second": x, "call_seconds": x, "overlap": x,
-// "host_bytes_per_second": x (0: not measured)}
+// [axis], "memory_bytes_per_second": x, "call_seconds": x, "overlap": x}
 std::string to_json(const Hardware& hardware);
 
 // Save the JSON to a file, which is created or replaced, and load it again exactly. With several processes, process 0

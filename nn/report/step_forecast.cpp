@@ -99,12 +99,6 @@ double hidden_seconds(const Forecast& forecast, const StepForecast& step, const 
   return hidden > 1e-12 * end ? hidden * hardware.overlap : 0;  // a smaller difference is rounding
 }
 
-// Returns the time in which each array in host memory is copied to the device and back, both at a time.
-double host_seconds(const StepForecast& step, const Hardware& hardware) {
-  if (hardware.host_bytes_per_second == 0) return 0;
-  return static_cast<double>(step.host_bytes) / hardware.host_bytes_per_second;
-}
-
 std::vector<std::pair<std::string, int64_t>> bytes_at_rest(const PlacementTable& table) {
   std::vector<std::pair<std::string, int64_t>> shares;
   for (const PlacementRow& row : table.rows()) {
@@ -133,7 +127,6 @@ StepForecast forecast_of(const Mesh& mesh, const std::function<PlacementTable()>
   const CommTime time = time_of_a_device(forecast.ledger().records(), mesh, hardware);
   result.traffic = traffic_of(forecast.ledger(), time);
   result.compute_seconds = result.flops / hardware.flops_per_second + memory_seconds(forecast, result, hardware) +
-                           host_seconds(result, hardware) +
                            static_cast<double>(result.num_calls) * hardware.call_seconds;
   for (const Traffic& row : result.traffic) result.communication_seconds += row.seconds;
   result.hidden_seconds = hidden_seconds(forecast, result, time, hardware);
@@ -189,7 +182,6 @@ void check_at_least(const char* verb, const char* what, int64_t given, int64_t l
 void check_hardware(const char* verb, const Hardware& hardware) {
   check_speed(verb, "flops_per_second", hardware.flops_per_second);
   check_speed(verb, "memory_bytes_per_second", hardware.memory_bytes_per_second, /*may_be_zero=*/true);
-  check_speed(verb, "host_bytes_per_second", hardware.host_bytes_per_second, /*may_be_zero=*/true);
   check_speed(verb, "call_seconds", hardware.call_seconds, /*may_be_zero=*/true);
   if (!(hardware.overlap >= 0 && hardware.overlap <= 1))
     fail(ErrorKind::invalid_argument, verb, "overlap {} given, expected a fraction from 0 to 1.", hardware.overlap);

@@ -37,8 +37,6 @@ struct Hardware {
   // Fraction of a collective's time that does not delay a concurrent computation: 1 if network cards and copy engines
   // do the transfer, less if the computing cores do.
   double overlap = 1;
-  // Speed of copies from host memory to a device, concurrent with copies back; 0: they take no time.
-  double host_bytes_per_second = 0;
   friend bool operator==(const Hardware&, const Hardware&) = default;
 };
 
@@ -58,11 +56,11 @@ struct StepForecast {
   double flops = 0;
   int64_t num_calls = 0;
   std::vector<Traffic> traffic;
-  double compute_seconds = 0;  // including memory traffic, calls, and copies of a state in host memory
+  double compute_seconds = 0;  // including memory traffic and calls
   double communication_seconds = 0;
   double hidden_seconds = 0;  // communication that is concurrent with computation
   double bubble_seconds = 0;  // time that a pipeline stage waits for the others
-  int64_t host_bytes = 0;     // in pinned host memory: not in at_rest and peak_bytes, as on accelerators
+  int64_t host_bytes = 0;     // in pinned host memory, neither in at_rest nor in peak_bytes; its copies take no time
 
   double seconds() const { return compute_seconds + communication_seconds - hidden_seconds + bubble_seconds; }
 };

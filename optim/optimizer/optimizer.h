@@ -228,7 +228,8 @@ class Optimizer {
  private:
   static OptimizerOptions checked(OptimizerOptions options, const Model& model) {
     detail::check_axes(nn::bare_arrays(model).arrays, options);
-    if constexpr (!detail::can_be_on_host<Transform>) detail::check_on_device(options);
+    // The arrays of a state that can be gated belong to formulas of single arrays.
+    if constexpr (!detail::can_be_gated<Transform>) detail::check_on_device(options);
     return options;
   }
 

@@ -32,9 +32,9 @@ struct OptimizerOptions {
   // et al., "ZeRO-Offload: democratizing billion-scale model training", 2021, computes the update on the host instead.)
   //   optim::Optimizer(model, transform, {.state_memory_kind = optim::MemoryKind::pinned_host});
   //
-  // A fused update (Optimizer::update) copies the state through two buffers of 64 MiB, in blocks. Copies in both
-  // directions and the kernels are concurrent, and the host does not wait. Other updates copy array after array; until
-  // their end, the host has the old and the new state.
+  // A fused update (Optimizer::update) copies the state in blocks, through two buffers of at most 64 MiB for each call
+  // of the kernel (one for parameters that decay, one for others). Copies in both directions and kernels are
+  // concurrent. Other updates copy array after array; until their end, the host has the old and the new state.
   //
   // An operation on an array of the state copies it to its device, where it stays until the next update.
   MemoryKind state_memory_kind = MemoryKind::device;

@@ -29,10 +29,6 @@ inline constexpr bool can_be_gated = requires {
   requires Transform::can_be_gated;
 };
 
-// True if all arrays of the transform's state belong to formulas of single arrays (PerArray), as for gated updates.
-template <class Transform>
-inline constexpr bool can_be_on_host = can_be_gated<Transform>;
-
 // MaskVector: for each parameter, whether a mask selects it. MaskVectors: one for each of several parts.
 using MaskVector = std::vector<bool>;
 using MaskVectors = std::vector<MaskVector>;

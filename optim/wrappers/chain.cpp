@@ -89,8 +89,7 @@ struct Group {
   at::ScalarType dtype;
   c10::Device device;
   std::vector<at::Tensor> params, grads, first = {}, second = {};
-  // For moments in host memory: the memory of the new ones, and the buffers on the device.
-  bool on_host = false;
+  bool on_host = false;  // the moments; `next` is the memory of the new ones
   std::vector<at::Tensor> next_first = {}, next_second = {};
   std::shared_ptr<HostStream> stream = {};
 
@@ -99,36 +98,27 @@ struct Group {
   }
 };
 
-int64_t aligned(int64_t n) { return (n + HostStream::alignment - 1) / HostStream::alignment * HostStream::alignment; }
-
-int64_t count_moments(const Group& group) { return group.second.empty() ? 1 : 2; }
-
-// Returns the number of elements of each moment in a block: a buffer, or less if the group is smaller.
+// Returns the number of elements of each moment in one buffer, or all if they are fewer.
 int64_t block_size(const Group& group) {
-  int64_t total = 0;
-  for (const at::Tensor& t : group.params) total += aligned(t.numel());
-  const auto bytes = static_cast<int64_t>(at::elementSize(group.dtype)) * count_moments(group);
-  return std::min(total, aligned(host_buffer_bytes() / bytes));
+  int64_t all = 0;
+  for (const at::Tensor& t : group.params) all += HostStream::aligned(t.numel());
+  const auto bytes = static_cast<int64_t>(at::elementSize(group.dtype)) * (group.second.empty() ? 1 : 2);
+  return std::min(all, HostStream::aligned(host_buffer_bytes() / bytes));
 }
 
-// Divides the elements of all tensors into blocks of this size, of flat views.
-std::vector<Group> blocks_of(Group& group, int64_t size) {
+// Divides the elements of all tensors into blocks of flat views.
+std::vector<Group> blocks_of(Group& group) {
   std::vector<Group> blocks;
   int64_t space = 0;
   for (size_t i = 0; i < group.params.size(); ++i)
-    for (int64_t n = 0, at = 0; at < group.params[i].numel(); at += n, space -= aligned(n)) {
-      if (space == 0) blocks.push_back({group.decayed, group.dtype, group.device, {}, {}}), space = size;
+    for (int64_t n = 0, at = 0; at < group.params[i].numel(); at += n, space -= HostStream::aligned(n)) {
+      if (space == 0) blocks.push_back({group.decayed, group.dtype, group.device, {}, {}}), space = block_size(group);
       n = std::min(group.params[i].numel() - at, space);
       for (size_t l = 0; l < group.lists().size(); ++l)
         if (const auto& list = *group.lists()[l]; !list.empty())
           blocks.back().lists()[l]->push_back(list[i].view(-1).narrow(0, at, n));
     }
   return blocks;
-}
-
-std::vector<at::Tensor> joined(std::vector<at::Tensor> a, const std::vector<at::Tensor>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 // One update by a kernel, in the storage of params and moments. An array whose storage is shared is replaced by a copy.
@@ -154,14 +144,13 @@ class FusedCall {
   void gather() {
     gather(moments_[0], [](Group& group, const at::Tensor& t) { group.first.push_back(t); });
     gather(moments_[1], [](Group& group, const at::Tensor& t) { group.second.push_back(t); });
-    gather_on_host(moments_[0], &Group::first, &Group::next_first);
-    gather_on_host(moments_[1], &Group::second, &Group::next_second);
     gather(params_, [this](Group& group, const at::Tensor& t) {
       group.params.push_back(as_dtype(t, group.dtype));
       if (t.scalar_type() != group.dtype) rounded_.push_back({t, group.params.back()});
     });
-    for (Group& group : groups_)
-      if (group.on_host && !group.stream) allocate_buffers(group);
+    for (Group& g : groups_)
+      if (g.on_host)
+        g.stream = std::make_shared<HostStream>(g.device, g.dtype, block_size(g) * (g.second.empty() ? 1 : 2));
   }
 
   void run() {
@@ -207,27 +196,10 @@ class FusedCall {
   }
 
   void run_in_blocks(Group& group) {
-    for (Group& block : blocks_of(group, block_size(group)))
-      group.stream->update(joined(block.first, block.second), joined(block.next_first, block.next_second),
-                           [&](const std::vector<at::Tensor>& there) {
-                             std::copy_n(there.begin(), block.first.size(), block.first.begin());
-                             std::copy_n(there.rbegin(), block.second.size(), block.second.rbegin());
-                             kernel_(block);
-                           });
+    for (Group& block : blocks_of(group))
+      group.stream->update({&block.first, &block.second}, {&block.next_first, &block.next_second},
+                           [&] { kernel_(block); });
     group.stream->finish();
-  }
-
-  // Allocates buffers for all groups of the device and element type, which are computed one after another.
-  void allocate_buffers(const Group& first) {
-    std::vector<Group*> users;
-    int64_t elements = 0;
-    for (Group& g : groups_) {
-      if (!g.on_host || g.device != first.device || g.dtype != first.dtype) continue;
-      users.push_back(&g);
-      elements = std::max(elements, block_size(g) * count_moments(g));
-    }
-    const auto stream = std::make_shared<HostStream>(first.device, first.dtype, elements);
-    for (Group* g : users) g->stream = stream;
   }
 
   bool are_on_host(size_t i) const {
@@ -255,24 +227,23 @@ class FusedCall {
   void gather(const Arrays& arrays, Add add) {
     for (size_t i = 0; i < arrays.size(); ++i) {
       prefetch_next(arrays, i);
-      if (groups_of_[i] == none || (&arrays != &params_ && groups_[groups_of_[i]].on_host)) continue;
+      if (groups_of_[i] == none) continue;
+      Group& group = groups_[groups_of_[i]];
+      if (&arrays == &moments_[0] && group.on_host) add_on_host(*arrays[i], group.first, group.next_first);
+      if (&arrays == &moments_[1] && group.on_host) add_on_host(*arrays[i], group.second, group.next_second);
+      if (&arrays != &params_ && group.on_host) continue;
       const ArrayImpl& a = writable(*arrays[i]);
       if (a.type->padded) padded_.push_back({a.type, a.slots, a.local});
-      for (const at::Tensor& t : a.local) add(groups_[groups_of_[i]], t);
+      for (const at::Tensor& t : a.local) add(group, t);
     }
   }
 
-  // Gathers moments in host memory. Their padding stays zero, because a gradient's is.
-  using List = std::vector<at::Tensor> Group::*;
-  void gather_on_host(const Arrays& arrays, List list, List next) {
-    for (size_t i = 0; i < arrays.size(); ++i) {
-      if (groups_of_[i] == none || !groups_[groups_of_[i]].on_host) continue;
-      HostUpdate update = host_update(*arrays[i]);
-      Group& group = groups_[groups_of_[i]];
-      (group.*list).insert((group.*list).end(), update.from.begin(), update.from.end());
-      (group.*next).insert((group.*next).end(), update.to.begin(), update.to.end());
-      if (!update.next.is_absent()) replaced_.emplace_back(arrays[i], std::move(update.next));
-    }
+  // Adds moments in host memory. Their padding stays zero, because the gradient's is.
+  void add_on_host(Array& x, std::vector<at::Tensor>& moments, std::vector<at::Tensor>& next) {
+    HostUpdate update = host_update(x);
+    moments.insert(moments.end(), update.from.begin(), update.from.end());
+    next.insert(next.end(), update.to.begin(), update.to.end());
+    replaced_.emplace_back(&x, std::move(update.next));
   }
 
   Kernel kernel_;

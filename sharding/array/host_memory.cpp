@@ -77,7 +77,7 @@ HostUpdate host_update(const Array& x) {
   const Tensors& host = *host_tensors(x);
   const bool is_owner = x.impl().use_count() == 1 &&
                         std::all_of(host.begin(), host.end(), [](const at::Tensor& t) { return owns_memory(t); });
-  if (is_owner) return {host, host, {}};
+  if (is_owner) return {host, host, x};
   Tensors fresh;
   for (const at::Tensor& t : host) fresh.push_back(pinned_like(t));
   return {host, fresh, over_host(*x.impl(), fresh)};

@@ -11,9 +11,9 @@ namespace tessera::detail {
 at::Tensor pinned_like(const at::Tensor& t);
 at::Tensor pinned_memory(at::IntArrayRef shape, at::ScalarType dtype);
 
-// Returns x in pinned host memory, copied there on the current stream without a wait of the host. The result is
-// pending: an operation that uses it copies it to its device, where it stays. Returns x itself if it is absent or its
-// mesh has no accelerator. An abstract mesh counts as one; a Forecast does not count the result.
+// Returns x in pinned host memory, copied there on the current stream; the host does not wait. The result is pending:
+// an operation that uses it copies it to its device, where it stays. Returns x itself if it is absent or its mesh has
+// no accelerator. An abstract mesh counts as one; a Forecast does not count the result.
 Array in_host_memory(const Array& x);
 // Returns the tensors of x in host memory, into which copies may be running; null if x is elsewhere.
 const Tensors* host_tensors(const Array& x);
@@ -22,10 +22,11 @@ Array on_device(const Array& x);
 // Returns an array over the tensors in host memory, for the host to read. Waits for all copies.
 ArrayPtr read_host_memory(const Array& x);
 
-// Reads and writes of an array in host memory.
+// An update of an array in host memory: `next`, over the tensors `to`, replaces it. It is the array itself if nothing
+// else refers to its memory.
 struct HostUpdate {
-  Tensors from, to;  // the same tensors, if nothing else refers to them
-  Array next;        // otherwise: the array over the new tensors `to`, which replaces the old array
+  Tensors from, to;
+  Array next;
 };
 HostUpdate host_update(const Array& x);
 

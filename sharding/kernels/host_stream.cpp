@@ -6,6 +6,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <optional>
+#include <utility>
 
 namespace tessera::detail {
 
@@ -53,21 +54,19 @@ void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& 
 
 }  // namespace
 
-void HostStream::update(const Flat& from, const Flat& to, const std::function<void(const Flat&)>& compute) {
+void HostStream::update(const Lists& lists, const Lists& results, const std::function<void()>& compute) {
   const size_t b = blocks_++ % 2;
   Streams* s = streams_.get();
-  Flat there;
+  const std::array<std::vector<at::Tensor>, 2> host{*lists[0], *lists[1]};
   int64_t used = 0;
-  for (const at::Tensor& t : from) {
-    there.push_back(buffers_[b].narrow(0, used, t.numel()));
-    used += (t.numel() + alignment - 1) / alignment * alignment;
-  }
+  for (std::vector<at::Tensor>* list : lists)
+    for (at::Tensor& t : *list) t = buffers_[b].narrow(0, std::exchange(used, used + aligned(t.numel())), t.numel());
   if (s) s->stored[b].block(s->in);
-  copy_all(there, from, s ? &s->in : nullptr);
+  for (size_t l : {0, 1}) copy_all(*lists[l], host[l], s ? &s->in : nullptr);
   if (s) Streams::order(s->loaded, s->in, s->compute);
-  compute(there);
+  compute();
   if (s) Streams::order(s->computed, s->compute, s->out);
-  copy_all(to, there, s ? &s->out : nullptr);
+  for (size_t l : {0, 1}) copy_all(*results[l], *lists[l], s ? &s->out : nullptr);
   if (s) s->stored[b].record(s->out);
 }
 

@@ -19,17 +19,17 @@ int64_t& host_buffer_bytes();
 // of the previous block. The host never waits.
 class HostStream {
  public:
-  // Splits of tensors at multiples of this number of elements keep the alignment of vector instructions.
-  static constexpr int64_t alignment = 64;
+  // Rounds up. Splits of tensors at such numbers of elements keep the alignment of vector instructions.
+  static int64_t aligned(int64_t n) { return (n + 63) / 64 * 64; }
 
   // Allocates two buffers of `elements` elements on the device.
   HostStream(c10::Device device, at::ScalarType dtype, int64_t elements);
   ~HostStream();
 
-  // Copies the flat tensors `from` into a buffer, calls compute(copies), and copies them to `to`. Each tensor takes a
-  // multiple of `alignment` elements of the buffer.
-  using Flat = std::vector<at::Tensor>;
-  void update(const Flat& from, const Flat& to, const std::function<void(const Flat&)>& compute);
+  // Replaces the flat tensors of `lists` by copies in a buffer, calls compute(), and copies them to those of `results`.
+  // Each tensor takes aligned(numel) elements of the buffer.
+  using Lists = std::array<std::vector<at::Tensor>*, 2>;
+  void update(const Lists& lists, const Lists& results, const std::function<void()>& compute);
   // Makes the kernels that are queued from now on wait for all copies.
   void finish();
 

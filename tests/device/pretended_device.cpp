@@ -26,7 +26,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -95,22 +94,17 @@ at::Tensor copied_here(const at::Tensor& t) {
 // Copies that do not block run late on streams other than the default: a queue runs only as far as the default stream
 // or the host waits for it. Code that does not wait reads data that has not arrived.
 struct Queue {
-  std::deque<std::function<void()>> tasks = {};
-  int64_t done = 0;
-  int64_t seen = 0;  // kernels of the default stream for which the stream waits
+  std::vector<std::function<void()>> tasks = {};
+  size_t done = 0;
+  size_t seen = 0;  // kernels of the default stream for which the stream waits
 
-  int64_t added() const { return done + std::ssize(tasks); }
-  void run_until(int64_t task) {
-    for (; done < task; ++done) {
-      const auto next = std::move(tasks.front());
-      tasks.pop_front();
-      next();
-    }
+  void run_until(size_t task) {
+    while (done < task) std::exchange(tasks[done++], {})();
   }
 };
 std::map<c10::StreamId, Queue> queues;
 thread_local c10::StreamId current_stream = 0;
-std::atomic<int64_t> kernels_run{0};
+std::atomic<size_t> kernels_run{0};
 
 at::Tensor not_owning(const at::Tensor& t);
 
@@ -123,19 +117,18 @@ void queue_copy(const at::Tensor& to, const at::Tensor& from) {
   });
 }
 
-struct Mark {  // an event: tasks of a queue, or kernels of the default stream
+struct Mark {  // an event: a number of tasks of a queue, or of kernels of the default stream
   c10::StreamId stream;
-  int64_t number;
+  size_t number;
 };
 
 void wait_for(const Mark& mark, c10::StreamId stream) {
-  if (mark.stream == stream) return;
-  if (stream == 0)
-    queues[mark.stream].run_until(mark.number);
-  else if (mark.stream == 0)
+  if (mark.stream == 0)
     queues[stream].seen = std::max(queues[stream].seen, mark.number);
+  else if (stream == 0)
+    queues[mark.stream].run_until(mark.number);
   else
-    queues[stream].tasks.emplace_back([mark] { wait_for(mark, 0); });
+    queues[stream].tasks.emplace_back([mark] { queues[mark.stream].run_until(mark.number); });
 }
 
 at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
@@ -445,7 +438,7 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
     return static_cast<c10::DeviceIndex>(tessera::testing::device_count());
   }
   void synchronizeDevice(c10::DeviceIndex) const override {
-    for (auto& [stream, queue] : queues) queue.run_until(queue.added());
+    for (auto& [stream, queue] : queues) queue.run_until(queue.tasks.size());
   }
   c10::Stream getStream(c10::Device d) const noexcept override {
     return c10::Stream(c10::Stream::UNSAFE, d, current_stream);
@@ -459,54 +452,34 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<kind> {
   }
   void record(void** event, const c10::Stream& s, c10::DeviceIndex, c10::EventFlag) const override {
     destroyEvent(*event, 0);
-    *event = new Mark{s.id(), s.id() == 0 ? kernels_run.load() : queues[s.id()].added()};
+    *event = new Mark{s.id(), s.id() == 0 ? kernels_run.load() : queues[s.id()].tasks.size()};
   }
   void block(void* event, const c10::Stream& s) const override { wait_for(*static_cast<Mark*>(event), s.id()); }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Mark*>(event); }
 };
 
-// Host memory for copies that do not block.
-class PinnedMemory : public c10::Allocator {
- public:
+// CPU memory whose addresses are remembered.
+struct PinnedMemory : c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
-    void* memory = std::malloc(std::max<size_t>(n, 1));
-    const std::lock_guard lock(mutex());
-    all().insert(memory);
-    return {memory, memory, &give_back, c10::Device(c10::kCPU)};
+    c10::DataPtr memory = c10::GetCPUAllocator()->allocate(n);
+    all.insert(memory.get());
+    return memory;
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t n) const override { default_copy_data(to, from, n); }
-  static bool has(const void* memory) {
-    const std::lock_guard lock(mutex());
-    return all().contains(memory);
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex mutex;
-    return mutex;
-  }
-  static std::set<const void*>& all() {
-    static auto* all = new std::set<const void*>;
-    return *all;
-  }
-  static void give_back(void* memory) {
-    const std::lock_guard lock(mutex());
-    all().erase(memory);
-    std::free(memory);
-  }
+  std::set<const void*> all;
 };
+PinnedMemory& pinned_memory() {
+  static auto* memory = new PinnedMemory;
+  return *memory;
+}
 
 struct Hooks : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::Allocator* getPinnedMemoryAllocator() const override {
-    static auto* memory = new PinnedMemory;
-    return memory;
-  }
-  bool isPinnedPtr(const void* memory) const override { return PinnedMemory::has(memory); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory(); }
+  bool isPinnedPtr(const void* memory) const override { return pinned_memory().all.contains(memory); }
 };
 
 const bool registered = [] {
