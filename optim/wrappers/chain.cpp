@@ -89,13 +89,16 @@ struct Group {
   at::ScalarType dtype;
   c10::Device device;
   std::vector<at::Tensor> params, grads, first = {}, second = {};
-  bool on_host = false;  // the moments; `next` is the memory of the new ones
+  at::Tensor count = {};  // the number of updates, if the kernel reads it
+  bool on_host = false;   // the moments; `next` is the memory of the new ones
   std::vector<at::Tensor> next_first = {}, next_second = {};
   std::shared_ptr<HostStream> stream = {};
 
   std::array<std::vector<at::Tensor>*, 6> lists() {
     return {&params, &grads, &first, &second, &next_first, &next_second};
   }
+  // Returns a group for a part of the tensors, which are not added yet.
+  Group part() const { return {decayed, dtype, device, {}, {}, {}, {}, count}; }
 };
 
 // Returns the number of elements of each moment in one buffer, or all if they are fewer.
@@ -112,7 +115,7 @@ std::vector<Group> blocks_of(Group& group) {
   int64_t space = 0;
   for (size_t i = 0; i < group.params.size(); ++i)
     for (int64_t n = 0, at = 0; at < group.params[i].numel(); at += n, space -= HostStream::aligned(n)) {
-      if (space == 0) blocks.push_back({group.decayed, group.dtype, group.device, {}, {}}), space = block_size(group);
+      if (space == 0) blocks.push_back(group.part()), space = block_size(group);
       n = std::min(group.params[i].numel() - at, space);
       for (size_t l = 0; l < group.lists().size(); ++l)
         if (const auto& list = *group.lists()[l]; !list.empty())
@@ -126,11 +129,12 @@ std::vector<Group> blocks_of(Group& group) {
 class FusedCall {
  public:
   using Kernel = std::function<void(Group&)>;
+  using Counter = std::function<at::Tensor(const c10::Device&)>;  // makes Group::count; empty if there is none
 
   // Collects the gradients first: a gradient that shares memory with its parameter makes the parameter a copy.
-  FusedCall(Kernel kernel, const MaskVectors* decays, const Arrays& params, const Arrays& grads,
+  FusedCall(Kernel kernel, Counter counter, const MaskVectors* decays, const Arrays& params, const Arrays& grads,
             std::array<Arrays, 2> moments)
-      : kernel_(std::move(kernel)), params_(params), moments_(std::move(moments)) {
+      : kernel_(std::move(kernel)), counter_(std::move(counter)), params_(params), moments_(std::move(moments)) {
     for (size_t i = 0; i < params.size(); ++i) {
       prefetch_next(grads, i);
       const bool decayed = !decays || (*decays)[0][i];
@@ -148,9 +152,11 @@ class FusedCall {
       group.params.push_back(as_dtype(t, group.dtype));
       if (t.scalar_type() != group.dtype) rounded_.push_back({t, group.params.back()});
     });
-    for (Group& g : groups_)
+    for (Group& g : groups_) {
+      if (counter_) g.count = counter_(g.device);
       if (g.on_host)
         g.stream = std::make_shared<HostStream>(g.device, g.dtype, block_size(g) * (g.second.empty() ? 1 : 2));
+    }
   }
 
   void run() {
@@ -182,7 +188,7 @@ class FusedCall {
     std::vector<Group> parts;
     int64_t elements = least, total = 0;
     for (size_t i = 0; i < group.params.size(); ++i) {
-      if (elements >= least) parts.push_back(Group{group.decayed, group.dtype, group.device, {}, {}}), elements = 0;
+      if (elements >= least) parts.push_back(group.part()), elements = 0;
       Group& part = parts.back();
       part.params.push_back(group.params[i]), part.grads.push_back(group.grads[i]);
       if (!group.first.empty()) part.first.push_back(group.first[i]);
@@ -247,6 +253,7 @@ class FusedCall {
   }
 
   Kernel kernel_;
+  Counter counter_;
   Arrays params_;
   std::array<Arrays, 2> moments_;
   std::vector<size_t> groups_of_;
@@ -257,10 +264,11 @@ class FusedCall {
 };
 
 // Allocates the memory of all calls before any call writes, so that an error leaves everything unchanged.
-void add_call(PendingUpdate& pending, FusedCall::Kernel kernel, const MaskVectors* decays, const Arrays& updates,
-              std::array<Arrays, 2> moments) {
+void add_call(PendingUpdate& pending, FusedCall::Kernel kernel, FusedCall::Counter counter, const MaskVectors* decays,
+              const Arrays& updates, std::array<Arrays, 2> moments) {
   at::AutoGradMode off(false);
-  const auto call = std::make_shared<FusedCall>(std::move(kernel), decays, pending.params, updates, std::move(moments));
+  const auto call = std::make_shared<FusedCall>(std::move(kernel), std::move(counter), decays, pending.params, updates,
+                                                std::move(moments));
   pending.preparations.push_back([call] { call->gather(); });
   pending.writes.push_back([call] { call->run(); });
   for (Array* u : updates) *u = Array();
@@ -372,14 +380,17 @@ bool fuse_adam(const UpdateStep& step, const Arrays& updates, const ScaleByAdam&
   const GateTensors there = decided(step, factor, rate.state.count);
   step.count(moments.count);
   if (decay) step.count(decay->state.count);
-  const auto kernel = [o, factor, there, weight_decay, &count = moments.count](Group& g) {
-    const std::vector<at::Tensor> counts(g.params.size(), counted_with_this(count, there, g.device));
+  const auto counter = [there, &count = moments.count](const c10::Device& device) {
+    return counted_with_this(count, there, device);
+  };
+  const auto kernel = [o, factor, there, weight_decay](Group& g) {
+    const std::vector<at::Tensor> counts(g.params.size(), g.count);
     with_rate(factor, there, g.device, [&](const auto& learning_rate) {
       at::_fused_adamw_(g.params, g.grads, g.first, g.second, {}, counts, learning_rate, o.b1, o.b2,
                         g.decayed ? weight_decay : 0, o.eps, false, false, {}, found_inf(there));
     });
   };
-  add_call(pending, kernel, weight_decay == 0 ? nullptr : decay->masks.get(), updates,
+  add_call(pending, kernel, counter, weight_decay == 0 ? nullptr : decay->masks.get(), updates,
            {std::move(moments.mu), std::move(moments.nu)});
   return true;
 }
@@ -401,7 +412,7 @@ bool fuse_sgd(const UpdateStep& step, const Arrays& updates, const std::optional
                       found_inf(there));
     });
   };
-  add_call(pending, kernel, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
+  add_call(pending, kernel, nullptr, nullptr, updates, {momentum ? std::move(trace) : Arrays(), {}});
   return true;
 }
 
