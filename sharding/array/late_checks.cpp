@@ -27,7 +27,7 @@ struct Check {
 };
 
 // The buffer of one read: a short value, followed by one row for each check.
-struct Table {
+struct CheckTable {
   static constexpr int64_t value = 4096, row = 16;  // bytes
 
   at::Tensor bytes;
@@ -43,7 +43,7 @@ struct Table {
 
 struct Noted {
   std::mutex mutex;
-  std::map<c10::DeviceIndex, Table> tables;
+  std::map<c10::DeviceIndex, CheckTable> tables;
 };
 
 namespace {
@@ -61,10 +61,10 @@ at::Tensor memory_for_table(int64_t bytes, const c10::Device& device) {
 }
 
 // Adds a row, in a larger buffer if this one is full.
-at::Tensor add_row(Table& table, const Check& check, const c10::Device& device) {
+at::Tensor add_row(CheckTable& table, const Check& check, const c10::Device& device) {
   constexpr int64_t rows = 256;
-  if (!table.bytes.defined()) table.bytes = memory_for_table(Table::value + rows * Table::row, device);
-  if (table.size() + Table::row > table.bytes.numel()) {
+  if (!table.bytes.defined()) table.bytes = memory_for_table(CheckTable::value + rows * CheckTable::row, device);
+  if (table.size() + CheckTable::row > table.bytes.numel()) {
     const at::Tensor larger = memory_for_table(2 * table.bytes.numel(), device);
     larger.narrow(0, 0, table.size()).copy_(table.bytes.narrow(0, 0, table.size()));
     table.bytes = larger;
@@ -79,7 +79,7 @@ void add(Noted& all, const Check& check, const c10::Device& device,
          const std::function<void(const at::Tensor& bounds)>& write) {
   static auto* kept = new StagingPool;
   const std::lock_guard lock(all.mutex);
-  Table& table = all.tables[check.device];
+  CheckTable& table = all.tables[check.device];
   const auto known = table.rows.find(check);
   if (known == table.rows.end()) return write(add_row(table, check, device));
   const at::Tensor more = kept->get({2}, at::TensorOptions(device).dtype(check.dtype));
@@ -91,17 +91,18 @@ void add(Noted& all, const Check& check, const c10::Device& device,
 }
 
 // Returns the device's table and removes it, so that the caller alone has its buffer: the next check gets another.
-Table take_table(c10::DeviceIndex device) {
+CheckTable take_table(c10::DeviceIndex device) {
   Noted& all = noted();
   const std::lock_guard lock(all.mutex);
   const auto found = all.tables.find(device);
-  return found == all.tables.end() ? Table() : std::exchange(found->second, Table());
+  return found == all.tables.end() ? CheckTable() : std::exchange(found->second, CheckTable());
 }
 
 // Throws if a minimum or maximum in the table is out of range. `rows` has all rows, on the host.
-void refuse_outside(const Table& table, const at::Tensor& rows) {
+void refuse_outside(const CheckTable& table, const at::Tensor& rows) {
   for (const auto& [check, number] : table.rows) {
-    const at::Tensor bounds = rows.narrow(0, Table::row * number, 2 * at::elementSize(check.dtype)).view(check.dtype);
+    const at::Tensor bounds =
+        rows.narrow(0, CheckTable::row * number, 2 * at::elementSize(check.dtype)).view(check.dtype);
     const auto first = bounds[0].item<int64_t>(), last = bounds[1].item<int64_t>();
     if (first >= check.lowest && last < check.size) continue;
     fail(ErrorKind::invalid_argument, check.verb.c_str(),
@@ -152,17 +153,17 @@ void RecordedChecks::note() const {
 }
 
 at::Tensor read_back(const at::Tensor& t) {
-  const Table table = take_table(t.device().index());
+  const CheckTable table = take_table(t.device().index());
   if (table.rows.empty()) return t.to(at::kCPU);
   const auto bytes = static_cast<int64_t>(t.nbytes());
-  if (bytes > Table::value) {
-    refuse_outside(table, table.bytes.narrow(0, Table::value, table.size() - Table::value).to(at::kCPU));
+  if (bytes > CheckTable::value) {
+    refuse_outside(table, table.bytes.narrow(0, CheckTable::value, table.size() - CheckTable::value).to(at::kCPU));
     return t.to(at::kCPU);
   }
-  const int64_t first = (Table::value - bytes) / Table::row * Table::row;
+  const int64_t first = (CheckTable::value - bytes) / CheckTable::row * CheckTable::row;
   if (bytes) table.elements(first, t.numel(), t.scalar_type()).copy_(t.detach().reshape({-1}));
   const at::Tensor read = table.bytes.narrow(0, first, table.size() - first).to(at::kCPU);
-  refuse_outside(table, read.narrow(0, Table::value - first, table.size() - Table::value));
+  refuse_outside(table, read.narrow(0, CheckTable::value - first, table.size() - CheckTable::value));
   return read.narrow(0, 0, bytes).view(t.scalar_type()).reshape(t.sizes()).clone();
 }
 
