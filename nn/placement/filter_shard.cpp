@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "nn/placement/memory_errors.h"
 #include "nn/placement/paths.h"
+#include "nn/placement/table.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/table.h"
 #include "sharding/placement/mesh_impl.h"
 #include "sharding/redistribution/communicate.h"
 #include "sharding/redistribution/device_put.h"
@@ -47,6 +50,18 @@ void check_processes_agree(const Mesh& mesh, const std::string& lines) {
   tessera::detail::check_agreement("filter_shard", mesh.impl(), lines);
 }
 
+// Returns the bytes of the arrays by these rules, and by FSDP's rules if they take less.
+std::string memory_of_rules(const Leaves& leaves, const MeshRules& mesh_rules) {
+  const PlacementTable table = placement_table(leaves, mesh_rules);
+  std::string text = largest_arrays("These rules", table);
+  for (const std::string& axis : replicated_axes(table)) {
+    const MeshRules fully = fsdp(mesh_rules.mesh(), axis, {.rules = mesh_rules.rules()});
+    text += fmt::format("With nn::fsdp(mesh, \"{}\", {{.rules = your rules}}): {} bytes on each device.\n", axis,
+                        tessera::detail::with_commas(placement_table(leaves, fully).bytes_per_device()));
+  }
+  return text;
+}
+
 }  // namespace
 
 void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedSharding>>& shardings) {
@@ -69,7 +84,7 @@ void shard_alike(const Leaves& leaves, const NamedSharding& sharding) {
   shard_each(leaves, std::vector<std::optional<NamedSharding>>(leaves.size(), sharding));
 }
 
-void shard_by_names(const Leaves& leaves, const MeshRules& mesh_rules) {
+void shard_by_names(const Leaves& leaves, const MeshRules& mesh_rules) try {
   check_distinct(leaves, "filter_shard");
   const std::vector<MeshRules> leaf_rules = stage_mesh_rules(leaves, mesh_rules, "filter_shard");
   if (const Mesh mesh = mesh_rules.mesh(); mesh.process_count() > 1) {
@@ -84,18 +99,14 @@ void shard_by_names(const Leaves& leaves, const MeshRules& mesh_rules) {
     const PartitionSpec spec = resolve(leaf, leaf_rules[i]).spec;
     place(leaf, [&] { return place_parameter(*leaf.value, leaf_rules[i], spec, leaf.path); });
   }
+} catch (...) {
+  if (!is_out_of_memory()) throw;
+  rethrow_with_sections("filter_shard", leaves, [&] { return memory_of_rules(leaves, mesh_rules); });
 }
 
 }  // namespace tessera::nn::detail
 
 namespace tessera::nn {
-
-RuleResolution resolve(const Leaf& leaf, const MeshRules& mesh_rules, std::string_view verb) {
-  const Shape& shape = leaf.value->shape();
-  const Axes axes = leaf.axes ? *leaf.axes : Axes(std::vector<AxisName>(shape.size(), none));
-  if (!leaf.rules || leaf.rules->empty()) return mesh_rules.resolve(axes, shape, verb, leaf.path);
-  return mesh_rules.resolve(*leaf.rules, axes, shape, verb, leaf.path);
-}
 
 MeshRules fsdp(Mesh mesh, const std::string& mesh_axis, const FsdpOptions& options) {
   if (!mesh.empty() && !mesh.has_axis(mesh_axis))

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/placement/resolve.h"
 #include "nn/tree/tree.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/error.h"
@@ -17,9 +18,6 @@
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {
-
-// Returns the spec that mesh rules give to a leaf, and the reasons. `verb` begins the message of an error.
-RuleResolution resolve(const Leaf& leaf, const MeshRules& mesh_rules, std::string_view verb = "filter_shard");
 
 namespace detail {
 template <class F>
@@ -51,6 +49,7 @@ void shard_each(const Leaves& leaves, const std::vector<std::optional<NamedShard
 //   rank_mismatch: more or fewer names than dimensions
 //   invalid_argument: one array in two fields
 //   inconsistent: processes do not agree; the message has the first difference
+//   out_of_memory: a device is full; the message has the bytes of the largest arrays, and of FSDP's rules
 template <class Tree>
 [[nodiscard]] Tree filter_shard(Tree tree, const MeshRules& mesh_rules,
                                 std::source_location where = std::source_location::current()) {

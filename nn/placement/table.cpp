@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
-#include "nn/placement/filter_shard.h"
 #include "nn/placement/paths.h"
 #include "sharding/array/host_memory.h"
+#include "nn/placement/resolve.h"
 #include "sharding/placement/named_sharding.h"
 
 namespace tessera::nn {

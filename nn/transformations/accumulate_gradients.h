@@ -79,6 +79,9 @@ struct PartLoss {
   }
 };
 
+template <class F>
+inline constexpr bool captures_nothing<PartLoss<F>> = captures_nothing<F>;
+
 // ---- results of the micro-batches
 
 // Losses, the sum of their gradients, and the weight of each loss. Without weights, all losses weigh the same.

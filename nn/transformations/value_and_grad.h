@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "nn/placement/memory_errors.h"
 #include "nn/transformations/buffers.h"
+#include "nn/transformations/gradient_call.h"
 #include "nn/tree/filter.h"
 #include "nn/tree/tree.h"
 #include "nn/tree/tree_of_arrays.h"
@@ -129,6 +131,27 @@ auto value_and_grad_of_checked(const F& f, const Filter& trained, const Gradient
   return std::pair(std::move(value), std::move(gradient));
 }
 
+// Describes the call for the Error of a failed allocation.
+template <class F, class Model, class... Args>
+GradientCall gradient_call(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
+                           const Args&... args) {
+  GradientCall call{
+      .model = leaves(model), .arguments = {argument_of<Args>(args).arrays...}, .options = options, .repeat = {}};
+  if constexpr (captures_nothing<F> && (std::is_copy_constructible_v<Args> && ...))
+    call.repeat = [&](const GradientCall::Replace& replace, const GradientOptions& changed) {
+      std::remove_const_t<Model> copy = model;
+      std::tuple<Args...> copies(args...);
+      return std::apply(
+          [&](const Args&... arg) {
+            replace(leaves(copy), {argument_of<Args>(arg).arrays...});
+            auto result = value_and_grad_of_checked(f, trained, changed, static_cast<Model&>(copy), arg...);
+            return values_of(bare_arrays(result.second).arrays);
+          },
+          copies);
+    };
+  return call;
+}
+
 // After a diagnosed mistake, nothing else is compiled, so that the compiler prints a single sentence.
 template <class F, class Model, class... Args>
 auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions& options, Model& model,
@@ -141,7 +164,14 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
     constexpr bool returns_loss = is_loss<decltype(f(model, args...))>;
     static_assert(returns_loss,
                   "tessera: a loss function returns an Array or a WeightedSum, or a std::pair of one and aux.");
-    if constexpr (returns_loss) return value_and_grad_of_checked(f, trained, options, model, args...);
+    if constexpr (returns_loss) {
+      try {
+        return value_and_grad_of_checked(f, trained, options, model, args...);
+      } catch (...) {
+        if (!is_out_of_memory()) throw;
+        rethrow_explained(gradient_call(f, trained, options, model, args...));
+      }
+    }
   }
 }
 
@@ -176,6 +206,9 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
 // In ledgers, the reduction of the gradients has the source line that calls value_and_grad; communication inside the
 // function has its own lines. After an error the model is unchanged.
 // Errors
+//   out_of_memory: an allocation failed. The message has the operation, the largest arrays, the activations by module,
+//     and changes that fit with their forecast bytes. For the last two, a loss function that captures nothing is called
+//     again with arrays without data.
 //   invalid_argument: one array in two leaves (the message names both)
 //   invalid_argument: a filter that selects no trainable array
 //   invalid_argument: a weight that depends on a trained array

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/placement/memory_errors.h"
 #include "nn/tree/tree.h"
 #include "optim/formulas/global_norm.h"
 #include "optim/optimizer/optimizers.h"
@@ -60,6 +61,8 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads);
 // parameter or an array of the state does.
 void check_finite_gradients(const nn::Leaves& grads);
 void check_finite_update(const nn::Leaves& params, const nn::Leaves& state);
+// Rethrows the exception that is handled, a failed allocation, with the bytes of the model and the state.
+[[noreturn]] void rethrow_explained(const nn::Leaves& params, const nn::Leaves& state, const OptimizerOptions& options);
 // Returns whether a guard of this thread may reject a communication.
 bool is_guarded();
 // Returns whether every array of the state that is on a mesh is on the model's mesh.
@@ -159,6 +162,7 @@ class Optimizer {
   //   invalid_argument, shape_mismatch, dtype_mismatch, device_mismatch: gradients that are all absent or belong to
   //     another model; a model for which this optimizer was not made
   //   device_mismatch: a state that is not on the model's mesh
+  //   out_of_memory: the message has the largest arrays, and the bytes of the state with shard_state_over
   //   no_gradient: arrays that value_and_grad records
   //   those of the transform
   void update(Model& model, Model grads, const ExtraArgs& extra = {},
@@ -178,6 +182,8 @@ class Optimizer {
       if (tessera::detail::checks_finite()) detail::check_finite_update(nn::leaves(model), nn::leaves(state_, "state"));
     } catch (...) {
       if (before) std::tie(model, state_, metrics_, count_) = *before;
+      if (nn::detail::is_out_of_memory())
+        detail::rethrow_explained(nn::leaves(model), nn::leaves(state_, "state"), options_);
       throw;
     }
     detail::at_each_update([this] { ++count_; });

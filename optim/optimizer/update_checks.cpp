@@ -1,7 +1,12 @@
 // Checks that a model, its gradients and its optimizer state fit together.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <unordered_set>
 
+#include "nn/placement/memory_errors.h"
+#include "nn/placement/table.h"
 #include "nn/tree/filter.h"
 #include "optim/optimizer/optimizer.h"
 #include "optim/transform/internal.h"
@@ -10,6 +15,8 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/base/error.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/table.h"
+#include "sharding/placement/type.h"
 
 namespace tessera::optim::detail {
 
@@ -187,6 +194,22 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
            "or "
            "make a new one.",
            x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string());
+}
+
+void rethrow_explained(const nn::Leaves& params, const nn::Leaves& state, const OptimizerOptions& options) {
+  nn::detail::rethrow_with_sections("Optimizer.update", params, [&] {
+    const nn::PlacementTable model = nn::placement_table(params), moments = nn::placement_table(state);
+    std::string text =
+        nn::detail::largest_arrays("Model", model) + nn::detail::largest_arrays("Optimizer state", moments);
+    if (const auto axes = nn::detail::replicated_axes(moments); options.shard_state_over.empty() && !axes.empty()) {
+      int64_t bytes = 0;
+      for (const nn::Leaf& x : state)
+        if (!x.value->is_absent()) bytes += cut_further(x.value->impl()->type, axes)->bytes;
+      text += fmt::format("With {{.shard_state_over = {{\"{}\"}}}} the state takes {} bytes on each device.\n",
+                          fmt::join(axes, "\", \""), with_commas(bytes));
+    }
+    return text + "With update(model, std::move(grads)) the update copies no gradients.\n";
+  });
 }
 
 bool is_guarded() { return tessera::detail::is_guarded(); }

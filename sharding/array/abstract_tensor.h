@@ -83,7 +83,7 @@ struct Meter {
   virtual ~Meter() = default;
   // Returns the meter inside this one that counts new allocations; null if this one does.
   virtual std::shared_ptr<Meter> part() { return nullptr; }
-  void add(int64_t bytes, int stage = -1);
+  virtual void add(int64_t bytes, int stage = -1);
   void add_flops(double n, int stage = -1);
   void add_call(int stage = -1);
   void begin_forward();

@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "sharding/array/abstract_tensor.h"
+#include "sharding/array/out_of_memory.h"
 
 namespace tessera::detail {
 namespace {
@@ -56,10 +57,16 @@ struct FunctionNode : torch::autograd::Node {
     for (size_t i = 0; i < gradients.size(); ++i)
       if (!gradients[i].defined()) gradients[i] = zeros(sizes[i], options);
     incoming.clear();
-    Tensors result = recorded ? recorded_backward(gradients) : backward(std::move(gradients));
+    Tensors result = ran_backward(std::move(gradients), recorded);
     return variable_list(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
   }
 
+  Tensors ran_backward(Tensors gradients, bool recorded) try {
+    return recorded ? recorded_backward(gradients) : backward(std::move(gradients));
+  } catch (const std::exception& error) {
+    check_allocation(error, label, {}, "for its gradient", options.device());
+    throw;
+  }
   // Returns the gradients of the inputs with their own graph.
   virtual Tensors recorded_backward(const Tensors& given);
   void record_refusal(const Tensors& given, Tensors& results) const;

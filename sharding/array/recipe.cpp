@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "sharding/base/fail.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/placement/element_value.h"
 
 namespace tessera {
@@ -17,6 +17,12 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype) {
   made->detail().recipe = std::make_shared<const Recipe>(recipe);
   made->state = ArrayState::lazy;
   return Array(std::move(made));
+}
+
+void rethrow_failed_block(const std::exception& error, DType dtype, const Shape& sizes, c10::Device device) {
+  check_allocation(error, "place", {}, fmt::format("for a block of {}[{}]", name_of(dtype), fmt::join(sizes, ",")),
+                   device);
+  throw;
 }
 
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block,
@@ -31,9 +37,8 @@ at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const
   if (recipe.scale != 1) values.mul_(recipe.scale);
   if (recipe.shift != 0) values.add_(recipe.shift);
   return values.to(type);
-} catch (const c10::Error&) {
-  fail(ErrorKind::out_of_memory, "place", "no memory for a block of {}[{}].", name_of(dtype),
-       fmt::join(sizes_of(block), ","));
+} catch (const std::exception& error) {
+  rethrow_failed_block(error, dtype, sizes_of(block), device);
 }
 
 Array scaled(const Array& x, double factor) {

@@ -31,6 +31,10 @@ Array make_recipe(const Recipe& recipe, Shape shape, DType dtype);
 at::Tensor generate(const Recipe& recipe, DType dtype, const Shape& shape, const IndexRanges& block,
                     c10::Device device = c10::kCPU);
 
+// Rethrows the exception that is handled: a failed allocation as the Error (out_of_memory) of this block.
+[[noreturn]] void rethrow_failed_block(const std::exception& error, DType dtype, const Shape& sizes,
+                                       c10::Device device = c10::kCPU);
+
 // Return the same recipe with another scale or element type, still without memory. can_recast returns whether the
 // array's element type is `drawn`, so that no cast has rounded it before.
 Array scaled(const Array& recipe, double factor);

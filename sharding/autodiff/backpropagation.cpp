@@ -12,6 +12,7 @@
 #include "sharding/accounting/communication_event.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/tensors.h"
@@ -81,6 +82,7 @@ void Backpropagation::run(const ArrayImpl& root) try {
   add_late_gradients();
   if (!has_gradient()) fail_no_gradient();
 } catch (const c10::Error& error) {
+  check_allocation(error, gradients_operation, {}, "for LibTorch's backward pass", root.local[0].device());
   const std::string words = error.what_without_backtrace();
   fail(ErrorKind::invalid_argument, gradients_operation, "LibTorch's backward pass: {}",
        words.substr(0, words.find('\n')));

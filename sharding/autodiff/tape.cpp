@@ -13,6 +13,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/autograd.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/autodiff/backpropagation.h"
 #include "sharding/autodiff/weights/weight_policy.h"
@@ -191,7 +192,7 @@ void check_sums(const std::vector<Array>& gradients, const std::vector<Array>& s
 
 }  // namespace
 
-std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) {
+std::vector<Array> Tape::gradients(const Array& loss, std::source_location where) try {
   const CallerScope caller(where);
   const ActivityScope backward_pass(Activity::backward);
   if (const auto& meter = current_meter()) meter->end_forward();
@@ -213,6 +214,11 @@ std::vector<Array> Tape::gradients(const Array& loss, std::source_location where
   for (const Array& x : gradients)
     if (!x.is_absent()) x.impl()->gradient = true;
   return gradients;
+} catch (const std::exception& error) {
+  const MeshImpl* mesh = mesh_of(shadows_);
+  check_allocation(error, gradients_operation, where, "to add and reduce them",
+                   mesh ? mesh->device : c10::Device(c10::kCPU));
+  throw;
 }
 
 Array detail::drop_graph(const Array& x) {

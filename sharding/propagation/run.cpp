@@ -14,6 +14,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/consistency.h"
 #include "sharding/array/host_sync.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
@@ -277,6 +278,7 @@ void prepare(Prepared& call, const CallSite& site, const Array* const* operands,
   if (call.plan->mesh && !call.plan->mesh->device.is_cpu()) note(site);
   call.operands = n;
   call.in_turn = site.in_turn;
+  call.where = site.where;
   for (int i = 0; i < n; ++i) {
     const Plan::Operand& wanted = call.plan->operands[i];
     ArrayImpl& a = *arrays[i];
@@ -306,10 +308,12 @@ const char* words_of_kernel(const std::exception& error) {
 }  // namespace
 
 void refuse(const Prepared& call, const char* operation, const std::exception& error) {
-  const char* kernel = words_of_kernel(error);
-  if (!kernel) throw;
   std::vector<std::string> operands;
   for (int i = 0; i < call.operands; ++i) operands.push_back(call.array[i]->type->to_string());
+  check_allocation(error, operation, call.where, fmt::format("given {}", fmt::join(operands, ", ")),
+                   call.plan->mesh ? call.plan->mesh->device : c10::Device(c10::kCPU));
+  const char* kernel = words_of_kernel(error);
+  if (!kernel) throw;
   const std::string words = kernel, first = words.substr(0, words.find('\n'));
   const bool by_zero = first == "ZeroDivisionError";
   fail(ErrorKind::invalid_argument, operation, "given {}: {}", fmt::join(operands, ", "),

@@ -64,6 +64,7 @@ struct Prepared {
   bool weight = true;
   bool in_turn = false;
   const MeshRulesImpl* mesh_rules = nullptr;
+  std::source_location where = {};
   std::unique_ptr<CallState> state;  // null if no operand is converted and the call is not observed
 
   const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
@@ -106,8 +107,8 @@ size_t plan_count();
 void clear_plans();
 
 // Handles an exception; call it where `error` was caught. An exception of a LibTorch or oneDNN kernel becomes an Error
-// (invalid_argument) with the operands' types and the first line of the kernel's message. Other exceptions are rethrown
-// unchanged.
+// (invalid_argument) with the operands' types and the first line of the kernel's message; a failed allocation becomes
+// one of kind out_of_memory. Other exceptions are rethrown unchanged.
 [[noreturn]] void refuse(const Prepared& call, const char* operation, const std::exception& error);
 
 // Stores the local tensors of the only slot in `tensors`.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "sharding/array/out_of_memory.h"
 #include "sharding/redistribution/route.h"
 
 namespace tessera {
@@ -31,7 +32,7 @@ constexpr int64_t group_bytes = int64_t{4} << 20;  // large enough to keep a net
 }  // namespace
 
 std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, const std::vector<const Type*>& to,
-                                        const Provenance& cause, const ConvertOptions& options) {
+                                        const Provenance& cause, const ConvertOptions& options) try {
   at::AutoGradMode off(false);
   const int64_t bytes = options.ahead ? group_bytes : std::numeric_limits<int64_t>::max();
   std::vector<ArrayPtr> results = arrays;
@@ -56,6 +57,11 @@ std::vector<ArrayPtr> convert_coalesced(const std::vector<ArrayPtr>& arrays, con
     }
   }
   return results;
+} catch (const std::exception& error) {
+  const MeshImpl* mesh = to.empty() ? nullptr : to[0]->mesh;
+  check_allocation(error, cause.operation, cause.where, "to reshard its arrays",
+                   mesh ? mesh->device : c10::Device(c10::kCPU));
+  throw;
 }
 
 }  // namespace detail

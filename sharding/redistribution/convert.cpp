@@ -2,11 +2,13 @@
 #include "sharding/redistribution/convert.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <functional>
 #include <optional>
 
 #include "sharding/array/autograd.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/caller.h"
 #include "sharding/redistribution/resharding.h"
@@ -125,7 +127,7 @@ const ArrayPtr* cached_conversion(const ArrayImpl& a, const ArrayPtr& self, cons
   return nullptr;
 }
 
-ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) {
+ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Provenance& cause) try {
   if (!a.is_ready()) materialized(Array(self), cause.operation);
   const bool recorded = wants_gradient(a);
   if (const ArrayPtr* known = cached_conversion(a, self, to, recorded)) return *known;
@@ -158,6 +160,11 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Prove
   // inference with sharded weights would end up with the whole model on every device.
   if (!resharded && (recorded || !a.weight)) keep(a, {to, recorded, made});
   return made;
+} catch (const std::exception& error) {
+  check_allocation(error, cause.operation, cause.where,
+                   fmt::format("to reshard {} to {}", a.type->to_string(), to->to_string()),
+                   to->mesh ? to->mesh->device : c10::Device(c10::kCPU));
+  throw;
 }
 
 // ---- the memory of gathered weights

@@ -2,12 +2,14 @@
 #include "sharding/redistribution/device_put.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/array/padding.h"
 #include "sharding/array/recipe.h"
 #include "sharding/base/fail.h"
@@ -98,7 +100,7 @@ ArrayPtr first_placement(const Array& x, const Type* to) {
                     }));
 }
 
-ArrayPtr place(const Array& x, const Type* to, const Provenance& cause) {
+ArrayPtr place(const Array& x, const Type* to, const Provenance& cause) try {
   ArrayImpl& a = *x.impl();
   const bool recorded = !x.is_recipe() && wants_gradient(a);
   if (a.type->mesh == to->mesh || are_stages(a.type->mesh, to->mesh) || (!a.type->mesh && recorded))
@@ -106,6 +108,9 @@ ArrayPtr place(const Array& x, const Type* to, const Provenance& cause) {
   const Type* value = at_rest(to);  // a partial sum is made from the complete value
   const ArrayPtr placed = a.type->mesh ? exchange_blocks(x.impl(), value, cause) : first_placement(x, value);
   return convert(*placed, placed, to, cause);
+} catch (const std::exception& error) {
+  check_allocation(error, cause.operation, cause.where, fmt::format("to place {}", to->to_string()), to->mesh->device);
+  throw;
 }
 
 // The devices to which a verb may move an array.
@@ -134,6 +139,7 @@ void check_reach(const Type* from, const Type* to, Reach reach, const char* verb
 
 Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char* verb, std::source_location where) {
   check_present(x, verb);
+  const CallerScope caller(where);
   const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
   const Array placed(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));

@@ -3,11 +3,11 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cmath>
 #include <limits>
 
+#include "sharding/array/recipe.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise_call.h"
 #include "sharding/operations/shape/make_array.h"
@@ -29,9 +29,8 @@ Array placed(Array x, const std::optional<NamedSharding>& sharding) { return sha
 template <class Make>
 Array made_block(const Make& make, const IndexRanges& block, DType dtype) try {
   return from_tensor(make(block).to(scalar_type(dtype)).contiguous());
-} catch (const c10::Error&) {
-  fail(ErrorKind::out_of_memory, "place", "no memory for a block of {}[{}].", name_of(dtype),
-       fmt::join(sizes_of(block), ","));
+} catch (const std::exception& error) {
+  rethrow_failed_block(error, dtype, sizes_of(block));
 }
 
 // Makes an array from `make(block)`, which returns the tensor of a block.
