@@ -94,7 +94,14 @@ int64_t forecast_in(const std::string& message, const std::string& change) {
   return digits.empty() ? 0 : std::stoll(digits);
 }
 
-class OutOfMemory : public ::testing::TestWithParam<int> {};
+// LimitedMemory is the CPU's.
+class OutOfMemoryOnCpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (make_mesh({}).device() != "cpu") GTEST_SKIP() << "the arrays are on another device";
+  }
+};
+class OutOfMemory : public OutOfMemoryOnCpu, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Devices, OutOfMemory, ::testing::Values(1, 2, 8));
 
 // Lets each allocation of a step fail. Nothing is lost: the step that follows gives the same bits.
@@ -172,7 +179,7 @@ TEST_P(OutOfMemory, ChangesFit) {
 
 // With large parameters, sharding them fits. The forecast is Forecast's, which has more gathered weights than virtual
 // devices: it prefetches as processes do.
-TEST(OutOfMemoryOfParameters, ShardingFits) {
+TEST_F(OutOfMemoryOnCpu, ShardingFits) {
   LimitedMemory memory;
   constexpr int devices = 8;
   const Program p(devices, 64, 512, 2);
@@ -210,7 +217,7 @@ TEST(OutOfMemoryOfParameters, ShardingFits) {
   EXPECT_EQ(forecast_in(message, zero), with_zero < peak_by_forecast(rules, {}) ? with_zero : 0);
 }
 
-TEST(OutOfMemoryOfUpdates, StateIsShardedOverTheDataAxis) {
+TEST_F(OutOfMemoryOnCpu, StateIsShardedOverTheDataAxis) {
   LimitedMemory memory;
   const Program p(8, 64, 512, 2);
   Model model = p.model;
@@ -255,7 +262,7 @@ TEST_P(OutOfMemory, APlacementNamesItsLargestArrays) {
   EXPECT_EQ(nn::placement_table(nn::filter_shard(lazy, rules)).bytes_per_device(), bytes / GetParam());
 }
 
-TEST(OutOfMemoryOfOperations, HaveBytesAndLine) {
+TEST_F(OutOfMemoryOnCpu, OperationsHaveBytesAndLine) {
   const Array a = ones({4, 8}) + 0, b = ones({8, 16}) + 0;
   const int line_of_matmul = __LINE__ + 4;
   const auto message = [&](Failure failure) {
