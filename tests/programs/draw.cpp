@@ -489,9 +489,7 @@ class Drawer {
 
   void draw_node(Scope& scope) {
     const int choice = below(100);
-    if (choice < 2 && !scope.in_shard_map) {
-      if (const std::optional<int> id = some_value(scope)) add_unary(scope, Kind::dlpack, *id);
-    } else if (choice < 12 && !scope.in_shard_map) {
+    if (choice < 12 && !scope.in_shard_map) {
       const std::optional<int> id = some_value(scope);
       if (id) add_unary(scope, Kind::constrain, *id, {.spec = draw_spec(shape_of(scope.value(*id)[0]), true, pads_)});
     } else if (choice < 14) {
@@ -501,11 +499,13 @@ class Drawer {
     } else if (choice < 24) {
       draw_region(scope, Kind::remat);
     } else if (choice < 31) {
-      draw_region(scope, choice < 28 ? Kind::gradient : Kind::jvp);
+      draw_region(scope, choice < 30 ? Kind::gradient : Kind::jvp);
     } else if (choice < 38 && !scope.in_shard_map) {
       draw_region(scope, Kind::shard_map);
     } else if (choice < 60 && scope.in_shard_map) {
       draw_collective(scope);
+    } else if (choice == 99 && !scope.in_shard_map) {
+      if (const std::optional<int> id = some_value(scope)) add_unary(scope, Kind::dlpack, *id);
     } else {
       draw_call(scope);
     }
