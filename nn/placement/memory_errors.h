@@ -1,4 +1,4 @@
-// Adds what a device holds to an Error of kind out_of_memory.
+// Adds a list of the arrays on a full device to an Error of kind out_of_memory.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,11 @@ class PlacementTable;
 
 namespace detail {
 
-// Returns whether the exception that is handled is a failed allocation to which nothing has been added yet.
+// Returns whether the exception that is being handled is a failed allocation without further lines.
 bool is_out_of_memory();
 
-// Rethrows the exception that is handled, a failed allocation, as an Error (out_of_memory) whose further lines are
-// sections(). An exception that has no verb yet gets `verb`. `model`: its arrays are on the device that is full.
+// Rethrows the exception that is being handled, a failed allocation, as an Error (out_of_memory) with sections() as
+// further lines. `verb` is used if the exception has none. The arrays of `model` are on the full device.
 [[noreturn]] void rethrow_with_sections(const char* verb, const Leaves& model,
                                         const std::function<std::string()>& sections);
 

@@ -19,20 +19,21 @@ Array inner_product(const Leaves& computed, const Leaves& constants, const Leave
 void make_cotangents(const Leaves& results);
 }  // namespace detail
 
-// Returns a function that returns f(primals) and its derivative in the direction `tangents`, two trees of one type
-// (jax.jvp). A std::tuple of primals is passed as several arguments.
+// Returns a function of (primals, tangents) that returns the pair of f(primals) and its derivative in the direction
+// `tangents` (jax.jvp). Both have the type of f's result. A std::tuple of primals is passed as several arguments.
 //   const auto [y, dy] = nn::jvp(f)(x, dx);
 //   const auto [y, dy] = nn::jvp(f)(std::tuple(model, x), std::tuple(direction, dx));
-// `tangents` has the type and structure of `primals`; gradients do. An absent array is a tangent of zero. Tangents of
-// integer arrays and of Buffers are ignored. Result arrays that are not floating have an absent tangent.
-// It calls f twice and runs two backward passes, because the first one is linear in its cotangent
-// (https://j-towns.github.io/2017/06/12/A-new-trick.html). Inside value_and_grad, both results are differentiated.
+// `tangents` has the type and structure of `primals`, as gradients do. An absent array is a tangent of zero. Tangents
+// of integer arrays and of Buffers are ignored. Result arrays that are not floating have an absent tangent.
+// jvp calls f twice and runs two backward passes. The gradient of f is linear in its cotangent; the second backward
+// pass differentiates it with respect to the cotangent (https://j-towns.github.io/2017/06/12/A-new-trick.html).
+// Inside value_and_grad, both results are differentiated.
 // Errors
 //   invalid_argument: tangents of another structure
 //   shape_mismatch, dtype_mismatch: a tangent of another shape or element type than its primal
-//   missing_array: no tangent at all
+//   missing_array: all tangents are absent or ignored
 //   no_gradient: no floating result; an operation without a second derivative; inside another value_and_grad, a result
-//   that depends only on the outer model
+//     that depends only on the outer model
 template <class F>
 auto jvp(F f, std::source_location where = std::source_location::current()) {
   return [f, where]<class Primals>(const Primals& primals, const Primals& tangents) {
@@ -61,11 +62,11 @@ auto jvp(F f, std::source_location where = std::source_location::current()) {
   };
 }
 
-// Returns a function that returns the product of the Hessian of loss_fn(model, args...) and a vector, which is the last
-// argument: a tree like the model. The result has the type and shardings of the gradients.
+// Returns a function of (model, args..., vector) that returns the product of the Hessian of loss_fn(model, args...) and
+// the vector, a tree like the model. The result has the type and shardings of the gradients.
 //   const Model product = nn::hvp(loss)(model, batch, vector);
-// It is the gradient of (gradient * vector); the matrix is never stored. With a filter, as in value_and_grad, the
-// Hessian has only the rows and columns of the trained arrays. Aux and changes of Buffers are dropped.
+// hvp computes the gradient of (gradient * vector), and never stores the Hessian. With a filter, as in value_and_grad,
+// the Hessian has only the rows and columns of the trained arrays. Aux and changes of Buffers are dropped.
 // Errors: those of value_and_grad, and of jvp for the vector.
 template <class F>
 auto hvp(F loss_fn, Filter trained = is_trainable, std::source_location where = std::source_location::current()) {

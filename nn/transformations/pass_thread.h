@@ -1,4 +1,4 @@
-// PassThread: a thread for the passes of a micro-batch, which are suspended between virtual stages.
+// PassThread: a thread for the passes of a micro-batch. A pass is suspended between virtual stages.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace tessera::nn::detail {
 
-// Runs one pass at a time, with the observers, meters and other state of the calling thread. The calling thread waits
-// meanwhile, so that only one of these threads computes at any time.
+// Runs one pass at a time, with the observers, meters and other thread state of the calling thread. The calling thread
+// waits until the pass ends or is suspended, so only one of these threads computes at any time.
 class PassThread {
  public:
   PassThread();

@@ -21,14 +21,14 @@ namespace tessera::nn {
 enum class PipelineSchedule {
   gpipe,        // all forward passes, then all backward passes: keeps every micro-batch's activations
   one_f_one_b,  // each backward pass as early as possible: stage s of S keeps the activations of at most S - s
-  interleaved,  // one_f_one_b over the virtual stages of each stage, which wait less
+  interleaved,  // one_f_one_b over several virtual stages per stage: stages wait less, and send more often
 };
 std::string_view name_of(PipelineSchedule schedule);
 
 struct PipelineOptions {
   int64_t num_micro_batches = 1;
   PipelineSchedule schedule = PipelineSchedule::gpipe;
-  int64_t num_virtual_stages = 1;  // of each stage, under interleaved: the number in the rule of the layers
+  int64_t num_virtual_stages = 1;  // of each stage, as in the layers' rule; above 1 only with interleaved
 };
 
 namespace detail {
@@ -53,7 +53,7 @@ struct SuspensionHooks {
 // PassThread, which is suspended after each virtual stage.
 class PassRunner {
  public:
-  // Errors: not_divisible: micro-batches that the stages do not divide, under interleaved
+  // Throws not_divisible if, under interleaved, the number of micro-batches is not a multiple of the number of stages.
   PassRunner(const PipelineOptions& options, const Leaves& model);
   ~PassRunner();
   const std::vector<ScheduledPass>& passes() const { return passes_; }
@@ -173,16 +173,16 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 // which activations are kept meanwhile.
 //   const auto step = nn::pipeline(loss_fn, {.num_micro_batches = 8, .schedule = nn::PipelineSchedule::one_f_one_b});
 //   const auto [loss, grads] = step(model, batch);
-// Under interleaved with v virtual stages, placed by the rule {"layers", interleaved("pipe", v)}, they idle for about
-// (S - 1) / (v * n + S - 1) (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-// Megatron-LM", 2021, section 2.2). The gradients of a micro-batch are added when its backward pass has ended, so a
-// stage keeps the gradients of up to S micro-batches.
+// Under interleaved with v virtual stages, placed by the rule {"layers", interleaved("pipe", v)}, stages idle for about
+// (S - 1) / (v * n + S - 1) of the time (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
+// Clusters Using Megatron-LM", 2021, section 2.2). A micro-batch's gradients are added to the sum when its backward
+// pass has ended on all virtual stages, so a stage keeps the gradients of up to S micro-batches.
 // Stages that are virtual devices of one process run one after another.
 // Errors, in addition to those of accumulate_gradients
 //   invalid_argument: num_micro_batches < 1; under one_f_one_b and interleaved, an activation that goes back to an
-//     earlier stage; num_virtual_stages that is below 1, given for another schedule, or not the number of the rule;
-//     under interleaved, a remat over several stages
-//   not_divisible: under interleaved, micro-batches that the stages do not divide
+//     earlier stage; under interleaved, a remat over several stages
+//   invalid_argument: num_virtual_stages below 1, above 1 for another schedule, or different from the layers' rule
+//   not_divisible: under interleaved, num_micro_batches that is not a multiple of the number of stages
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},
               std::source_location where = std::source_location::current()) {

@@ -12,9 +12,11 @@
 
 namespace tessera::optim {
 
-// The divisor of the matrix X before the first iteration, which bounds its singular values by 1. frobenius: the
-// Frobenius norm. spectral: the largest singular value. aol: the roots of the row sums of |X X^T|. schatten: the root
-// of the norm of X X^T.
+// The divisor of the matrix X before the first iteration. It bounds the singular values of X by 1.
+//   frobenius: the Frobenius norm of X
+//   spectral: the largest singular value of X
+//   aol: for each row, the square root of the row sum of |X X^T|
+//   schatten: the square root of the Frobenius norm of X X^T
 enum class Preconditioning { frobenius, spectral, aol, schatten };
 
 using NewtonSchulzCoefficients = std::array<double, 3>;
@@ -67,20 +69,21 @@ void muon(const ScaleByMuonOptions& o, int64_t count, const nn::Leaves& updates,
 // Orthogonalizes the momentum of matrices by Newton-Schulz iterations.
 //   mu = beta mu + (1 - beta) g;  m = mu / (1 - beta^t)
 //   with nesterov: m = beta mu / (1 - beta^(t+1)) + (1 - beta) g / (1 - beta^t)
-//   X = m / (|m| + eps), transposed if it has more rows than columns; ns_steps times with (a, b, c) of ns_coeffs:
+//   X = m / (|m| + eps) (frobenius), transposed if it has more rows than columns; then ns_steps iterations with
+//   (a, b, c) of ns_coeffs:
 //     A = X X^T;  X = a X + (b A + c A A) X
 // X is the update of each matrix; with adaptive, the update of a parameter is multiplied by sum(m X).
 // Errors
 //   shape_mismatch: a parameter without dimension numbers
-//   invalid_argument: dimension numbers that the parameter lacks, or that are given twice
+//   invalid_argument: dimension numbers of dimensions that the parameter does not have, or given twice
 //
 // The iteration needs complete matrices. Matrices of one shape and sharding are distributed: each device receives some
 // complete matrices (one all_to_all or slice, in the communication ledger) and computes them. Their blocks are then
 // sent back. So n matrices on d devices take ceil(n / d) times as long as one matrix, with any sharding. If there are
 // fewer matrices than devices, not all mesh axes are used.
 // A parameter with batch dimensions is a stack of matrices. Its batch dimensions stay sharded: expert parallelism needs
-// no communication. Mesh axes that shard rows or columns move to the first batch dimension that they divide, and back;
-// if they divide none, the matrices are gathered.
+// no communication. Mesh axes that shard rows or columns are moved to a batch dimension, and back afterwards: to the
+// first batch dimension whose size is divisible by these axes and its own. If there is none, the matrices are gathered.
 // Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024).
 struct ScaleByMuon : detail::CopyingTransform<ScaleByMuon> {
   ScaleByMuonOptions options;

@@ -80,8 +80,8 @@ struct ScaleByLearningRate : detail::InPlaceTransform<ScaleByLearningRate, Scale
 ScaleByLearningRate scale_by_learning_rate(Schedule rate, bool flip_sign = true);
 
 // Adds weight decay: g + weight_decay(count) * p for the parameters that the mask selects, else g. With `cautious`,
-// only the elements with g * p >= 0 decay: those whose update, which is subtracted, has the sign of the parameter. Chen
-// et al., "Cautious weight decay" (2025).
+// only elements with g * p >= 0 decay. The update is subtracted later, so these are the elements that it moves towards
+// zero. Chen et al., "Cautious weight decay" (2025).
 struct AddDecayedWeights : detail::InPlaceTransform<AddDecayedWeights, ScaleByScheduleState> {
   Schedule weight_decay = 0.0;
   Mask mask = {};

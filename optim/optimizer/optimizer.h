@@ -129,8 +129,8 @@ class Optimizer {
   // Makes the state of the transform for a model.
   // Errors
   //   unknown_axis: an axis of the options that the mesh does not have
-  //   invalid_argument: an axis that is given twice; a state in host memory for a transform other than a chain of
-  //     formulas for single arrays
+  //   invalid_argument: an axis that is given twice
+  //   invalid_argument: pinned_host for a transform that is not a formula for one array or a chain of such formulas
   Optimizer(const Model& model, Transform transform, OptimizerOptions options = {})
       : transform_(std::move(transform)),
         options_(checked(std::move(options), model)),

@@ -134,8 +134,8 @@ struct WarmupExponentialDecay {
 };
 Schedule warmup_exponential_decay_schedule(const WarmupExponentialDecay& options);
 
-// Rises linearly from init to peak in warmup_steps, stays at peak for stable_steps, then decays to `end` (WSD): n steps
-// later the value is end + (peak - end) f(x), where x = min(n / decay_steps, 1) and
+// Warmup-stable-decay (WSD): rises linearly from init to peak in warmup_steps, stays at peak for stable_steps, then
+// decays to `end`. After n steps of the decay the value is end + (peak - end) f(x) with x = min(n / decay_steps, 1):
 //   linear: f = 1 - x;  cosine: f = (1 + cos(pi x)) / 2;  one_minus_sqrt: f = 1 - sqrt(x)
 // To train longer, resume before the decay with more stable_steps.
 // Hu et al., "MiniCPM: unveiling the potential of small language models" (2024); the decay by 1 - sqrt: Haegele et al.,

@@ -27,14 +27,14 @@ struct OptimizerOptions {
   // running when update returns; each is waited for at its next use.
   std::vector<std::string> shard_state_over = {};
 
-  // With pinned_host, the arrays of the state are in pinned host memory between updates, which takes no memory of an
-  // accelerator. On CPUs it has no effect. The results have the same bits. (As FSDP2's CPUOffloadPolicy for states; Ren
-  // et al., "ZeRO-Offload: democratizing billion-scale model training", 2021, computes the update on the host instead.)
+  // With pinned_host, the arrays of the state are in pinned host memory between updates, and take no memory of the
+  // accelerator. The results are bit for bit the same. On CPUs the option has no effect. FSDP2's CPUOffloadPolicy does
+  // the same for states. ZeRO-Offload (Ren et al., 2021) computes the update on the host instead.
   //   optim::Optimizer(model, transform, {.state_memory_kind = optim::MemoryKind::pinned_host});
   //
-  // A fused update (Optimizer::update) copies the state in blocks, through two buffers of at most 64 MiB for each call
-  // of the kernel (one for parameters that decay, one for others). Copies in both directions and kernels are
-  // concurrent. Other updates copy array after array; until their end, the host has the old and the new state.
+  // A fused update (Optimizer::update) copies the state in blocks, through two buffers of at most 64 MiB. Parameters
+  // without weight decay have two more. Copies in both directions and kernels are concurrent. Other updates copy one
+  // array after the other; until such an update ends, the host stores the old and the new state.
   //
   // An operation on an array of the state copies it to its device, where it stays until the next update.
   MemoryKind state_memory_kind = MemoryKind::device;

@@ -214,10 +214,10 @@ ApplyIfFinite<Inner> apply_if_finite(Inner inner, int64_t max_consecutive_errors
 
 // ---- cautious -------------------------------------------------------------------------------------------------------
 
-// Drops the elements of the inner transform's update u whose sign differs from the gradient's g, and scales the others
-// up: u m / max(mean(m), 1e-3), where m is 1 where u g > 0, else 0. The mean is over one array; if it is sharded, this
-// is an all-reduce of one number. The state is the inner transform's. Put it before weight decay and learning rate,
-// which changes the sign:
+// Drops the elements of the inner transform's update u whose sign differs from the gradient g, and scales up the
+// others: the update is u m / max(mean(m), 1e-3), where m is 1 if u g > 0, else 0. The mean is over one array; if the
+// array is sharded, it costs an all-reduce of one number. The state is the inner transform's. Put `cautious` before
+// weight decay, and before the learning rate, which changes the sign:
 //   chain(cautious(scale_by_adam()), add_decayed_weights(0.1), scale_by_learning_rate(3e-4))
 // Liang et al., "Cautious optimizers: improving training with one line of code" (2024).
 template <class Inner>

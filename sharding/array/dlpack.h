@@ -11,11 +11,11 @@ struct DLManagedTensorVersioned;  // DLPack 1.0 and later; in Python the capsule
 
 namespace tessera {
 
-// Return an array over the memory of a DLPack tensor, with any strides of 0 or more, and take ownership: the deleter
-// runs when nothing refers to the memory any more. Nobody may write to the memory afterwards. An optimizer copies it
-// before it updates the array. Without a mesh the array is uncommitted, and values of a GPU are copied to the host. On
-// a mesh it is replicated, in the same memory. On a GPU, the values must be ready on the current stream.
-// Errors; the caller still owns the tensor
+// Return an array over the memory of a DLPack tensor, and take ownership: the deleter runs when nothing refers to the
+// memory any more. Strides may be 0 or more. Nobody may write to the memory afterwards; an optimizer copies it before
+// it updates the array. Without a mesh the array is uncommitted, and values of a GPU are copied to the host. With a
+// mesh, the array is replicated, in the same memory. On a GPU, the values must be ready on the current stream.
+// Errors, after which the caller still owns the tensor
 //   missing_array: a null pointer
 //   dtype_mismatch: an element type that arrays do not have
 //   device_mismatch: other memory than the memory of the mesh's devices
@@ -23,9 +23,10 @@ namespace tessera {
 Array from_dlpack(DLManagedTensor* tensor, const std::optional<Mesh>& mesh = std::nullopt);
 Array from_dlpack(DLManagedTensorVersioned* tensor, const std::optional<Mesh>& mesh = std::nullopt);
 
-// Return a DLPack tensor over the memory of x, on the CPU or a GPU. It may outlive x. The consumer calls its deleter
-// once, and must not write to it; the versioned tensor has the read-only flag. Until then, an optimizer that updates x
-// writes to new memory, so the exported values do not change. On a GPU, they are ready on the current stream.
+// Return a DLPack tensor over the memory of x, on the CPU or a GPU. The tensor may outlive x. The consumer calls its
+// deleter once, and must not write to its memory; the versioned tensor has the read-only flag. Until the deleter is
+// called, an optimizer that updates x writes to new memory, so the exported values do not change. On a GPU, they are
+// ready on the current stream.
 // Errors
 //   missing_array: an absent array, or an array without values (of an abstract mesh, of other processes)
 //   invalid_argument: several blocks, a partial sum, or a value that varies in a shard_map (export gather(x))

@@ -1,4 +1,4 @@
-// Errors of failed allocations: the operation that asked, the bytes that it asked for, and the memory in use.
+// Errors of failed allocations: the operation, the requested bytes, and the memory in use.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,9 +16,9 @@
 
 namespace tessera::detail {
 
-// An allocation, for its position in a step.
+// An allocation and its position in a step, by which a forecast recognizes it.
 struct FailedAllocation {
-  int64_t bytes = 0;  // that were asked for; 0: unknown
+  int64_t bytes = 0;  // requested; 0: unknown
   Text module = {};   // the path of the running module
   bool in_backward_pass = false;
 

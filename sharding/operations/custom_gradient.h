@@ -1,4 +1,4 @@
-// custom_gradient: a function of arrays with a gradient of its own.
+// custom_gradient: a function of arrays with a custom gradient.
 #pragma once
 
 #include <concepts>
@@ -71,7 +71,7 @@ class CustomGradient {
 
 }  // namespace detail
 
-// Returns a function that computes f and has a gradient of its own (jax.custom_vjp):
+// Returns a function that computes f and has a custom gradient (jax.custom_vjp):
 //   const auto clipped = custom_gradient(
 //       [](const Array& x) { return x; },
 //       [](const Array& x) { return std::pair(x, nullptr); },
@@ -80,18 +80,20 @@ class CustomGradient {
 //
 // Parameters
 //   f: takes arrays and returns an Array; called if no gradient is recorded
-//   forward: called instead of f if one is. Returns a std::pair of the same result and of residuals of any type.
-//   backward: takes the residuals and the result's cotangent, whose sharding is the result's. Returns the cotangents
-//     of the arguments: an Array, or a pair, tuple or vector of them. An absent one is zero, as for integers.
+//   forward: called instead of f if a gradient is recorded. Returns a std::pair of the same result and of residuals of
+//     any type.
+//   backward: takes the residuals and the result's cotangent, which has the result's sharding. Returns the cotangents
+//     of the arguments: an Array, or a pair, tuple or vector of Arrays. An absent Array is a gradient of zeros, for
+//     example for an integer argument.
 //
-// The functions are ordinary code on arrays of any sharding; the cotangents that `backward` returns are resharded as
-// the arguments. Partial sums are reduced before and after the functions. Arrays that they capture are constants.
-// Second derivatives differentiate `forward` and `backward`.
+// The functions take and return arrays of any sharding. The cotangents that `backward` returns are resharded like the
+// arguments. Partial sums are reduced before and after each function. Captured arrays get no gradients. For second
+// derivatives, `forward` and `backward` are differentiated.
 //
 // Errors
-//   invalid_argument: a `backward` that returns another number of arrays
+//   invalid_argument: a `backward` that does not return one array per argument
 //   shape_mismatch, dtype_mismatch: a cotangent without the argument's shape or element type
-//   device_mismatch: arguments on different meshes
+//   device_mismatch: arguments on different meshes; a cotangent on another mesh than its argument
 template <class F, class Forward, class Backward>
 auto custom_gradient(F f, Forward forward, Backward backward) {
   return detail::CustomGradient<F, Forward, Backward>(std::move(f), std::move(forward), std::move(backward));

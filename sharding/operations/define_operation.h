@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-using detail::BlockContext;  // the function's access to its block: see below
+using detail::BlockContext;  // the position of a function's block: see define_operation
 using detail::Linearity;
 using detail::Tensors;
 
@@ -145,17 +145,17 @@ class DefinedOperation {
 // tensors:
 //   const auto mish = define_operation("mish", "*", [](const at::Tensor& x) { return x * at::tanh(at::softplus(x)); });
 //   const Array y = mish(x);
-// Sharding, communication, gradients and ledger entries follow from the rule. LibTorch differentiates the calls in
-// the function. An operation takes one to four operands.
+// The rule determines sharding and communication. LibTorch differentiates the function. An operation takes one to four
+// operands.
 //
 // The rule names a factor for each dimension, as in einsum: "... i k, k j -> ... i j".
-//   i        may be sharded; summed over if the result lacks it: each device's result is then a partial sum
+//   i        may be sharded; if the result lacks it, each device's result is a partial sum
 //   [i]      must be replicated: it is gathered first
 //   {a b}    a dimension made of two factors, a major
 //   i=4      a size that the operands' shapes do not determine
 //   ...      any number of dimensions, broadcast
 //   *        as the complete rule: elementwise, broadcast
-// A factor occurs once in an operand, and once in the result.
+// A factor occurs at most once in each operand and in the result.
 //
 // A function that depends on the position of its block takes a last parameter `const BlockContext& block`.
 // block.size("i") is the global size of factor i, block.offset("i") the index at which this block begins.
@@ -166,9 +166,9 @@ class DefinedOperation {
 //   });
 // Include <ATen/ATen.h> in the file of the function.
 //
-// A function that LibTorch cannot differentiate, such as a kernel of your own, has a gradient in `.backward` (as
-// jax.custom_vjp). It takes the local tensors of the result's cotangent and of the operands, and returns a tensor for
-// each operand; an undefined one is zero. It may take the block last.
+// For a function that LibTorch cannot differentiate, such as a custom kernel, give the gradient in `.backward` (as
+// jax.custom_vjp). `backward` takes the local tensors of the result's cotangent and of the operands, and perhaps the
+// block last. It returns a tensor for each operand; an undefined tensor is a gradient of zeros.
 //   const auto cube = define_operation("cube", "*", cube_kernel, {.backward = [](const at::Tensor& g,
 //                                                                               const at::Tensor& x)
 //   {
@@ -176,12 +176,14 @@ class DefinedOperation {
 //   }});
 // The gradients of operands that were gathered or broadcast are reduced as the rule requires. If the function returns
 // a tuple, its first tensor is the result, and `backward` receives the others after the operands. On abstract meshes
-// neither function is called. Second derivatives exist if the function returns only its result and LibTorch can
-// differentiate what `backward` calls.
+// neither function is called. For second derivatives LibTorch differentiates `backward`: it must not call kernels that
+// LibTorch does not record, and the function must return only its result.
 //
 // Errors
-//   invalid_argument: a rule that cannot be parsed (at the definition); a `backward` that takes or returns another
-//     number of tensors (at the call, in the backward pass)
+//   invalid_argument: at the definition, a rule that cannot be parsed
+//   invalid_argument: a `backward` that takes (at the call) or returns (in the backward pass) a wrong number of tensors
+//   shape_mismatch: a result or gradient whose local shape does not fit the rule
+//   dtype_mismatch: a result of another element type than out_dtype
 //   no_gradient: a second derivative that does not exist
 //   those of all operations (operand.h)
 template <class Fn>

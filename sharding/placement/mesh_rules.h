@@ -55,8 +55,8 @@ struct OnStage {
 };
 inline OnStage on_stage(std::string mesh_axis, int64_t at) { return {std::move(mesh_axis), at}; }
 
-// In a rule for the name of a vector: splits its elements into `num_virtual_stages` blocks for each of the S stages of
-// this mesh axis. Block i is on stage i mod S, as the interleaved pipeline schedule needs.
+// In a rule for the name of a vector: splits its elements into S * num_virtual_stages blocks of equal size, where S is
+// the number of stages along this mesh axis. Block i is on stage i mod S, as the interleaved pipeline schedule needs.
 struct Interleaved {
   std::string mesh_axis;
   int64_t num_virtual_stages = 1;
@@ -74,7 +74,7 @@ inline Interleaved interleaved(std::string mesh_axis, int64_t num_virtual_stages
 // - With on_stage: gives the stage of parameters outside the vectors that a rule distributes. Without such a rule,
 //   these parameters are on all stages:
 //     {ParamPattern{"**.embedding.**"}, on_stage("pipe", 0)}    {ParamPattern{"**.head.**"}, on_stage("pipe", -1)}
-// - With interleaved: a rule by name for a vector of layers: {"layers", interleaved("pipe", 2)}
+// - With interleaved: distributes a vector of layers over virtual stages: {"layers", interleaved("pipe", 2)}
 // With Uneven::pad the mesh axes need not divide the dimension, whose blocks are then padded: {"vocab", "model",
 // Uneven::pad}. longest_dim still prefers dimensions that the axes divide. In a spec each entry has its own Uneven.
 struct Rule {

@@ -1,4 +1,4 @@
-// The exit status that asks for a restart.
+// The exit status of a run that can be restarted.
 #pragma once
 
 namespace tessera {
