@@ -10,9 +10,15 @@ if (($# < 2)); then
   echo "usage: restart.sh FOLDER COMMAND..." >&2
   exit 2
 fi
+for number in "${RESTARTS:=5}" "${PAUSE:=5}"; do
+  if ! [[ $number =~ ^[0-9]+$ ]]; then
+    echo "restart.sh: RESTARTS and PAUSE: $number given, expected a number" >&2
+    exit 2
+  fi
+done
 folder=$1 failures=0 is_stopped=
 shift
-newest() { ls -d "$folder"/*[0-9]/commit_success.txt 2>/dev/null | sort -V | tail -n 1; }
+newest() { ls -d -- "$folder"/*[0-9]/commit_success.txt 2>/dev/null | sort -V | tail -n 1; }
 trap 'is_stopped=yes; kill -TERM "$command" 2>/dev/null' TERM INT
 while true; do
   before=$(newest)
@@ -24,9 +30,9 @@ while true; do
   after=$(newest)
   if [ "$after" = "$before" ]; then failures=$((failures + 1)); else failures=0; fi
   echo "restart.sh: status $status, newest checkpoint: ${after:-none}, failures without a new one: $failures" >&2
-  if [ -z "$is_stopped" ] && ((failures < ${RESTARTS:-5})); then
-    sleep "${PAUSE:-5}" &
+  if [ -z "$is_stopped" ] && ((failures < RESTARTS)); then
+    sleep "$PAUSE" &
     wait $!
   fi
-  if [ -n "$is_stopped" ] || ((failures >= ${RESTARTS:-5})); then exit "$status"; fi
+  if [ -n "$is_stopped" ] || ((failures >= RESTARTS)); then exit "$status"; fi
 done

@@ -6,6 +6,7 @@
 #include "nn/transformations/pass_thread.h"
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/array_impl.h"
+#include "sharding/array/tape_state.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
 #include "sharding/redistribution/communicate.h"
@@ -122,6 +123,22 @@ struct PassRunner::MicroBatch {
   }
 };
 
+namespace {
+
+// Checks what stages in one process permit, and stages in several processes do not.
+void check_several_processes() {
+  if (tessera::detail::has_stray_messages())
+    fail(ErrorKind::inconsistent, "pipeline",
+         "an exception ended an earlier step after stages in several processes had exchanged activations, so some of "
+         "its messages may still arrive. Restart the processes from a checkpoint.");
+  if (tessera::detail::current_tape())
+    fail(ErrorKind::no_gradient, "pipeline",
+         "is called inside value_and_grad, and its stages are in several processes, which return no second "
+         "derivatives. Call it outside.");
+}
+
+}  // namespace
+
 // Counts stages by processes: stages within one process run in the process's own order.
 PassRunner::PassRunner(const PipelineOptions& options, const Leaves& model) : options_(options) {
   int64_t each = 1;  // stages of a process
@@ -129,16 +146,17 @@ PassRunner::PassRunner(const PipelineOptions& options, const Leaves& model) : op
     const auto& whole = *mesh->parent;
     num_stages_ = whole.axes[mesh->cut_axis].size;
     if (!whole.abstract) each = whole.extent[mesh->cut_axis], first_ = whole.first[mesh->cut_axis];
+    if (each < num_stages_ && !whole.abstract) check_several_processes();
     last_ = first_ + each - 1;
     if (options.schedule == PipelineSchedule::interleaved && options.num_micro_batches % num_stages_)
       fail(ErrorKind::not_divisible, "pipeline",
            "{} micro-batches are not divisible by the {} stages of mesh axis \"{}\", as interleaved expects. Change "
-           "one of "
-           "them.",
+           "one of them.",
            options.num_micro_batches, num_stages_, whole.axes[mesh->cut_axis].name);
   }
   passes_ = passes_of(options, first_ / each, num_stages_ / each);
   micro_batches_.resize(options.num_micro_batches);
+  messages_ = tessera::detail::stage_messages();
   if (tessera::detail::checks && options.schedule == PipelineSchedule::interleaved) check_replicas(model);
   if (const auto& meter = tessera::detail::current_meter())
     meter->forward_passes = options.num_micro_batches * options.num_virtual_stages;
@@ -156,7 +174,14 @@ PassRunner::MicroBatch& PassRunner::micro_batch(int64_t i) {
   return *micro_batches_[i];
 }
 
-void PassRunner::run(const ScheduledPass& scheduled, std::function<void(SuspensionHooks&)> pass) {
+void PassRunner::run(const ScheduledPass& scheduled, std::function<void(SuspensionHooks&)> pass) try {
+  run_pass(scheduled, std::move(pass));
+} catch (...) {
+  if (tessera::detail::stage_messages() != messages_) tessera::detail::has_stray_messages() = true;
+  throw;
+}
+
+void PassRunner::run_pass(const ScheduledPass& scheduled, std::function<void(SuspensionHooks&)> pass) {
   SuspensionHooks none;
   if (options_.schedule != PipelineSchedule::interleaved) return pass(none);
   MicroBatch& micro_batch = this->micro_batch(scheduled.micro_batch);

@@ -63,9 +63,11 @@ class PassRunner {
  private:
   struct MicroBatch;
   MicroBatch& micro_batch(int64_t i);
+  void run_pass(const ScheduledPass& scheduled, std::function<void(SuspensionHooks&)> pass);
 
   PipelineOptions options_;
   int64_t num_stages_ = 1, first_ = 0, last_ = 0;  // stages of the model; those of this process
+  int64_t messages_ = 0;                           // between stages, before this step
   std::vector<ScheduledPass> passes_;
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
@@ -182,6 +184,8 @@ auto pipeline_of(const F& part_loss, const PipelineOptions& options, const Filte
 //   invalid_argument: num_micro_batches < 1; under one_f_one_b and interleaved, an activation that goes back to an
 //     earlier stage; under interleaved, a remat over several stages
 //   invalid_argument: num_virtual_stages below 1, above 1 for another schedule, or different from the layers' rule
+//   inconsistent: an earlier step ended with an exception after stages in several processes had exchanged activations
+//   no_gradient: a call inside value_and_grad, with stages in several processes
 //   not_divisible: under interleaved, num_micro_batches that is not a multiple of the number of stages
 template <class F>
 auto pipeline(F loss_fn, PipelineOptions options, Filter trained, GradientOptions gradients = {},

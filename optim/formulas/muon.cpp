@@ -51,8 +51,8 @@ MatrixDims matrix_dims(const char* verb, const nn::Leaf& parameter, const Weight
       const int d = dim < 0 ? dim + n : dim;
       if (d < 0 || d >= n || used[d])
         fail(ErrorKind::invalid_argument, verb,
-             "{}: dimension {} in its dimension numbers, expected each dimension of {} at most once.", parameter.path,
-             dim, type);
+             "{}: dimension {} in its dimension numbers, expected each of {} to {} of {} at most once.", parameter.path,
+             dim, -n, n - 1, type);
       used[d] = true, dim = d;
     }
     return dims;

@@ -62,7 +62,8 @@ void check_gradients(const nn::Leaves& params, const nn::Leaves& grads);
 void check_finite_gradients(const nn::Leaves& grads);
 void check_finite_update(const nn::Leaves& params, const nn::Leaves& state);
 // Rethrows the exception that is handled, a failed allocation, with the bytes of the model and the state.
-[[noreturn]] void rethrow_explained(const nn::Leaves& params, const nn::Leaves& state, const OptimizerOptions& options);
+[[noreturn]] void rethrow_explained(const char* verb, const nn::Leaves& params, const nn::Leaves& state,
+                                    const OptimizerOptions& options);
 // Returns whether a guard of this thread may reject a communication.
 bool is_guarded();
 // Returns whether every array of the state that is on a mesh is on the model's mesh.
@@ -183,7 +184,7 @@ class Optimizer {
     } catch (...) {
       if (before) std::tie(model, state_, metrics_, count_) = *before;
       if (nn::detail::is_out_of_memory())
-        detail::rethrow_explained(nn::leaves(model), nn::leaves(state_, "state"), options_);
+        detail::rethrow_explained("Optimizer.update", nn::leaves(model), nn::leaves(state_, "state"), options_);
       throw;
     }
     detail::at_each_update([this] { ++count_; });
@@ -239,9 +240,12 @@ class Optimizer {
     return options;
   }
 
-  State make_state(const Model& model) const {
+  State make_state(const Model& model) const try {
     const tessera::detail::ScopedValue memory(detail::new_state_memory_kind(), options_.state_memory_kind);
     return detail::initial_state<fits>(with_state(model, model), transform_);
+  } catch (...) {
+    if (nn::detail::is_out_of_memory()) detail::rethrow_explained("Optimizer", nn::leaves(model), {}, options_);
+    throw;
   }
 
   void check(Model& model, const Model& grads) {

@@ -196,8 +196,10 @@ void check_state_mesh(const nn::Leaves& params, const nn::Leaves& state) {
            x.path, Mesh(mesh_of(*x.value)).to_string(), Mesh(mesh_of(*placed->value)).to_string());
 }
 
-void rethrow_explained(const nn::Leaves& params, const nn::Leaves& state, const OptimizerOptions& options) {
-  nn::detail::rethrow_with_sections("Optimizer.update", params, [&] {
+void rethrow_explained(const char* verb, const nn::Leaves& params, const nn::Leaves& state,
+                       const OptimizerOptions& options) {
+  nn::detail::rethrow_with_sections(verb, params, [&] {
+    if (state.empty()) return nn::detail::largest_arrays("Model", nn::placement_table(params));
     const nn::PlacementTable model = nn::placement_table(params), moments = nn::placement_table(state);
     std::string text =
         nn::detail::largest_arrays("Model", model) + nn::detail::largest_arrays("Optimizer state", moments);

@@ -25,6 +25,12 @@ void check(const Tensor* tensor) {
            "a tensor of DLPack {}.{}, expected version 1. Request it, in Python with max_version=(1, 0).",
            tensor->version.major, tensor->version.minor);
   const DLTensor& t = tensor->dl_tensor;
+  const bool has_elements = t.ndim >= 0 && (t.ndim == 0 || t.shape) &&
+                            std::all_of(t.shape, t.shape + t.ndim, [](int64_t size) { return size > 0; });
+  if (t.ndim < 0 || (t.ndim > 0 && !t.shape) || (has_elements && !t.data))
+    fail(ErrorKind::invalid_argument, "from_dlpack",
+         "a tensor of {} dimensions, with{} shape and with{} data, expected both. The library that made it is wrong.",
+         t.ndim, t.shape ? "" : "out", t.data ? "" : "out");
   if (t.strides && std::any_of(t.strides, t.strides + t.ndim, [](int64_t stride) { return stride < 0; }))
     fail(ErrorKind::invalid_argument, "from_dlpack",
          "a tensor with a negative stride, expected 0 or more. Copy it first, in numpy with ascontiguousarray.");
@@ -39,11 +45,12 @@ at::Tensor tensor_over(Tensor* tensor, const std::function<void(void*)>& deleter
     else
       return at::fromDLPack(tensor, deleter);
   } catch (const c10::Error& error) {
+    const std::string words = error.what_without_backtrace();
     fail(ErrorKind::invalid_argument, "from_dlpack",
          "a tensor of element type (code {}, {} bits, {} lanes) on device type {}, which LibTorch rejects: {}. Convert "
          "it, or copy it to the host first.",
          t.dtype.code, t.dtype.bits, t.dtype.lanes, static_cast<int>(t.device.device_type),
-         error.what_without_backtrace());
+         words.substr(0, words.find('\n')));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
+#include "sharding/operations/shape/creation.h"
 #include "sharding/placement/type.h"
 #include "sharding/propagation/plan.h"
 #include "sharding/redistribution/convert.h"
@@ -71,8 +72,11 @@ struct PullbackCall {
       fail(ErrorKind::invalid_argument, verb, "`backward` returned {} arrays, expected {}: one per argument.",
            made.size(), arguments.size());
     Tensors tensors;
+    // Without any gradient, the loss would seem not to depend on the arguments.
+    const bool has_none = std::all_of(made.begin(), made.end(), [](const Array& g) { return g.is_absent(); });
     for (size_t i = 0; i < made.size(); ++i)
-      if (arguments[i].is_wanted) append(i, made[i], arguments[i], tensors);
+      if (const Description& a = arguments[i]; a.is_wanted)
+        append(i, has_none ? zeros(a.type->shape, a.type->dtype) : made[i], a, tensors);
     return tensors;
   }
 

@@ -4,8 +4,11 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +17,7 @@
 
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/autograd.h"
+#include "sharding/array/out_of_memory.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::detail {
@@ -63,6 +67,19 @@ void check_result(const at::Tensor& result, const BlockContext& block, const cha
          c10::toString(result.scalar_type()), type.to_string());
 }
 
+// LibTorch counts the changes in place of each tensor.
+uint64_t versions_of(const Tensors& tensors) {
+  uint64_t sum = 0;
+  for (const at::Tensor& t : tensors) sum += static_cast<uint64_t>(t._version());
+  return sum;
+}
+
+void check_unchanged(const char* operation, const char* function, const Tensors& arguments, uint64_t versions) {
+  if (versions_of(arguments) != versions)
+    fail(ErrorKind::invalid_argument, operation,
+         "{} changed an argument in place, which other operations may read. Change a copy.", function);
+}
+
 // The backward pass of one call.
 struct LocalBackwardCall {
   const Operation& operation;
@@ -78,16 +95,33 @@ struct LocalBackwardCall {
     arguments.append(residuals.begin(), residuals.end());
     std::optional<BlockContext> block;
     if (plan) block.emplace(*plan, slot);
-    Tensors result = (*backward)(arguments, block ? &*block : nullptr);
+    const uint64_t versions = versions_of(arguments);
+    Tensors result = called(arguments, block ? &*block : nullptr);
+    check_unchanged(operation.name, ".backward", arguments, versions);
     if (result.size() != operands.size())
       fail(ErrorKind::invalid_argument, operation.name, ".backward returned {} tensors, expected {}: one per operand.",
            result.size(), operands.size());
     for (size_t i = 0; i < result.size(); ++i) check(i, result[i], operands[i]);
+    // Without any gradient, the loss would seem not to depend on the operands.
+    if (std::none_of(result.begin(), result.end(), [](const at::Tensor& t) { return t.defined(); }))
+      for (size_t i = 0; i < result.size(); ++i)
+        if (operands[i].is_floating_point()) result[i] = at::zeros_like(operands[i]);
     return result;
+  }
+
+  Tensors called(const Tensors& arguments, const BlockContext* block) const try {
+    return (*backward)(arguments, block);
+  } catch (const c10::Error& error) {
+    const std::string words = error.what_without_backtrace();
+    check_allocation(error, operation.name, {}, "in .backward", arguments[0].device());
+    fail(ErrorKind::invalid_argument, operation.name, ".backward: {}", words.substr(0, words.find('\n')));
   }
 
   void check(size_t i, at::Tensor& gradient, const at::Tensor& operand) const {
     if (!operand.is_floating_point()) gradient = at::Tensor();
+    if (gradient.defined() && (gradient.layout() != at::kStrided || gradient.is_complex() || gradient.is_meta()))
+      fail(ErrorKind::dtype_mismatch, operation.name,
+           ".backward returned a sparse, complex or meta tensor for operand {}, expected a dense real one.", i);
     if (gradient.defined() && !at::is_expandable_to(operand.sizes(), gradient.sizes()))
       fail(ErrorKind::shape_mismatch, operation.name,
            ".backward returned {} for operand {}, expected its local shape {}.", to_string(gradient.sizes().vec()), i,
@@ -112,27 +146,26 @@ struct LocalBackwardCall {
 
 }  // namespace
 
-at::Tensor checked_result(Tensors made, const BlockContext& block, const char* operation) {
-  if (made.size() != 1)
-    fail(ErrorKind::invalid_argument, operation,
-         "the function returned {} tensors, expected one, since there is no .backward that reads the others.",
-         made.size());
-  check_result(made[0], block, operation);
-  return made[0];
-}
-
-at::Tensor call_with_gradient(const Operation& operation, const std::shared_ptr<const LocalBackward>& backward,
-                              Tensors operands, const BlockContext& block, c10::function_ref<Tensors()> forward) {
+at::Tensor call_function(const Operation& operation, const std::shared_ptr<const LocalBackward>& backward,
+                         const Tensors& operands, const BlockContext& block, c10::function_ref<Tensors()> forward) {
+  const bool is_abstract = backward && operands[0].is_meta();
   Tensors made;
   {
-    at::AutoGradMode off(false);
-    made = operands[0].is_meta() ? Tensors(1, abstract_block(block.plan().out[0])) : forward();
+    at::AutoGradMode mode(!backward && at::GradMode::is_enabled());
+    const uint64_t versions = versions_of(operands);
+    made = is_abstract ? Tensors(1, abstract_block(block.plan().out[0])) : forward();
+    check_unchanged(operation.name, "the function", operands, versions);
   }
-  check_result(made[0], block, operation.name);
-  const size_t given = operands.size() + made.size();
-  if (!operands[0].is_meta() && static_cast<size_t>(backward->parameters()) != given)
+  if (made.empty() || (!backward && made.size() > 1))
     fail(ErrorKind::invalid_argument, operation.name,
-         ".backward takes {} tensors, expected {}: the cotangent, {} operands and {} tensors that the function saved.",
+         "the function returned {} tensors, expected the result, and after it only tensors that .backward reads.",
+         made.size());
+  check_result(made[0], block, operation.name);
+  if (!backward) return made[0];
+  const size_t given = operands.size() + made.size();
+  if (!is_abstract && static_cast<size_t>(backward->parameters()) != given)
+    fail(ErrorKind::invalid_argument, operation.name,
+         ".backward takes {} tensors, expected {}: the cotangent, the operands ({}) and what the function saved ({}).",
          backward->parameters(), given, operands.size(), made.size() - 1);
   Tensors result(1, made[0]);
   const bool has_residuals = made.size() > 1;

@@ -93,14 +93,10 @@ namespace detail {
 // Returns the operation of this name, rule and linearity. It is kept forever, since plans are cached by it.
 const Operation& interned_operation(const std::string& name, const std::string& rule, Linearity linearity);
 
-// Returns the result of a function without .backward. Throws an Error (invalid_argument, shape_mismatch,
-// dtype_mismatch) if it does not fit the rule.
-at::Tensor checked_result(Tensors made, const BlockContext& block, const char* operation);
-
-// Returns the result of `forward`, which returns it and the tensors that `backward` needs. Records `backward` as its
-// gradient. On abstract tensors it calls neither, since kernels read data.
-at::Tensor call_with_gradient(const Operation& operation, const std::shared_ptr<const LocalBackward>& backward,
-                              Tensors operands, const BlockContext& block, c10::function_ref<Tensors()> forward);
+// Returns the result of `forward`, which returns it and the tensors that `backward` needs. Records `backward`, unless
+// it is null, as its gradient. Given abstract tensors, it then calls neither, since kernels read data.
+at::Tensor call_function(const Operation& operation, const std::shared_ptr<const LocalBackward>& backward,
+                         const Tensors& operands, const BlockContext& block, c10::function_ref<Tensors()> forward);
 
 template <class Fn>
 class DefinedOperation {
@@ -126,10 +122,7 @@ class DefinedOperation {
                    else
                      return fn_(t[I]...);
                  };
-                 if (backward_)
-                   return call_with_gradient(*operation_, backward_, {t[I]...}, block,
-                                             [&] { return tensors_of(called()); });
-                 return checked_result(tensors_of(called()), block, operation_->name);
+                 return call_function(*operation_, backward_, {t[I]...}, block, [&] { return tensors_of(called()); });
                });
   }
 

@@ -18,6 +18,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/kernels/tensors.h"
 #include "sharding/redistribution/engine.h"
+#include "sharding/redistribution/stages.h"
 #include "sharding/runtime/process_group.h"
 
 namespace tessera::detail {
@@ -316,6 +317,7 @@ struct ProcessesEngine : Engine {
   Tensors pass(const Type* from, const Type* to, const Tensors& x, const WaitContext& waiting) const override {
     const bool gives = !from->mesh->elsewhere, gets = !to->mesh->elsewhere;
     if (gives && gets) return local_engine().pass(from, to, x, waiting);
+    if (gives || gets) ++stage_messages();
     if (gets) return received(from, to, waiting);
     if (gives) send(from, to, x, waiting);
     return {abstract_block(to)};

@@ -237,6 +237,16 @@ bool& goes_forward_only() {
   return only;
 }
 
+std::atomic<int64_t>& stage_messages() {
+  static std::atomic<int64_t> count = 0;
+  return count;
+}
+
+bool& has_stray_messages() {
+  thread_local bool has_them = false;
+  return has_them;
+}
+
 // ---- virtual stages
 
 VirtualStageWalk*& current_walk() {

@@ -1,6 +1,7 @@
 // Stages: moves arrays between a mesh and its sub-meshes, and from one sub-mesh to another, with gradients.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -31,6 +32,12 @@ const Type* leaving_type(const ArrayImpl& a, const Type* to, bool recorded);
 // Whether activations of this thread may only move to later stages. Under one_f_one_b the first stage takes the next
 // micro-batch before it could receive this one, and would wait for it forever.
 bool& goes_forward_only();
+
+// Counts the messages between stages that this process has begun to send or to receive.
+std::atomic<int64_t>& stage_messages();
+// Whether an exception ended a pass of this thread after messages between processes. Some may not have been received,
+// and would be taken for messages of a later step.
+bool& has_stray_messages();
 
 // The progress of one micro-batch through the virtual stages of an interleaved pipeline. Stage s of S has the virtual
 // stages s, s + S, s + 2 * S and so on. An activation that is sent to another stage reaches its next virtual stage, and

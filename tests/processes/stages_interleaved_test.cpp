@@ -11,6 +11,7 @@
 #include "nn/transformations/value_and_grad.h"
 #include "sharding/accounting/communication_guard.h"
 #include "sharding/accounting/forecast.h"
+#include "sharding/redistribution/stages.h"
 #include "tests/processes/stages.h"
 #include "tests/processes/ways.h"
 #include "tests/sharding/expect_error.h"
@@ -182,6 +183,15 @@ TEST(Interleaved, ThrowsForOtherPlacements) {
   expect_refused(ErrorKind::invalid_argument,
                  "an activation would go back from pipe[3] to pipe[0], expected num_virtual_stages = 1 visits", 2, 4,
                  1);
+  if (process_count() == 1) return;
+  // Processes may not have received all messages of the step that failed.
+  expect_refused(ErrorKind::inconsistent, "[pipeline] an exception ended an earlier step", 2, 4, 2);
+  tessera::detail::has_stray_messages() = false;
+  const MeshRules mesh_rules(mesh, interleaved_rules(pipe, 2));
+  const Batch batch = placed(make_batch(0), mesh_rules);
+  const auto nested = [&](const Model& m) { return nn::pipeline(loss_of, options_of(4, 2))(m, batch).first; };
+  expect_error(ErrorKind::no_gradient, "[pipeline] is called inside value_and_grad",
+               [&] { nn::value_and_grad(nested)(nn::filter_shard(plain, mesh_rules)); });
 }
 
 // An abstract mesh has the threads of the first stage's process. A failed pass ends the suspended ones.

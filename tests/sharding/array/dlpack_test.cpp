@@ -97,6 +97,9 @@ TEST(Dlpack, AfterAnErrorTheCallerOwnsTheTensor) {
   };
   constexpr auto invalid = ErrorKind::invalid_argument;
   refuse(invalid, "[from_dlpack] a tensor with a negative stride", [](auto& t) { t.dl_tensor.strides[0] = -1; });
+  refuse(invalid, "without data", [](auto& t) { t.dl_tensor.data = nullptr; });
+  refuse(invalid, "without shape", [](auto& t) { t.dl_tensor.shape = nullptr; });
+  refuse(invalid, "of -1 dimensions", [](auto& t) { t.dl_tensor.ndim = -1; });
   refuse(invalid, "(code 0, 3 bits, 1 lanes)", [](auto& t) { t.dl_tensor.dtype = {kDLInt, 3, 1}; });
   refuse(invalid, "on device type 7, which", [](auto& t) { t.dl_tensor.device = {kDLVulkan, 0}; });
   refuse(invalid, "DLPack 2.0, expected version 1", [](auto& t) { t.version.major = 2; });
