@@ -233,7 +233,7 @@ TEST(CustomGradient, WrongFunctionsAreNamed) {
   const auto tripled = define_operation("tripled", "*", same,
                                         {.backward = [](const at::Tensor& g, const at::Tensor&) { return g.mul_(3); }});
   expect_error(ErrorKind::invalid_argument, "[tripled] .backward changed an argument in place",
-               [&] { step_of(tripled); });
+               [&] { step({x}, [&](Arrays p) { return sum(tripled(p[0]) * x); }); });
   const auto failing = define_operation("failing", "*", same,
                                         {.backward = [](const at::Tensor& g, const at::Tensor& t) { return g.mm(t); }});
   expect_error(ErrorKind::invalid_argument, "[failing] .backward: mat1 and mat2 shapes", [&] { step_of(failing); });
