@@ -184,6 +184,15 @@ TEST(Interleaved, ThrowsForOtherPlacements) {
                  "an activation would go back from pipe[3] to pipe[0], expected num_virtual_stages = 1 visits", 2, 4,
                  1);
   if (process_count() == 1) return;
+  int calls = 0;
+  const auto failing = [&](const Model& m, const Batch& b) {
+    Array loss = loss_of(m, b);
+    return ++calls < 4 ? loss : throw std::runtime_error("the fourth micro-batch");
+  };
+  const MeshRules in_order(mesh, interleaved_rules(pipe, 1));
+  EXPECT_THROW(nn::pipeline(failing, {.num_micro_batches = 4})(nn::filter_shard(plain, in_order),
+                                                               placed(make_batch(0), in_order)),
+               std::runtime_error);
   // Processes may not have received all messages of the step that failed.
   expect_refused(ErrorKind::inconsistent, "[pipeline] an exception ended an earlier step", 2, 4, 2);
   tessera::detail::has_stray_messages() = false;
