@@ -262,6 +262,22 @@ TEST_P(OutOfMemory, APlacementNamesItsLargestArrays) {
   EXPECT_EQ(nn::placement_table(nn::filter_shard(lazy, rules)).bytes_per_device(), bytes / GetParam());
 }
 
+TEST_P(OutOfMemory, AStateNamesTheLargestArraysOfItsModel) {
+  LimitedMemory memory;
+  const Model model = nn::filter_shard(Model::init(64, 512), MeshRules(mesh_of(GetParam()), data_parallel));
+  const int64_t before = LimitedMemory::live;
+  memory.limit(before);
+  const std::string message =
+      error_of(ErrorKind::out_of_memory, [&] { (void)optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3})); });
+  SCOPED_TRACE(message);
+  for (const std::string& words : {std::string("[Optimizer] "), std::string("no memory"), std::string("Model: "),
+                                   std::string("layers.0.up.kernel")})
+    EXPECT_NE(message.find(words), std::string::npos) << words;
+  EXPECT_EQ(LimitedMemory::live, before);
+  memory.limit();
+  EXPECT_EQ(optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3})).count(), 0);
+}
+
 TEST_F(OutOfMemoryOnCpu, OperationsHaveBytesAndLine) {
   const Array a = ones({4, 8}) + 0, b = ones({8, 16}) + 0;
   const int line_of_matmul = __LINE__ + 4;
