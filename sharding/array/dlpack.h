@@ -20,6 +20,7 @@ namespace tessera {
 //   dtype_mismatch: an element type that arrays do not have
 //   device_mismatch: other memory than the memory of the mesh's devices
 //   invalid_argument: a negative stride, a DLPack version other than 1, or a type or device that LibTorch rejects
+//   invalid_argument: a tensor with elements but without data, or without its shape
 Array from_dlpack(DLManagedTensor* tensor, const std::optional<Mesh>& mesh = std::nullopt);
 Array from_dlpack(DLManagedTensorVersioned* tensor, const std::optional<Mesh>& mesh = std::nullopt);
 

@@ -175,8 +175,9 @@ class DefinedOperation {
 // Errors
 //   invalid_argument: at the definition, a rule that cannot be parsed
 //   invalid_argument: a `backward` that takes (at the call) or returns (in the backward pass) a wrong number of tensors
+//   invalid_argument: a function that changes its arguments in place; a LibTorch exception in `backward`
 //   shape_mismatch: a result or gradient whose local shape does not fit the rule
-//   dtype_mismatch: a result of another element type than out_dtype
+//   dtype_mismatch: a result of another element type than out_dtype; a sparse or complex gradient
 //   no_gradient: a second derivative that does not exist
 //   those of all operations (operand.h)
 template <class Fn>

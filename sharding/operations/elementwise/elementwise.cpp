@@ -209,11 +209,11 @@ namespace {
 at::Tensor truth(const at::Tensor& t) { return t.scalar_type() == at::kBool ? t : t.to(at::kBool); }
 
 // Returns the numeric branch of where() as a tensor of the result's type, so that two numbers also have that type.
-at::Tensor branch(const Number& number, DType dtype, const at::Tensor& beside) {
+at::Tensor branch(const Number& number, DType dtype, const at::Tensor& other) {
   const bool fraction = number.kind == Number::Kind::floating || is_beyond_int64(number);
   const at::Scalar value = fraction ? at::Scalar(element_value("where", number.floating, dtype))
                                     : at::Scalar(element_value("where", number.integer, dtype));
-  return at::scalar_tensor(value, beside.options().dtype(scalar_type(dtype)));
+  return at::scalar_tensor(value, other.options().dtype(scalar_type(dtype)));
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ DType with_number(DType dtype, const Number& number) {
 
 Array cast_to(const Operand& x, DType dtype) { return x.array().dtype() == dtype ? x.array() : astype(x, dtype); }
 
-at::Tensor as_tensor(const Number& number, const at::Tensor& beside) {
+at::Tensor as_tensor(const Number& number, const at::Tensor& other) {
   const bool fraction = number.kind == Number::Kind::floating || (number.integer < 0 && number.floating > 0);
-  const bool truth = number.kind == Number::Kind::boolean && beside.scalar_type() == at::kBool;
+  const bool truth = number.kind == Number::Kind::boolean && other.scalar_type() == at::kBool;
   at::Tensor t = c10::scalar_to_tensor(fraction ? at::Scalar(number.floating)
                                        : truth  ? at::Scalar(number.integer != 0)
                                                 : at::Scalar(number.integer));

@@ -71,8 +71,8 @@ Array binary(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber
 // Returns the element type to which a and b are cast.
 DType common_dtype(const Elementwise& row, const ArrayOrNumber& a, const ArrayOrNumber& b);
 
-// Returns the number as a tensor that type promotion treats like a Python scalar. `beside` is the other operand.
-at::Tensor as_tensor(const Number& number, const at::Tensor& beside);
+// Returns the number as a tensor that type promotion treats like a Python scalar. `other` is the second operand.
+at::Tensor as_tensor(const Number& number, const at::Tensor& other);
 
 // Returns the number as it was written: 3000000000, 0.5.
 std::string text_of(const Number& number);
