@@ -68,10 +68,10 @@ double megabytes_resident() {
 // Forecasts the largest shape of Llama 2 and 3 in mixed precision, with activations of blocks recomputed (remat).
 void forecast_llama() {
   const double start = processor_seconds();
-  auto llama = nn::Llama::init(Key(0), examples::llama_70b());
+  auto llama = nn::CausalLM::init(Key(0), examples::llama_70b());
   llama.remat = true;
   const auto step = [&](const Mesh& mesh) {
-    return train_step(llama, examples::next_token_loss_in<nn::Llama, data::TokenBatch>(bfloat16),
+    return train_step(llama, examples::next_token_loss_in<nn::CausalLM, data::TokenBatch>(bfloat16),
                       examples::empty_rows(512, 4096), {mesh, fully_sharded});
   };
   const nn::MeshComparison comparison = nn::compare_meshes(

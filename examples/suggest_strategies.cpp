@@ -63,7 +63,7 @@ void suggest_for_llama() {
                                                    .head_dim = 128,
                                                    .intermediate_size = 11008,
                                                    .max_position_embeddings = 4096});
-  llama.set_remat(true);
+  llama.remat = true;
   const auto loss = [](const nn::CausalLM& model, const data::TokenBatch& batch) {
     return nn::cast(model, bfloat16).loss(batch.inputs, batch.targets);
   };

@@ -25,8 +25,9 @@ int64_t default_kv_heads(int64_t heads) {
 
 nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size, bool is_of_bytes) const {
   const bool is_gpt = name == "gpt", is_mixtral = name == "mixtral";
-  const nn::DecoderFamily not_gpt = is_mixtral ? nn::DecoderFamily::mixtral : nn::DecoderFamily::llama;
-  return {.family = is_gpt ? nn::DecoderFamily::gpt2 : not_gpt,
+  return {.model_type = is_gpt       ? "gpt2"
+                        : is_mixtral ? "mixtral"
+                                     : "llama",
           .vocab_size = vocab_size,
           .hidden_size = embed,
           .num_hidden_layers = layers,
@@ -39,8 +40,11 @@ nn::DecoderConfig ModelOptions::decoder(int64_t vocab_size, bool is_of_bytes) co
                                : is_gpt ? 4 * embed
                                         : (8 * embed / 3 + 31) / 32 * 32,
           .max_position_embeddings = seq,
+          .norm = is_gpt ? nn::NormKind::layer : nn::NormKind::rms,
           .rms_norm_eps = 1e-5,
           .hidden_act = {is_gpt ? nn::Activation::gelu : nn::Activation::silu},
+          .gated_mlp = !is_gpt,
+          .learned_positions = is_gpt,
           .attention_bias = is_gpt,
           .output_bias = is_gpt,
           .mlp_bias = is_gpt,
@@ -76,11 +80,7 @@ nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rule
   nn::CausalLM model;
   if (tokens.from.empty()) {
     const nn::DecoderConfig config = options.model.decoder(tokens.used() ? tokens.vocab : byte_values, !tokens.used());
-    model = nn::CausalLM::init(Key(options.seed), config);
-    if (tokens.used())
-      model = nn::filter_shard(model, mesh_rules);
-    else  // so that errors name arrays by the paths of a model of bytes
-      std::visit([&](auto& decoder) { decoder = nn::filter_shard(decoder, mesh_rules); }, model.decoder);
+    model = nn::filter_shard(nn::CausalLM::init(Key(options.seed), config), mesh_rules);
   } else {
     model = nn::from_pretrained(tokens.from, mesh_rules);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
@@ -90,7 +90,8 @@ nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rule
 }
 
 void set_step_options(nn::CausalLM& model, const TrainOptions& options) {
-  std::visit([&](auto& decoder) { set_step_options(decoder, options); }, model.decoder);
+  model.remat = options.step.remat;
+  for (nn::DecoderBlock& block : model.layers) block.attn.context_parallelism = options.step.context;
   if (const double coef = options.tokens.router_aux_loss_coef; coef > 0) model.set_router_aux_loss_coef(coef);
 }
 
@@ -139,8 +140,7 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
   if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
   int64_t prompt = 0;
   for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
-  if (options.tokens.used() && config.family == nn::DecoderFamily::gpt2 &&
-      prompt + sample.length > config.max_position_embeddings)
+  if (options.tokens.used() && config.learned_positions && prompt + sample.length > config.max_position_embeddings)
     throw UsageError(
         fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
                     "which the model has positions.",
@@ -148,7 +148,7 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
 }
 
 void check_sequence_length(const nn::DecoderConfig& config, int64_t seq) {
-  if (config.family == nn::DecoderFamily::gpt2 && seq > config.max_position_embeddings)
+  if (config.learned_positions && seq > config.max_position_embeddings)
     throw UsageError(
         fmt::format("[command line] --seq: {} given, expected {} at most, for which the model has positions.", seq,
                     config.max_position_embeddings));

@@ -26,11 +26,6 @@ void read_vocab(TokenOptions& tokens);
 // Returns the model before the training.
 nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rules);
 // Sets the options of a model that determine how a step is computed, from this run's command line.
-template <class Decoder>
-void set_step_options(Decoder& decoder, const TrainOptions& options) {
-  decoder.remat = options.step.remat;
-  for (auto& block : decoder.layers) block.attn.context_parallelism = options.step.context;
-}
 void set_step_options(nn::CausalLM& model, const TrainOptions& options);
 // Selects the arrays that are trained.
 nn::Filter trained_in(const TokenOptions& tokens);

@@ -280,8 +280,8 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
   const auto tokenizer = tokenizer_of(tokens);
   nn::CausalLM model = first_model(options, mesh_rules);
-  check_sample(model.config(), tokenizer, options);
-  check_sequence_length(model.config(), options.model.seq);
+  check_sample(model.config, tokenizer, options);
+  check_sequence_length(model.config, options.model.seq);
   check_export(tokens.export_to, options.save.resume);
   bool is_done = false;
   const auto run = [&](auto& trained_model, const auto& transform, const nn::Filter& trained) {
@@ -293,17 +293,16 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
                                                  .tokenizer = tokenizer,
                                                  .end_of_text = tokens.end_of_text,
                                                  .eval = tokens.eval,
-                                                 .vocab = model.config().vocab_size},
+                                                 .vocab = model.config.vocab_size},
                                                 mesh_rules)
                                   : open_bytes(options.data, rows, mesh_rules);
     const auto loss = loss_in(options, corpus.is_packed), validation_loss = loss_in(options, corpus.is_packed, false);
     is_done = train(options, mesh_rules, corpus, trained_model, loss, validation_loss, transform, trained);
   };
-  // The paths of a model of bytes are the paths of its decoder.
   if (tokens.used())
     run(model, optim::masked(clipped_adamw(options), trained_in(tokens)), trained_in(tokens));
   else
-    std::visit([&](auto& decoder) { run(decoder, clipped_adamw(options), nn::is_trainable); }, model.decoder);
+    run(model, clipped_adamw(options), nn::is_trainable);
   if (!options.replay.empty()) return 0;
   if (!is_done) {
     finalize();  // waits for the others, as an exit with status 0 does

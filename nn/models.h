@@ -3,8 +3,6 @@
 
 #include "nn/models/causal_lm.h"
 #include "nn/models/config.h"
-#include "nn/models/decoder.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/generate.h"
-#include "nn/models/gpt2.h"
-#include "nn/models/llama.h"
 #include "nn/models/pretrained.h"

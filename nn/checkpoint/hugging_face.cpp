@@ -1,4 +1,4 @@
-// Reads and writes weights by the tables of names: transposes, splits columns, stacks experts, and pads the vocabulary.
+// Reads and writes weights by a table of names: transposes, splits fused tensors, stacks experts, pads the vocabulary.
 #include "nn/checkpoint/hugging_face.h"
 
 #include <ATen/core/grad_mode.h>
@@ -38,7 +38,8 @@ namespace fs = std::filesystem;
 
 // Tensors in older files that are computed, not trained.
 bool is_computed(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".attention.bias") ||
+         name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
 // Throws if the folder has weight files that are not read: they could be the newer weights.
@@ -161,12 +162,18 @@ int vocab_dim(const Leaf& leaf) {
   return -1;
 }
 
-at::Tensor ours(const HuggingFaceName& from, at::Tensor theirs) {
-  if (from.parts > 1) {
-    const int64_t size = theirs.size(-1) / from.parts;
-    theirs = theirs.narrow(-1, from.part * size, size);
-  }
-  return from.transposed ? theirs.t() : theirs;
+bool is_fused(const FusedPart& part) { return part.blocks > 1; }
+
+bool can_be_divided(const at::Tensor& values, const FusedPart& part) {
+  return !is_fused(part) || (values.dim() > 0 && values.size(-1) % (part.groups * part.blocks) == 0);
+}
+
+at::Tensor ours(const HuggingFaceName& from, const at::Tensor& theirs) {
+  const at::Tensor all = from.transposed ? theirs.transpose(-2, -1) : theirs;
+  if (!is_fused(from.part)) return all;
+  return all.unflatten(-1, {from.part.groups, from.part.blocks, -1})
+      .narrow(-2, from.part.begin, from.part.count)
+      .flatten(-3);
 }
 
 // Appends zeros along the vocabulary up to the size of our array.
@@ -186,10 +193,10 @@ at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const 
          name, name_of(static_cast<DType>(theirs.scalar_type())));
   const Shape given = theirs.sizes().vec(), expected = leaf.value->shape();
   const at::IntArrayRef wanted = at::IntArrayRef(expected).slice(is_per_expert(from) && !expected.empty() ? 1 : 0);
-  const bool can_turn = !from.transposed || theirs.dim() == 2;
-  const bool can_cut = from.parts == 1 || (theirs.dim() > 0 && theirs.size(-1) % from.parts == 0);
-  const at::Tensor values = can_turn && can_cut ? padded(ours(from, theirs), leaf, vocab) : theirs;
-  if (!can_turn || !can_cut || values.sizes() != wanted)
+  const bool fits = theirs.dim() == static_cast<int64_t>(wanted.size()) && (!from.transposed || theirs.dim() > 1) &&
+                    can_be_divided(from.transposed ? theirs.transpose(-2, -1) : theirs, from.part);
+  const at::Tensor values = fits ? padded(ours(from, theirs), leaf, vocab) : theirs;
+  if (!fits || values.sizes() != wanted)
     fail(ErrorKind::invalid_file, "load_pretrained",
          "{}: {} has the shape {} there, {} here{}. Make the model as large as the weights.", leaf.path, name,
          to_string(given), to_string(wanted.vec()), from.transposed ? " (transposed)" : "");
@@ -210,33 +217,38 @@ Array placed_like(const Leaf& leaf, const Array& values, const std::optional<Mes
   return place_parameter_as(values, *leaf.value);
 }
 
-constexpr const char* head_name = "lm_head.weight";
-
 bool has_head(const std::vector<HuggingFaceName>& names) {
-  return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.name == head_name; });
+  return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.path == "head.kernel"; });
+}
+
+// Returns Hugging Face's name of a path in the table; "" if it has none.
+std::string name_in(const HuggingFaceNames& table, std::string_view path) {
+  for (const HuggingFaceName& row : table.rows)
+    if (row.path == path) return row.name;
+  return "";
 }
 
 // Returns true if the config.json next to the weights ties the head to the embedding; nullopt without one. A missing
 // key has transformers' default for the family.
-std::optional<bool> is_tied(const fs::path& path, HuggingFaceLayout layout) {
+std::optional<bool> is_tied(const fs::path& path, const HuggingFaceNames& table) {
   const fs::path file = path / "config.json";
   if (!is_folder(path) || !is_there(file)) return std::nullopt;
   const boost::json::value config = parse_json(read_text(file, "load_pretrained"), "load_pretrained", file.string());
-  return JsonPart{config, file.string(), "load_pretrained"}.flag(
-      "tie_word_embeddings", layout == HuggingFaceLayout::gpt2 || layout == HuggingFaceLayout::gemma2);
+  return JsonPart{config, file.string(), "load_pretrained"}.flag("tie_word_embeddings", table.tied);
 }
 
 // Sets the tensors that replace a missing head or embedding. If they are tied, each can replace the other. Weights
 // without a config may belong to a tied model, so the embedding can replace the head.
-void set_substitutes(std::vector<HuggingFaceName>& names, std::optional<bool> tied) {
+void set_substitutes(std::vector<HuggingFaceName>& names, const std::string& head_name, std::optional<bool> tied) {
   const bool may_be_head = !has_head(names) || tied.value_or(false);
   for (HuggingFaceName& name : names) {
-    if (name.name == head_name && !tied.value_or(true)) name.otherwise.clear();
+    if (name.path == "head.kernel" && !tied.value_or(true)) name.otherwise.clear();
     if (name.path == "embed.tokens" && may_be_head) name.otherwise = head_name;
   }
 }
 
-void check_all_there(const std::vector<HuggingFaceName>& names, const Leaves& model, const Weights& weights) {
+void check_all_there(const std::vector<HuggingFaceName>& names, const std::string& head_name, const Leaves& model,
+                     const Weights& weights) {
   std::set<std::string> all;
   for (size_t i = 0; i < model.size(); ++i)
     for (std::string& name : tensors_of(names[i], model[i], weights)) all.insert(std::move(name));
@@ -246,28 +258,28 @@ void check_all_there(const std::vector<HuggingFaceName>& names, const Leaves& mo
                              : "Are these weights of this architecture?");
 }
 
-void check_tied_head(HuggingFaceLayout layout, const std::vector<HuggingFaceName>& names, Weights& weights) {
-  const std::string embedding_name =
-      layout == HuggingFaceLayout::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+void check_tied_head(const HuggingFaceNames& table, const std::vector<HuggingFaceName>& names, Weights& weights) {
+  const std::string embedding_name = name_in(table, "embed.tokens"), head_name = name_in(table, "head.kernel");
   if (has_head(names) || !weights.contains(head_name) || !weights.contains(embedding_name)) return;
   const at::Tensor theirs = weights.read(head_name), embedding = weights.read(embedding_name);
   if (theirs.sizes() != embedding.sizes() || !theirs.equal(embedding))
     fail(ErrorKind::invalid_file, "load_pretrained",
-         "{}: lm_head.weight differs from the embedding, expected the same values for a tied model. For an untied one "
-         "set \"tie_word_embeddings\": false in config.json, or give your own model a field `head`.",
-         weights.path().string());
+         "{}: {} differs from the embedding, expected the same values for a tied model. For an untied one set "
+         "\"tie_word_embeddings\": false in config.json, or give your own model a field `head`.",
+         weights.path().string(), head_name);
 }
 
 }  // namespace
 
-void load_pretrained(const fs::path& path, HuggingFaceLayout layout, const Leaves& model,
+void load_pretrained(const fs::path& path, const HuggingFaceNames& table, const Leaves& model,
                      const std::optional<MeshRules>& place, int64_t vocab) {
   const at::AutoGradMode off(false);
-  std::vector<HuggingFaceName> names = hugging_face_names(layout, model);
-  set_substitutes(names, is_tied(path, layout));
+  const std::string head_name = name_in(table, "head.kernel");
+  std::vector<HuggingFaceName> names = hugging_face_names(table, model);
+  set_substitutes(names, head_name, is_tied(path, table));
   Weights weights(path);
-  check_all_there(names, model, weights);
-  check_tied_head(layout, names, weights);
+  check_all_there(names, head_name, model, weights);
+  check_tied_head(table, names, weights);
   std::vector<Array> loaded;
   for (size_t i = 0; i < model.size(); ++i)
     loaded.push_back(placed_like(model[i], from_tensor(read_ours(names[i], model[i], weights, vocab)), place));
@@ -290,12 +302,13 @@ struct Source {
     if (expert >= 0) all.erase(all.begin());
     return all;
   }
-  // Returns the unsharded values. This is a collective if the array is on a mesh of several processes.
+  // Returns the unsharded values in our orientation. This is a collective if the array is on a mesh of several
+  // processes.
   at::Tensor values() const {
     const Array part = expert < 0 ? *leaf->value : index_in_dim(*leaf->value, expert, 0, false);
     at::Tensor whole = to_tensor(is_of_several(*leaf) ? gather(part) : part);
     if (const int dim = vocab_dim(*leaf); vocab && dim >= 0) whole = whole.narrow(dim, 0, vocab);
-    return from->transposed ? whole.t() : whole;
+    return whole;
   }
 };
 
@@ -310,35 +323,46 @@ void add_sources(Sources& sources, const Leaf& leaf, const HuggingFaceName& from
     sources[of_expert(from.name, i)].push_back({&leaf, &from, i, vocab});
 }
 
-// Throws unless all sources are matrices (vectors only if they are not transposed). Also throws if the model lacks a
-// part of a tensor that consists of several parts.
+// Throws unless all sources have the dimensions of a transposed tensor if it is one, and fill the blocks of the tensor.
 void check_sources(const std::string& name, const std::vector<Source>& sources) {
-  for (const Source& source : sources)
-    if (const Shape shape = source.shape(); shape.size() < (source.from->transposed ? 2 : 1) || shape.size() > 2)
+  int64_t filled = 0;
+  for (const Source& source : sources) {
+    const FusedPart& part = source.from->part;
+    const Shape shape = source.shape();
+    if (shape.size() < (source.from->transposed ? 2 : 1) || shape.back() % (part.groups * part.count))
       fail(ErrorKind::invalid_argument, "save_pretrained",
-           "{}: its shape is {}, {} needs {} dims. nn/checkpoint/hugging_face.h lists the fields.", source.leaf->path,
-           to_string(shape), name, source.from->transposed ? "2" : "1 or 2");
+           "{}: its shape is {}, {} needs {} dims or more, the last a multiple of {}.", source.leaf->path,
+           to_string(shape), name, source.from->transposed ? 2 : 1, part.groups * part.count);
+    filled += part.count;
+  }
   const Source& first = sources.front();
-  if (static_cast<int64_t>(sources.size()) != first.from->parts)
-    fail(ErrorKind::invalid_argument, "save_pretrained",
-         "{}: {} is made of {} arrays, the model has {} of them. nn/checkpoint/hugging_face.h lists the fields.",
-         first.leaf->path, name, first.from->parts, sources.size());
+  if (filled != first.from->part.blocks)
+    fail(
+        ErrorKind::invalid_argument, "save_pretrained",
+        "{}: {} consists of {} blocks, the arrays of the model fill {} of them. nn/checkpoint/hugging_face.h lists the "
+        "fields.",
+        first.leaf->path, name, first.from->part.blocks, filled);
 }
 
 TensorEntry entry_of(const std::string& name, const std::vector<Source>& sources) {
   check_sources(name, sources);
   const Source& first = sources.front();
   Shape shape = first.shape();
-  if (first.from->transposed) std::swap(shape[0], shape[1]);
-  shape.back() = 0;
-  for (const Source& part : sources) shape.back() += first.from->transposed ? part.shape()[0] : part.shape().back();
+  for (const Source& part : std::span(sources).subspan(1)) shape.back() += part.shape().back();
+  if (first.from->transposed) std::swap(shape[shape.size() - 2], shape.back());
   return {name, first.leaf->value->dtype(), shape};
 }
 
 at::Tensor theirs(const std::vector<Source>& sources) {
+  const HuggingFaceName& from = *sources.front().from;
   std::vector<at::Tensor> parts;
-  for (const Source& source : sources) parts.push_back(source.values());
-  return (parts.size() == 1 ? parts[0] : at::cat(parts, -1)).contiguous();
+  for (const Source& source : sources) {
+    const at::Tensor values = source.values();
+    const FusedPart& part = source.from->part;
+    parts.push_back(is_fused(part) ? values.unflatten(-1, {part.groups, part.count, -1}) : values);
+  }
+  const at::Tensor all = is_fused(from.part) ? at::cat(parts, -2).flatten(-3) : parts[0];
+  return (from.transposed ? all.transpose(-2, -1) : all).contiguous();
 }
 
 // Tensors to write, and their files.
@@ -346,7 +370,8 @@ struct Files {
   Files(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t max_file_bytes, int64_t vocab) {
     for (size_t i = 0; i < model.size(); ++i) add_sources(sources, model[i], names[i], vocab);
     for (auto& [name, parts] : sources)
-      std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.from->part < b.from->part; });
+      std::sort(parts.begin(), parts.end(),
+                [](const auto& a, const auto& b) { return a.from->part.begin < b.from->part.begin; });
     std::vector<TensorEntry> entries;
     for (const auto& [name, parts] : sources) entries.push_back(entry_of(name, parts));
     for (auto& [file, plan] : plan_files(".", entries, max_file_bytes))
@@ -418,12 +443,12 @@ void write_together(const fs::path& folder, const Files& files) {
 
 }  // namespace
 
-void save_pretrained(const fs::path& folder, HuggingFaceLayout layout, const Leaves& model, int64_t max_file_bytes,
+void save_pretrained(const fs::path& folder, const HuggingFaceNames& table, const Leaves& model, int64_t max_file_bytes,
                      int64_t vocab) {
   const at::AutoGradMode off(false);
   std::vector<HuggingFaceName> names;
   if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {
-    names = hugging_face_names(layout, model);
+    names = hugging_face_names(table, model);
     const Files files(names, model, max_file_bytes, vocab);
     return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
   }
@@ -432,7 +457,7 @@ void save_pretrained(const fs::path& folder, HuggingFaceLayout layout, const Lea
   std::optional<Files> files;
   std::string identity;
   together(processes, folder, "save", [&] {
-    names = hugging_face_names(layout, model);
+    names = hugging_face_names(table, model);
     identity = files.emplace(names, model, max_file_bytes, vocab).identity();
   });
   votes->check_same(identity, "Save the same model everywhere.");

@@ -1,4 +1,4 @@
-// Checks of a DecoderConfig: its sizes, and the options that its family supports.
+// Checks of a DecoderConfig: its sizes, and options that exclude each other.
 #include "nn/models/config.h"
 
 #include <cmath>
@@ -9,11 +9,19 @@ namespace tessera::nn {
 
 namespace {
 
-constexpr std::string_view names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "mixtral"};
-
 template <class... Args>
 void refuse_if(bool is_wrong, fmt::format_string<const Args&...> message, const Args&... args) {
   if (is_wrong) fail(ErrorKind::invalid_argument, "DecoderConfig", message, args...);
+}
+
+void check_number(const char* name, double number, bool may_be_zero = false) {
+  refuse_if(!(std::isfinite(number) && (number > 0 || (may_be_zero && number == 0))),
+            "{} = {}, expected a finite number {}.", name, number, may_be_zero ? "from 0 on" : "above 0");
+}
+
+void check_per_layer(const char* name, const std::vector<int64_t>& values, int64_t layers) {
+  refuse_if(!values.empty() && static_cast<int64_t>(values.size()) != layers,
+            "{} {} for {} layers, expected one for each, or none.", values.size(), name, layers);
 }
 
 void check_sizes(const DecoderConfig& c) {
@@ -35,53 +43,82 @@ void check_sizes(const DecoderConfig& c) {
             max_decoder_layers);
   refuse_if(c.num_attention_heads > max_decoder_size / c.head_dim, "{} heads of {}, expected at most {} features.",
             c.num_attention_heads, c.head_dim, max_decoder_size);
-  refuse_if(!(c.rope.scaling.original_positions >= 0 && c.rope.scaling.original_positions <= max_decoder_size),
-            "rope.scaling.original_positions = {}, expected 0 to {}.", c.rope.scaling.original_positions,
-            max_decoder_size);
-  refuse_if(c.attention_scale && !(std::isfinite(*c.attention_scale) && *c.attention_scale > 0),
-            "attention_scale = {}, expected a finite one above 0.", c.attention_scale.value_or(0));
   refuse_if(c.num_attention_heads % c.num_key_value_heads != 0,
             "num_attention_heads = {} and num_key_value_heads = {}, expected a divisor.", c.num_attention_heads,
             c.num_key_value_heads);
-  refuse_if(!c.windows.empty() && static_cast<int64_t>(c.windows.size()) != c.num_hidden_layers,
-            "{} windows for {} layers, expected one for each, or none.", c.windows.size(), c.num_hidden_layers);
+  check_per_layer("windows", c.windows, c.num_hidden_layers);
   for (const int64_t window : c.windows) refuse_if(window < 0, "a window of {}, expected 0 or more.", window);
   refuse_if(c.vocab_rows && c.vocab_rows < c.vocab_size,
             "vocab_rows = {} and vocab_size = {}, expected as many rows or more.", c.vocab_rows, c.vocab_size);
 }
 
-void check_only(const DecoderConfig& c, const char* option, bool given, bool has) {
-  refuse_if(given && !has, "{}: {} has no such option.", option, name_of(c.family));
+void check_numbers(const DecoderConfig& c) {
+  if (c.attention_scale) check_number("attention_scale", *c.attention_scale);
+  check_number("embedding_multiplier", c.embedding_multiplier);
+  check_number("residual_multiplier", c.residual_multiplier);
+  check_number("logits_scaling", c.logits_scaling);
+  check_number("attn_logit_softcapping", c.attn_logit_softcapping, true);
+  check_number("final_logit_softcapping", c.final_logit_softcapping, true);
+  check_number("router_aux_loss_coef", c.router_aux_loss_coef, true);
+  refuse_if(c.norm_offset != 0 && c.norm != NormKind::rms, "norm_offset = {}, expected 0 for LayerNorms.",
+            c.norm_offset);
+}
+
+void check_positions(const DecoderConfig& c) {
+  const auto check_rope = [](const char* name, const RotaryEmbedding& rope) {
+    const double positions = rope.scaling.original_positions;
+    refuse_if(!(positions >= 0 && positions <= max_decoder_size),
+              "{}.scaling.original_positions = {}, expected 0 to {}.", name, positions, max_decoder_size);
+  };
+  check_rope("rope", c.rope);
+  if (c.local_rope) check_rope("local_rope", *c.local_rope);
+  check_per_layer("no_rope_layers", c.no_rope_layers, c.num_hidden_layers);
+  for (const int64_t rotates : c.no_rope_layers)
+    refuse_if(rotates != 0 && rotates != 1, "{} in no_rope_layers, expected 0 or 1.", rotates);
+  refuse_if(c.position_offset < 0 || c.position_offset > max_decoder_size - c.max_position_embeddings,
+            "position_offset = {}, expected 0 or more, and a table of at most {} rows.", c.position_offset,
+            max_decoder_size);
+  refuse_if(c.position_offset && !c.learned_positions, "position_offset = {} without learned_positions, expected 0.",
+            c.position_offset);
+  const bool rotates = c.rope.base != RotaryEmbedding{}.base || c.rope.dims ||
+                       c.rope.scaling.kind != RotaryScaling::none || c.local_rope || !c.no_rope_layers.empty();
+  refuse_if(rotates && c.learned_positions, "rope with learned_positions = {}, expected one of the two.",
+            c.learned_positions);
+}
+
+void check_experts(const DecoderConfig& c) {
+  if (c.num_local_experts == 0 && c.num_experts_per_tok == 0) {
+    refuse_if(c.router_aux_loss_coef != 0, "router_aux_loss_coef = {} without experts, expected 0.",
+              c.router_aux_loss_coef);
+    return;
+  }
+  refuse_if(c.num_local_experts < 1 || c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.num_local_experts,
+            "num_local_experts = {} and num_experts_per_tok = {}, expected 1 or more, and at most as many per token as "
+            "there are.",
+            c.num_local_experts, c.num_experts_per_tok);
+  refuse_if(c.mlp_bias || !c.gated_mlp || c.hidden_act.function != Activation::silu,
+            "experts with mlp_bias = {}, gated_mlp = {} and hidden_act {} silu, expected gated ones without bias, with "
+            "silu.",
+            c.mlp_bias, c.gated_mlp, c.hidden_act.function == Activation::silu ? "=" : "other than");
 }
 
 }  // namespace
 
-std::string_view name_of(DecoderFamily family) { return names[static_cast<size_t>(family)]; }
+std::optional<RotaryEmbedding> DecoderConfig::rope_of(int64_t layer) const {
+  if (learned_positions || (!no_rope_layers.empty() && !no_rope_layers[static_cast<size_t>(layer)]))
+    return std::nullopt;
+  return local_rope && sliding_window(layer) ? local_rope : rope;
+}
+
+double DecoderConfig::scale_of_attention() const {
+  return attention_scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
+}
 
 void check(const DecoderConfig& c) {
-  using enum DecoderFamily;
   check_sizes(c);
-  const bool is_gpt2 = c.family == gpt2, is_gemma2 = c.family == gemma2, is_mixtral = c.family == mixtral;
-  check_only(c, "scale_attn_by_inverse_layer_idx", c.scale_attn_by_inverse_layer_idx, is_gpt2);
-  check_only(c, "attn_logit_softcapping", c.attn_logit_softcapping != 0, is_gemma2);
-  check_only(c, "final_logit_softcapping", c.final_logit_softcapping != 0, is_gemma2);
-  check_only(c, "num_local_experts", c.num_local_experts != 0, is_mixtral);
-  check_only(c, "num_experts_per_tok", c.num_experts_per_tok != 0, is_mixtral);
-  check_only(c, "router_aux_loss_coef", c.router_aux_loss_coef != 0, is_mixtral);
-  refuse_if(!(c.router_aux_loss_coef >= 0 && std::isfinite(c.router_aux_loss_coef)),
-            "router_aux_loss_coef = {}, expected a finite number from 0 on.", c.router_aux_loss_coef);
-  refuse_if(is_mixtral &&
-                (c.num_local_experts < 1 || c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.num_local_experts),
-            "num_local_experts = {} and num_experts_per_tok = {}, expected 1 or more, and at most as many per token as "
-            "there are.",
-            c.num_local_experts, c.num_experts_per_tok);
-  const RotaryEmbedding& rope = c.rope;
-  check_only(c, "rope", rope.base != 10000 || rope.dims || rope.scaling.kind != RotaryScaling::none, !is_gpt2);
-  check_only(c, "mlp_bias", c.mlp_bias, !is_mixtral);
-  check_only(c, "hidden_act", c.hidden_act.function != Activation::silu, !is_mixtral);
-  check_only(c, "windows", !c.windows.empty(), !is_gpt2 && c.family != llama);
-  check_only(c, "num_key_value_heads", c.num_key_value_heads != c.num_attention_heads, !is_gpt2);
-  check_only(c, "head_dim", c.head_dim * c.num_attention_heads != c.hidden_size, !is_gpt2);
+  check_numbers(c);
+  check_positions(c);
+  check_experts(c);
 }
 
 }  // namespace tessera::nn

@@ -83,7 +83,7 @@ void check(const std::vector<Ids>& prompts, const GenerateOptions& options) {
 }
 
 void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_new_tokens) {
-  if (config.family == DecoderFamily::gpt2 && prompt + max_new_tokens - 1 > config.max_position_embeddings)
+  if (config.learned_positions && prompt + max_new_tokens - 1 > config.max_position_embeddings)
     fail(ErrorKind::invalid_argument, "generate",
          "max_new_tokens = {} after a prompt of {}, expected {} at most, for which the model has positions.",
          max_new_tokens, prompt, std::max<int64_t>(0, config.max_position_embeddings + 1 - prompt));
@@ -118,8 +118,8 @@ std::vector<Ids> generate(const CausalLM& model, const Key& key, const std::vect
   check(prompts, options);
   const Rows rows(prompts);
   const auto number = prompts.size();
-  const auto vocab = static_cast<size_t>(model.config().vocab_size);
-  check_positions(model.config(), rows.longest, options.max_new_tokens);
+  const auto vocab = static_cast<size_t>(model.config.vocab_size);
+  check_positions(model.config, rows.longest, options.max_new_tokens);
   std::vector<Ids> written(number);
   std::vector<bool> done(number, false);
   DecoderCache cache;

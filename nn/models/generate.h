@@ -43,7 +43,7 @@ struct GenerateOptions {
 // is a rotation that depends on the length of the text (dynamic, longrope): it uses the longest row, as in
 // transformers.
 // Errors, in addition to those of the model (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0,
-// or, for gpt2, more tokens than positions.
+// or, with learned positions, more tokens than positions.
 std::vector<std::vector<int32_t>> generate(const CausalLM& model, const Key& key,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options = {});

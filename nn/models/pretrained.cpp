@@ -23,23 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-HuggingFaceLayout names_of(DecoderFamily family) {
-  switch (family) {
-    case DecoderFamily::gpt2:
-      return HuggingFaceLayout::gpt2;
-    case DecoderFamily::gemma2:
-      return HuggingFaceLayout::gemma2;
-    case DecoderFamily::mixtral:
-      return HuggingFaceLayout::mixtral;
-    default:
-      return HuggingFaceLayout::llama;
-  }
-}
-
-Leaves leaves_of(CausalLM& model) {
-  return std::visit([](auto& decoder) { return leaves(decoder); }, model.decoder);
-}
-
 // Returns the model's name on the Hugging Face Hub, or "" if `folder` cannot be such a name. GPT-2's has no owner.
 std::string name_on_hub(const std::string& folder) {
   constexpr std::string_view first = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -74,7 +57,7 @@ DecoderConfig config_in(const fs::path& folder, const PretrainedOptions& options
 
 CausalLM loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<MeshRules>& mesh_rules) {
   CausalLM model = CausalLM::init(Key(0), config);
-  load_pretrained(folder, names_of(config.family), leaves_of(model), mesh_rules, config.vocab_size);
+  load_pretrained(folder, hugging_face_names(config), leaves(model), mesh_rules, config.vocab_size);
   return model;
 }
 
@@ -162,13 +145,13 @@ CausalLM from_pretrained(const fs::path& folder, const PretrainedOptions& option
 
 void save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {
   CausalLM copy = model;
-  const DecoderConfig& config = copy.config();
-  const Leaves all = leaves_of(copy);
+  const DecoderConfig& config = copy.config;
+  const Leaves all = leaves(copy);
   const DType dtype = all.front().value->dtype();
   std::string text;
   together(all, folder, "save",
            [&] { text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype); });
-  save_pretrained(folder, names_of(config.family), all, int64_t{4} << 30, config.vocab_size);
+  save_pretrained(folder, hugging_face_names(config), all, int64_t{4} << 30, config.vocab_size);
   together(all, folder, "save", [&] {
     if (process_index() != 0) return;
     write_text(folder / "config.json", text, "save_pretrained");

@@ -4,10 +4,15 @@
 #include <filesystem>
 #include <optional>
 
+#include "nn/checkpoint/hugging_face.h"
 #include "nn/models/causal_lm.h"
 #include "sharding/placement/mesh_rules.h"
 
 namespace tessera::nn {
+
+// Returns the tensor names of a config's family, for load_pretrained and save_pretrained of nn/checkpoint. Only
+// model_type and the numbers of heads matter. Error (invalid_argument): an unknown model_type.
+HuggingFaceNames hugging_face_names(const DecoderConfig& config);
 
 struct PretrainedOptions {
   DType dtype = float32;  // element type of the parameters; bfloat16 keeps weights that are stored as bfloat16

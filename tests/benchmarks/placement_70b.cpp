@@ -17,7 +17,7 @@ int main() {
       make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
       examples::with_all_names(
           {{"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}, {"vocab", "model"}, {"embed", "batch"}}));
-  const auto model = nn::Llama::init(Key(0), examples::llama_70b());
+  const auto model = nn::CausalLM::init(Key(0), examples::llama_70b());
   const optim::Optimizer optimizer(model, optim::adamw({.learning_rate = 3e-4}));
   const nn::Leaves both = nn::named("model", model, "optimizer", optimizer);
   const nn::PlacementTable table = nn::placement_table(both, mesh_rules);

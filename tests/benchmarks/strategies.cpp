@@ -241,7 +241,7 @@ int main(int argc, char** argv) {
       try_case(name, Gpt::init(Key(0), config), devices, {rows, config.seq}, score);
     };
     const auto llama = [&](const char* name, const nn::DecoderConfig& config, int64_t devices, const Size& size) {
-      try_case(name, nn::Llama::init(Key(0), config), devices, size, score);
+      try_case(name, nn::CausalLM::init(Key(0), config), devices, size, score);
     };
     gpt("gpt, small", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 256}, 2, 16);
     gpt("gpt, small", {.vocab = 256, .embed = 64, .heads = 8, .layers = 2, .seq = 32, .mlp = 256}, 4, 16);

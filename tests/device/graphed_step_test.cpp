@@ -9,8 +9,7 @@
 #include <memory>
 #include <optional>
 
-#include "nn/models/gpt2.h"
-#include "nn/models/llama.h"
+#include "nn/models/causal_lm.h"
 #include "nn/transformations/accumulate_gradients.h"
 #include "nn/transformations/cast.h"
 #include "nn/transformations/value_and_grad.h"
@@ -49,16 +48,15 @@ Array tokens(uint32_t seed, const MeshRules& mesh_rules, int64_t rows = 16) {
 }
 
 // Returns the losses of six steps, with or without a graph.
-template <class Model>
 std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, const Options& options, bool captured) {
   const MeshRules mesh_rules(mesh, nn::decoder_rules(mesh));
-  Model model = nn::filter_shard(Model::init(Key(1), config), mesh_rules);
+  nn::CausalLM model = nn::filter_shard(nn::CausalLM::init(Key(1), config), mesh_rules);
   model.remat = options.remat;
   optim::Optimizer optimizer(model,
                              optim::chain(optim::clip_by_global_norm(0.5), optim::adamw({.learning_rate = 0.02})));
-  const auto loss_of = [half = options.half](const Model& given, const Array& ids, const Array& labels,
+  const auto loss_of = [half = options.half](const nn::CausalLM& given, const Array& ids, const Array& labels,
                                              const Key& key) {
-    const Model m = half ? nn::cast(given, bfloat16) : given;
+    const nn::CausalLM m = half ? nn::cast(given, bfloat16) : given;
     const Array hidden = dropout(key, m.hidden(ids), 0.1);
     return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
   };
@@ -76,17 +74,15 @@ std::vector<float> losses(const Mesh& mesh, const nn::DecoderConfig& config, con
 }
 
 TEST_F(DeviceGraphs, ACapturedStepHasTheBitsOfTheStep) {
-  nn::DecoderConfig gpt = llama();
-  gpt.family = nn::DecoderFamily::gpt2, gpt.max_position_embeddings = 16;
-  gpt.attention_bias = gpt.output_bias = gpt.mlp_bias = gpt.tie_word_embeddings = true,
-  gpt.hidden_act = {nn::Activation::gelu};
+  nn::DecoderConfig gpt = nn::config_of_family("gpt2", llama());
+  gpt.max_position_embeddings = 16;
   for (const auto& axes :
        std::vector<std::vector<MeshAxis>>{{{"data", 1}}, {{"data", 2}}, {{"data", 2}, {"model", 2}}, {{"fsdp", 4}}})
     for (const Options& o : {Options{}, Options{.remat = true, .half = true, .num_micro_batches = 2}}) {
       const Mesh mesh = make_mesh(axes, {.device = there});
       SCOPED_TRACE(fmt::format("on ({}), remat {}, bfloat16 {}", mesh.to_string(), o.remat, o.half));
-      EXPECT_EQ(losses<nn::Gpt2>(mesh, gpt, o, true), losses<nn::Gpt2>(mesh, gpt, o, false));
-      EXPECT_EQ(losses<nn::Llama>(mesh, llama(), o, true), losses<nn::Llama>(mesh, llama(), o, false));
+      EXPECT_EQ(losses(mesh, gpt, o, true), losses(mesh, gpt, o, false));
+      EXPECT_EQ(losses(mesh, llama(), o, true), losses(mesh, llama(), o, false));
     }
 }
 
@@ -168,22 +164,22 @@ struct Trained {
   }
 };
 
-template <class Model>
 Trained whole_steps(const Mesh& mesh, const nn::DecoderConfig& config, const Options& options, bool captured) {
   const MeshRules mesh_rules(mesh, nn::decoder_rules(mesh));
-  Model model = nn::filter_shard(Model::init(Key(1), config), mesh_rules);
+  nn::CausalLM model = nn::filter_shard(nn::CausalLM::init(Key(1), config), mesh_rules);
   model.remat = options.remat;
   optim::Optimizer optimizer(
       model, optim::chain(optim::clip_by_global_norm(0.5),
                           optim::adamw({.learning_rate = falling, .weight_decay = 0.1, .mask = optim::matrices_only})));
-  const auto loss_of = [half = options.half](const Model& given, const Array& ids, const Array& labels,
+  const auto loss_of = [half = options.half](const nn::CausalLM& given, const Array& ids, const Array& labels,
                                              const Key& key) {
-    const Model m = half ? nn::cast(given, bfloat16) : given;
+    const nn::CausalLM m = half ? nn::cast(given, bfloat16) : given;
     const Array hidden = dropout(key, m.hidden(ids), 0.1);
     return mean(cross_entropy(astype(m.logits(hidden), float32), labels));
   };
   const auto gradient = nn::accumulate_gradients(loss_of, options.num_micro_batches);
-  const auto train = [&](Model& m, decltype(optimizer)& o, const Array& ids, const Array& labels, const Key& key) {
+  const auto train = [&](nn::CausalLM& m, decltype(optimizer)& o, const Array& ids, const Array& labels,
+                         const Key& key) {
     auto [loss, grads] = gradient(m, ids, labels, key);
     o.update(m, std::move(grads));
     return loss;
@@ -209,8 +205,8 @@ TEST_F(DeviceGraphs, AWholeStepHasTheBitsOfTheStep) {
     for (const Options& o : {Options{}, Options{.remat = true, .half = true, .num_micro_batches = 2}}) {
       const Mesh mesh = make_mesh(axes, {.device = there});
       SCOPED_TRACE(fmt::format("on ({}), remat {}, bfloat16 {}", mesh.to_string(), o.remat, o.half));
-      const Trained once = whole_steps<nn::Llama>(mesh, llama(), o, false);
-      const Trained captured = whole_steps<nn::Llama>(mesh, llama(), o, true);
+      const Trained once = whole_steps(mesh, llama(), o, false);
+      const Trained captured = whole_steps(mesh, llama(), o, true);
       EXPECT_EQ(captured.losses, once.losses);
       EXPECT_EQ(captured.arrays, once.arrays);
       EXPECT_EQ(captured.told, once.told);
@@ -270,7 +266,7 @@ TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
   const auto loss_fn = toy_loss;
   const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}),
                              {{"batch", "data"}, {"in", replicated}, {"out", replicated}, {"vocab", replicated}});
-  Model model = nn::filter_shard(Model::init(3), mesh_rules);
+  nn::CausalLM model = nn::filter_shard(nn::CausalLM::init(3), mesh_rules);
   Optimizer optimizer(model, optim::adamw({.learning_rate = 0.01}));
   const Batch batch = device_put(normal(Key(1), {8, 8}), {"batch", none}, mesh_rules);
   float latest = INFINITY;

@@ -63,8 +63,8 @@ void weights() {
   auto net = nn::inference_mode(trained);
   nn::restore("runs/8", nn::named("model", net), {.ignore_unused = true});
 
-  nn::save_pretrained("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model));
-  nn::load_pretrained("gpt2", nn::HuggingFaceLayout::gpt2, nn::leaves(model), mesh_rules);
+  nn::save_pretrained("gpt2", nn::hugging_face_names({.model_type = "gpt2"}), nn::leaves(model));
+  nn::load_pretrained("gpt2", nn::hugging_face_names({.model_type = "gpt2"}), nn::leaves(model), mesh_rules);
 }
 
 int main() {

@@ -9,7 +9,7 @@ struct Batch {
   NamedArray ids{"batch", "stream_seq"}, labels{"batch", "stream_seq"};
 };
 
-WeightedSum loss_of(const nn::Llama& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); }
+WeightedSum loss_of(const nn::CausalLM& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); }
 
 int main() {
   const Mesh mesh = make_mesh({{"data", 8}});
@@ -22,7 +22,7 @@ int main() {
                                  .num_key_value_heads = 8,
                                  .head_dim = 4,
                                  .intermediate_size = 64};
-  auto model = nn::filter_shard(nn::Llama::init(Key(0), config), mesh_rules);
+  auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   const auto gradient = nn::value_and_grad(loss_of);
   std::cout << visualize_sharding(model.layers[0].attn.q.kernel);

@@ -28,14 +28,14 @@ void from_a_folder() {
 
 void from_nothing(const Mesh& mesh) {
   const MeshRules mesh_rules{mesh, nn::decoder_rules(mesh)};
-  const nn::DecoderConfig config{.family = nn::DecoderFamily::qwen3,
-                                 .vocab_size = 32000,
-                                 .hidden_size = 512,
-                                 .num_hidden_layers = 8,
-                                 .num_attention_heads = 8,
-                                 .num_key_value_heads = 2,
-                                 .head_dim = 64,
-                                 .intermediate_size = 1408};
+  nn::DecoderConfig config = nn::config_of_family("qwen3", {.vocab_size = 32000,
+                                                            .hidden_size = 512,
+                                                            .num_hidden_layers = 8,
+                                                            .num_attention_heads = 8,
+                                                            .num_key_value_heads = 2,
+                                                            .head_dim = 64,
+                                                            .intermediate_size = 1408});
+  config.tie_word_embeddings = true;
   auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config), mesh_rules);
 }
 

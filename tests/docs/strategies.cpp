@@ -22,11 +22,11 @@ struct Batch {
   NamedArray ids{"batch", "stream_seq"}, labels{"batch", "stream_seq"};
 };
 
-WeightedSum loss_of(const nn::Llama& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); }
+WeightedSum loss_of(const nn::CausalLM& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); }
 
 MeshRules with_decoder_rules(const Mesh& mesh, const Rules& rules) { return {mesh, nn::decoder_rules(mesh, rules)}; }
 
-nn::Llama llama(const Mesh& mesh, const Rules& rules, int64_t num_layers = 1) {
+nn::CausalLM llama(const Mesh& mesh, const Rules& rules, int64_t num_layers = 1) {
   const nn::DecoderConfig config{.vocab_size = 64,
                                  .hidden_size = 32,
                                  .num_hidden_layers = num_layers,
@@ -34,7 +34,7 @@ nn::Llama llama(const Mesh& mesh, const Rules& rules, int64_t num_layers = 1) {
                                  .num_key_value_heads = 8,
                                  .head_dim = 4,
                                  .intermediate_size = 64};
-  return nn::filter_shard(nn::Llama::init(Key(0), config), with_decoder_rules(mesh, rules));
+  return nn::filter_shard(nn::CausalLM::init(Key(0), config), with_decoder_rules(mesh, rules));
 }
 
 struct Row {
@@ -83,7 +83,7 @@ Row data_parallel() {
 Row zero1() {
   const Mesh mesh = make_mesh({{"data", 8}});
   const Rules rules{{"batch", "data"}};
-  const nn::Llama model = llama(mesh, rules);
+  const nn::CausalLM model = llama(mesh, rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}), {.shard_state_over = {"data"}});
   const auto gradient = nn::value_and_grad(loss_of, {.shard_gradients_over = {"data"}});
   return train("zero1", mesh, rules, model, std::move(optimizer), gradient);
@@ -110,7 +110,7 @@ Row tensor_parallel() {
 Row sequence_parallel() {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", 4}});
   const Rules rules{{"batch", "data"}, {"stream_seq", "seq"}};
-  nn::Llama model = llama(mesh, rules);
+  nn::CausalLM model = llama(mesh, rules);
   for (auto& layer : model.layers) layer.attn.context_parallelism = ContextParallelism::exchange;
   return train("sequence", mesh, rules, model, nn::value_and_grad(loss_of));
 }
@@ -118,7 +118,7 @@ Row sequence_parallel() {
 Row context_parallel() {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", 4}});
   const Rules rules{{"batch", "data"}, {"stream_seq", "seq"}};
-  nn::Llama model = llama(mesh, rules);
+  nn::CausalLM model = llama(mesh, rules);
   for (auto& layer : model.layers) layer.attn.context_parallelism = ContextParallelism::ring;
   return train("context", mesh, rules, model, nn::value_and_grad(loss_of));
 }
@@ -126,7 +126,7 @@ Row context_parallel() {
 Row expert_parallel() {
   const Mesh mesh = make_mesh({{"data", 8}});
   const Rules rules{{"batch", "data"}, {"experts", "data"}};
-  const nn::DecoderConfig config{.family = nn::DecoderFamily::mixtral,
+  const nn::DecoderConfig config{.model_type = "mixtral",
                                  .vocab_size = 64,
                                  .hidden_size = 32,
                                  .num_hidden_layers = 1,
@@ -136,8 +136,8 @@ Row expert_parallel() {
                                  .intermediate_size = 64,
                                  .num_local_experts = 8,
                                  .num_experts_per_tok = 2};
-  const auto loss = [](const nn::Mixtral& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); };
-  const auto model = nn::filter_shard(nn::Mixtral::init(Key(0), config), with_decoder_rules(mesh, rules));
+  const auto loss = [](const nn::CausalLM& model, const Batch& batch) { return model.loss(batch.ids, batch.labels); };
+  const auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config), with_decoder_rules(mesh, rules));
   return train("expert", mesh, rules, model, nn::value_and_grad(loss));
 }
 
@@ -159,7 +159,7 @@ Row data_context_and_tensor() {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", 2}, {"model", 2}});
   const Rules rules{{"batch", "data"},  {"stream_seq", "seq"}, {"vocab", "model"},
                     {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}};
-  nn::Llama model = llama(mesh, rules);
+  nn::CausalLM model = llama(mesh, rules);
   for (auto& layer : model.layers) layer.attn.context_parallelism = ContextParallelism::ring;
   return train("data x context x tensor", mesh, rules, model, nn::value_and_grad(loss_of));
 }

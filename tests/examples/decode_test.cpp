@@ -21,22 +21,21 @@ Model shaken(const Model& model) {
       [&](const std::string&, const Array& x) { return x + 0.2 * normal(fold_in(Key(7), n++), x.shape()); }, model);
 }
 
-nn::Gpt2 gpt() {
-  return shaken(nn::Gpt2::init(Key(0), {.family = nn::DecoderFamily::gpt2,
-                                        .vocab_size = vocab,
-                                        .hidden_size = 32,
-                                        .head_dim = 8,
-                                        .intermediate_size = 48,
-                                        .max_position_embeddings = seq}));
+nn::CausalLM gpt() {
+  return shaken(nn::CausalLM::init(Key(0), nn::config_of_family("gpt2", {.vocab_size = vocab,
+                                                                         .hidden_size = 32,
+                                                                         .head_dim = 8,
+                                                                         .intermediate_size = 48,
+                                                                         .max_position_embeddings = seq})));
 }
-nn::Llama llama(int64_t kv_heads = 2) {
-  return shaken(nn::Llama::init(Key(0), {.vocab_size = vocab,
-                                         .hidden_size = 32,
-                                         .num_key_value_heads = kv_heads,
-                                         .head_dim = 8,
-                                         .intermediate_size = 48,
-                                         .rms_norm_eps = 1e-5,
-                                         .tie_word_embeddings = true}));
+nn::CausalLM llama(int64_t kv_heads = 2) {
+  return shaken(nn::CausalLM::init(Key(0), {.vocab_size = vocab,
+                                            .hidden_size = 32,
+                                            .num_key_value_heads = kv_heads,
+                                            .head_dim = 8,
+                                            .intermediate_size = 48,
+                                            .rms_norm_eps = 1e-5,
+                                            .tie_word_embeddings = true}));
 }
 
 Array text(const MeshRules& mesh_rules) {
@@ -97,7 +96,7 @@ TEST(Decode, LlamaOfAsManyKvHeadsInPartsIsItselfAtOnce) { expect_same_everywhere
 
 TEST(Decode, TheCacheLiesAsTheHeadsDo) {
   const MeshRules mesh_rules = mesh_rules_of({{"data", 2}, {"model", 2}});
-  const nn::Llama placed = nn::filter_shard(llama(), mesh_rules);
+  const nn::CausalLM placed = nn::filter_shard(llama(), mesh_rules);
   nn::DecoderCache cache;
   const Array ids = text(mesh_rules);
   placed.decode(slice_in_dim(ids, 0, 5, 1), cache);
@@ -115,8 +114,8 @@ TEST(Decode, TheCacheLiesAsTheHeadsDo) {
 TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
   const Array ids = array<int32_t>(std::vector<int32_t>(seq, 3), {1, seq}), next = slice_in_dim(ids, 0, 1, 1);
   nn::DecoderCache of_gpt, of_llama;
-  const nn::Gpt2 a = gpt();
-  const nn::Llama b = llama();
+  const nn::CausalLM a = gpt();
+  const nn::CausalLM b = llama();
   a.decode(ids, of_gpt);
   b.decode(ids, of_llama);
   EXPECT_THROW(a.decode(next, of_gpt), Error);

@@ -91,7 +91,7 @@ void with_both_models(F f) {
   SCOPED_TRACE("gpt");
   f(Gpt::init(Key(0), {}));
   SCOPED_TRACE("llama");
-  f(nn::Llama::init(Key(0), {.num_key_value_heads = 2, .rms_norm_eps = 1e-5, .tie_word_embeddings = true}));
+  f(nn::CausalLM::init(Key(0), {.num_key_value_heads = 2, .rms_norm_eps = 1e-5, .tie_word_embeddings = true}));
 }
 
 class ForecastOfTransformer : public ::testing::TestWithParam<Strategy> {};

@@ -112,13 +112,13 @@ TEST(Golden, TrainTransformer) {
   both.push_back({"embed", "data"});
   expect_one_table("gpt_fsdp", Gpt::init(Key(0), {}), {make_mesh({{"data", 8}}), with_all_names({{"embed", "data"}})});
   expect_one_table("gpt_2d", Gpt::init(Key(0), {}), {data_model(), with_all_names(tp)});
-  expect_one_table("llama_fsdp_tp", nn::Llama::init(Key(0), {.num_key_value_heads = 2, .tie_word_embeddings = true}),
+  expect_one_table("llama_fsdp_tp", nn::CausalLM::init(Key(0), {.num_key_value_heads = 2, .tie_word_embeddings = true}),
                    {data_model(), with_all_names(both)});
 }
 
 // A decoder of 70 billion parameters on 512 devices, with its optimizer. tests/benchmarks/placement_70b.cpp times it.
 TEST(Golden, SeventyBillionParametersInOneScreen) {
-  const auto llama = nn::Llama::init(Key(0), llama_70b());
+  const auto llama = nn::CausalLM::init(Key(0), llama_70b());
   const MeshRules mesh_rules(
       make_mesh({{"batch", 64}, {"model", 8}}, {.abstract = true}),
       with_all_names(

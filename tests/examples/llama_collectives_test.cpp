@@ -15,11 +15,11 @@ namespace {
 // Bytes per device, with each weight gathered once.
 int64_t bytes_of_step(const TransformerFile& file, const Json& strategy, bool private_replicas) {
   const MeshRules mesh_rules(mesh_of(strategy.at("mesh"), private_replicas), rules_of(strategy.at("rules")));
-  auto model = nn::filter_shard(nn::Llama::init(Key(0), llama_config(file.config())), mesh_rules);
+  auto model = nn::filter_shard(nn::CausalLM::init(Key(0), llama_config(file.config())), mesh_rules);
   auto optimizer =
       optim::Optimizer(model, optim::chain(optim::clip_by_global_norm(1.0), optim::adamw({.learning_rate = 1e-3})));
   const TokenBatch batch = data::from_process_local(file.batch(0), mesh_rules);
-  const auto loss_fn = examples::next_token_loss<nn::Llama, TokenBatch>;
+  const auto loss_fn = examples::next_token_loss<nn::CausalLM, TokenBatch>;
   CommLedger ledger;
   const auto [loss, grads] = nn::value_and_grad(loss_fn, {.reshard_after_forward = false})(model, batch);
   optimizer.update(model, grads);

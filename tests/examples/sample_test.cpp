@@ -18,8 +18,8 @@ constexpr int64_t positions = 16;
 
 std::vector<nn::CausalLM> models() {
   const nn::DecoderConfig llama{.hidden_size = 16, .num_key_value_heads = 2, .head_dim = 4, .intermediate_size = 32};
-  nn::DecoderConfig gpt = llama;
-  gpt.family = nn::DecoderFamily::gpt2, gpt.num_key_value_heads = 4, gpt.max_position_embeddings = positions;
+  nn::DecoderConfig gpt = nn::config_of_family("gpt2", llama);
+  gpt.max_position_embeddings = positions;
   return {nn::CausalLM::init(Key(3), gpt), nn::CausalLM::init(Key(3), llama)};
 }
 

@@ -57,13 +57,11 @@ TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
   const Run changes = run_on(texts() + " --mesh model=2 --rules heads=model --lora 2 --from " + from + " --export " +
                              folder_.path("changed"));
   EXPECT_TRUE(changes.outcome.says("layers.0.attn.q.lora.a")) << changes.outcome.output;
-  EXPECT_FALSE(changes.outcome.says("mu.decoder.layers.0.attn.q.kernel")) << changes.outcome.output;
+  EXPECT_FALSE(changes.outcome.says("mu.layers.0.attn.q.kernel")) << changes.outcome.output;
   EXPECT_NEAR(changes.rows.front()["loss"], more.rows.front()["loss"], 1e-4);
   nn::CausalLM before = nn::from_pretrained(from), after = nn::from_pretrained(folder_.path("changed"));
-  const auto kernel = [](const nn::CausalLM& model) {
-    return std::get<nn::Llama>(model.decoder).layers[0].attn.o.kernel;
-  };
-  const auto norm = [](const nn::CausalLM& model) { return std::get<nn::Llama>(model.decoder).final_norm.scale; };
+  const auto kernel = [](const nn::CausalLM& model) { return model.layers[0].attn.o.kernel; };
+  const auto norm = [](const nn::CausalLM& model) { return model.final_norm.scale; };
   EXPECT_NE(kernel(before).value.to_host<float>(), kernel(after).value.to_host<float>());
   EXPECT_EQ(norm(before).value.to_host<float>(), norm(after).value.to_host<float>());
 }

@@ -135,7 +135,7 @@ struct Llama {
 };
 
 void save_llama(const fs::path& folder, Llama& model, int64_t max_file_bytes = 600) {
-  save_pretrained(folder, HuggingFaceLayout::llama, leaves(model), max_file_bytes);
+  save_pretrained(folder, hugging_face_names({.model_type = "llama"}), leaves(model), max_file_bytes);
 }
 
 TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
@@ -151,7 +151,7 @@ TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
     save_llama(to, placed);
     EXPECT_TRUE(files_of(to) == expected);
     Llama loaded = filter_shard(other, mesh_rules_on(mesh, true));
-    load_pretrained(to, HuggingFaceLayout::llama, leaves(loaded));
+    load_pretrained(to, hugging_face_names({.model_type = "llama"}), leaves(loaded));
     expect_values(leaves(loaded), leaves(model));
     folder_.wait_for_all();
   });
@@ -278,8 +278,9 @@ TEST_F(OddOne, WhoseMetricsAreNoNumbersFailsAllAlsoWithPendingSums) {
   const Array pending = sum(device_put(ones({process_count(), 2}), NamedSharding(mesh, P{"a"})), {0});
   Array x = pending;
   Checkpointer checkpoints(folder_ / "run");
-  const std::string error =
-      error_of([&] { checkpoints.save(1, named("x", x), {.metrics = {{"loss", is_odd_one() ? NAN : 1.0}}}); });
+  const std::string error = error_of([&] {
+    checkpoints.save(1, named("x", x), {.metrics = {{"loss", is_odd_one() ? NAN : 1.0}}});
+  });
   EXPECT_NE(error.find(is_odd_one() ? "nan given" : "another process could not save its part"), std::string::npos)
       << error;
   checkpoints.save(2, named("x", x));

@@ -24,6 +24,11 @@ GEMMA2 = dict(COMMON, head_dim=8, query_pre_attn_scalar=24, sliding_window=7, at
               final_logit_softcapping=2.0)
 MIXTRAL = dict(COMMON, num_local_experts=4, num_experts_per_tok=2)
 
+# The families after the first seven; smaller, because there are many.
+SMALL = dict(vocab_size=97, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6,
+             num_key_value_heads=2, max_position_embeddings=64)
+ONE_KV = dict(vocab_size=97, hidden_size=24, num_hidden_layers=2, num_attention_heads=6, max_position_embeddings=64)
+
 
 def rope(kind, **more):
     return dict(rope_parameters=dict(THETA, rope_type=kind, **more))
@@ -31,6 +36,10 @@ def rope(kind, **more):
 
 LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 YARN = rope("yarn", factor=4.0, original_max_position_embeddings=32)
+
+LOCAL_LAST = ["full_attention", "sliding_attention", "sliding_attention"]
+NEOX = dict(vocab_size=97, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=3,
+            max_position_embeddings=64)
 
 DECODERS = {
     "gpt2": (t.GPT2Config, GPT2),
@@ -67,6 +76,34 @@ DECODERS = {
     "mixtral": (t.MixtralConfig, dict(MIXTRAL, **rope("default"))),
     "mixtral_balance": (t.MixtralConfig, dict(MIXTRAL, **rope("default"),
                                               output_router_logits=True, router_aux_loss_coef=0.3)),
+    "gemma": (t.GemmaConfig, dict(SMALL, **rope("default"), head_dim=6)),
+    "gemma3_text": (t.Gemma3TextConfig, dict(
+        SMALL, head_dim=6, query_pre_attn_scalar=10, sliding_window=5, num_hidden_layers=3, layer_types=LOCAL_LAST,
+        rope_parameters={"full_attention": dict(rope_type="linear", factor=4.0, rope_theta=50000.0),
+                         "sliding_attention": dict(rope_type="default", rope_theta=100.0)})),
+    "phi3": (t.Phi3Config, dict(SMALL, num_attention_heads=3, num_key_value_heads=1, sliding_window=6,
+                                tie_word_embeddings=True, **rope("default", partial_rotary_factor=0.75))),
+    "phi3_longrope": (t.Phi3Config, dict(
+        SMALL, num_attention_heads=3, num_key_value_heads=1, original_max_position_embeddings=16,
+        **rope("longrope", short_factor=[1.0, 1.2, 1.4], long_factor=[1.5, 3.0, 6.0], partial_rotary_factor=0.75))),
+    "smollm3": (t.SmolLM3Config, dict(SMALL, **rope("default"), num_hidden_layers=3, no_rope_layers=[1, 0, 1],
+                                      use_sliding_window=True, sliding_window=5, attention_bias=True)),
+    "olmo2": (t.Olmo2Config, dict(SMALL, **rope("default"), attention_bias=True)),
+    "gpt_neox": (t.GPTNeoXConfig, dict(NEOX, **rope("default", partial_rotary_factor=0.5))),
+    "gpt_neox_serial": (t.GPTNeoXConfig, dict(NEOX, **rope("default", partial_rotary_factor=1.0),
+                                              use_parallel_residual=False, attention_bias=False)),
+    "granite": (t.GraniteConfig, dict(SMALL, **rope("default"), embedding_multiplier=3.0, logits_scaling=4.0,
+                                      residual_multiplier=0.6, attention_multiplier=0.3, mlp_bias=True)),
+    "ministral": (t.MinistralConfig, dict(SMALL, **rope("default"), head_dim=8, sliding_window=5,
+                                          layer_types=["full_attention", "sliding_attention"])),
+    "cohere": (t.CohereConfig, dict(SMALL, **rope("default"), logit_scale=0.3, attention_bias=True)),
+    "falcon": (t.FalconConfig, dict(ONE_KV, **rope("default"), ffn_hidden_size=20, new_decoder_architecture=True,
+                                    num_kv_heads=2, bias=True)),
+    "falcon_shared": (t.FalconConfig, dict(ONE_KV, **rope("default"), ffn_hidden_size=20)),
+    "falcon_serial": (t.FalconConfig, dict(ONE_KV, **rope("default"), ffn_hidden_size=20, parallel_attn=False,
+                                           multi_query=False, tie_word_embeddings=False)),
+    "opt": (t.OPTConfig, dict(ONE_KV, ffn_dim=20, max_position_embeddings=80)),
+    "starcoder2": (t.Starcoder2Config, dict(SMALL, **rope("default"), sliding_window=5)),
     "mixtral_window": (t.MixtralConfig, dict(MIXTRAL, **rope("default"), sliding_window=6, num_local_experts=6,
                                              num_experts_per_tok=1, tie_word_embeddings=True)),
 }
@@ -82,7 +119,7 @@ def values_of_its_own(model, around_one):
 
 
 def expected(model):
-    ids = torch.randint(3, VOCAB, (2, 20), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(3, model.config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(2))
     result = model(input_ids=ids, labels=ids)
     result.loss.backward()
     squares = sum((p.grad.double() ** 2).sum() for p in model.parameters() if p.grad is not None)
@@ -102,7 +139,7 @@ def main():
         config = kind(**options, bos_token_id=1, eos_token_id=2, pad_token_id=0)
         config._attn_implementation = "eager"
         model = t.AutoModelForCausalLM.from_config(config).float().eval()
-        values_of_its_own(model, kind is not t.Gemma2Config)
+        values_of_its_own(model, "gemma" not in kind.model_type)
         folder = os.path.join(out, name)
         model.save_pretrained(folder, safe_serialization=True)
         with open(os.path.join(folder, "expected.json"), "w") as file:

@@ -68,7 +68,7 @@ WeightedSum sum_of_losses(const nn::CausalLM& model, const Array& ids) {
 
 void check_logits(const nn::CausalLM& model, const Array& ids, const Expected& expected, const std::string& where,
                   Report& report) {
-  const int64_t vocab = model.config().vocab_size;
+  const int64_t vocab = model.config.vocab_size;
   const Array logits = slice_in_dim(gather(slice_in_dim(model(ids), 0, 2, 0)), 0, vocab, 2);
   const std::vector<float> got = index_in_dim(logits, ids.shape(1) - 1, 1, false).to_host<float>();
   const auto wanted = expected.as<std::vector<std::vector<double>>>("logits_last");
@@ -132,9 +132,8 @@ void check_saved(const nn::CausalLM& model, const fs::path& folder, const std::s
   }
   report.check(left.empty(), where + "saved tensors", "all", "without " + (left.empty() ? "" : left[0]));
   const nn::CausalLM again = nn::from_pretrained(to);
-  report.check(
-      again.config().windows == model.config().windows && again.config().vocab_size == model.config().vocab_size,
-      where + "saved config", "the same", "another");
+  report.check(again.config.windows == model.config.windows && again.config.vocab_size == model.config.vocab_size,
+               where + "saved config", "the same", "another");
   fs::remove_all(to);
 }
 

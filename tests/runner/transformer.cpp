@@ -289,7 +289,7 @@ void run_all(Model model, const TransformerFile& file, Report& report) {
 void run_transformer(const std::filesystem::path& path, Report& report) {
   const TransformerFile file = TransformerFile::open(path);
   if (file.kind() == "gpt") return run_all(examples::Gpt::init(Key(0), gpt_config(file.config())), file, report);
-  if (file.kind() == "llama") return run_all(nn::Llama::init(Key(0), llama_config(file.config())), file, report);
+  if (file.kind() == "llama") return run_all(nn::CausalLM::init(Key(0), llama_config(file.config())), file, report);
   fail(ErrorKind::invalid_argument, "reference_runner",
        fmt::format("{}: a model of kind \"{}\", expected gpt or llama.", path.string(), file.kind()));
 }

@@ -7,11 +7,15 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
+#include "nn/models/pretrained.h"
 #include "sharding/files/safetensors_writer.h"
 #include "tests/nn/checkpoint/support.h"
 
 namespace tessera::nn::testing::hugging_face_test {
 namespace {
+
+const HuggingFaceNames gpt2_names = hugging_face_names({.model_type = "gpt2"});
+const HuggingFaceNames llama_names = hugging_face_names({.model_type = "llama"});
 
 struct Gpt2Embedding {
   Param tokens, positions;
@@ -123,7 +127,7 @@ TEST_F(HuggingFaceTest, Gpt2IsReadWithAndWithoutItsPrefixWhereverTheModelLies) {
     files.write(path("model.safetensors"));
     for (const Strategy& strategy : strategies()) {
       Gpt2 model = Gpt2::init(Key(0));
-      load_pretrained(path(""), HuggingFaceLayout::gpt2, leaves(model), strategy.mesh_rules);
+      load_pretrained(path(""), gpt2_names, leaves(model), strategy.mesh_rules);
       const std::string attn = prefix + "h.1.attn.c_attn.";
       EXPECT_EQ(element(model.layers[1].attn.k.kernel, 3, 5), files.at(attn + "weight", 3 * 24 + 8 + 5));
       EXPECT_EQ(model.layers[1].attn.v.bias->value.to_host<float>()[2], files.at(attn + "bias", 16 + 2));
@@ -139,12 +143,12 @@ TEST_F(HuggingFaceTest, WhatIsWrittenIsReadBack) {
   const MeshRules mesh_rules = strategies()[4].mesh_rules;
   const Gpt2 gpt = filter_shard(Gpt2::init(Key(1)), mesh_rules);
   const Llama llama = filter_shard(Llama::init(Key(1)), mesh_rules);
-  save_pretrained(path("gpt"), HuggingFaceLayout::gpt2, leaves(gpt), 600);
-  save_pretrained(path("llama"), HuggingFaceLayout::llama, leaves(llama));
+  save_pretrained(path("gpt"), gpt2_names, leaves(gpt), 600);
+  save_pretrained(path("llama"), llama_names, leaves(llama));
   Gpt2 gpt_back = Gpt2::init(Key(2));
   Llama llama_back = Llama::init(Key(2));
-  load_pretrained(path("gpt"), HuggingFaceLayout::gpt2, leaves(gpt_back));
-  load_pretrained(path("llama"), HuggingFaceLayout::llama, leaves(llama_back));
+  load_pretrained(path("gpt"), gpt2_names, leaves(gpt_back));
+  load_pretrained(path("llama"), llama_names, leaves(llama_back));
   expect_same_values(leaves(gpt_back), leaves(gpt), "gpt");
   expect_same_values(leaves(llama_back), leaves(llama), "llama");
   EXPECT_GT(names_in(path("gpt")).size(), 3u);  // several files
@@ -152,7 +156,7 @@ TEST_F(HuggingFaceTest, WhatIsWrittenIsReadBack) {
 
 TEST_F(HuggingFaceTest, LlamaIsTransposedAndItsHeadMayBeTheEmbedding) {
   const Llama model = Llama::init(Key(1));
-  save_pretrained(path(""), HuggingFaceLayout::llama, leaves(model));
+  save_pretrained(path(""), llama_names, leaves(model));
   const auto file = SafetensorsFile::open(path("model-00001-of-00001.safetensors"));
   EXPECT_EQ(file.info("model.layers.0.self_attn.k_proj.weight").shape, Shape({4, 8}));
   EXPECT_EQ(file.info("model.layers.0.mlp.gate_proj.weight").shape, Shape({16, 8}));
@@ -163,7 +167,7 @@ TEST_F(HuggingFaceTest, LlamaIsTransposedAndItsHeadMayBeTheEmbedding) {
 
 TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
   const Llama model = Llama::init(Key(1));
-  save_pretrained(path("two"), HuggingFaceLayout::llama, leaves(model), 900);
+  save_pretrained(path("two"), llama_names, leaves(model), 900);
   const std::string first = names_in(path("two"))[0];
   fs::copy(path("two") / first, path("two") / "again.safetensors");
   const fs::path index = path("two") / "model.safetensors.index.json";
@@ -172,16 +176,16 @@ TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
   overwrite(index, text.insert(text.find(start) + start.size(), "\"x\": \"again.safetensors\", "));
   Llama back = Llama::init(Key(2));
   expect_error_with(ErrorKind::invalid_file, {"[load_pretrained] ", "is in again.safetensors and in " + first},
-                    [&] { load_pretrained(path("two"), HuggingFaceLayout::llama, leaves(back)); });
+                    [&] { load_pretrained(path("two"), llama_names, leaves(back)); });
 }
 
 TEST_F(HuggingFaceTest, APathThatTheSystemDoesNotTakeIsAnError) {
   Llama llama = Llama::init(Key(1));
   const std::string too_long = path(std::string(300, 'x'));
   expect_error_with(ErrorKind::invalid_file, {"[safetensors] ", "xxx"},
-                    [&] { load_pretrained(too_long, HuggingFaceLayout::llama, leaves(llama)); });
+                    [&] { load_pretrained(too_long, llama_names, leaves(llama)); });
   expect_error_with(ErrorKind::invalid_file, {"[save_pretrained] ", "xxx"},
-                    [&] { save_pretrained(too_long, HuggingFaceLayout::llama, leaves(llama)); });
+                    [&] { save_pretrained(too_long, llama_names, leaves(llama)); });
 }
 
 TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
@@ -189,20 +193,20 @@ TEST_F(HuggingFaceTest, WhatIsNoModelOfTheLayoutIsNotWritten) {
   Leaves incomplete = leaves(gpt);
   std::erase_if(incomplete, [](const Leaf& leaf) { return leaf.path == "layers.1.attn.v.kernel"; });
   expect_error(ErrorKind::invalid_argument,
-               "[save_pretrained] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight is made of 3 arrays, the "
-               "model has 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
-               [&] { save_pretrained(path("no"), HuggingFaceLayout::gpt2, incomplete); });
+               "[save_pretrained] layers.1.attn.q.kernel: transformer.h.1.attn.c_attn.weight consists of 3 blocks, the "
+               "arrays of the model fill 2 of them. nn/checkpoint/hugging_face.h lists the fields.",
+               [&] { save_pretrained(path("no"), gpt2_names, incomplete); });
   for (const int64_t vocab : {-1, 13})
     expect_error(ErrorKind::invalid_argument,
                  "[save_pretrained] embed.tokens: vocab = " + std::to_string(vocab) +
                      " given, expected 0 to 12, the size of its axis.",
-                 [&] { save_pretrained(path("no"), HuggingFaceLayout::gpt2, leaves(gpt), 600, vocab); });
+                 [&] { save_pretrained(path("no"), gpt2_names, leaves(gpt), 600, vocab); });
   Llama llama = Llama::init(Key(1));
   llama.layers[0].attn.q.kernel.value = zeros({8});
   expect_error(ErrorKind::invalid_argument,
                "[save_pretrained] layers.0.attn.q.kernel: its shape is (8), model.layers.0.self_attn.q_proj.weight "
-               "needs 2 dims. nn/checkpoint/hugging_face.h lists the fields.",
-               [&] { save_pretrained(path("no"), HuggingFaceLayout::llama, leaves(llama)); });
+               "needs 2 dims or more, the last a multiple of 1.",
+               [&] { save_pretrained(path("no"), llama_names, leaves(llama)); });
   EXPECT_FALSE(fs::exists(path("no")));
 }
 
@@ -212,8 +216,7 @@ TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
     files.write(path("model.safetensors"));
     Gpt2 model = Gpt2::init(Key(0));
     const Array tokens = model.embed.tokens.value;
-    expect_error_with(ErrorKind::invalid_file, words,
-                      [&] { load_pretrained(path(""), HuggingFaceLayout::gpt2, leaves(model)); });
+    expect_error_with(ErrorKind::invalid_file, words, [&] { load_pretrained(path(""), gpt2_names, leaves(model)); });
     EXPECT_TRUE(model.embed.tokens.value.is_same(tokens));
     files = gpt2_files("");
   };
@@ -230,7 +233,7 @@ TEST_F(HuggingFaceTest, OtherArchitecturesAndSizesAreRefused) {
   expect_error(ErrorKind::invalid_argument,
                "[hugging_face] embed.positions: this path is not in the map of llama. nn/checkpoint/hugging_face.h "
                "lists the fields.",
-               [&] { hugging_face_names(HuggingFaceLayout::llama, leaves(gpt)); });
+               [&] { hugging_face_names(llama_names, leaves(gpt)); });
 }
 
 }  // namespace

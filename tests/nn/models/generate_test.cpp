@@ -16,12 +16,11 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 std::vector<CausalLM> models() {
-  using enum DecoderFamily;
   const DecoderConfig small{
       .vocab_size = 30, .hidden_size = 16, .num_key_value_heads = 2, .head_dim = 8, .intermediate_size = 24};
-  DecoderConfig windows = small, gpt = small;
-  windows.family = mistral, windows.windows = {3, 0};
-  gpt.family = gpt2, gpt.num_key_value_heads = 4, gpt.head_dim = 4, gpt.max_position_embeddings = 40;
+  DecoderConfig windows = small, gpt = config_of_family("gpt2", small);
+  windows.windows = {3, 0};
+  gpt.max_position_embeddings = 40;
   std::vector<CausalLM> all;
   for (const DecoderConfig& config : {small, windows, gpt}) all.push_back(CausalLM::init(Key(2), config));
   return all;
@@ -110,7 +109,9 @@ TEST(Generate, Errors) {
       {{ErrorKind::invalid_argument, "[generate] no prompts, expected one or more.",
         [&] { generate(model, Key(0), {}); }},
        {ErrorKind::invalid_argument, "[generate] prompt 1 is empty, expected a token or more to continue.",
-        [&] { generate(model, Key(0), {{1}, {}}); }},
+        [&] {
+          generate(model, Key(0), {{1}, {}});
+        }},
        {ErrorKind::invalid_argument, "[generate] max_new_tokens = -1, expected 0 or more.",
         [&] { generate(model, Key(0), {{1}}, {.max_new_tokens = -1}); }},
        {ErrorKind::invalid_argument, "[sample_token] top_p = 0, expected a number above 0 and up to 1.",
@@ -122,7 +123,9 @@ TEST(Generate, Errors) {
         [&] { generate(models()[2], Key(0), prompts, {.max_new_tokens = 40}); }},
        {ErrorKind::invalid_argument,
         "[sample_token] logits that are not numbers, expected finite ones. Did the model diverge?",
-        [&] { sample_token(Key(0), std::vector<float>{1, NAN}); }},
+        [&] {
+          sample_token(Key(0), std::vector<float>{1, NAN});
+        }},
        {ErrorKind::invalid_argument, "[sample_token] temperature = -1, expected a number from 0 on.",
         [&] { sample_token(Key(0), logits, {.temperature = -1}); }}});
 }

@@ -20,7 +20,6 @@ constexpr double tolerance = 2e-5;
 
 // A small config of each family, with every option that the family has.
 std::vector<DecoderConfig> families() {
-  using enum DecoderFamily;
   const DecoderConfig small{.vocab_size = 30,
                             .hidden_size = 16,
                             .num_hidden_layers = 2,
@@ -29,30 +28,27 @@ std::vector<DecoderConfig> families() {
                             .head_dim = 8,
                             .intermediate_size = 24,
                             .max_position_embeddings = 32};
-  const auto with = [&](DecoderFamily family, auto change) {
-    DecoderConfig config = small;
-    config.family = family;
+  const auto with = [&](const char* family, auto change) {
+    DecoderConfig config = config_of_family(family, small);
     change(config);
     return config;
   };
-  return {with(llama,
+  return {with("llama",
                [](auto& c) { c.rope.scaling = {.kind = RotaryScaling::llama3, .factor = 4, .original_positions = 8}; }),
-          with(mistral, [](auto& c) { c.windows = {3, 3}, c.tie_word_embeddings = true; }),
-          with(qwen2, [](auto& c) { c.attention_bias = true; }),
-          with(qwen3,
+          with("mistral",
+               [](auto& c) {
+                 c.windows = {3, 3}, c.tie_word_embeddings = true;
+               }),
+          with("qwen2", [](auto&) {}),
+          with("qwen3",
                [](auto& c) { c.rope.scaling = {.kind = RotaryScaling::yarn, .factor = 4, .original_positions = 8}; }),
-          with(gemma2,
+          with("gemma2",
                [](auto& c) {
                  c.windows = {3, 0}, c.attn_logit_softcapping = 0.5, c.final_logit_softcapping = 0.3,
                  c.attention_scale = 0.7;
-                 c.tie_word_embeddings = true;
                }),
-          with(mixtral, [](auto& c) { c.num_local_experts = 4, c.num_experts_per_tok = 2; }),
-          with(gpt2, [](auto& c) {
-            c.num_key_value_heads = 4, c.head_dim = 4,
-            c.attention_bias = c.output_bias = c.mlp_bias = c.tie_word_embeddings = true;
-            c.scale_attn_by_inverse_layer_idx = true, c.hidden_act = {Activation::gelu};
-          })};
+          with("mixtral", [](auto& c) { c.num_local_experts = 4, c.num_experts_per_tok = 2; }),
+          with("gpt2", [](auto& c) { c.scale_attn_by_inverse_layer_idx = true; })};
 }
 
 std::vector<MeshRules> all_mesh_rules() {
@@ -84,7 +80,7 @@ Array weighted(const Array& logits) {
   return sum(slice_in_dim(logits, 0, 30, 2) * weights);
 }
 
-std::string what(const DecoderConfig& config) { return std::string(name_of(config.family)); }
+std::string what(const DecoderConfig& config) { return config.model_type; }
 
 TEST(Models, are_the_same_on_every_mesh) {
   const Array ids = ids_of(8, 7);
@@ -222,7 +218,7 @@ TEST(Models, recompute_activations_without_another_result) {
   for (const DecoderConfig& config : families()) {
     CausalLM model = model_of(config);
     const auto [loss, gradient] = value_and_grad(loss_of_packed)(model, packed.ids, packed.with, weights);
-    model.set_remat(true);
+    model.remat = true;
     const auto [again, same] = value_and_grad(loss_of_packed)(model, packed.ids, packed.with, weights);
     expect_near(again, loss, 0, what(config));
     expect_trees_near(same, gradient, 1e-6, what(config));
@@ -231,7 +227,7 @@ TEST(Models, recompute_activations_without_another_result) {
 
 // Returns the model with 36 instead of 30 rows in the vocabulary. The additional rows are filled with 7.
 CausalLM padded(const CausalLM& plain) {
-  DecoderConfig config = plain.config();
+  DecoderConfig config = plain.config;
   config.vocab_rows = 36;
   CausalLM wide = CausalLM::init(Key(1), config);
   const Leaves to = leaves(wide), from = leaves(plain);
@@ -312,7 +308,7 @@ TEST(Models, refuse_ids_and_labels_of_padding) {
 // The loss includes the head's LoRA adapter, as the logits do.
 TEST(Models, lose_what_a_low_rank_change_of_the_head_says) {
   CausalLM model = model_of(families()[0]);
-  auto& head = std::get<Llama>(model.decoder).head;
+  auto& head = model.head;
   head = with_lora(Key(4), *head, {.rank = 2});
   const Array ids = ids_of(2, 7), labels = ids_of(2, 7, 6);
   const double before = model.loss(ids, labels).mean().item<double>();
@@ -336,36 +332,41 @@ TEST(Models, add_the_balance_of_routers_to_the_loss_where_it_is_asked_for) {
   for (const MeshRules& mesh_rules : all_mesh_rules())
     for (const bool remat : {false, true}) {
       CausalLM there = filter_shard(model, mesh_rules);
-      there.set_remat(remat);
+      there.remat = remat;
       const auto [got, gradient_there] =
           value_and_grad(loss)(there, placed(ids, mesh_rules), placed(labels, mesh_rules));
       expect_near(got, expected, tolerance, mesh_rules.mesh().to_string());
       expect_trees_near(gradient_there, gradient, tolerance, mesh_rules.mesh().to_string());
     }
   testing::expect_errors(
-      {{ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef: llama has no such option.",
+      {{ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef = 0.1 without experts, expected 0.",
         [] { CausalLM::init(Key(0), {}).set_router_aux_loss_coef(0.1); }},
        {ErrorKind::invalid_argument, "[DecoderConfig] router_aux_loss_coef = -1, expected a finite number from 0 on.",
         [&] { model.set_router_aux_loss_coef(-1); }}});
 }
 
-TEST(Models, refuse_what_a_family_has_not) {
-  using enum DecoderFamily;
+TEST(Models, refuse_options_that_exclude_each_other) {
   const auto refused = [](DecoderConfig config) { return [=] { CausalLM::init(Key(0), config); }; };
   testing::expect_errors(
-      {{ErrorKind::invalid_argument, "[DecoderConfig] windows: llama has no such option.",
-        refused({.family = llama, .windows = {4, 4}})},
-       {ErrorKind::invalid_argument, "[DecoderConfig] num_local_experts: gpt2 has no such option.",
-        refused({.family = gpt2, .num_local_experts = 4})},
+      {{ErrorKind::invalid_argument, "[DecoderConfig] norm_offset = 1, expected 0 for LayerNorms.",
+        refused({.norm = NormKind::layer, .norm_offset = 1})},
+       {ErrorKind::invalid_argument, "[DecoderConfig] position_offset = 2 without learned_positions, expected 0.",
+        refused({.position_offset = 2})},
+       {ErrorKind::invalid_argument, "[DecoderConfig] 2 in no_rope_layers, expected 0 or 1.",
+        refused({.no_rope_layers = {2, 0}})},
        {ErrorKind::invalid_argument,
-        "[DecoderConfig] num_local_experts = 0 and num_experts_per_tok = 0, expected 1 or more, and at most "
+        "[DecoderConfig] num_local_experts = 4 and num_experts_per_tok = 0, expected 1 or more, and at most "
         "as many per token as there are.",
-        refused({.family = mixtral})},
+        refused({.num_local_experts = 4})},
+       {ErrorKind::invalid_argument,
+        "[DecoderConfig] experts with mlp_bias = true, gated_mlp = true and hidden_act = silu, expected gated ones "
+        "without bias, with silu.",
+        refused({.mlp_bias = true, .num_local_experts = 4, .num_experts_per_tok = 2})},
        {ErrorKind::invalid_argument,
         "[DecoderConfig] num_attention_heads = 4 and num_key_value_heads = 3, expected a divisor.",
         refused({.num_key_value_heads = 3})},
        {ErrorKind::invalid_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
-        refused({.family = mistral, .windows = {1, 2, 3}})},
+        refused({.windows = {1, 2, 3}})},
        {ErrorKind::invalid_argument,
         "[DecoderConfig] vocab_rows = 10 and vocab_size = 256, expected as many rows or more.",
         refused({.vocab_rows = 10})},
@@ -377,11 +378,14 @@ TEST(Models, refuse_what_a_family_has_not) {
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[decode] a cache of 2 layers, expected 3. Give each model and text its own.",
         [&] { three.decode(ids_of(1, 1), cache); }},
-       {ErrorKind::invalid_argument, "[DecoderConfig] rope: gpt2 has no such option.",
-        [] { CausalLM::init(Key(0), {.family = gpt2, .rope = {.base = 5}}); }}});
+       {ErrorKind::invalid_argument, "[DecoderConfig] rope with learned_positions = true, expected one of the two.",
+        [] { CausalLM::init(Key(0), {.rope = {.base = 5}, .learned_positions = true}); }},
+       {ErrorKind::invalid_argument,
+        "[config_of_family] tie_word_embeddings: given with the sizes. Set it in the result.",
+        [] { config_of_family("llama", {.tie_word_embeddings = true}); }}});
   const CausalLM gpt = model_of(families().back());
   testing::expect_errors(
-      {{ErrorKind::invalid_argument, "[Gpt2] 40 tokens, expected at most 32, for which it has positions.",
+      {{ErrorKind::invalid_argument, "[DecoderEmbedding] 40 tokens, expected at most 32, for which it has positions.",
         [&] { gpt(ids_of(1, 40)); }}});
 }
 
@@ -390,8 +394,8 @@ TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
   for (const DecoderConfig& config : families())
     EXPECT_NO_THROW(filter_shard(CausalLM::init(Key(0), config), MeshRules{mesh, decoder_rules(mesh)}));
   const MeshRules own{mesh, decoder_rules(mesh, {{"mlp", "data"}})};
-  const Llama llama = filter_shard(Llama::init(Key(0), {}), own);
-  EXPECT_EQ(llama.layers[0].mlp.up.kernel.value.sharding().spec(), (P{none, "data"}));
+  const CausalLM llama = filter_shard(CausalLM::init(Key(0), {}), own);
+  EXPECT_EQ(std::get<GatedMlp>(llama.layers[0].mlp).up.kernel.value.sharding().spec(), (P{none, "data"}));
   EXPECT_EQ(llama.layers[0].attn.q.kernel.value.sharding().spec(), (P{none, "model"}));
 }
 

@@ -1,0 +1,190 @@
+// Implements the parts of a decoder, and makes them from a config.
+#include "nn/models/decoder_block.h"
+
+#include <cmath>
+
+#include "nn/layers/embedding.h"
+#include "nn/layers/module_scope.h"
+#include "nn/layers/norm.h"
+#include "sharding/base/fail.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/index/indexing.h"
+#include "sharding/operations/index/slicing.h"
+#include "sharding/operations/neural/normalization.h"
+#include "sharding/operations/shape/creation.h"
+#include "sharding/redistribution/device_put.h"
+
+namespace tessera::nn {
+
+namespace {
+
+// Initializers of a decoder's weights. Kernels that write to the residual stream (`output`) start with smaller values;
+// the factor depends on the number of these kernels.
+struct StartingWeights {
+  Initializer inner, output;
+
+  explicit StartingWeights(const DecoderConfig& c)
+      : inner(init::normal(0.02)),
+        output(init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(c.num_hidden_layers)))) {}
+};
+
+// Makes the initial factor of a norm 1, with an offset.
+template <class Norm>
+void set_offset(Norm& norm, double offset) {
+  norm.scale.value = full(norm.scale.value.shape(), 1 - offset, {.dtype = norm.dtypes.params});
+  norm.offset = offset;
+}
+
+Axis embed_axis(const DecoderConfig& c) { return {"embed", c.hidden_size}; }
+
+MultiheadAttention attention_of(const Key& key, const DecoderConfig& c, int64_t layer) {
+  const StartingWeights start(c);
+  std::optional<double> scale = c.attention_scale;
+  if (c.scale_attn_by_inverse_layer_idx) scale = c.scale_of_attention() / static_cast<double>(layer + 1);
+  auto attn =
+      MultiheadAttention::init(key, embed_axis(c), {"heads", c.num_attention_heads * c.head_dim}, c.num_attention_heads,
+                               {.bias = c.attention_bias,
+                                .output_bias = c.output_bias,
+                                .kv_features = Axis{"kv_heads", c.num_key_value_heads * c.head_dim},
+                                .rope = c.rope_of(layer),
+                                .qk_norm = c.qk_norm ? std::optional(c.rms_norm_eps) : std::nullopt,
+                                .window = c.sliding_window(layer),
+                                .scale = scale,
+                                .softcap = c.attn_logit_softcapping,
+                                .init = start.inner,
+                                .output_init = start.output,
+                                .dtypes = c.dtypes});
+  for (std::optional<RMSNorm>* norm : {&attn.q_norm, &attn.k_norm})
+    if (*norm && c.norm_offset != 0) set_offset(**norm, c.norm_offset);
+  return attn;
+}
+
+std::variant<GatedMlp, Mlp, MoeMlp> mlp_of(const Key& key, const DecoderConfig& c) {
+  const StartingWeights start(c);
+  const Axis embed = embed_axis(c), hidden{"mlp", c.intermediate_size};
+  if (c.num_local_experts)
+    return MoeMlp::init(key, embed, hidden, {"experts", c.num_local_experts},
+                        {.top_k = c.num_experts_per_tok,
+                         .capacity_factor = std::nullopt,
+                         .gated = true,
+                         .normalize = true,
+                         .router_init = start.inner,
+                         .up_init = start.inner,
+                         .down_init = start.output,
+                         .dtypes = c.dtypes});
+  const MlpOptions options{.up_init = start.inner,
+                           .down_init = start.output,
+                           .activation = c.hidden_act,
+                           .bias = c.mlp_bias,
+                           .dtypes = c.dtypes};
+  if (c.gated_mlp) return GatedMlp::init(key, embed, hidden, options);
+  return Mlp::init(key, embed, hidden, options);
+}
+
+Array normed(const std::optional<DecoderNorm>& norm, const Array& x) { return norm ? (*norm)(x) : x; }
+
+// Calls the MLP; without experts, the result has the output alone.
+MoeResult expanded(const DecoderBlock& block, const Array& x) {
+  if (const auto* experts = std::get_if<MoeMlp>(&block.mlp)) return (*experts)(x);
+  if (const auto* gated = std::get_if<GatedMlp>(&block.mlp)) return {.out = (*gated)(x)};
+  return {.out = std::get<Mlp>(block.mlp)(x)};
+}
+
+// Computes a block with the attention `attend`. `between` is applied to the residual stream between its two halves.
+template <class Attend, class Between>
+MoeResult block_result(const DecoderBlock& block, const Array& in, const Attend& attend, const Between& between) {
+  const double r = block.residual_multiplier;
+  const auto add = [&](const Array& x, const Array& term) { return x + (r == 1 ? term : r * term); };
+  const Array first = normed(block.norm1, in);
+  const Array x = between(add(in, normed(block.attn_norm, attend(first))));
+  MoeResult result =
+      expanded(block, block.is_parallel ? (block.norm2 ? (*block.norm2)(in) : first) : normed(block.norm2, x));
+  result.out = add(x, normed(block.mlp_norm, result.out));
+  return result;
+}
+
+}  // namespace
+
+DecoderNorm DecoderNorm::init(const DecoderConfig& c) {
+  const Axis axis{"norm", c.hidden_size};
+  const LayerNorm layer = LayerNorm::init(axis, c.rms_norm_eps, c.dtypes);
+  DecoderNorm norm{.scale = layer.scale, .kind = c.norm, .eps = c.rms_norm_eps, .dtypes = c.dtypes};
+  if (c.norm == NormKind::layer && c.norm_bias) norm.bias = layer.bias;
+  if (c.norm_offset != 0) set_offset(norm, c.norm_offset);
+  return norm;
+}
+
+Array DecoderNorm::operator()(const Array& x) const {
+  if (kind == NormKind::rms) return RMSNorm{.scale = scale, .eps = eps, .offset = offset, .dtypes = dtypes}(x);
+  if (bias) return LayerNorm{.scale = scale, .bias = *bias, .eps = eps, .dtypes = dtypes}(x);
+  const ModuleScope scope(*this);
+  return dtypes.out(layer_norm(dtypes.in(x), eps) * dtypes.in(scale));
+}
+
+DecoderEmbedding DecoderEmbedding::init(const Key& key, const DecoderConfig& c) {
+  const auto table = [&](const Key& k, const char* name, int64_t rows) {
+    return Embedding::init(k, {name, rows}, embed_axis(c), init::normal(0.02), c.dtypes).tokens;
+  };
+  const auto [k1, k2] = split<2>(key);
+  DecoderEmbedding embed{.tokens = table(c.learned_positions ? k1 : key, "vocab", c.padded_vocab_size()),
+                         .vocab = c.vocab_size,
+                         .position_offset = c.position_offset,
+                         .multiplier = c.embedding_multiplier,
+                         .dtypes = c.dtypes};
+  if (c.learned_positions) embed.positions = table(k2, "positions", c.max_position_embeddings + c.position_offset);
+  return embed;
+}
+
+Array DecoderEmbedding::operator()(const Array& ids, int64_t start, const Array& at) const {
+  const ModuleScope scope(*this);
+  const Array rows = dtypes.out(embedding(dtypes.in(tokens), ids, {}, vocab));
+  const Array x = multiplier == 1 ? rows : rows * multiplier;
+  if (!positions) return x;
+  if (!at.is_absent() && at.shape() != ids.shape())
+    fail(ErrorKind::shape_mismatch, "DecoderEmbedding", "positions {} for ids {}, expected one for each.",
+         at.type_string(), ids.type_string());
+  const Array table = dtypes.in(*positions);
+  if (!at.is_absent()) return x + dtypes.out(embedding(table, position_offset ? at + position_offset : at));
+  const int64_t end = start + ids.shape(-1), most = table.shape(0) - position_offset;
+  if (end > most)
+    fail(ErrorKind::invalid_argument, "DecoderEmbedding", "{} tokens, expected at most {}, for which it has positions.",
+         end, most);
+  return x + dtypes.out(slice_in_dim(table, position_offset + start, position_offset + end, 0));
+}
+
+DecoderBlock DecoderBlock::init(const Key& key, const DecoderConfig& c, int64_t layer) {
+  using enum NormPlacement;
+  const auto [k1, k2] = split<2>(key);
+  const auto norm = [&](bool has) { return has ? std::optional(DecoderNorm::init(c)) : std::nullopt; };
+  const NormPlacement at = c.norm_placement;
+  return {.norm1 = norm(at != post),
+          .attn = attention_of(k1, c, layer),
+          .attn_norm = norm(at == post || at == both),
+          .norm2 = norm(at == pre || at == both || at == parallel),
+          .mlp = mlp_of(k2, c),
+          .mlp_norm = norm(at == post || at == both),
+          .is_parallel = at == parallel || at == parallel_shared,
+          .residual_multiplier = c.residual_multiplier};
+}
+
+MoeResult DecoderBlock::routed(const Array& in, const TokenInputs& with) const {
+  const ModuleScope scope(*this);
+  const AttentionInputs inputs{.segment_ids = with.segment_ids,
+                               .positions = attn.rope ? with.positions : Array(),
+                               .segment_starts = with.segment_starts};
+  return block_result(
+      *this, in, [&](const Array& x) { return attn(x, inputs); },
+      [](const Array& x) {
+        return with_sharding_constraint(x, {"batch", "stream_seq", none});
+      });
+}
+
+Array DecoderBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+  const ModuleScope scope(*this);
+  const DecodeInputs inputs{.mask = with.mask, .positions = attn.rope ? with.positions : Array()};
+  return block_result(
+             *this, in, [&](const Array& x) { return attn.decode(x, cache, inputs); }, [](const Array& x) { return x; })
+      .out;
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,81 @@
+// The table of families: how each writes its options in config.json, and its tensors' names. For the files of
+// nn/models.
+#pragma once
+
+#include <boost/json.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/checkpoint/hugging_face.h"
+#include "nn/models/config.h"
+#include "sharding/files/json_part.h"
+
+namespace tessera::nn::detail {
+
+using tessera::detail::JsonPart;
+
+// Maps one key of config.json, or a group of keys, to members of a DecoderConfig. `read` leaves the family's default if
+// the key is missing.
+struct ConfigField {
+  std::string key;
+  std::function<void(const JsonPart& config, DecoderConfig& c)> read;
+  std::function<void(const DecoderConfig& c, boost::json::object& all)> write;
+  bool is_size = false, is_required = false;
+};
+
+using ConfigFields = std::vector<ConfigField>;
+
+// Returns the field of a member: a size, a number above 0, a flag, or the name of an activation.
+ConfigField field(const char* key, int64_t DecoderConfig::*member, int64_t most = max_decoder_size);
+ConfigField field(const char* key, double DecoderConfig::*member);
+ConfigField field(const char* key, bool DecoderConfig::*member);
+ConfigField field(const char* key, Activation DecoderConfig::*member);
+ConfigField required(ConfigField given);
+// A size that may be null: then it becomes 0, and `derived_sizes` computes it.
+ConfigField nullable(const char* key, int64_t DecoderConfig::*member);
+// A softcap: null for 0.
+ConfigField cap(const char* key, double DecoderConfig::*member);
+// A key of which only one value, its default, is supported.
+ConfigField only(const char* key, const boost::json::value& value);
+// Computes num_key_value_heads, head_dim and intermediate_size that are 0 as transformers does: as many as heads,
+// hidden_size / heads, and 4 hidden_size.
+ConfigField derived_sizes();
+
+// Keys of the rotary positions, in either form: rope_parameters, or rope_theta and rope_scaling.
+struct RopeKeys {
+  const char* theta = "rope_theta";
+  const char* partial = nullptr;  // key of the fraction of each head that is rotated; nullptr: not supported
+  double fraction = 1;            // default of `partial`
+  const char* local_theta =
+      nullptr;                     // key of the base of layers with a window; nullptr: they have no base of their own
+  int64_t original_positions = 0;  // default of original_max_position_embeddings, if the config has this key
+};
+ConfigField rope(const RopeKeys& keys = {});
+
+// Keys of the windows: sliding_window, and the layers that have it.
+struct WindowKeys {
+  int64_t size = 0;              // default of sliding_window; 0: no windows
+  bool has_layer_types = false;  // the key layer_types
+  bool has_switch = false;       // the key use_sliding_window
+  // Returns true if a layer has a window, without layer_types; default: all.
+  std::function<bool(const JsonPart& config, const DecoderConfig& c, int64_t layer)> has = {};
+};
+ConfigField windows(const WindowKeys& keys);
+
+// One family: its defaults are transformers' defaults, except for the sizes that every config.json has.
+struct Family {
+  std::string architecture;  // LlamaForCausalLM
+  DecoderConfig defaults;    // with the family's model_type
+  ConfigFields fields;
+  std::function<std::vector<HuggingFaceName>(const DecoderConfig& c)> names;
+};
+
+const std::vector<Family>& families();
+// Returns the family of a model_type; nullptr if there is none.
+const Family* find_family(std::string_view model_type);
+// Returns all model types, sorted, for errors.
+std::string known_families();
+
+}  // namespace tessera::nn::detail
