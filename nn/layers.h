@@ -7,6 +7,7 @@
 #include "nn/layers/conv.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/init.h"
+#include "nn/layers/latent_attention.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/module_scope.h"

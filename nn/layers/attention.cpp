@@ -9,6 +9,7 @@
 #include "nn/layers/shapes.h"
 #include "sharding/base/fail.h"
 #include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/index/slicing.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/operations/neural/attention_masks.h"
 #include "sharding/operations/neural/normalization.h"
@@ -41,7 +42,7 @@ int64_t checked_num_kv_heads(const Axis& kv_features, int64_t num_heads, int64_t
 // Throws for options with which every call would throw.
 void check_options(const AttentionOptions& options, int64_t head_dim) {
   if (options.rope) (*options.rope)(zeros({1, 1, head_dim}));
-  tessera::detail::check_window_and_softcap("MultiheadAttention", options.window, options.softcap);
+  tessera::detail::check_limits("MultiheadAttention", options.window, options.chunk, options.softcap);
 }
 
 void check_stream(const Array& x) {
@@ -60,7 +61,7 @@ void check_context(const MultiheadAttention& layer, const AttentionInputs& with)
 }
 
 void check_positions(const MultiheadAttention& layer, const Array& positions) {
-  if (!positions.is_absent() && !layer.rope)
+  if (!positions.is_absent() && !layer.rope && !layer.temperature)
     fail(ErrorKind::invalid_argument, "MultiheadAttention",
          "positions given to a layer that does not read them. Make it with {.rope = nn::RotaryEmbedding{}}.");
 }
@@ -88,13 +89,33 @@ Array split_heads(const Array& y, const Heads& heads) {
 Heads heads_of(const MultiheadAttention& layer) { return {"num_heads", layer.num_heads}; }
 Heads kv_heads_of(const MultiheadAttention& layer) { return {"num_kv_heads", layer.num_kv_heads}; }
 
-Array queries_of(const MultiheadAttention& layer, const Array& x) {
-  const Array heads = split_heads(layer.q(x), heads_of(layer));
-  return layer.q_norm ? (*layer.q_norm)(heads) : heads;
+// The rotary positions of x: those from an offset on, or one of each token.
+struct Positions {
+  int64_t offset;
+  const Array& each;
+};
+
+// Returns queries or keys (batch, seq, heads, head_dim) that are normalized and rotated. A norm with as many features
+// as y normalizes all heads together.
+Array finished_heads(const MultiheadAttention& layer, const Array& y, const std::optional<RMSNorm>& norm,
+                     const Heads& heads, const Positions& at) {
+  const bool all_heads = norm && !norm->scale.value.is_absent() && norm->scale.value.shape(0) == y.shape(2);
+  Array x = split_heads(all_heads ? (*norm)(y) : y, heads);
+  if (norm && !all_heads) x = (*norm)(x);
+  if (layer.rope) x = at.each.is_absent() ? (*layer.rope)(x, at.offset) : (*layer.rope)(x, at.each);
+  return layer.qk_norm_after_rope ? rms_norm(x, *layer.qk_norm_after_rope) : x;
 }
-Array keys_of(const MultiheadAttention& layer, const Array& x) {
-  const Array heads = split_heads(layer.k(x), kv_heads_of(layer));
-  return layer.k_norm ? (*layer.k_norm)(heads) : heads;
+
+Array keys_of(const MultiheadAttention& layer, const Array& x, const Positions& at) {
+  return finished_heads(layer, layer.k(x), layer.k_norm, kv_heads_of(layer), at);
+}
+Array queries_of(const MultiheadAttention& layer, const Array& x, const Positions& at) {
+  const Array queries = finished_heads(layer, layer.q(x), layer.q_norm, heads_of(layer), at);
+  if (!layer.temperature) return queries;
+  const Array places = at.each.is_absent() ? arange(at.offset, at.offset + x.shape(1)) : at.each;
+  const Array wide = astype(places, promote(queries.dtype(), float32));
+  const Array factor = 1 + layer.temperature->scale * log1p(floor((wide + 1) / layer.temperature->floor_scale));
+  return astype(queries * expand_dims(factor, {-2, -1}), queries.dtype());
 }
 
 // Throws unless queries and keys (batch, positions, heads, head_dim) have the same head_dim and the kv heads divide the
@@ -145,11 +166,45 @@ void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAtte
 
 Array merge_heads(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y.shape(2) * y.shape(3)}); }
 
+// Returns whether queries (..., seq) and keys (..., keys) at these positions are in the same chunk: (..., seq, keys).
+Array in_same_chunk(const MultiheadAttention& layer, const Array& queries, const Array& keys) {
+  const auto number = [&](const Array& at) { return floor_divide(at, static_cast<int32_t>(layer.chunk)); };
+  return equal(expand_dims(number(queries), {-1}), expand_dims(number(keys), {-2}));
+}
+
 // Returns the mask of keys that are visible by their position (see tessera::DotProductAttentionOptions).
 Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
   const auto from = [&](int64_t k) { return tri(seq, {.columns = keys, .k = k, .dtype = boolean}); };
-  Array seen = from(layer.causal ? 0 : layer.window - 1);
-  return layer.window ? seen & !from(-layer.window) : seen;
+  Array seen = from(layer.causal ? 0 : layer.window ? layer.window - 1 : keys);
+  if (layer.window) seen = seen & !from(-layer.window);
+  return layer.chunk ? seen & in_same_chunk(layer, arange(seq), arange(keys)) : seen;
+}
+
+// Returns the mask (batch, 1, seq, keys) of chunks in rows that begin after padding; `positions` (batch, seq) are those
+// of the last tokens.
+Array chunks_of_rows(const MultiheadAttention& layer, const Array& positions, int64_t keys) {
+  const int64_t seq = positions.shape(1);
+  const Array padding = keys - 1 - slice_in_dim(positions, seq - 1, seq, 1);
+  const auto from = [&](int64_t first) { return maximum(expand_dims(arange(first, keys), {0}) - padding, 0); };
+  return expand_dims(in_same_chunk(layer, from(keys - seq), from(0)), {1});
+}
+
+// Returns the weights of the keys, without the weight of the sinks.
+Array weights_of(const MultiheadAttention& layer, const Array& logits) {
+  if (!layer.sinks) return softmax(logits);
+  Shape column = logits.shape();
+  column.back() = 1;
+  const Array sinks = astype(reshape(layer.sinks->value, {1, logits.shape(1), 1, 1}), logits.dtype());
+  return slice_in_dim(softmax(concatenate({logits, broadcast_to(sinks, column)}, -1)), 0, logits.shape(3), -1);
+}
+
+DotProductAttentionOptions options_of(const MultiheadAttention& layer) {
+  return {.causal = layer.causal,
+          .window = layer.window,
+          .chunk = layer.chunk,
+          .scale = layer.scale,
+          .softcap = layer.softcap,
+          .sinks = layer.sinks ? layer.sinks->value : Array()};
 }
 
 void check_batch(const Array& q, const Array& k) {
@@ -172,23 +227,25 @@ Array attend_with_dropout(const MultiheadAttention& layer, const Array& q, const
   if (!with.bias.is_absent()) logits = logits + with.bias;
   const double unseen = std::numeric_limits<float>::lowest() / 2;
   const auto hide_others = [&](const Array& seen) { logits = where(seen, logits, unseen); };
-  if (layer.causal || layer.window) hide_others(sight(layer, q.shape(1), k.shape(1)));
+  if (layer.causal || layer.window || layer.chunk) hide_others(sight(layer, q.shape(1), k.shape(1)));
   if (!with.mask.is_absent()) hide_others(with.mask);
   tessera::detail::check_segments(q, k, with.segment_ids, with.segment_starts, 0);
   const Array ids = with.segment_starts.is_absent() ? with.segment_ids
                                                     : tessera::detail::segment_ids_of(with.segment_starts, q.shape(1));
   if (!ids.is_absent()) hide_others(expand_dims(equal(expand_dims(ids, {2}), expand_dims(ids, {1})), {1}));
-  return einsum("bhqk,bkhd->bqhd", {astype(layer.dropout(softmax(logits), with.key), v.dtype()), values});
+  return einsum("bhqk,bkhd->bqhd", {astype(layer.dropout(weights_of(layer, logits), with.key), v.dtype()), values});
 }
 
 }  // namespace
 
 Array RotaryEmbedding::operator()(Operand x, int64_t offset) const {
-  return rotary_embedding(x, {.offset = offset, .base = base, .dims = dims, .scaling = scaling});
+  return rotary_embedding(
+      x, {.offset = offset, .base = base, .dims = dims, .scaling = scaling, .interleaved = interleaved});
 }
 
 Array RotaryEmbedding::operator()(Operand x, const Array& positions) const {
-  return rotary_embedding(x, {.positions = positions, .base = base, .dims = dims, .scaling = scaling});
+  return rotary_embedding(
+      x, {.positions = positions, .base = base, .dims = dims, .scaling = scaling, .interleaved = interleaved});
 }
 
 MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
@@ -204,10 +261,13 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
   const LinearOptions in{.bias = options.bias, .kernel_init = options.init, .dtypes = options.dtypes};
   const LinearOptions out{
       .bias = options.output_bias.value_or(options.bias), .kernel_init = options.output_init, .dtypes = options.dtypes};
-  const auto norm = [&]() -> std::optional<RMSNorm> {
+  const auto norm = [&](const Axis& features) -> std::optional<RMSNorm> {
     if (!options.qk_norm) return std::nullopt;
-    return RMSNorm::init({"head_dim", head_dim}, *options.qk_norm, options.dtypes);
+    const Axis head("head_dim", head_dim);
+    return RMSNorm::init(options.qk_norm_all_heads ? features : head, *options.qk_norm, options.dtypes);
   };
+  std::optional<Param> sinks;
+  if (options.sinks) sinks = Param{options.dtypes.param(zeros({num_heads})), {none}};
   return {.q = Linear::init(keys[0], embed, heads, in),
           .k = Linear::init(keys[1], read, kv_features, in),
           .v = Linear::init(keys[2], read, kv_features, in),
@@ -217,11 +277,15 @@ MultiheadAttention MultiheadAttention::init(const Key& key, const Axis& embed, c
           .causal = options.causal,
           .rope = options.rope,
           .dropout = {.rate = options.dropout},
-          .q_norm = norm(),
-          .k_norm = norm(),
+          .q_norm = norm(heads),
+          .k_norm = norm(kv_features),
+          .qk_norm_after_rope = options.qk_norm_after_rope,
+          .temperature = options.temperature,
           .window = options.window,
+          .chunk = options.chunk,
           .scale = options.scale,
           .softcap = options.softcap,
+          .sinks = sinks,
           .context_parallelism = options.context_parallelism};
 }
 
@@ -236,26 +300,18 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
     check_context(*this, with), check_stream(with.context);
   check_positions(*this, with.positions);
   const Array& read = self ? x : with.context;
-  const auto rotated = [&](const Array& y) {
-    if (!rope) return y;
-    return with.positions.is_absent() ? (*rope)(y) : (*rope)(y, with.positions);
-  };
-  const Array queries = rotated(queries_of(*this, x)), keys = rotated(keys_of(*this, read));
+  const Positions at{0, with.positions};
+  const Array queries = queries_of(*this, x, at), keys = keys_of(*this, read, at);
   const Array values = split_heads(v(read), kv_heads_of(*this));
   check_groups(queries, keys), check_batch(queries, keys);
   const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
   check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
   if (dropout.is_active()) return o(merge_heads(attend_with_dropout(*this, queries, keys, values, with)));
-  return o(merge_heads(dot_product_attention(queries, keys, values,
-                                             {.bias = with.bias,
-                                              .mask = with.mask,
-                                              .causal = causal,
-                                              .window = window,
-                                              .segment_ids = with.segment_ids,
-                                              .segment_starts = with.segment_starts,
-                                              .scale = scale,
-                                              .softcap = softcap,
-                                              .context = context_parallelism})));
+  DotProductAttentionOptions options = options_of(*this);
+  options.bias = with.bias, options.mask = with.mask;
+  options.segment_ids = with.segment_ids, options.segment_starts = with.segment_starts;
+  options.context = context_parallelism;
+  return o(merge_heads(dot_product_attention(queries, keys, values, options)));
 }
 
 Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {
@@ -263,20 +319,19 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const Deco
   const Array& x = input.array();
   check_stream(x);
   check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);
-  const int64_t start = cache.length();
-  const auto rotated = [&](const Array& y) {
-    if (!rope) return y;
-    return with.positions.is_absent() ? (*rope)(y, start) : (*rope)(y, with.positions);
-  };
+  const Positions at{cache.length(), with.positions};
   KeyValueCache longer = cache;
-  longer.append(rotated(keys_of(*this, x)), split_heads(v(x), kv_heads_of(*this)));
-  const Array queries = rotated(queries_of(*this, x));
+  longer.append(keys_of(*this, x, at), split_heads(v(x), kv_heads_of(*this)));
+  const Array queries = queries_of(*this, x, at);
   check_groups(queries, longer.keys);
   check_broadcasts("mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
-  const Array mixed = dot_product_attention(
-      queries, longer.keys, longer.values,
-      {.mask = with.mask, .causal = causal, .offset = start, .window = window, .scale = scale, .softcap = softcap});
-  const Array out = o(merge_heads(mixed));
+  DotProductAttentionOptions options = options_of(*this);
+  options.mask = with.mask, options.offset = at.offset;
+  if (chunk && !with.positions.is_absent()) {
+    const Array seen = chunks_of_rows(*this, with.positions, longer.length());
+    options.mask = with.mask.is_absent() ? seen : with.mask & seen, options.chunk = 0;
+  }
+  const Array out = o(merge_heads(dot_product_attention(queries, longer.keys, longer.values, options)));
   cache = longer;
   return out;
 }

@@ -30,14 +30,23 @@ struct KeyValueCache {
 
 // Applies rotary positions to x (..., seq, heads, head_dim). The first position is `offset`, or each token has its own
 // position, given as integers (..., seq). See tessera::rotary_embedding for the fields, the errors and the pairing of
-// coordinates (halves, as in Llama and Equinox).
+// coordinates (halves, as in Llama and Equinox, unless `interleaved`).
 struct RotaryEmbedding {
   double base = 10000;
   int64_t dims = 0;
   RotaryScaling scaling = {};
+  bool interleaved = false;
 
   Array operator()(Operand x, int64_t offset = 0) const;
   Array operator()(Operand x, const Array& positions) const;
+};
+
+// Scales queries by their position, for layers without rotary positions in long sequences: at position t by
+// 1 + scale log(1 + floor((t + 1) / floor_scale)). Nakanishi, "Scalable-softmax is superior for attention" (2025); the
+// names and defaults are Llama 4's (attn_scale).
+struct QueryTemperature {
+  double scale = 0.1;
+  double floor_scale = 8192;
 };
 
 struct AttentionOptions {
@@ -46,11 +55,16 @@ struct AttentionOptions {
   bool causal = true;
   std::optional<Axis> kv_features = std::nullopt;  // size of k and v: kv heads x head_dim; defaults to q's
   std::optional<RotaryEmbedding> rope = std::nullopt;
-  std::optional<double> qk_norm =
-      std::nullopt;    // eps of an RMSNorm of each head of q and k, before rope; default: no norm
-  int64_t window = 0;  // window, scale and softcap as in tessera::DotProductAttentionOptions
+  // eps of an RMSNorm of each head of q and k, before rope; default: no norm
+  std::optional<double> qk_norm = std::nullopt;
+  bool qk_norm_all_heads = false;  // the RMSNorm is over the features of all heads together, as in OLMo 2
+  // eps of a norm of each head of q and k without scale, after rope, as in Llama 4; default: no norm
+  std::optional<double> qk_norm_after_rope = std::nullopt;
+  std::optional<QueryTemperature> temperature = std::nullopt;
+  int64_t window = 0, chunk = 0;  // window, chunk, scale and softcap as in tessera::DotProductAttentionOptions
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
+  bool sinks = false;  // trained sinks, as in tessera::DotProductAttentionOptions, initially zeros
   ContextParallelism context_parallelism = ContextParallelism::automatic;  // used if the sequence is sharded
   std::optional<Axis> context = std::nullopt;      // dimension that k and v read; defaults to q's
   double dropout = 0;                              // rate of dropout of the attention weights
@@ -87,6 +101,8 @@ struct DecodeInputs {
 // transformer models from multi-head checkpoints" (2023).
 // qk_norm applies RMSNorm to each head of q and k, as in Qwen 3. Henry et al., "Query-key normalization for
 // transformers" (2020).
+// With a chunk, `decode` counts the chunks of a row from its first position: the padding before it, which `positions`
+// shows, is not counted.
 // Mask and bias broadcast to (batch, heads, seq, keys), and apply in addition to `causal`. A call with a context
 // (cross-attention) needs a layer that is not causal: make it with {.causal = false}.
 struct MultiheadAttention {
@@ -97,10 +113,13 @@ struct MultiheadAttention {
   bool causal = true;
   std::optional<RotaryEmbedding> rope = std::nullopt;
   Dropout dropout = {.rate = 0};
-  std::optional<RMSNorm> q_norm = std::nullopt, k_norm = std::nullopt;  // normalize over head_dim
-  int64_t window = 0;
+  std::optional<RMSNorm> q_norm = std::nullopt, k_norm = std::nullopt;  // over head_dim, or over all features
+  std::optional<double> qk_norm_after_rope = std::nullopt;
+  std::optional<QueryTemperature> temperature = std::nullopt;
+  int64_t window = 0, chunk = 0;
   std::optional<double> scale = std::nullopt;
   double softcap = 0;
+  std::optional<Param> sinks = std::nullopt;  // (num_heads)
   ContextParallelism context_parallelism = ContextParallelism::automatic;
 
   // Makes the four linear layers.
@@ -108,7 +127,7 @@ struct MultiheadAttention {
   //   num_heads does not divide heads
   //   kv_features is not a multiple of head_dim, or the number of kv heads does not divide num_heads
   //   a rope that rotary_embedding rejects
-  //   a window or softcap below 0
+  //   a window, chunk or softcap below 0
   //   a dropout outside [0, 1]
   static MultiheadAttention init(const Key& key, const Axis& embed, const Axis& heads, int64_t num_heads,
                                  const AttentionOptions& options = {});
@@ -117,8 +136,8 @@ struct MultiheadAttention {
   //   shape_mismatch: x does not have three dimensions, or has the wrong embed; a mask or bias that does not broadcast;
   //     segment ids or positions of the wrong shape
   //   invalid_argument: a context for a layer that is causal, has rotary positions or gets segment ids; no context
-  //     although k and v read a different size; positions for a layer without rope; kv heads whose number does not
-  //     divide the number of heads; no key although dropout needs one
+  //     although k and v read a different size; positions for a layer without rope and temperature; kv heads whose
+  //     number does not divide the number of heads; no key although dropout needs one
   //   dtype_mismatch: a mask that is not boolean
   Array operator()(Operand x, const AttentionInputs& with = {}) const;
   // Returns the output for the positions after those in the cache, and appends their keys and values to it. It is for

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "nn/layers/shapes.h"
 #include "sharding/base/fail.h"
@@ -49,7 +51,8 @@ Array placed_as(const Array& x, const Array& y) {
 
 // Returns the router's scores (batch, seq, experts).
 Array scores_of(const MoeMlp& layer, const Array& x) {
-  const Array logits = matmul(x, layer.dtypes.in(layer.router));
+  Array logits = matmul(x, layer.dtypes.in(layer.router));
+  if (layer.router_bias) logits = logits + layer.dtypes.in(*layer.router_bias);
   const Array wide = astype(logits, promote(logits.dtype(), float32));
   return layer.score == RouterScore::softmax ? softmax(wide) : sigmoid(wide);
 }
@@ -59,10 +62,22 @@ struct Choices {
   Array experts, weights;
 };
 
+// Returns the scores by which experts are chosen: minus infinity for experts outside the token's best groups.
+Array scores_for_choice(const MoeMlp& layer, const Array& scores) {
+  const Array all = layer.bias ? scores + astype(layer.bias->value, scores.dtype()) : scores;
+  if (layer.num_groups == 1) return all;
+  const int64_t groups = layer.num_groups, each = scores.shape(2) / groups;
+  const Array by_group = reshape(all, {scores.shape(0), scores.shape(1), groups, each});
+  const Array sums = sum(top_k(by_group, static_cast<int>(std::min<int64_t>(each, 2))).values, {-1});
+  const Array best = top_k(sums, static_cast<int>(layer.top_k_groups)).indices;
+  const Array kept = sum(one_hot(best, groups, scores.dtype()), {2});
+  const double never = -std::numeric_limits<double>::infinity();
+  return reshape(where(expand_dims(kept, {3}) > 0, by_group, never), scores.shape());
+}
+
 Choices choices_of(const MoeMlp& layer, const Array& scores) {
-  TopK best =
-      top_k(layer.bias ? scores + astype(layer.bias->value, scores.dtype()) : scores, static_cast<int>(layer.top_k));
-  if (layer.bias) best.values = take_along_axis(scores, best.indices, -1);
+  TopK best = top_k(scores_for_choice(layer, scores), static_cast<int>(layer.top_k));
+  if (layer.bias || layer.num_groups > 1) best.values = take_along_axis(scores, best.indices, -1);
   const Array weights = layer.normalize ? best.values / sum(best.values, {-1}, true) : best.values;
   return {best.indices, layer.scale == 1 ? weights : weights * layer.scale};
 }
@@ -95,10 +110,21 @@ Array at_all_experts(const Array& x, const Array& experts) {
 Array sorted_answers(const MoeMlp& layer, const Array& tokens, const Array& sizes) {
   const auto in = [&](const Param& kernel) { return layer.dtypes.in(kernel); };
   const auto through = [&](const Array& x, const Param& kernel) { return ragged_dot(x, in(kernel), sizes); };
-  if (layer.gate && !axes_of_experts(tokens, layer.up).empty())
-    return ragged_mlp(tokens, in(*layer.gate), in(layer.up), in(layer.down), sizes);
+  if (layer.gate && (layer.up_bias || layer.clamped_gate || !axes_of_experts(tokens, layer.up).empty()))
+    return ragged_mlp(tokens, in(*layer.gate), in(layer.up), in(layer.down), sizes,
+                      {.gate_bias = layer.gate_bias ? in(*layer.gate_bias) : Array(),
+                       .up_bias = layer.up_bias ? in(*layer.up_bias) : Array(),
+                       .limit = layer.clamped_gate ? layer.clamped_gate->limit : 0,
+                       .alpha = layer.clamped_gate ? layer.clamped_gate->alpha : 1});
   const Array up = through(tokens, layer.up);
   return through(layer.gate ? silu(through(tokens, *layer.gate)) * up : layer.activation(up), layer.down);
+}
+
+// Returns the biases of each token's experts, multiplied by the weights of their outputs and added.
+Array sum_of_down_biases(const MoeMlp& layer, const Choices& choices, DType dtype) {
+  Array weights = one_hot(choices.experts, layer.down_bias->value.shape(0), choices.weights.dtype());
+  if (!layer.scale_inputs) weights = weights * expand_dims(choices.weights, {3});
+  return einsum("bse,ed->bsd", {astype(sum(weights, {2}), dtype), layer.dtypes.in(*layer.down_bias)});
 }
 
 MoeResult answer_all(const MoeMlp& layer, const Array& x) {
@@ -111,10 +137,14 @@ MoeResult answer_all(const MoeMlp& layer, const Array& x) {
   const Array sizes = there(astype(sum(chosen, {1}), int32));
   const Array order = argsort(reshape(there(choices.experts), {batch, seq * k}), 1);
   const auto rows = [](const Array& of, const Array& ids) { return take_along_axis(of, expand_dims(ids, {2}), 1); };
-  const Array tokens = rows(there(x), floor_divide(order, static_cast<int32_t>(k)));
+  Array tokens = rows(there(x), floor_divide(order, static_cast<int32_t>(k)));
+  const auto weights = [&](const Array& like) { return there(astype(choices.weights, like.dtype())); };
+  if (layer.scale_inputs) tokens = tokens * rows(reshape(weights(tokens), {batch, seq * k, 1}), order);
   const Array done = rows(sorted_answers(layer, tokens, sizes), argsort(order, 1));
   const Array answers = reshape(done, {batch, seq, k, x.shape(2)});
-  result.out = placed_as(einsum("bskd,bsk->bsd", {answers, there(astype(choices.weights, answers.dtype()))}), x);
+  Array out = layer.scale_inputs ? sum(answers, {2}) : einsum("bskd,bsk->bsd", {answers, weights(answers)});
+  if (layer.down_bias) out = out + sum_of_down_biases(layer, choices, out.dtype());
+  result.out = placed_as(out, x);
   return result;
 }
 
@@ -159,17 +189,30 @@ Array at_experts(const Array& x, const Array& experts) {
   return with_sharding_constraint(x, NamedSharding(x.sharding().mesh(), PartitionSpec(entries)));
 }
 
+Array gated(const MoeMlp& layer, const Array& gate, const Array& up) {
+  if (!layer.clamped_gate) return silu(gate) * up;
+  const auto [limit, alpha] = *layer.clamped_gate;
+  const Array g = minimum(gate, limit);
+  return (clip(up, -limit, limit) + 1) * g * sigmoid(alpha * g);
+}
+
 Array answers(const MoeMlp& layer, const Array& tokens) {
   const auto through = [&](const char* equation, const Array& x, const Param& kernel) {
     return einsum(equation, {x, layer.dtypes.in(kernel)});
   };
-  const Array up = through("ebcd,edh->ebch", tokens, layer.up);
-  const Array hidden = layer.gate ? silu(through("ebcd,edh->ebch", tokens, *layer.gate)) * up : layer.activation(up);
-  return through("ebch,ehd->ebcd", hidden, layer.down);
+  const auto biased = [&](const Array& x, const std::optional<Param>& bias) {
+    return bias ? x + expand_dims(layer.dtypes.in(*bias), {1, 2}) : x;
+  };
+  const Array up = biased(through("ebcd,edh->ebch", tokens, layer.up), layer.up_bias);
+  const Array hidden = layer.gate
+                           ? gated(layer, biased(through("ebcd,edh->ebch", tokens, *layer.gate), layer.gate_bias), up)
+                           : layer.activation(up);
+  return biased(through("ebch,ehd->ebcd", hidden, layer.down), layer.down_bias);
 }
 
 MoeResult answer_up_to_capacity(const MoeMlp& layer, const Array& x) {
   Routing routing = route(layer, scores_of(layer, x));
+  if (layer.scale_inputs) std::swap(routing.dispatch, routing.combine);
   const Array tokens = einsum("bsec,bsd->ebcd", {astype(routing.dispatch, x.dtype()), x});
   const Array done = placed_as(answers(layer, at_experts(tokens, layer.up)), tokens);
   routing.result.out = einsum("bsec,ebcd->bsd", {astype(routing.combine, done.dtype()), done});
@@ -181,6 +224,16 @@ void check_routing(int64_t top_k, std::optional<double> capacity_factor, int64_t
     fail(ErrorKind::invalid_argument, "MoeMlp", "top_k = {} of {} experts, expected 1 to {}.", top_k, experts, experts);
   if (capacity_factor && !(*capacity_factor > 0))
     fail(ErrorKind::invalid_argument, "MoeMlp", "capacity_factor = {}, expected a number above 0.", *capacity_factor);
+}
+
+void check_groups(int64_t num_groups, int64_t top_k_groups, int64_t top_k, int64_t experts) {
+  const bool fits = num_groups > 0 && experts % num_groups == 0 && top_k_groups > 0 && top_k_groups <= num_groups &&
+                    top_k <= experts / num_groups * top_k_groups;
+  if (!fits)
+    fail(ErrorKind::invalid_argument, "MoeMlp",
+         "num_groups = {} and top_k_groups = {} for top_k = {} of {} experts, expected a divisor of the experts, and "
+         "groups with as many experts as a token uses.",
+         num_groups, top_k_groups, top_k, experts);
 }
 
 // Returns the stacked kernels of all experts.
@@ -204,6 +257,10 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   check_positive("MoeMlp", "experts", experts.size);
   check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
   check_routing(o.top_k, o.capacity_factor, experts.size);
+  check_groups(o.num_groups, o.top_k_groups, o.top_k, experts.size);
+  if (!o.gated && (o.expert_bias || o.clamped_gate))
+    fail(ErrorKind::invalid_argument, "MoeMlp",
+         "expert_bias or clamped_gate given for experts that are not gated, expected MoeOptions{{.gated = true}}.");
   if (o.num_shared_experts < 0)
     fail(ErrorKind::invalid_argument, "MoeMlp", "num_shared_experts = {}, expected a number of experts from 0 on.",
          o.num_shared_experts);
@@ -215,6 +272,10 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
              .down = kernels("down_init", o.down_init, keys[2], experts, hidden, embed, o.dtypes),
              .shared = {},
              .bias = {},
+             .clamped_gate = o.clamped_gate,
+             .num_groups = o.num_groups,
+             .top_k_groups = o.top_k_groups,
+             .scale_inputs = o.scale_inputs,
              .top_k = o.top_k,
              .capacity_factor = o.capacity_factor,
              .score = o.score,
@@ -223,6 +284,12 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
              .activation = o.activation,
              .dtypes = o.dtypes};
   if (o.gated) moe.gate = kernels("up_init", o.up_init, keys[3], experts, embed, hidden, o.dtypes);
+  const auto biases = [&](Axes axes, Shape shape) { return Param{o.dtypes.param(zeros(shape)), axes}; };
+  if (o.router_bias) moe.router_bias = biases({none}, {experts.size});
+  if (o.expert_bias) {
+    moe.up_bias = moe.gate_bias = biases({experts, hidden}, {experts.size, hidden.size});
+    moe.down_bias = biases({experts, embed}, {experts.size, embed.size});
+  }
   if (o.balance_bias) moe.bias = Buffer{zeros({experts.size}), {none}};
   if (o.num_shared_experts)
     moe.shared = shared_experts(keys[4], embed, {hidden.name, o.num_shared_experts * hidden.size}, o);
@@ -254,6 +321,7 @@ MoeResult MoeMlp::operator()(Operand operand) const {
   check_features("MoeMlp", x, router);
   check_there("MoeMlp", up), check_there("MoeMlp", down);
   check_routing(top_k, capacity_factor, router.value.shape(-1));
+  check_groups(num_groups, top_k_groups, top_k, router.value.shape(-1));
   if (x.shape(0) == 0 || x.shape(1) == 0)
     fail(ErrorKind::invalid_argument, "MoeMlp", "given {}, expected one position or more to balance the experts over.",
          x.type_string());

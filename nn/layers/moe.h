@@ -13,6 +13,11 @@ namespace tessera::nn {
 // Scores that the router computes from its logits: a distribution over all experts, or a number from 0 to 1 per expert.
 enum class RouterScore { softmax, sigmoid };
 
+// The gate of gpt-oss (OpenAI, 2025): (clip(up, -limit, limit) + 1) * g * sigmoid(alpha g), with g = min(gate, limit).
+struct ClampedGate {
+  double limit = 7, alpha = 1.702;
+};
+
 struct MoeOptions {
   int64_t top_k = 2;  // experts for each token
   // Capacity of an expert, relative to an equal share of the tokens. nullopt: an expert takes all tokens that chose it.
@@ -22,6 +27,13 @@ struct MoeOptions {
   std::optional<bool> normalize = {};  // whether the k scores are divided by their sum; default: if k > 1
   double scale = 1;                    // factor of the weights of the experts' outputs
   bool balance_bias = false;  // whether a bias, updated by rebalance(), is added to the scores when experts are chosen
+  bool router_bias = false;   // whether a trained bias is added to the router's logits
+  bool expert_bias = false;   // whether up, gate and down have biases; for gated experts
+  std::optional<ClampedGate> clamped_gate = {};  // replaces SwiGLU of gated experts
+  // A token chooses among the experts of `top_k_groups` of `num_groups` groups: those with the largest sums of their
+  // two best scores.
+  int64_t num_groups = 1, top_k_groups = 1;
+  bool scale_inputs = false;       // whether the weights multiply the experts' inputs, as in Llama 4, not their outputs
   int64_t num_shared_experts = 0;  // experts for every token: one MLP without bias, num_shared_experts * hidden wide
   Activation activation = {Activation::gelu};
   Initializer router_init = init::lecun_normal();
@@ -56,14 +68,20 @@ struct MoeResult {
 // only its own experts.
 // Shazeer et al., "Outrageously large neural networks" (2017); Lepikhin et al., "GShard" (2020); Fedus, Zoph and
 // Shazeer, "Switch transformers" (2021). Sigmoid, bias and shared experts: DeepSeek-AI, "DeepSeek-V3 technical report"
-// (2024), 2.1.2.
+// (2024), 2.1.2, which also has the groups.
 struct MoeMlp {
   Param router;               // (embed, experts); rules can shard it along embed only
   Param up;                   // (experts, embed, hidden)
   std::optional<Param> gate;  // like up; with it, experts compute down(silu(gate x) * up x), as GatedMlp
   Param down;                 // (experts, hidden, embed)
   std::optional<std::variant<Mlp, GatedMlp>> shared;
-  std::optional<Buffer> bias;  // (experts)
+  std::optional<Buffer> bias;                                             // (experts): of balance_bias
+  std::optional<Param> router_bias = std::nullopt;                        // (experts)
+  std::optional<Param> up_bias = std::nullopt, gate_bias = std::nullopt;  // (experts, hidden)
+  std::optional<Param> down_bias = std::nullopt;                          // (experts, embed)
+  std::optional<ClampedGate> clamped_gate = std::nullopt;
+  int64_t num_groups = 1, top_k_groups = 1;
+  bool scale_inputs = false;
   int64_t top_k = 2;
   std::optional<double> capacity_factor = 1.25;
   RouterScore score = RouterScore::softmax;
@@ -72,8 +90,12 @@ struct MoeMlp {
   Activation activation = {Activation::gelu};
   DTypePolicy dtypes = {};
 
-  // Makes the router and the experts. Errors (invalid_argument): a top_k below 1 or above the number of experts, a
-  // capacity_factor that is not above 0, or a negative number of shared experts.
+  // Makes the router and the experts.
+  // Errors (invalid_argument)
+  //   a top_k below 1 or above the number of experts in top_k_groups groups
+  //   a number of groups that does not divide the experts, or a top_k_groups above it
+  //   expert_bias or clamped_gate for experts that are not gated
+  //   a capacity_factor that is not above 0, or a negative number of shared experts
   static MoeMlp init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts,
                      const MoeOptions& options = {});
   // Returns the output for x and the routing statistics. Error (shape_mismatch): x does not have three dimensions, or

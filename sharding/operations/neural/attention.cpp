@@ -63,7 +63,7 @@ std::pair<RuleFactor, RuleFactor> sequence_dims(ContextParallelism context) {
 // Returns the rule of attention. Query heads are sharded together with the kv heads that they use. With more devices
 // than these can be sharded over, each device has all kv heads (not in a ring). It then uses the kv heads of its own
 // query heads. Operands after the values: segment ids twice, for queries and keys (in a ring once), or segment starts;
-// bias and mask. Attributes: the context parallelism, and whether there are segment starts.
+// bias, mask and sinks. Attributes: the context parallelism, and whether there are segment starts and sinks.
 ShardingRule attention_rule(const Attributes& attributes, const OperandTypes& operands) {
   const auto context = static_cast<ContextParallelism>(attributes[0]);
   const Type &query = *operands[0], &key = *operands[1];
@@ -77,13 +77,14 @@ ShardingRule attention_rule(const Attributes& attributes, const OperandTypes& op
       {{factor("b"), t, heads, whole("k")}, {factor("b"), s, groups, whole("k")}, {factor("b"), s, groups, whole("v")}},
       {{factor("b"), t, heads, whole("v")}}};
   bool of_keys = context == ContextParallelism::ring;  // whether the next segment ids belong to the keys
-  for (size_t i = 3; i < operands.size(); ++i) {
+  for (size_t i = 3; i + attributes[2] < operands.size(); ++i) {
     const bool ids = is_segment_ids(*operands[i]);
     rule.in.push_back(ids && attributes[1] ? RuleDims{factor("b"), whole("n")}
                       : ids                ? RuleDims{factor("b"), of_keys ? whole("s") : t}
                                            : logits_dims(operands[i]->shape, heads, t));
     of_keys |= ids;
   }
+  if (attributes[2]) rule.in.push_back({heads});
   return rule;
 }
 
@@ -104,9 +105,9 @@ at::Tensor heads_of_block(const at::Tensor& all, int64_t first, int64_t heads, i
 
 // The bias, masks and options on which the logits of one block depend.
 struct Visibility {
-  std::optional<at::Tensor> bias, mask, segment_ids, key_segment_ids;
+  std::optional<at::Tensor> bias, mask, segment_ids, key_segment_ids, sinks;
   bool causal;
-  int64_t offset, window;
+  int64_t offset, window, chunk;
   std::optional<double> scale;
   double softcap;
 };
@@ -117,13 +118,15 @@ double far_below(const at::Tensor& like) {
 }
 
 Places places_of(const Visibility& sight, int64_t queries, int64_t keys) {
-  return {queries, keys, sight.offset, sight.causal, sight.window};
+  return {queries, keys, sight.offset, sight.causal, sight.window, sight.chunk};
 }
 
-// Returns true if causality or the window leaves some position without a key.
+// Returns true if causality, the window or the chunk leaves some position without a key.
 bool leaves_a_row_blind(const Visibility& sight, int64_t queries, int64_t keys) {
   const bool before_all = sight.causal ? sight.offset < 0 : sight.window && -sight.offset >= sight.window;
-  return before_all || (sight.window && sight.offset + queries - keys >= sight.window);
+  const int64_t last = sight.offset + queries - 1;
+  const bool in_a_later_chunk = sight.chunk && last - last % sight.chunk >= keys;
+  return before_all || in_a_later_chunk || (sight.window && last - keys >= sight.window - 1);
 }
 
 at::Tensor combined_mask(const Visibility& sight, int64_t queries, int64_t keys, const at::Tensor& like) {
@@ -139,7 +142,8 @@ at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
 at::Tensor attend_plainly(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const Visibility& sight) {
   // LibTorch's kernel multiplies hidden logits by the scale, so it may only mask if the scale is positive.
-  const bool by_kernel = sight.causal && sight.offset == 0 && !sight.window && sight.scale.value_or(1) > 0;
+  const bool by_kernel =
+      sight.causal && sight.offset == 0 && !sight.window && !sight.chunk && sight.scale.value_or(1) > 0;
   std::optional<at::Tensor> mask;
   if (!by_kernel)
     if (const at::Tensor places = mask_of_places(places_of(sight, query.size(1), key.size(1)), query); places.defined())
@@ -168,6 +172,15 @@ at::Tensor attend_under(const at::Tensor& query, const at::Tensor& key, const at
       .transpose(1, 2);
 }
 
+// Returns the weights of the keys: softmax over logits and sinks, without the weights of the sinks.
+at::Tensor weights_of(const at::Tensor& logits, const Visibility& sight) {
+  if (!sight.sinks) return at::softmax(logits, -1);
+  std::vector<int64_t> column = logits.sizes().vec();
+  column.back() = 1;
+  const at::Tensor sinks = sight.sinks->to(logits.scalar_type()).view({1, -1, 1, 1}).expand(column);
+  return at::softmax(at::cat({logits, sinks}, -1), -1).narrow(-1, 0, logits.size(-1));
+}
+
 // Computes attention by matrix products, which can be differentiated twice, and in which NaN and infinities reach the
 // result.
 at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -184,7 +197,7 @@ at::Tensor attend_by_products(const at::Tensor& query, const at::Tensor& key, co
   if (sight.bias) logits = logits + *sight.bias;
   if (const at::Tensor mask = combined_mask(sight, query.size(1), key.size(1), query); mask.defined())
     logits = logits.masked_fill(mask.bitwise_not(), far_below(query));
-  return at::matmul(at::softmax(logits, -1).to(exact), for_each_head(value)).to(query.scalar_type()).transpose(1, 2);
+  return at::matmul(weights_of(logits, sight).to(exact), for_each_head(value)).to(query.scalar_type()).transpose(1, 2);
 }
 
 bool is_finite(const at::Tensor& t) {
@@ -230,12 +243,16 @@ bool has_wide_bias(const at::Tensor& query, const Visibility& sight) {
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
   const bool has_no_heads = query.size(2) == 0;  // LibTorch's kernel divides by their number
-  if (is_nested() || has_no_heads || sight.softcap > 0 || has_wide_bias(query, sight) ||
+  if (is_nested() || has_no_heads || sight.softcap > 0 || sight.sinks || has_wide_bias(query, sight) ||
       shows_what_is_hidden(query, sight))
     return attend_by_products(query, key, value, sight);
   const bool by_logits =
       sight.bias || sight.mask || sight.segment_ids || leaves_a_row_blind(sight, query.size(1), key.size(1));
-  const at::Tensor result = (by_logits ? attend_under : attend_plainly)(query, key, value, sight);
+  // LibTorch's kernels that keep no logits need values of as many features as keys.
+  const int64_t missing = std::max<int64_t>(key.size(3) - value.size(3), 0);
+  const at::Tensor wide = missing ? at::constant_pad_nd(value, {0, missing}) : value;
+  const at::Tensor result =
+      (by_logits ? attend_under : attend_plainly)(query, key, wide, sight).narrow(3, 0, value.size(3));
   if (!is_doubtful(result) || has_numbers(query, key, sight)) return result;
   return attend_by_products(query, key, value, sight);
 }
@@ -282,9 +299,10 @@ bool has_flash_attention(const at::Tensor& query, const at::Tensor& key, const a
   constexpr int64_t max_head_dim = 256, tokens_in_a_segment = 8;
   const int64_t head_dim = query.size(3);
   return (query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kHalf) && !is_nested() && !sight.bias &&
-         !sight.mask && sight.softcap == 0 && sight.scale.value_or(1) > 0 && query.size(1) == key.size(1) &&
-         value.size(3) == head_dim && head_dim % 8 == 0 && head_dim > 0 && head_dim <= max_head_dim &&
-         query.numel() > 0 && tokens_in_a_segment * starts.size(1) <= std::max<int64_t>(query.size(1), 512) &&
+         !sight.mask && !sight.chunk && !sight.sinks && sight.softcap == 0 && sight.scale.value_or(1) > 0 &&
+         query.size(1) == key.size(1) && value.size(3) == head_dim && head_dim % 8 == 0 && head_dim > 0 &&
+         head_dim <= max_head_dim && query.numel() > 0 &&
+         tokens_in_a_segment * starts.size(1) <= std::max<int64_t>(query.size(1), 512) &&
          compute_capability(query.device()) >= 80;
 }
 
@@ -335,8 +353,15 @@ void check_options(const DotProductAttentionOptions& options) {
     fail(ErrorKind::invalid_argument, "dot_product_attention", "offset {}, expected 0 or more.", options.offset);
   if (options.offset > most)
     fail(ErrorKind::invalid_argument, "dot_product_attention", "offset {}, expected {} at most.", options.offset, most);
-  check_window_and_softcap("dot_product_attention", options.window, options.softcap);
+  check_limits("dot_product_attention", options.window, options.chunk, options.softcap);
   check_mask_and_bias("dot_product_attention", options.mask, options.bias);
+}
+
+void check_sinks(const Array& query, const Array& sinks) {
+  if (sinks.is_absent() || query.ndim() != 4) return;  // the rule throws for other dimensions
+  if (sinks.shape() != Shape{query.shape(2)} || !is_floating(sinks.dtype()))
+    fail(ErrorKind::shape_mismatch, "dot_product_attention", "sinks {} for {}, expected {} numbers, one of each head.",
+         sinks.type_string(), query.type_string(), query.shape(2));
 }
 
 }  // namespace
@@ -344,15 +369,37 @@ void check_options(const DotProductAttentionOptions& options) {
 bool detail::are_out_of_sight(const Places& p) {
   const int64_t nearest_behind = p.offset - (p.keys - 1), nearest_ahead = -(p.offset + p.queries - 1);
   const bool ahead = p.causal ? nearest_ahead > 0 : p.window && nearest_ahead >= p.window;
-  return ahead || (p.window && nearest_behind >= p.window);
+  const int64_t first = p.first_key + p.offset;
+  const bool in_other_chunks = p.chunk && (first / p.chunk > (p.first_key + p.keys - 1) / p.chunk ||
+                                           (first + p.queries - 1) / p.chunk < p.first_key / p.chunk);
+  return ahead || in_other_chunks || (p.window && nearest_behind >= p.window);
 }
+
+namespace {
+
+// Returns whether each query and each key are in the same chunk of the sequence.
+at::Tensor same_chunk(const Places& p, const at::Tensor& mask) {
+  const auto numbers = [&](int64_t first, int64_t count) {
+    return at::arange(first, first + count, mask.options().dtype(at::kLong)).floor_divide(p.chunk);
+  };
+  return numbers(p.first_key + p.offset, p.queries).unsqueeze(1).eq(numbers(p.first_key, p.keys));
+}
+
+bool is_in_one_chunk(const Places& p) {
+  const int64_t last = std::max(p.offset + p.queries, p.keys) - 1;
+  return p.chunk == 0 || p.first_key / p.chunk == (p.first_key + last) / p.chunk;
+}
+
+}  // namespace
 
 at::Tensor detail::mask_of_places(const Places& p, const at::Tensor& like) {
   const bool ends = p.causal && p.offset < p.keys - 1;
   const bool begins = p.window && p.offset + p.queries > p.window;
   const bool ends_by_window = p.window && !p.causal && p.keys - 1 - p.offset >= p.window;
-  if (!ends && !begins && !ends_by_window) return {};
+  const bool one_chunk = is_in_one_chunk(p);
+  if (!ends && !begins && !ends_by_window && one_chunk) return {};
   at::Tensor mask = at::ones({p.queries, p.keys}, like.options().dtype(at::kBool).requires_grad(false));
+  if (!one_chunk) mask.bitwise_and_(same_chunk(p, mask));
   if (begins) mask.triu_(p.offset - p.window + 1);
   if (ends_by_window) mask.tril_(p.offset + p.window - 1);
   return ends ? mask.tril_(p.offset) : mask;
@@ -370,8 +417,9 @@ void detail::check_mask_and_bias(const char* verb, const Array& mask, const Arra
     fail(ErrorKind::dtype_mismatch, verb, "bias {}, expected a floating type.", bias.type_string());
 }
 
-void detail::check_window_and_softcap(const char* verb, int64_t window, double softcap) {
+void detail::check_limits(const char* verb, int64_t window, int64_t chunk, double softcap) {
   if (window < 0) fail(ErrorKind::invalid_argument, verb, "window {}, expected 1 or more, or 0 for all keys.", window);
+  if (chunk < 0) fail(ErrorKind::invalid_argument, verb, "chunk {}, expected 1 or more, or 0 for all keys.", chunk);
   if (!(softcap >= 0) || std::isinf(softcap))
     fail(ErrorKind::invalid_argument, verb, "softcap {}, expected a finite one above 0, or 0 for none.", softcap);
 }
@@ -400,8 +448,8 @@ void detail::check_segments(const Array& query, const Array& key, const Array& i
 namespace {
 
 bool fits_a_ring(const Array& query, const Array& key, const DotProductAttentionOptions& options) {
-  return options.bias.is_absent() && options.mask.is_absent() && options.offset == 0 && query.ndim() == 4 &&
-         key.ndim() == 4 && query.shape(1) == key.shape(1);
+  return options.bias.is_absent() && options.mask.is_absent() && options.sinks.is_absent() && options.offset == 0 &&
+         query.ndim() == 4 && key.ndim() == 4 && query.shape(1) == key.shape(1);
 }
 
 // Returns the mode with the fewest bytes, forward and backward together. Bytes of query and result, and of key and
@@ -428,22 +476,24 @@ ContextParallelism chosen(const Array& query, const Array& key, const Array& val
   if (options.context == ContextParallelism::ring && !fits_a_ring(query, key, options))
     fail(ErrorKind::invalid_argument, "dot_product_attention",
          "a ring for {} and {} from position {}{}, expected query and key of one sequence from position 0 on, without "
-         "bias and mask. Give segment_ids, or take ContextParallelism::gather.",
+         "bias, mask and sinks. Give segment_ids, or take ContextParallelism::gather.",
          query.type_string(), key.type_string(), options.offset,
-         options.bias.is_absent() && options.mask.is_absent() ? "" : " with a bias or mask");
+         !options.sinks.is_absent()                             ? " with sinks"
+         : options.bias.is_absent() && options.mask.is_absent() ? ""
+                                                                : " with a bias or mask");
   return options.context;
 }
 
 // Query, key, value and the arrays in options, in the order of the rule.
 struct AttentionOperands {
   const Array* all[max_operands];
-  int number = 3, segments = 0, key_segments = 0, starts = 0, bias = 0, mask = 0;  // indices in `all`; 0: absent
+  int number = 3, segments = 0, key_segments = 0, starts = 0, bias = 0, mask = 0, sinks = 0;  // indices; 0: absent
 
   AttentionOperands(const Array& query, const Array& key, const Array& value, const DotProductAttentionOptions& options)
       : all{&query, &key, &value} {
     segments = place_of(options.segment_ids), key_segments = place_of(options.segment_ids);
     starts = place_of(options.segment_starts);
-    bias = place_of(options.bias), mask = place_of(options.mask);
+    bias = place_of(options.bias), mask = place_of(options.mask), sinks = place_of(options.sinks);
   }
 
  private:
@@ -462,9 +512,11 @@ at::Tensor attend_block(const Locals& t, const BlockContext& block, const Attent
                          at(operands.mask),
                          at(operands.segments),
                          at(operands.key_segments),
+                         at(operands.sinks),
                          options.causal,
                          offset,
                          options.window < reach ? options.window : 0,
+                         options.chunk < reach ? options.chunk : 0,
                          options.scale,
                          options.softcap};
   const auto attend_all = [&](const at::Tensor& key, const at::Tensor& value) {
@@ -479,14 +531,16 @@ at::Tensor attend_block(const Locals& t, const BlockContext& block, const Attent
 
 Array attend_in_a_ring(const CallSite& site, const Array& query, const Array& key, const Array& value,
                        const DotProductAttentionOptions& options) {
-  const int64_t window = options.window < query.shape(1) ? options.window : 0;
+  const auto below_seq = [&](int64_t limit) { return limit < query.shape(1) ? limit : 0; };
+  const int64_t window = below_seq(options.window), chunk = below_seq(options.chunk);
   const auto whole = [&](Locals t, const BlockContext&) {
     const std::optional ids = options.segment_ids.is_absent() ? std::nullopt : std::optional(t[3]);
-    return attend(t[0], t[1], t[2], {{}, {}, ids, ids, options.causal, 0, window, options.scale, options.softcap});
+    return attend(t[0], t[1], t[2],
+                  {{}, {}, ids, ids, {}, options.causal, 0, window, chunk, options.scale, options.softcap});
   };
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(query.shape(3))));
   const auto round = [&](const Prepared& call, const ShardedReduction&) {
-    return ring_attention(call, site, {options.causal, window, scale, options.softcap});
+    return ring_attention(call, site, {options.causal, window, chunk, scale, options.softcap});
   };
   if (options.segment_ids.is_absent()) return run_sharded_reduction(site, {&query, &key, &value}, whole, round);
   return run_sharded_reduction(site, {&query, &key, &value, &options.segment_ids}, whole, round);
@@ -503,6 +557,7 @@ Array dot_product_attention(Operand query, const Array& key, const Array& value,
                             const DotProductAttentionOptions& options) {
   check_heads(query.array(), key, value);
   check_options(options);
+  check_sinks(query.array(), options.sinks);
   check_segments(query.array(), key, options.segment_ids, options.segment_starts, options.offset);
   const ContextParallelism context = chosen(query.array(), key, value, options);
   const bool has_starts = !options.segment_starts.is_absent();
@@ -514,7 +569,7 @@ Array dot_product_attention(Operand query, const Array& key, const Array& value,
     return dot_product_attention(query, key, value, by_ids);
   }
   const CallSite site{.operation = dot_product_attention_op,
-                      .attributes = {static_cast<int>(context), has_starts},
+                      .attributes = {static_cast<int>(context), has_starts, !options.sinks.is_absent()},
                       .where = query.where()};
   if (context == ContextParallelism::ring) return attend_in_a_ring(site, query.array(), key, value, options);
   const AttentionOperands operands(query.array(), key, value, options);

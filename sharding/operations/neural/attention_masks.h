@@ -12,7 +12,9 @@ struct Places {
   int64_t queries, keys;
   int64_t offset;  // first query's position minus first key's position
   bool causal;
-  int64_t window;  // 0: unlimited
+  int64_t window;         // 0: unlimited
+  int64_t chunk = 0;      // 0: unlimited
+  int64_t first_key = 0;  // the first key's position
 };
 
 // Returns true if no query sees any key.
@@ -25,7 +27,7 @@ at::Tensor mask_of_segments(const at::Tensor& queries, const at::Tensor& keys);
 // Checks mask and bias, both of which may be absent. Error (dtype_mismatch), with the verb first: a mask that is not
 // boolean, a bias whose type is not floating.
 void check_mask_and_bias(const char* verb, const Array& mask, const Array& bias);
-// Throws an Error (invalid_argument) for a window below 0, or a softcap that is below 0 or not finite.
-void check_window_and_softcap(const char* verb, int64_t window, double softcap);
+// Throws an Error (invalid_argument) for a window or chunk below 0, or a softcap that is below 0 or not finite.
+void check_limits(const char* verb, int64_t window, int64_t chunk, double softcap);
 
 }  // namespace tessera::detail

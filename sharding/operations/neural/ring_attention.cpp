@@ -100,7 +100,8 @@ class Attention {
 
  private:
   Places places(const Rows& rows, const Keys& keys) const {
-    return {rows.chunk.size, keys.chunk.size, rows.chunk.first - keys.chunk.first, options_.causal, options_.window};
+    return {rows.chunk.size, keys.chunk.size, rows.chunk.first - keys.chunk.first, options_.causal, options_.window,
+            options_.chunk,  keys.chunk.first};
   }
 
   static at::Tensor rows_of_ids(const at::Tensor& ids, const Chunk& some) {

@@ -179,7 +179,7 @@ double length_of_turns(const RotaryScaling& s) {
 
 // ---- rotation
 
-// The factors of coordinate i of a head, and of its partner half a head away: (..., seq, 1, dims).
+// The factors of coordinate i of a head, and of the other coordinate of its pair: (..., seq, 1, dims).
 struct Rotation {
   at::Tensor own, partner;
 };
@@ -198,19 +198,25 @@ at::Tensor kept_on(c10::Device device, const at::Tensor& frequency) {
 }
 
 // Returns the rotation of positions (..., seq), computed in double.
-Rotation rotation(const at::Tensor& positions, const at::Tensor& frequency, double length, at::ScalarType type) {
+Rotation rotation(const at::Tensor& positions, const at::Tensor& frequency, const RotaryOptions& options,
+                  at::ScalarType type) {
+  const double length = length_of_turns(options.scaling);
   const at::Tensor angle = positions.unsqueeze(-1).unsqueeze(-1) * kept_on(positions.device(), frequency);
   const at::Tensor cos = angle.cos().mul_(length), sin = angle.sin().mul_(length);
-  const auto halves = [&](const at::Tensor& first, const at::Tensor& second) {
-    return at::cat({first, second}, -1).to(at::toOpMathType(type));
+  const auto pairs = [&](const at::Tensor& first, const at::Tensor& second) {
+    const at::Tensor both =
+        options.interleaved ? at::stack({first, second}, -1).flatten(-2) : at::cat({first, second}, -1);
+    return both.to(at::toOpMathType(type));
   };
-  return {halves(cos, cos), halves(-sin, sin)};
+  return {pairs(cos, cos), pairs(-sin, sin)};
 }
 
 // Returns x with its first `dims` coordinates rotated, and the others unchanged.
-at::Tensor rotated(const at::Tensor& x, const Rotation& by, int64_t dims) {
+at::Tensor rotated(const at::Tensor& x, const Rotation& by, int64_t dims, bool interleaved) {
   const at::Tensor turning = x.narrow(-1, 0, dims);
-  const at::Tensor turned = at::addcmul(turning * by.own, turning.roll(dims / 2, -1), by.partner).to(x.scalar_type());
+  const at::Tensor partner =
+      interleaved ? turning.unflatten(-1, {dims / 2, 2}).flip(-1).flatten(-2) : turning.roll(dims / 2, -1);
+  const at::Tensor turned = at::addcmul(turning * by.own, partner, by.partner).to(x.scalar_type());
   return dims == x.size(-1) ? turned : at::cat({turned, x.narrow(-1, dims, x.size(-1) - dims)}, -1);
 }
 
@@ -218,20 +224,20 @@ at::Tensor rotated(const at::Tensor& x, const Rotation& by, int64_t dims) {
 Array rotated_at_positions(const Operand& x, const RotaryOptions& options, int64_t dims) {
   const Array &a = x.array(), &positions = options.positions;
   const bool in_rows = positions.ndim() == 1 && a.ndim() > 3;
-  const double size = length_of_turns(options.scaling);
+  const auto turned = [&, dims](const at::Tensor& t, const at::Tensor& at, const at::Tensor& frequency) {
+    const Rotation by = rotation(at.to(at::kDouble), frequency, options, t.scalar_type());
+    return rotated(t, by, dims, options.interleaved);
+  };
   if (depends_on_length(options.scaling)) {
     const Array length = positions.size() ? astype(max({positions, x.where()}), int64) + 1 : zeros({}, int64);
     return run({.operation = in_rows ? of_long_rows_op : of_long_tokens_op, .where = x.where()},
                {&a, &positions, &length}, [&](Locals t, const BlockContext&) {
-                 const at::Tensor frequency = frequencies_at(t[2].to(at::kDouble), options, dims);
-                 return rotated(t[0], rotation(t[1].to(at::kDouble), frequency, size, t[0].scalar_type()), dims);
+                 return turned(t[0], t[1], frequencies_at(t[2].to(at::kDouble), options, dims));
                });
   }
   const at::Tensor frequency = frequencies(options, dims);
   return run({.operation = in_rows ? of_rows_op : of_tokens_op, .where = x.where()}, {&a, &positions},
-             [&](Locals t, const BlockContext&) {
-               return rotated(t[0], rotation(t[1].to(at::kDouble), frequency, size, t[0].scalar_type()), dims);
-             });
+             [&](Locals t, const BlockContext&) { return turned(t[0], t[1], frequency); });
 }
 
 }  // namespace
@@ -248,10 +254,10 @@ Array rotary_embedding(Operand x, const RotaryOptions& options) {
   const at::Tensor like = a.impl()->local[0].detach();
   const at::Tensor positions =
       at::arange(options.offset, options.offset + a.shape(-3), like.options().dtype(at::kDouble));
-  const Rotation all = rotation(positions, frequency, length_of_turns(options.scaling), like.scalar_type());
+  const Rotation all = rotation(positions, frequency, options, like.scalar_type());
   return run({.operation = rotary_embedding_op, .where = x.where()}, {&a}, [&](Locals t, const BlockContext& block) {
     const auto here = [&](const at::Tensor& table) { return table.narrow(0, block.offset("t"), t[0].size(-3)); };
-    return rotated(t[0], {here(all.own), here(all.partner)}, dims);
+    return rotated(t[0], {here(all.own), here(all.partner)}, dims, options.interleaved);
   });
 }
 

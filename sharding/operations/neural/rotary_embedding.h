@@ -43,6 +43,7 @@ struct RotaryOptions {
   double base = 10000;
   int64_t dims = 0;  // the number of coordinates of a head that are rotated, from the first on; 0: all
   RotaryScaling scaling = {};
+  bool interleaved = false;  // whether coordinates 2 i and 2 i + 1 are a pair, instead of i and i + dims / 2
 };
 
 // Rotates x (..., seq, heads, head_dim) by its positions. At position t, coordinates i and i + dims / 2 of every head
@@ -51,7 +52,7 @@ struct RotaryOptions {
 // positions: one small all_reduce_max.
 //
 // Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021). Coordinates are paired as in
-// GPT-NeoX, Hugging Face's Llama and Equinox.
+// GPT-NeoX, Hugging Face's Llama and Equinox; if `interleaved`, as in the paper, GPT-J, Llama 4, Cohere and DeepSeek.
 //
 // Errors
 //   shape_mismatch: x that is not floating, or has fewer than three dimensions or an odd head_dim; positions of the

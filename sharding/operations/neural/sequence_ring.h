@@ -51,7 +51,7 @@ class SequenceRing {
 
 struct RingOptions {
   bool causal = false;
-  int64_t window = 0;
+  int64_t window = 0, chunk = 0;
   double scale = 1;
   double softcap = 0;
 };

@@ -35,12 +35,14 @@ ShardingRule ragged_dot_rule(const Attributes&, const OperandTypes& operands) {
 ShardingRule ragged_mlp_rule(const Attributes&, const OperandTypes& operands) {
   const auto with = [&](std::initializer_list<RuleDim> rest) { return batch_and(rest, *operands[0]); };
   const RuleDims first{factor("group"), whole("in"), factor("hidden")};
-  return {{with({whole("rows"), whole("in")}),
-           first,
-           first,
-           {factor("group"), factor("hidden"), factor("out")},
-           with({whole("sizes")})},
-          {with({whole("rows"), factor("out")})}};
+  ShardingRule rule{{with({whole("rows"), whole("in")}),
+                     first,
+                     first,
+                     {factor("group"), factor("hidden"), factor("out")},
+                     with({whole("sizes")})},
+                    {with({whole("rows"), factor("out")})}};
+  if (operands.size() > 5) rule.in.insert(rule.in.end(), 2, {factor("group"), factor("hidden")});
+  return rule;
 }
 
 const Operation ragged_dot_op{"ragged_dot", ragged_dot_rule, Linearity::multilinear};
@@ -144,6 +146,13 @@ class SortedRows {
     return at::cat(products, 0);
   }
 
+  // Adds its group's bias (groups, out) to each sorted row: the product of ones and the bias. Grouped products need a
+  // multiple of 8 columns.
+  at::Tensor biased(const at::Tensor& rows, const at::Tensor& bias) const {
+    const at::Tensor kernels = at::constant_pad_nd(bias.unsqueeze(1), {0, 0, 0, 7});
+    return rows + product(rows.new_ones({rows.size(0), 8}), kernels);
+  }
+
   // Restores the original order of sorted rows.
   at::Tensor restored(const at::Tensor& rows) const {
     std::vector<int64_t> shape = shape_;
@@ -187,6 +196,21 @@ void check(const Array& x, const Array& kernels, const Array& sizes) {
          x.type_string(), kernels.type_string(), sizes.type_string());
 }
 
+void check_biases(const Array& up, const RaggedMlpOptions& options) {
+  if (options.gate_bias.is_absent() && options.up_bias.is_absent()) return;
+  for (const Array* bias : {&options.gate_bias, &options.up_bias})
+    if (bias->is_absent() || bias->shape() != Shape{up.shape(0), up.shape(2)})
+      fail(ErrorKind::shape_mismatch, "ragged_mlp",
+           "gate_bias or up_bias {} for up {}, expected (groups, hidden) twice.",
+           bias->is_absent() ? "absent" : bias->type_string(), up.type_string());
+}
+
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, double limit, double alpha) {
+  if (limit == 0) return at::silu(gate) * up;
+  const at::Tensor g = at::clamp_max(gate, limit);
+  return (at::clamp(up, -limit, limit) + 1) * g * at::sigmoid(g * alpha);
+}
+
 }  // namespace
 
 Array ragged_dot(Operand x, const Array& kernels, const Array& sizes) {
@@ -200,18 +224,27 @@ Array ragged_dot(Operand x, const Array& kernels, const Array& sizes) {
              });
 }
 
-Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes) {
+Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes,
+                 const RaggedMlpOptions& options) {
   for (const Array* kernels : {&gate, &up}) check(x.array(), *kernels, sizes);
   if (down.ndim() != 3 || down.shape(0) != up.shape(0) || down.shape(1) != up.shape(2) || gate.shape() != up.shape())
     fail(ErrorKind::shape_mismatch, "ragged_mlp",
          "gate {}, up {} and down {} given, expected (groups, in, hidden) twice and (groups, hidden, out).",
          gate.type_string(), up.type_string(), down.type_string());
-  return run({.operation = ragged_mlp_op, .where = x.where()}, {&x.array(), &gate, &up, &down, &sizes},
-             [](Locals t, const BlockContext& block) {
-               const SortedRows sorted(t[0], t[4], block.offset("group"), {t[1], t[2], t[3]});
-               const at::Tensor gates = at::silu(sorted.product(sorted.rows(), t[1]));
-               return sorted.restored(sorted.product(gates * sorted.product(sorted.rows(), t[2]), t[3]));
-             });
+  check_biases(up, options);
+  const bool has_biases = !options.up_bias.is_absent();
+  const auto on_block = [&](Locals t, const BlockContext& block) {
+    const SortedRows sorted(t[0], t[4], block.offset("group"), {t[1], t[2], t[3]});
+    const auto through = [&](int kernels, int bias) {
+      const at::Tensor product = sorted.product(sorted.rows(), t[kernels]);
+      return has_biases ? sorted.biased(product, t[bias]) : product;
+    };
+    const at::Tensor hidden = gated(through(1, 5), through(2, 6), options.limit, options.alpha);
+    return sorted.restored(sorted.product(hidden, t[3]));
+  };
+  const CallSite site{.operation = ragged_mlp_op, .where = x.where()};
+  if (!has_biases) return run(site, {&x.array(), &gate, &up, &down, &sizes}, on_block);
+  return run(site, {&x.array(), &gate, &up, &down, &sizes, &options.gate_bias, &options.up_bias}, on_block);
 }
 
 }  // namespace tessera

@@ -40,10 +40,18 @@ at::Tensor product_of_tiles(const Tiles& tiles, const at::Tensor& rows, const at
 
 namespace tessera {
 
+struct RaggedMlpOptions {
+  Array gate_bias = {}, up_bias = {};  // (groups, hidden): added to the products; both or none
+  // Unless limit is 0, (clip(up, -limit, limit) + 1) * g * sigmoid(alpha g) with g = min(gate, limit) replaces
+  // silu(gate) * up.
+  double limit = 0, alpha = 1;
+};
+
 // Computes ragged_dot(silu(ragged_dot(x, gate, sizes)) * ragged_dot(x, up, sizes), down, sizes), with gate and up
 // (groups, in, hidden) and down (groups, hidden, out) of x's element type. As one operation it needs no sum before its
 // end: with sharded groups, one device computes each row from the first product to the last, and the result is a
 // partial sum. With a sharded hidden dimension the result is a partial sum too. Errors: those of ragged_dot.
-Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes);
+Array ragged_mlp(Operand x, const Array& gate, const Array& up, const Array& down, const Array& sizes,
+                 const RaggedMlpOptions& options = {});
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/checkpoint/foreign_weights.h"
+#include "nn/layers/latent_attention.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/moe.h"
 #include "nn/layers/pool.h"
@@ -111,6 +112,19 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        CALL(Conv::init(Key(0), embed, hidden, {3, 3}, {.strides = {1}}))},
       {kind, "[MoeMlp] top_k = 5 of 4 experts, expected 1 to 4.",
        CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 5}))},
+      {kind,
+       "[MoeMlp] num_groups = 2 and top_k_groups = 1 for top_k = 3 of 4 experts, expected a divisor of the experts, and "
+       "groups with as many experts as a token uses.",
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.top_k = 3, .num_groups = 2}))},
+      {kind,
+       "[MoeMlp] expert_bias or clamped_gate given for experts that are not gated, expected MoeOptions{.gated = true}.",
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.expert_bias = true}))},
+      {kind, "[LatentAttention] v_head_dim = 0, expected 1 or more.",
+       CALL(LatentAttention::init(Key(0), embed, "heads", 2, {.v_head_dim = 0}))},
+      {kind, "[LatentAttention] a context given, expected none: it attends to x alone.",
+       CALL(LatentAttention::init(Key(0), embed, "heads", 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})}))},
+      {kind, "[MultiheadAttention] chunk -1, expected 1 or more, or 0 for all keys.",
+       CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.chunk = -1}))},
       {kind, "[MoeMlp] num_shared_experts = -1, expected a number of experts from 0 on.",
        CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.num_shared_experts = -1}))},
       {kind, "[rebalance] the experts have no bias. Give MoeOptions{.balance_bias = true}.",

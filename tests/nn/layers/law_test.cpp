@@ -15,6 +15,7 @@
 #include "nn/layers/batch_norm.h"
 #include "nn/layers/conv.h"
 #include "nn/layers/embedding.h"
+#include "nn/layers/latent_attention.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/moe.h"
@@ -68,6 +69,14 @@ void attention_row() {
                    [](const auto& layer, const Array& x) { return layer(x, {.key = Key(3)}); });
   expect_attention({.causal = false}, {"batch", "embed", "heads"},
                    [](const auto& layer, const Array& x) { return layer(x, {.context = flip(x, {1})}); });
+  expect_attention(
+      {.kv_features = Axis{"kv_heads", 8}, .qk_norm = 1e-5, .qk_norm_all_heads = true, .chunk = 3, .sinks = true},
+      {"batch", "heads", "kv_heads"}, plainly);
+  expect_attention({.rope = RotaryEmbedding{.interleaved = true},
+                    .qk_norm_after_rope = 1e-5,
+                    .temperature = QueryTemperature{.floor_scale = 2},
+                    .chunk = 3},
+                   {"batch", "seq", "heads"}, plainly);
   // A mesh axis may shard a head.
   expect_itself(MultiheadAttention::init(Key(0), embed, heads, 1), shape, stream, {"heads"}, plainly);
 }
@@ -92,6 +101,22 @@ void moe_row() {
                    {.capacity_factor = {}, .gated = true, .score = RouterScore::sigmoid, .num_shared_experts = 2});
   moe.bias = Buffer{normal(Key(1), {4}), {none}};
   expect_itself(moe, shape, stream, {"batch", "experts", "hidden"}, with_balance);
+  for (const bool scaled : {false, true})
+    expect_itself(MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
+                               {.capacity_factor = scaled ? std::optional(0.75) : std::nullopt,
+                                .gated = true,
+                                .router_bias = true,
+                                .expert_bias = true,
+                                .clamped_gate = ClampedGate{.limit = 0.5},
+                                .num_groups = 2,
+                                .scale_inputs = scaled}),
+                  shape, stream, {"batch", "experts", "embed"}, with_balance);
+}
+
+void latent_attention_row() {
+  const LatentAttentionOptions options{
+      .q_lora_rank = 4, .kv_lora_rank = 6, .qk_nope_head_dim = 4, .qk_rope_head_dim = 2, .v_head_dim = 3};
+  expect_of_stream(LatentAttention::init(Key(0), embed, "heads", 4, options), {"batch", "seq", "heads"});
 }
 
 void decoder_row() {
@@ -162,6 +187,7 @@ const std::map<std::string, std::function<void()>> rows = {
     {"GroupNorm", [] { expect_of_images(GroupNorm::init(embed, 4)); }},
     {"Identity", [] { expect_of_stream(Identity{}); }},
     {"LSTMCell", [] { expect_itself(LSTMCell::init(Key(0), embed, hidden), shape, stream, of_stream, over_time); }},
+    {"LatentAttention", latent_attention_row},
     {"LayerNorm", [] { expect_of_stream(LayerNorm::init(embed)); }},
     {"Linear", linear_row},
     {"MaxPool",

@@ -85,19 +85,33 @@ at::Tensor by_mask(Tensors t) {
 }
 
 std::vector<Case> ragged_products() {
-  return {{{"ragged_dot"},
-           {"ragged_dot",
-            {of({2, 8, 4}), of({4, 4, 2}, 2), random_integers({2, 4}, 3, 3)},
-            OURS(ragged_dot(x[0], x[1], x[2])),
-            by_mask}},
-          {{"ragged_mlp"},
-           {"ragged_mlp",
-            {of({2, 8, 4}), of({4, 4, 2}, 2), of({4, 4, 2}, 4), of({4, 2, 4}, 5), random_integers({2, 4}, 3, 3)},
-            OURS(ragged_mlp(x[0], x[1], x[2], x[3], x[4])),
-            [](Tensors t) {
-              const at::Tensor hidden = at::silu(by_mask({t[0], t[1], t[4]})) * by_mask({t[0], t[2], t[4]});
-              return by_mask({hidden, t[3], t[4]});
-            }}}};
+  return {
+      {{"ragged_dot"},
+       {"ragged_dot",
+        {of({2, 8, 4}), of({4, 4, 2}, 2), random_integers({2, 4}, 3, 3)},
+        OURS(ragged_dot(x[0], x[1], x[2])),
+        by_mask}},
+      {{"ragged_mlp"},
+       {"ragged_mlp",
+        {of({2, 8, 4}), of({4, 4, 2}, 2), of({4, 4, 2}, 4), of({4, 2, 4}, 5), random_integers({2, 4}, 3, 3)},
+        OURS(ragged_mlp(x[0], x[1], x[2], x[3], x[4])),
+        [](Tensors t) {
+          const at::Tensor hidden = at::silu(by_mask({t[0], t[1], t[4]})) * by_mask({t[0], t[2], t[4]});
+          return by_mask({hidden, t[3], t[4]});
+        }}},
+      {{"ragged_mlp"},
+       {"ragged_mlp with biases and a clamped gate",
+        {of({2, 8, 4}), of({4, 4, 2}, 2), of({4, 4, 2}, 4), of({4, 2, 4}, 5), random_integers({2, 4}, 3, 3),
+         of({4, 2}, 6), of({4, 2}, 7)},
+        OURS(ragged_mlp(x[0], x[1], x[2], x[3], x[4], {.gate_bias = x[5], .up_bias = x[6], .limit = 1, .alpha = 0.6})),
+        [](Tensors t) {
+          const at::Tensor ones = at::ones_like(t[0]).narrow(-1, 0, 1);
+          const auto through = [&](int kernels, int bias) {
+            return by_mask({t[0], t[kernels], t[4]}) + by_mask({ones, t[bias].unsqueeze(1), t[4]});
+          };
+          const at::Tensor gate = through(1, 5).clamp_max(1), up = through(2, 6).clamp(-1, 1) + 1;
+          return by_mask({up * gate * at::sigmoid(0.6 * gate), t[3], t[4]});
+        }}}};
 }
 
 }  // namespace

@@ -240,6 +240,46 @@ Case masked_heads_apart() {
            THEIRS(attention(x, {}, x[3], 1 / std::sqrt(2)))}};
 }
 
+// Attention with another key of zeros, whose logit is the head's sink.
+at::Tensor attention_with_sinks(Values x, const at::Tensor& mask) {
+  const auto longer = [](const at::Tensor& t) { return at::constant_pad_nd(t, {0, 0, 0, 0, 0, 1}); };
+  const at::Tensor bias = at::constant_pad_nd(x[3].view({1, -1, 1, 1}), {x[1].size(1), 0});
+  return attention({x[0], longer(x[1]), longer(x[2])}, bias, at::constant_pad_nd(mask, {0, 1}, 1), 1 / std::sqrt(2));
+}
+
+Case attention_of_sinks(const std::string& what, const Shape& query, const Shape& keys,
+                        const DotProductAttentionOptions& options, const at::Tensor& mask) {
+  const auto with = [options](Arrays x) {
+    DotProductAttentionOptions all = options;
+    all.sinks = x[3];
+    return dot_product_attention(x[0], x[1], x[2], all);
+  };
+  return {{"dot_product_attention"},
+          {what,
+           {random_tensor(query, 6), random_tensor(keys, 7), random_tensor(keys, 8), random_tensor({query[2]}, 28)},
+           with,
+           THEIRS(attention_with_sinks(x, mask))}};
+}
+
+// Keys of the query's own chunk.
+at::Tensor of_chunk(int64_t queries, int64_t keys, int64_t offset, int64_t chunk) {
+  const auto number = [&](const at::Tensor& t) { return t.floor_divide(chunk); };
+  return number(at::arange(queries).unsqueeze(1) + offset).eq(number(at::arange(keys)));
+}
+
+Case wide_values() {
+  return {{"dot_product_attention"},
+          {"attention to values of more features than keys",
+           {random_tensor({2, 4, 4, 2}, 6), random_tensor({2, 4, 4, 2}, 7), random_tensor({2, 4, 4, 3}, 8)},
+           OURS(dot_product_attention(x[0], x[1], x[2], {.causal = true})),
+           THEIRS(attention(x, {}, before(4, 4, 0), 1 / std::sqrt(2)))}};
+}
+
+// Converts the pairs 2 i, 2 i + 1 of the last dimension to the pairs i, i + half (by a stride of 2), or back.
+at::Tensor repaired(const at::Tensor& x, int64_t rows) {
+  return x.unflatten(-1, {rows, x.size(-1) / rows}).transpose(-1, -2).flatten(-2);
+}
+
 // Rotates the first `dims` coordinates of each head, at positions (..., seq).
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions, int64_t dims, double base) {
   const int64_t half = dims / 2;
@@ -268,6 +308,11 @@ std::vector<Case> rotations() {
             OURS(rotary_embedding(x[0], {.positions = x[1], .base = 30, .dims = 2})),
             THEIRS(rotated(x[0], x[1], 2, 30))}},
           {{"rotary_embedding"},
+           {"rotary_embedding of adjacent coordinates",
+            {x, random_integers({2, 4}, 50, 12)},
+            OURS(rotary_embedding(x[0], {.positions = x[1], .base = 30, .interleaved = true})),
+            THEIRS(repaired(rotated(repaired(x[0], 2), x[1], 4, 30), 2))}},
+          {{"rotary_embedding"},
            {"rotary_embedding at positions of all rows",
             {x, random_integers({4}, 50, 12)},
             OURS(rotary_embedding(x[0], {.positions = x[1], .scaling = {.kind = RotaryScaling::linear, .factor = 2}})),
@@ -294,6 +339,21 @@ std::vector<Case> attentions() {
       attention_case("attention to gathered keys", heads, groups,
                      {.causal = true, .window = 3, .context = ContextParallelism::gather},
                      before(4, 4, 0).logical_and(near(4, 4, 0, 3))),
+      attention_case("attention of a chunk", heads, groups, {.causal = true, .chunk = 3},
+                     before(4, 4, 0).logical_and(of_chunk(4, 4, 0, 3))),
+      attention_case("attention of a chunk after a cache", {4, 2, 4, 2}, groups,
+                     {.causal = true, .offset = 2, .chunk = 3}, before(2, 4, 2).logical_and(of_chunk(2, 4, 2, 3))),
+      attention_case("attention of a chunk in a ring", heads, groups,
+                     {.causal = true, .chunk = 3, .context = ContextParallelism::ring},
+                     before(4, 4, 0).logical_and(of_chunk(4, 4, 0, 3))),
+      attention_case("attention of a chunk to gathered keys", heads, heads,
+                     {.chunk = 3, .context = ContextParallelism::gather}, of_chunk(4, 4, 0, 3)),
+      attention_of_sinks("causal attention with sinks", heads, groups, {.causal = true}, before(4, 4, 0)),
+      attention_of_sinks("attention of a window with sinks, to gathered keys", heads, heads,
+                         {.window = 2, .context = ContextParallelism::gather}, near(4, 4, 0, 2)),
+      attention_of_sinks("attention of kv heads on more devices with sinks", {2, 2, 8, 2}, {2, 2, 2, 2},
+                         {.causal = true}, before(2, 2, 0)),
+      wide_values(),
       capped_attention(),
       attention_of_segments(),
       attention_by_starts(),
