@@ -108,8 +108,8 @@ void check_mask(const char* name, const Array& given, const Shape& logits) {
 void check_cache(const LatentAttention& layer, const KeyValueCache& cache, const Array& x) {
   if (!layer.causal)
     fail(ErrorKind::invalid_argument, "LatentAttention.decode",
-         "the layer is not causal, so its result at a position depends on later positions. Make it with {{.causal = "
-         "true}}.");
+         "the layer is not causal, so its result at a position depends on later positions. Make it with {.causal = "
+         "true}.");
   if (cache.keys.is_absent()) return;
   const int64_t size = rank_of(layer) + layer.qk_rope_head_dim;
   if (cache.keys.shape() != Shape{x.shape(0), cache.length(), 1, size})

@@ -260,7 +260,7 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   check_groups(o.num_groups, o.top_k_groups, o.top_k, experts.size);
   if (!o.gated && (o.expert_bias || o.clamped_gate))
     fail(ErrorKind::invalid_argument, "MoeMlp",
-         "expert_bias or clamped_gate given for experts that are not gated, expected MoeOptions{{.gated = true}}.");
+         "expert_bias or clamped_gate given for experts that are not gated, expected MoeOptions{.gated = true}.");
   if (o.num_shared_experts < 0)
     fail(ErrorKind::invalid_argument, "MoeMlp", "num_shared_experts = {}, expected a number of experts from 0 on.",
          o.num_shared_experts);

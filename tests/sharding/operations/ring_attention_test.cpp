@@ -206,11 +206,18 @@ TEST(ContextParallelism, IsChosenByWhatMoves) {
 TEST(ContextParallelism, ARingIsOfOneSequence) {
   const Array x = ones({1, 4, 2, 2}), longer = ones({1, 8, 2, 2});
   const DotProductAttentionOptions ring{.context = Context::ring};
-  DotProductAttentionOptions biased = ring, later = ring;
+  DotProductAttentionOptions biased = ring, later = ring, with_sinks = ring, wrong_sinks;
   biased.bias = ones({4, 4});
   later.offset = 3;
+  with_sinks.sinks = ones({2});
+  wrong_sinks.sinks = ones({4});
   expect_error(ErrorKind::invalid_argument, {"[dot_product_attention] a ring for", "with a bias or mask", "gather"},
                [&] { dot_product_attention(x, x, x, biased); });
+  expect_error(ErrorKind::invalid_argument, {"a ring for", "with sinks", "gather"},
+               [&] { dot_product_attention(x, x, x, with_sinks); });
+  expect_error(ErrorKind::shape_mismatch,
+               "[dot_product_attention] sinks float32[4] for float32[1,4,2,2], expected 2 numbers, one of each head.",
+               [&] { dot_product_attention(x, x, x, wrong_sinks); });
   expect_error(ErrorKind::invalid_argument, "from position 3", [&] { dot_product_attention(x, x, x, later); });
   expect_error(ErrorKind::invalid_argument, "expected query and key of one sequence",
                [&] { dot_product_attention(x, longer, longer, ring); });
