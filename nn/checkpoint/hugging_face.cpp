@@ -6,7 +6,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/json/value.hpp>
@@ -17,13 +16,13 @@
 
 #include "nn/checkpoint/manifest.h"
 #include "nn/checkpoint/save.h"
+#include "nn/checkpoint/weight_files.h"
 #include "nn/checkpoint/write_plan.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
-#include "sharding/files/safetensors.h"
 #include "sharding/operations/index/slicing.h"
 #include "sharding/redistribution/device_put.h"
 #include "sharding/runtime/processes.h"
@@ -31,112 +30,11 @@
 namespace tessera::nn {
 
 using namespace tessera::detail;
+using namespace nn::detail;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-// Tensors in older files that are computed, not trained.
-bool is_computed(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".attention.bias") ||
-         name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
-}
-
-// Throws if the folder has weight files that are not read: they could be the newer weights.
-void check_one_set(const fs::path& folder, const std::set<std::string>& read) {
-  const auto is_of_a_set = [](const std::string& name) {
-    return name == "model.safetensors" || (name.starts_with("model-") && name.ends_with(".safetensors"));
-  };
-  for (const std::string& name : names_in(folder, "load_pretrained"))
-    if (is_of_a_set(name) && !read.empty() && !read.contains(name))
-      fail(ErrorKind::invalid_file, "load_pretrained", "{}: it has two sets of weights: {} and {}. Remove one of them.",
-           folder.string(), *read.begin(), name);
-}
-
-void check_is_safetensors(const fs::path& folder) {
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
-    if (is_there(folder / name))
-      fail(ErrorKind::invalid_file, "load_pretrained",
-           "{}: it has {}, expected model.safetensors. Convert it with transformers: from_pretrained(folder), then "
-           "save_pretrained(another folder).",
-           folder.string(), name);
-}
-
-// Tensors of one or several files, each by the name in the map.
-class Weights {
- public:
-  explicit Weights(const fs::path& path) : path_(path) {
-    const fs::path index = path / "model.safetensors.index.json";
-    if (!is_folder(path)) {
-      add(SafetensorsFile::open(path));
-    } else if (!is_there(index)) {
-      if (!is_there(path / "model.safetensors")) check_is_safetensors(path);
-      add(SafetensorsFile::open(path / "model.safetensors"));
-      check_one_set(path, {"model.safetensors"});
-    } else {
-      const auto listed = SafetensorsIndex::from_json(read_text(index, "load_pretrained"), index.string());
-      std::set<std::string> files;
-      for (const auto& [tensor, file] : listed.files) files.insert(file);
-      for (const std::string& file : files) add(SafetensorsFile::open(path / file));
-      check_one_set(path, files);
-    }
-  }
-
-  bool contains(const std::string& name) const { return find(name) != tensors_.end(); }
-
-  // Throws if tensors are missing, and lists them.
-  void check_has(const std::set<std::string>& names, const std::string& advice) const {
-    std::vector<std::string> missing;
-    for (const std::string& name : names)
-      if (!contains(name)) missing.push_back(fmt::format("\"{}\"", name));
-    if (!missing.empty())
-      fail(ErrorKind::invalid_file, "load_pretrained", "{}: it has no {}. {}", path_.string(), first_of(missing),
-           advice);
-  }
-
-  at::Tensor read(const std::string& name) {
-    const auto found = find(name);
-    used_.insert(found->first);
-    return to_tensor(found->second.array(found->first));
-  }
-
-  const fs::path& path() const { return path_; }
-
-  void check_all_used() const {
-    std::vector<std::string> left;
-    for (const auto& [name, file] : tensors_)
-      if (!used_.contains(name) && !is_computed(name)) left.push_back(name);
-    if (!left.empty())
-      fail(ErrorKind::invalid_file, "load_pretrained",
-           "{}: the model has no place for {}. Make the model as large as the weights.", path_.string(),
-           first_of(left));
-  }
-
- private:
-  using Tensors = std::map<std::string, SafetensorsFile>;
-
-  static std::string first_of(const std::vector<std::string>& names) {
-    constexpr size_t most = 8;
-    const std::string first = fmt::format("{}", fmt::join(std::span(names).first(std::min(most, names.size())), ", "));
-    return names.size() <= most ? first : fmt::format("{} and {} more", first, names.size() - most);
-  }
-  void add(const SafetensorsFile& file) {
-    for (const std::string& name : file.names())
-      if (const auto [there, fresh] = tensors_.emplace(name, file); !fresh)
-        fail(ErrorKind::invalid_file, "load_pretrained",
-             "{}: \"{}\" is in {} and in {}. Keep the file that belongs to the weights.", path_.string(), name,
-             there->second.path().filename().string(), file.path().filename().string());
-  }
-  Tensors::const_iterator find(const std::string& name) const {
-    constexpr std::string_view prefix = "transformer.";
-    const auto found = tensors_.find(name);
-    return found == tensors_.end() && name.starts_with(prefix) ? tensors_.find(name.substr(prefix.size())) : found;
-  }
-
-  fs::path path_;
-  Tensors tensors_;
-  std::set<std::string> used_;
-};
 
 // Inserts the number of an expert: model.layers.0.experts.*.w1.weight -> model.layers.0.experts.3.w1.weight
 std::string of_expert(const std::string& name, int64_t expert) {
@@ -147,7 +45,7 @@ std::string of_expert(const std::string& name, int64_t expert) {
 bool is_per_expert(const HuggingFaceName& from) { return from.name.find('*') != std::string::npos; }
 
 // Returns the names of the tensors of a parameter.
-std::vector<std::string> tensors_of(const HuggingFaceName& from, const Leaf& leaf, const Weights& weights) {
+std::vector<std::string> tensors_of(const HuggingFaceName& from, const Leaf& leaf, const WeightFiles& weights) {
   if (!is_per_expert(from))
     return {!from.otherwise.empty() && !weights.contains(from.name) ? from.otherwise : from.name};
   std::vector<std::string> names;
@@ -185,9 +83,9 @@ at::Tensor padded(const at::Tensor& values, const Leaf& leaf, int64_t vocab) {
   return at::cat({values, at::zeros(rest, values.options())}, dim);
 }
 
-at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const Leaf& leaf, Weights& weights,
+at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const Leaf& leaf, WeightFiles& weights,
                     int64_t vocab) {
-  const at::Tensor theirs = weights.read(name);
+  const at::Tensor theirs = to_tensor(weights.read(name));
   if (!theirs.is_floating_point())
     fail(ErrorKind::invalid_file, "load_pretrained", "{}: {} has elements of {}, expected a floating type.", leaf.path,
          name, name_of(static_cast<DType>(theirs.scalar_type())));
@@ -203,7 +101,7 @@ at::Tensor read_one(const std::string& name, const HuggingFaceName& from, const 
   return values;
 }
 
-at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, Weights& weights, int64_t vocab) {
+at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, WeightFiles& weights, int64_t vocab) {
   std::vector<at::Tensor> read;
   for (const std::string& name : tensors_of(from, leaf, weights))
     read.push_back(read_one(name, from, leaf, weights, vocab));
@@ -228,13 +126,20 @@ std::string name_in(const HuggingFaceNames& table, std::string_view path) {
   return "";
 }
 
-// Returns true if the config.json next to the weights ties the head to the embedding; nullopt without one. A missing
-// key has transformers' default for the family.
-std::optional<bool> is_tied(const fs::path& path, const HuggingFaceNames& table) {
+// Returns the config.json next to the weights, if there is one.
+std::optional<boost::json::value> config_at(const fs::path& path) {
   const fs::path file = path / "config.json";
   if (!is_folder(path) || !is_there(file)) return std::nullopt;
-  const boost::json::value config = parse_json(read_text(file, "load_pretrained"), "load_pretrained", file.string());
-  return JsonPart{config, file.string(), "load_pretrained"}.flag("tie_word_embeddings", table.tied);
+  return parse_json(read_text(file, "load_pretrained"), "load_pretrained", file.string());
+}
+
+// Returns true if the config ties the head to the embedding; nullopt without one. A missing key has transformers'
+// default for the family.
+std::optional<bool> is_tied(const std::optional<boost::json::value>& config, const fs::path& path,
+                            const HuggingFaceNames& table) {
+  if (!config) return std::nullopt;
+  const boost::json::value text = text_config(*config);
+  return JsonPart{text, (path / "config.json").string(), "load_pretrained"}.flag("tie_word_embeddings", table.tied);
 }
 
 // Sets the tensors that replace a missing head or embedding. If they are tied, each can replace the other. Weights
@@ -248,20 +153,22 @@ void set_substitutes(std::vector<HuggingFaceName>& names, const std::string& hea
 }
 
 void check_all_there(const std::vector<HuggingFaceName>& names, const std::string& head_name, const Leaves& model,
-                     const Weights& weights) {
+                     const WeightFiles& weights) {
   std::set<std::string> all;
   for (size_t i = 0; i < model.size(); ++i)
     for (std::string& name : tensors_of(names[i], model[i], weights)) all.insert(std::move(name));
-  const bool lacks_head = has_head(names) && all.contains(head_name) && !weights.contains(head_name);
-  weights.check_has(all, lacks_head
-                             ? "config.json has no \"tie_word_embeddings\": true, so the head is not the embedding."
+  const bool lacks_only_head = std::all_of(
+      all.begin(), all.end(), [&](const std::string& name) { return weights.contains(name) != (name == head_name); });
+  weights.check_has(all, lacks_only_head
+                             ? "config.json has no \"tie_word_embeddings\": true, so the head is not the embedding. "
+                               "A base model without head cannot generate."
                              : "Are these weights of this architecture?");
 }
 
-void check_tied_head(const HuggingFaceNames& table, const std::vector<HuggingFaceName>& names, Weights& weights) {
+void check_tied_head(const HuggingFaceNames& table, const std::vector<HuggingFaceName>& names, WeightFiles& weights) {
   const std::string embedding_name = name_in(table, "embed.tokens"), head_name = name_in(table, "head.kernel");
   if (has_head(names) || !weights.contains(head_name) || !weights.contains(embedding_name)) return;
-  const at::Tensor theirs = weights.read(head_name), embedding = weights.read(embedding_name);
+  const at::Tensor theirs = to_tensor(weights.read(head_name)), embedding = to_tensor(weights.read(embedding_name));
   if (theirs.sizes() != embedding.sizes() || !theirs.equal(embedding))
     fail(ErrorKind::invalid_file, "load_pretrained",
          "{}: {} differs from the embedding, expected the same values for a tied model. For an untied one set "
@@ -276,8 +183,9 @@ void load_pretrained(const fs::path& path, const HuggingFaceNames& table, const 
   const at::AutoGradMode off(false);
   const std::string head_name = name_in(table, "head.kernel");
   std::vector<HuggingFaceName> names = hugging_face_names(table, model);
-  set_substitutes(names, head_name, is_tied(path, table));
-  Weights weights(path);
+  const std::optional<boost::json::value> config = config_at(path);
+  set_substitutes(names, head_name, is_tied(config, path, table));
+  WeightFiles weights(path, config && is_multimodal(*config));
   check_all_there(names, head_name, model, weights);
   check_tied_head(table, names, weights);
   std::vector<Array> loaded;

@@ -68,7 +68,8 @@ std::vector<HuggingFaceName> hugging_face_names(const HuggingFaceNames& table, c
 //   weights that are left over (except masks and rotary frequencies, which are computed)
 //   an lm_head that differs from the embedding, for a model without a head
 //   a folder with two sets of weights, model.safetensors and model-0000k-of-0000n.safetensors
-//   files model-0000k-of-0000n.safetensors that the index does not list
+//   files model-0000k-of-0000n.safetensors that the index does not list, or files of the index that are missing
+//   a folder with weights in other formats only; the message names one and has the conversion
 void load_pretrained(const std::filesystem::path& path, const HuggingFaceNames& names, const Leaves& model,
                      const std::optional<MeshRules>& place = {}, int64_t vocab = 0);
 

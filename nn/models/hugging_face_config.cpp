@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/checkpoint/weight_files.h"
 #include "nn/models/families.h"
 #include "nn/tree/tree_equal.h"
 #include "sharding/base/fail.h"
@@ -88,8 +89,9 @@ void check_expresses(const std::string& text, const DecoderConfig& given) {
 }  // namespace
 
 DecoderConfig config_from_hugging_face(std::string_view text, std::string_view name) {
-  const json::value value = parse_json(text, "from_pretrained", name);
-  const JsonPart config{value, std::string(name), "from_pretrained"};
+  const json::value whole = parse_json(text, "from_pretrained", name), value = detail::text_config(whole);
+  const JsonPart config{value, std::string(name) + (detail::is_multimodal(whole) ? ": text_config" : ""),
+                        "from_pretrained"};
   const DecoderConfig c = config_in(config);
   try {
     check(c);

@@ -10,6 +10,7 @@
 
 #include "nn/checkpoint/hugging_face.h"
 #include "nn/checkpoint/save.h"
+#include "nn/checkpoint/weight_files.h"
 #include "nn/models/config.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/base/fail.h"
@@ -37,10 +38,13 @@ std::string name_on_hub(const std::string& folder) {
 void check_folder(const fs::path& folder) {
   constexpr const char* verb = "from_pretrained";
   std::error_code ignored;
-  if (fs::is_directory(folder, ignored)) return;
+  if (fs::is_directory(folder, ignored)) return detail::check_model_folder(folder, verb);
   constexpr const char* given = "{}: not a folder, expected one with a model's config.json and .safetensors files. {}";
   if (fs::exists(folder, ignored))
     fail(ErrorKind::invalid_file, verb, given, folder.string(), "Give the file's folder.");
+  if (folder.string().starts_with("~"))
+    fail(ErrorKind::invalid_file, verb, given, folder.string(),
+         "~ is not expanded here. Give $HOME, or the whole path.");
   const std::string name = name_on_hub(folder.string());
   fail(ErrorKind::invalid_file, verb, given, folder.string(),
        fmt::format("To download a model, run: hf download {} --local-dir {}", name.empty() ? "OWNER/NAME" : name,
@@ -98,6 +102,7 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
          file.string());
   boost::json::value value = parse_json(text, "save_pretrained", file.string());
+  if (detail::is_multimodal(value)) return config_to_hugging_face(config, dtype);  // only its decoder is saved
   const bool has_code = remove_code(value);
   boost::json::object& all = value.as_object();
   const std::string type(name_of(dtype));

@@ -38,32 +38,53 @@ static_assert(std::endian::native == std::endian::little,
 
 // --- the header ---
 
-using Entry = std::pair<std::string, TensorInfo>;
+// Types of the format that no Array has, with their bits: Dtype of safetensors 0.8.
+constexpr std::pair<std::string_view, int64_t> other_types[] = {
+    {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"F8_E5M2FNUZ", 8}, {"U16", 16},    {"U32", 32},    {"U64", 64},        {"C64", 64}};
 
-DType dtype_in(const JsonPart& part) {
-  const std::string given = part.text();
+struct Tensor {
+  TensorInfo info;
+  std::string_view other_type;  // name of a type that no Array has
+};
+using Entry = std::pair<std::string, Tensor>;
+
+std::string known_types() {
   std::vector<std::string_view> known;
-  for (const auto& [spelling, dtype] : detail::safetensors_types) {
-    if (spelling == given) return dtype;
-    known.push_back(spelling);
-  }
-  part.refuse(fmt::format("the type \"{}\" is not supported. Expected one of {}: convert the tensor.", given,
-                          fmt::join(known, " ")));
+  for (const auto& [spelling, dtype] : detail::safetensors_types) known.push_back(spelling);
+  return fmt::format("{}", fmt::join(known, " "));
 }
 
-TensorInfo tensor_in(const JsonPart& entry) {
-  TensorInfo info{dtype_in(entry.at("dtype")), entry.at("shape").shape()};
+// Sets the type and returns the bits of an element.
+int64_t read_type(const JsonPart& part, Tensor& tensor) {
+  const std::string given = part.text();
+  for (const auto& [spelling, dtype] : detail::safetensors_types)
+    if (spelling == given) return tensor.info.dtype = dtype, 8 * item_size(dtype);
+  for (const auto& [spelling, bits] : other_types)
+    if (spelling == given) return tensor.other_type = spelling, bits;
+  part.refuse(
+      fmt::format("the type \"{}\" is not supported. Expected one of {}: convert the tensor.", given, known_types()));
+}
+
+Tensor tensor_in(const JsonPart& entry) {
+  Tensor tensor;
+  const int64_t bits = read_type(entry.at("dtype"), tensor);
+  TensorInfo& info = tensor.info;
+  info.shape = entry.at("shape").shape();
   const JsonPart offsets = entry.at("data_offsets");
   if (offsets.length() != 2) offsets.refuse_type("[begin, end]");
   info.begin = offsets.item(0).count();
   info.end = offsets.item(1).count();
-  const std::optional<int64_t> bytes = detail::byte_count(info.dtype, info.shape);
-  if (!bytes) entry.at("shape").refuse_type("a shape of at most 2^63 - 1 bytes");
-  if (info.end < info.begin || info.end - info.begin != *bytes)
-    entry.refuse(
-        fmt::format("data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.",
-                    info.begin, info.end, *bytes, name_of(info.dtype), to_string(info.shape)));
-  return info;
+  int64_t bytes = 0;
+  const std::optional<int64_t> elements = detail::byte_count(DType::uint8, info.shape);
+  if (!elements || __builtin_mul_overflow(*elements / 8, bits, &bytes) ||
+      __builtin_add_overflow((*elements % 8 * bits + 7) / 8, bytes, &bytes))
+    entry.at("shape").refuse_type("a shape of at most 2^63 - 1 bytes");
+  if (info.end < info.begin || info.end - info.begin != bytes)
+    entry.refuse(fmt::format(
+        "data_offsets [{}, {}] do not hold the {} bytes of {} with shape {}. Write the file again.", info.begin,
+        info.end, bytes, tensor.other_type.empty() ? name_of(info.dtype) : tensor.other_type, to_string(info.shape)));
+  return tensor;
 }
 
 // Returns a copy of the header's text, because a mapped file could change while it is parsed. Throws if the file is too
@@ -76,6 +97,8 @@ std::string header_of(const std::filesystem::path& path, std::span<const std::by
     refuse_start(fmt::format("the file has {} bytes, expected 8 for the header's length", file.size()));
   uint64_t length = 0;
   std::memcpy(&length, file.data(), length_bytes);
+  const std::string_view start(reinterpret_cast<const char*>(file.data()), file.size());
+  if (is_git_lfs_pointer(start)) refuse(path, git_lfs_advice);
   if (length > max_header_bytes)
     refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, max_header_bytes));
   if (length > file.size() - length_bytes)
@@ -89,7 +112,8 @@ std::string header_of(const std::filesystem::path& path, std::span<const std::by
 // Throws for gaps, overlaps and a wrong end of the data. The entries are in the order of their bytes.
 void check_tiling(const std::filesystem::path& path, const std::vector<Entry>& entries, int64_t data_size) {
   int64_t at = 0;
-  for (const auto& [name, info] : entries) {
+  for (const auto& [name, tensor] : entries) {
+    const TensorInfo& info = tensor.info;
     if (info.begin != at)
       refuse(path, fmt::format("tensor \"{}\" begins at byte {} of the data, expected {}: {}. Write the file again.",
                                name, info.begin, at, info.begin < at ? "tensors overlap" : "there is a hole"));
@@ -103,7 +127,8 @@ void check_tiling(const std::filesystem::path& path, const std::vector<Entry>& e
 }
 
 bool before(const Entry& a, const Entry& b) {
-  return std::tie(a.second.begin, a.second.end, a.first) < std::tie(b.second.begin, b.second.end, b.first);
+  const TensorInfo &first = a.second.info, &second = b.second.info;
+  return std::tie(first.begin, first.end, a.first) < std::tie(second.begin, second.end, b.first);
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -122,7 +147,7 @@ struct SafetensorsFile::Contents {
   size_t data_offset = 0;
   std::span<const std::byte> data;
   std::vector<std::string> names;
-  std::map<std::string, TensorInfo, std::less<>> tensors;
+  std::map<std::string, Tensor, std::less<>> tensors;
   std::map<std::string, std::string> metadata;
 };
 
@@ -158,8 +183,8 @@ SafetensorsFile SafetensorsFile::of(const File& opened) {
       for (const auto& [key, text] : JsonPart{entry, path.string() + ": __metadata__", "safetensors"}.members())
         contents->metadata.emplace(key, text.text());
     else
-      entries.emplace_back(
-          name, tensor_in({entry, fmt::format("{}: tensor \"{}\"", path.string(), name), "safetensors"}));
+      entries.emplace_back(name,
+                           tensor_in({entry, fmt::format("{}: tensor \"{}\"", path.string(), name), "safetensors"}));
   }
   std::sort(entries.begin(), entries.end(), before);
   check_tiling(path, entries, static_cast<int64_t>(contents->data.size()));
@@ -183,7 +208,10 @@ const TensorInfo& SafetensorsFile::info(std::string_view name) const {
   if (found == contents().tensors.end())
     refuse(path(), fmt::format("there is no tensor \"{}\". Expected one of the {}: {}.", name, names().size(),
                                some_of(names())));
-  return found->second;
+  if (const std::string_view type = found->second.other_type; !type.empty())
+    refuse(path(), fmt::format("\"{}\" has elements of {}, expected one of {}. Convert the tensor.", name, type,
+                               known_types()));
+  return found->second.info;
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {

@@ -36,8 +36,9 @@ struct TensorInfo {
 // entry are ignored. Values are row-major and little endian.
 // Source: https://github.com/huggingface/safetensors (README "Format", and the checks of its reader).
 //
-// Element types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL. Files with any other type are rejected, because its sizes
-// cannot be checked. The bytes of a BOOL are not checked: callers that read them must handle values other than 0 and 1.
+// Element types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL. A file may have tensors of the format's other types (F8_E4M3,
+// U16, ...), but they cannot be read. Files with an unknown type are rejected, because its size cannot be checked. The
+// bytes of a BOOL are not checked: callers that read them must handle values other than 0 and 1.
 class SafetensorsFile {
  public:
   // Opens a file. Throws invalid_file, "[safetensors] path: given, expected, what to do", for each malformed file:
@@ -59,8 +60,8 @@ class SafetensorsFile {
 
   bool contains(std::string_view name) const;
 
-  // Returns the entry of a tensor. Throws invalid_file if the file has no such tensor, as do bytes(), array() and
-  // read().
+  // Returns the entry of a tensor. Throws invalid_file if the file has no such tensor, or if no Array has its element
+  // type, as do bytes(), array() and read().
   const TensorInfo& info(std::string_view name) const;
 
   // Returns the values, which are valid while a copy of this handle exists. They may begin at any address, because

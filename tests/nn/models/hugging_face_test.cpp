@@ -2,8 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <map>
+#include <span>
 
 #include "nn/models/config.h"
 #include "nn/models/pretrained.h"
@@ -323,11 +324,139 @@ TEST_F(Folder, WithoutSomeTensorsNamesThemAll) {
                              [&] { from_pretrained(folder / "llama"); });
 }
 
-TEST_F(Folder, WithPyTorchWeightsAloneIsRefusedWithAdvice) {
-  write_text(folder / "config.json", config_text(R"("model_type": "llama")"), "test");
-  write_text(folder / "pytorch_model.bin", "any", "test");
-  testing::expect_error_with(ErrorKind::invalid_file, {"[load_pretrained] ", "pytorch_model.bin", "save_pretrained"},
-                             [&] { from_pretrained(folder); });
+// Each row: files of a folder, and words of the Error. A file's text is its name.
+TEST_F(Folder, ThatIsNoModelIsRefusedWithAdvice) {
+  const struct {
+    std::vector<std::string> files;
+    std::vector<std::string> words;
+  } cases[] = {
+      {{"config.json", "pytorch_model.bin"}, {"[load_pretrained] ", "it has pytorch_model.bin", "save_pretrained"}},
+      {{"config.json", "pytorch_model.bin.index.json"}, {"it has pytorch_model.bin.index.json, expected"}},
+      {{"config.json", "x.Q4_K.gguf"}, {"it has x.Q4_K.gguf, expected", "gguf_file=NAME"}},
+      {{"x.Q4_K.gguf"}, {"[from_pretrained] ", "it has x.Q4_K.gguf, expected"}},
+      {{"consolidated.00.pth", "params.json"}, {"it has consolidated.00.pth, expected", "Meta and Mistral"}},
+      {{"config.json", "consolidated.safetensors"}, {"it has consolidated.safetensors, expected", "Meta and Mistral"}},
+      {{"config.json", "flax_model.msgpack"}, {"it has flax_model.msgpack", "from_flax=True"}},
+      {{"config.json", "tf_model.h5"}, {"it has tf_model.h5", "from_tf=True"}},
+      {{"config.json", "model.fp16.safetensors"}, {"it has model.fp16.safetensors", "a variant"}},
+      {{"config.json", "model-00001-of-00002.safetensors"}, {"Its index, model.safetensors.index.json, is missing."}},
+      {{"config.json", "adapter_model.safetensors"}, {"it has adapter_model.safetensors", "merge_and_unload"}},
+      {{"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"},
+       {"model.safetensors.index.json: it lists model-00002-of-00002.safetensors, which is missing."}},
+      {{"adapter_config.json", "model.safetensors", "config.json"},
+       {"[from_pretrained] ", "an adapter of PEFT for a/base, expected", "merge_and_unload"}},
+      {{"model.safetensors"}, {"it has weights and no config.json"}},
+      {{"config.json"}, {"it has no weights, expected model.safetensors, or"}},
+      {{"snapshots/1/config.json"}, {"[from_pretrained] ", "one of its snapshots", "/snapshots: 1."}},
+  };
+  const std::map<std::string, std::string> texts{
+      {"config.json", config_text(R"("model_type": "llama")")},
+      {"adapter_config.json", R"({"base_model_name_or_path": "a/base", "r": 8})"},
+      {"model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors",
+                                           "b": "model-00002-of-00002.safetensors"}})"}};
+  for (const auto& c : cases) {
+    fs::remove_all(folder);
+    for (const std::string& file : c.files) {
+      fs::create_directories((folder / file).parent_path());
+      write_text(folder / file, texts.contains(file) ? texts.at(file) : file, "test");
+    }
+    for (const std::string& word : c.words)
+      testing::expect_error_with(ErrorKind::invalid_file, {word}, [&] { from_pretrained(folder); });
+  }
+  testing::expect_error_with(ErrorKind::invalid_file, {"~/no: not a folder", "~ is not expanded here."},
+                             [] { from_pretrained("~/no"); });
+}
+
+TEST_F(Folder, OfPointersOfGitLfsIsRefused) {
+  for (const std::string file : {"config.json", "model.safetensors"}) {
+    fs::remove_all(folder);
+    fs::copy(references / "llama", folder);
+    write_text(folder / file, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 57296\n", "test");
+    testing::expect_error_with(ErrorKind::invalid_file, {file + ": this is a pointer of Git LFS", "git lfs pull"},
+                               [&] { from_pretrained(folder); });
+  }
+}
+
+// transformers prefers model.safetensors.
+TEST_F(Folder, WithOneFileAndAnIndexOfFilesThatAreNotThereIsRead) {
+  fs::copy(references / "llama", folder / "llama");
+  write_text(folder / "llama/model.safetensors.index.json", R"({"weight_map": {"a": "model-1.safetensors"}})", "test");
+  write_text(folder / "llama/consolidated.00.pth", "any", "test");
+  CausalLM expected = from_pretrained(references / "llama");
+  testing::expect_trees_near(from_pretrained(folder / "llama"), expected, 0, "one file");
+}
+
+std::string without(const std::string& prefix, const std::string& name) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+}
+
+// Writes the folder of a reference with other names of tensors, and with tensors of `more`.
+void rename_all(const std::string& reference, const fs::path& to,
+                const std::function<std::string(const std::string&)>& rename,
+                const std::vector<std::string>& more = {}) {
+  const auto file = SafetensorsFile::open(references / reference / "model.safetensors");
+  std::vector<TensorEntry> entries;
+  std::map<std::string, std::string> original;
+  for (const std::string& name : file.names()) {
+    original[rename(name)] = name;
+    entries.push_back({rename(name), file.info(name).dtype, file.info(name).shape});
+  }
+  for (const std::string& name : more) entries.push_back({name, int8, {3}});
+  const std::vector<std::byte> bytes(3);
+  write_safetensors(to / "model.safetensors", SafetensorsPlan(entries), [&](const TensorEntry& entry) {
+    return original.contains(entry.name) ? file.bytes(original[entry.name]) : std::span(bytes);
+  });
+}
+
+TEST_F(Folder, MayHavePrefixesOnItsTensors) {
+  const struct {
+    std::string reference;
+    std::function<std::string(const std::string&)> rename;
+  } cases[] = {
+      {"llama", [](const std::string& name) { return "module." + name; }},
+      {"mixtral", [](const std::string& name) { return "module._orig_mod." + name; }},
+      {"gpt2", [](const std::string& name) { return without("transformer.", name); }},
+      {"gpt2_untied", [](const std::string& name) { return "_orig_mod." + name; }},
+      {"qwen2_tied", [](const std::string& name) { return without("model.", name); }},
+  };
+  for (const auto& c : cases) {
+    fs::remove_all(folder);
+    fs::copy(references / c.reference, folder);
+    rename_all(c.reference, folder, c.rename);
+    CausalLM expected = from_pretrained(references / c.reference);
+    testing::expect_trees_near(from_pretrained(folder), expected, 0, c.reference);
+  }
+}
+
+// The two forms in which transformers has written multimodal models.
+TEST_F(Folder, OfAMultimodalModelGivesItsDecoder) {
+  const fs::path from = folder / "from";
+  const std::string text = read_text(references / "mistral/config.json", "test");
+  const std::function<std::string(const std::string&)> forms[] = {
+      [](const std::string& name) { return "language_model." + name; },
+      [](const std::string& name) {
+        return name.starts_with("model.") ? "model.language_model." + without("model.", name) : name;
+      }};
+  CausalLM expected = from_pretrained(references / "mistral");
+  for (const auto& form : forms) {
+    fs::remove_all(folder);
+    fs::create_directories(from);
+    write_text(from / "config.json", R"({"model_type": "mistral3", "vision_config": {}, "text_config": )" + text + "}",
+               "test");
+    rename_all("mistral", from, form, {"vision_tower.a", "model.multi_modal_projector.b"});
+    const CausalLM model = from_pretrained(from);
+    testing::expect_trees_near(model, expected, 0, "multimodal");
+    save_pretrained(folder / "to", model, from);
+    testing::expect_trees_near(from_pretrained(folder / "to"), expected, 0, "saved");
+    EXPECT_EQ(read_text(folder / "to/config.json", "test").find("text_config"), std::string::npos);
+
+    rename_all("mistral", from, form, {"vision_tower.a", "speech.b"});
+    testing::expect_error_with(ErrorKind::invalid_file, {"the model has no place for speech.b. "},
+                               [&] { from_pretrained(from); });
+    write_text(from / "config.json", text, "test");
+    testing::expect_error_with(ErrorKind::invalid_file, {"it has no \"", "\"model.embed_tokens.weight\""},
+                               [&] { from_pretrained(from); });
+  }
 }
 
 TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {

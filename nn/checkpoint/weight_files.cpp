@@ -1,0 +1,242 @@
+// Finds a folder's set of weights, explains folders without one, and removes prefixes of tensor names.
+#include "nn/checkpoint/weight_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <span>
+#include <string_view>
+
+#include "nn/checkpoint/manifest.h"
+#include "sharding/base/fail.h"
+#include "sharding/files/file.h"
+#include "sharding/files/json.h"
+
+namespace tessera::nn::detail {
+
+namespace {
+
+namespace fs = std::filesystem;
+using std::string_view;
+
+constexpr const char* verb = "load_pretrained";
+constexpr const char *single_file = "model.safetensors", *index_file = "model.safetensors.index.json";
+
+// ---- folders
+
+// Weights in other formats, by the begin and the end of their names.
+struct OtherFormat {
+  string_view begin, end, advice;
+};
+constexpr OtherFormat other_formats[] = {
+    {"model-", ".safetensors", "Its index, model.safetensors.index.json, is missing. Download it too."},
+    {"model.", ".safetensors", "This is a variant. Rename it to model.safetensors to read it."},
+    {"adapter_model", "", "This is an adapter of PEFT. Merge it into its base model with peft's merge_and_unload."},
+    {"pytorch_model", "",
+     "Convert it with transformers: from_pretrained(folder), then save_pretrained(another folder)."},
+    {"", ".gguf",
+     "Convert it with transformers: from_pretrained(folder, gguf_file=NAME), then save_pretrained(another folder)."},
+    {"consolidated", "", "This is the format of Meta and Mistral. Give a folder with the Hugging Face version."},
+    {"tf_model", ".h5", "Convert it with transformers 4: from_pretrained(folder, from_tf=True), then save_pretrained."},
+    {"flax_model", ".msgpack",
+     "Convert it with transformers 4: from_pretrained(folder, from_flax=True), then save_pretrained."}};
+
+void check_formats(const fs::path& folder, const std::vector<std::string>& names, const char* by) {
+  for (const OtherFormat& other : other_formats)
+    for (const std::string& name : names)
+      if (name.starts_with(other.begin) && name.ends_with(other.end) && name != single_file)
+        fail(ErrorKind::invalid_file, by, "{}: it has {}, expected {}. {}", folder.string(), name, single_file,
+             other.advice);
+}
+
+std::vector<std::string> sorted_names(const fs::path& folder, const char* by) {
+  std::vector<std::string> names = names_in(folder, by);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_of_a_set(const std::string& name) {
+  return name == single_file || (name.starts_with("model-") && name.ends_with(".safetensors"));
+}
+
+// Returns the files that the index lists, which must be there.
+std::set<std::string> listed_files(const fs::path& folder) {
+  const fs::path index = folder / index_file;
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : SafetensorsIndex::from_json(read_text(index, verb), index.string()).files)
+    files.insert(file);
+  for (const std::string& file : files)
+    if (!is_there(folder / file))
+      fail(ErrorKind::invalid_file, verb, "{}: it lists {}, which is missing. Download that file too.", index.string(),
+           file);
+  return files;
+}
+
+// Returns the set of files that transformers reads. Throws if there are weights of another set: they could be newer.
+std::set<std::string> files_in(const fs::path& folder) {
+  const std::vector<std::string> names = sorted_names(folder, verb);
+  const auto in_sets = std::count_if(names.begin(), names.end(), is_of_a_set);
+  const bool has_single = is_there(folder / single_file);
+  if (!has_single && !is_there(folder / index_file)) {
+    check_formats(folder, names, verb);
+    fail(ErrorKind::invalid_file, verb, "{}: it has no weights, expected {}, or {} and its files. Download them.",
+         folder.string(), single_file, index_file);
+  }
+  const bool is_only = has_single && in_sets == 1;
+  const std::set<std::string> files =
+      is_only || !is_there(folder / index_file) ? std::set<std::string>{single_file} : listed_files(folder);
+  for (const std::string& name : names)
+    if (is_of_a_set(name) && !files.empty() && !files.contains(name))
+      fail(ErrorKind::invalid_file, verb, "{}: it has two sets of weights: {} and {}. Remove one of them.",
+           folder.string(), *files.begin(), name);
+  return files;
+}
+
+[[noreturn]] void refuse_adapter(const fs::path& folder, const char* by) {
+  const fs::path file = folder / "adapter_config.json";
+  const boost::json::value config = parse_json(read_text(file, by), by, file.string());
+  const auto* all = config.if_object();
+  const auto* base = all ? all->if_contains("base_model_name_or_path") : nullptr;
+  fail(ErrorKind::invalid_file, by,
+       "{}: an adapter of PEFT for {}, expected the folder of a model. Merge it with peft: "
+       "AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(another folder).",
+       folder.string(), base && base->is_string() ? string_view(base->get_string()) : "a model");
+}
+
+// ---- names of tensors
+
+constexpr string_view wrappers[] = {"module.", "_orig_mod."};
+constexpr string_view base_models[] = {"model.", "transformer."};
+constexpr std::pair<string_view, string_view> text_parts[] = {{"model.language_model.", "model."},
+                                                              {"model.text_model.", "model."},
+                                                              {"language_model.model.", "model."},
+                                                              {"language_model.lm_head.", "lm_head."}};
+constexpr string_view other_parts[] = {"vision_tower.", "vision_model.",          "visual.",
+                                       "audio_tower.",  "multi_modal_projector.", "connector."};
+
+// Returns the prefixes that all names have in common, of those that wrappers of torch add.
+std::string common_wrappers(const std::vector<SafetensorsFile>& files) {
+  std::string prefix;
+  const auto is_on_all = [&](string_view wrapper) {
+    const std::string longer = prefix + std::string(wrapper);
+    return std::all_of(files.begin(), files.end(), [&](const SafetensorsFile& file) {
+      return std::all_of(file.names().begin(), file.names().end(),
+                         [&](const std::string& name) { return name.starts_with(longer); });
+    });
+  };
+  constexpr size_t most = 64;  // bytes of the prefix: files without tensors have every prefix
+  const string_view* wrapper = nullptr;
+  while (prefix.size() < most &&
+         (wrapper = std::find_if(std::begin(wrappers), std::end(wrappers), is_on_all)) != std::end(wrappers))
+    prefix += *wrapper;
+  return prefix;
+}
+
+std::string name_in_text_part(const std::string& name) {
+  for (const auto& [theirs, ours] : text_parts)
+    if (name.starts_with(theirs)) return std::string(ours) + name.substr(theirs.size());
+  return name;
+}
+
+bool is_of_other_part(string_view name) {
+  if (name.starts_with("model.")) name.remove_prefix(6);
+  return std::any_of(std::begin(other_parts), std::end(other_parts),
+                     [&](string_view part) { return name.starts_with(part); });
+}
+
+// Tensors in older files that are computed, not trained.
+bool is_computed(string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+}
+
+std::string first_of(const std::vector<std::string>& names) {
+  constexpr size_t most = 8;
+  const std::string first = fmt::format("{}", fmt::join(std::span(names).first(std::min(most, names.size())), ", "));
+  return names.size() <= most ? first : fmt::format("{} and {} more", first, names.size() - most);
+}
+
+}  // namespace
+
+bool is_multimodal(const boost::json::value& config) {
+  const auto* all = config.if_object();
+  const auto* text = all ? all->if_contains("text_config") : nullptr;
+  return text && text->is_object();
+}
+
+boost::json::value text_config(const boost::json::value& config) {
+  if (!is_multimodal(config)) return config;
+  boost::json::object text = config.at("text_config").get_object();
+  for (const char* key : {"tie_word_embeddings", "quantization_config"})
+    if (const auto* shared = config.get_object().if_contains(key); shared && !text.contains(key)) text[key] = *shared;
+  return text;
+}
+
+void check_model_folder(const fs::path& folder, const char* by) {
+  const std::vector<std::string> names = sorted_names(folder, by);
+  const auto has = [&](const char* name) { return std::binary_search(names.begin(), names.end(), name); };
+  if (has("adapter_config.json")) refuse_adapter(folder, by);
+  if (has("config.json")) return;
+  if (is_folder(folder / "snapshots"))
+    fail(ErrorKind::invalid_file, by,
+         "{}: a folder of the Hugging Face cache, expected one of its snapshots. Give one of {}/snapshots: {}.",
+         folder.string(), folder.string(), first_of(sorted_names(folder / "snapshots", by)));
+  check_formats(folder, names, by);
+  if (has(single_file) || has(index_file))
+    fail(ErrorKind::invalid_file, by, "{}: it has weights and no config.json. Download that file too.",
+         folder.string());
+}
+
+WeightFiles::WeightFiles(const fs::path& path, bool is_multimodal) : path_(path), is_multimodal_(is_multimodal) {
+  std::vector<SafetensorsFile> files;
+  if (is_folder(path))
+    for (const std::string& file : files_in(path)) files.push_back(SafetensorsFile::open(path / file));
+  else
+    files.push_back(SafetensorsFile::open(path));
+  const std::string prefix = common_wrappers(files);
+  for (const SafetensorsFile& file : files) add(file, prefix);
+}
+
+void WeightFiles::add(const SafetensorsFile& file, const std::string& prefix) {
+  for (const std::string& name : file.names()) {
+    std::string ours = name.substr(prefix.size());
+    if (is_multimodal_ && is_of_other_part(ours)) continue;
+    if (is_multimodal_) ours = name_in_text_part(ours);
+    if (const auto [there, fresh] = tensors_.emplace(ours, Tensor{file, name}); !fresh)
+      fail(ErrorKind::invalid_file, verb, "{}: \"{}\" is in {} and in {}. Keep the file that belongs to the weights.",
+           path_.string(), name, there->second.file.path().filename().string(), file.path().filename().string());
+  }
+}
+
+void WeightFiles::check_has(const std::set<std::string>& names, const std::string& advice) const {
+  std::vector<std::string> missing;
+  for (const std::string& name : names)
+    if (!contains(name)) missing.push_back(fmt::format("\"{}\"", name));
+  if (!missing.empty())
+    fail(ErrorKind::invalid_file, verb, "{}: it has no {}. {}", path_.string(), first_of(missing), advice);
+}
+
+Array WeightFiles::read(const std::string& name) {
+  const auto& [found, tensor] = *find(name);
+  used_.insert(found);
+  return tensor.file.array(tensor.name);
+}
+
+void WeightFiles::check_all_used() const {
+  std::vector<std::string> left;
+  for (const auto& [name, tensor] : tensors_)
+    if (!used_.contains(name) && !is_computed(name)) left.push_back(tensor.name);
+  if (!left.empty())
+    fail(ErrorKind::invalid_file, verb, "{}: the model has no place for {}. Make the model as large as the weights.",
+         path_.string(), first_of(left));
+}
+
+WeightFiles::Tensors::const_iterator WeightFiles::find(const std::string& name) const {
+  auto found = tensors_.find(name);
+  for (const string_view base : base_models)
+    if (found == tensors_.end() && name.starts_with(base)) found = tensors_.find(name.substr(base.size()));
+  return found;
+}
+
+}  // namespace tessera::nn::detail
