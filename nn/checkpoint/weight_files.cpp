@@ -169,7 +169,7 @@ boost::json::value text_config(const boost::json::value& config) {
   if (!is_multimodal(config)) return config;
   boost::json::object text = config.at("text_config").get_object();
   for (const char* key : {"tie_word_embeddings", "quantization_config"})
-    if (const auto* shared = config.get_object().if_contains(key); shared && !text.contains(key)) text[key] = *shared;
+    if (const auto* shared = config.get_object().if_contains(key)) text[key] = *shared;
   return text;
 }
 
