@@ -19,14 +19,6 @@ namespace tessera::data::detail {
 
 void require_unicode() {}
 
-bool is_white_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
-bool is_number(char32_t c) { return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0; }
-bool is_word_character(char32_t c) {
-  const auto code = static_cast<UChar32>(c);
-  return u_hasBinaryProperty(code, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code, UCHAR_JOIN_CONTROL) ||
-         (U_GET_GC_MASK(code) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
-}
-
 namespace {
 
 const icu::Normalizer2* instance(NormalForm form, UErrorCode& error) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text/character_classes.h"
 #include "data/text/step_budget.h"
 
 namespace tessera::data::detail {
@@ -52,9 +53,6 @@ std::string shortened(std::string_view text);
 size_t character_bytes(char first);
 // Returns the code point at byte `place`.
 char32_t character_at(std::string_view text, size_t place);
-bool is_white_space(char32_t c);
-bool is_number(char32_t c);
-bool is_word_character(char32_t c);  // a letter, mark, number or connector
 
 enum class NormalForm : uint8_t { c, d, kc, kd };
 AlignedText normalized(const AlignedText& text, NormalForm form);

@@ -12,9 +12,6 @@ namespace {
 
 }  // namespace
 
-bool is_white_space(char32_t) { refuse(); }
-bool is_number(char32_t) { refuse(); }
-bool is_word_character(char32_t) { refuse(); }
 AlignedText normalized(const AlignedText&, NormalForm) { refuse(); }
 
 struct Regex::Compiled {};
