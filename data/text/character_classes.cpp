@@ -72,24 +72,42 @@ constexpr std::string_view runs =
     "19c4{95c6{12c4{c15{12c4{56c8{10c6{40c8{30c2{12c4{2c62{340c12{14c2{13c3{10c5{56c7{15c2{11c6{9c7{147c{92n10c1030h427"
     "20c32h4154c6h222c2h5762c14h7473c15h622c2466h542c1506h4939c5h4192c711761bc30b96c128m240c65040d65534c2d65534c2";
 
-std::vector<uint8_t> expanded() {
-  std::vector<uint8_t> table;
-  table.reserve(num_code_points);
+// Calls visit(category, length) for each run.
+template <class Visit>
+void for_each_run(Visit visit) {
   for (size_t i = 0; i < runs.size();) {
     const auto category = static_cast<uint8_t>(runs[i++] - 'a');
     size_t length = 0;
     for (; i < runs.size() && runs[i] >= '0' && runs[i] <= '9'; ++i)
       length = 10 * length + static_cast<size_t>(runs[i] - '0');
-    table.insert(table.end(), std::max<size_t>(length, 1), category);
+    visit(category, std::max<size_t>(length, 1));
   }
-  return table;
 }
 
 }  // namespace
 
 const std::vector<uint8_t>& categories() {
-  static const std::vector<uint8_t> table = expanded();
+  static const std::vector<uint8_t> table = [] {
+    std::vector<uint8_t> made;
+    made.reserve(num_code_points);
+    for_each_run([&](uint8_t category, size_t length) { made.insert(made.end(), length, category); });
+    return made;
+  }();
   return table;
+}
+
+std::vector<std::pair<char32_t, char32_t>> CategorySet::ranges() const {
+  std::vector<std::pair<char32_t, char32_t>> made;
+  char32_t begin = 0;
+  for_each_run([&](uint8_t category, size_t length) {
+    const char32_t end = begin + static_cast<char32_t>(length);
+    if (bits_ >> category & 1) {
+      if (made.empty() || made.back().second + 1 != begin) made.emplace_back(begin, end);
+      made.back().second = end - 1;
+    }
+    begin = end;
+  });
+  return made;
 }
 
 bool is_word_character(char32_t c) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::data::detail {
@@ -25,6 +26,7 @@ class CategorySet {
   }
   bool contains(char32_t c) const { return (bits_ >> categories()[c] & 1) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
+  std::vector<std::pair<char32_t, char32_t>> ranges() const;  // first and last code points, in order
   constexpr CategorySet operator|(CategorySet other) const {
     other.bits_ |= bits_;
     return other;

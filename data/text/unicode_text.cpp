@@ -1,6 +1,7 @@
 // ICU's regular expressions and normal forms over UTF-8. The only file that includes ICU.
 #include "data/text/unicode_text.h"
 
+#include <fmt/format.h>
 #include <unicode/bytestream.h>
 #include <unicode/edits.h>
 #include <unicode/normalizer2.h>
@@ -18,6 +19,53 @@
 namespace tessera::data::detail {
 
 void require_unicode() {}
+
+namespace {
+
+// Returns whether the character has been part of Unicode since this version.
+bool is_known(char32_t c, uint8_t version) {
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(c), age);
+  return age[0] <= version;
+}
+
+// Rust's mapping in one version, whatever ICU the machine has.
+char32_t lower_case(char32_t c) {
+  constexpr std::u32string_view with_next = U"\u1C89\uA7CC\uA7CE\uA7D2\uA7D4\uA7DA";
+  constexpr CategorySet unassigned("Cn");
+  if (with_next.find(c) != with_next.npos) return c + 1;
+  if (c == 0xA7CB) return 0x264;
+  if (c == 0xA7DC) return 0x19B;
+  if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+  if (c >= 0x16EA0 && c <= 0x16EB8) return c + 0x1B;
+  return unassigned.contains(c) ? c : static_cast<char32_t>(u_tolower(static_cast<UChar32>(c)));
+}
+
+}  // namespace
+
+bool is_punctuation(char32_t c) {
+  constexpr CategorySet punctuation("P"), symbols("S");
+  if (c < 0x80) return punctuation.contains(c) || symbols.contains(c);
+  return (punctuation.contains(c) && is_known(c, 8)) || c == 0x166D || c == 0x111C9;  // two that are no longer
+}
+
+bool is_combining_mark(char32_t c) {
+  constexpr CategorySet marks("M");
+  return (marks.contains(c) && is_known(c, 9)) || c == 0x1CF2 || c == 0x1CF3;  // two that are no longer
+}
+
+AlignedText lower_case(const AlignedText& text) {
+  AlignedText made;
+  made.reserve(text.text().size());
+  for (size_t i = 0, n; i < text.text().size(); i += n) {
+    n = character_bytes(text.text()[i]);
+    const char32_t c = character_at(text.text(), i);
+    std::string lower;
+    icu::UnicodeString(static_cast<UChar32>(lower_case(c))).toUTF8String(lower);
+    made.append(c == 0x130 ? "i\u0307" : lower, text.origin(i, i + n));
+  }
+  return made;
+}
 
 namespace {
 
@@ -194,19 +242,38 @@ struct Regex::Compiled {
 
 namespace {
 
-// A word to which Oniguruma, the engine of tokenizers, gives a meaning that ICU does not.
-struct Meaning {
-  std::string_view word, icus;
+// Returns the characters of the categories as a set of ICU's expressions spells them.
+std::string spelled(CategorySet categories) {
+  std::string text;
+  for (const auto& [first, last] : categories.ranges())
+    fmt::format_to(std::back_inserter(text), "\\U{:08X}-\\U{:08X}", uint32_t{first}, uint32_t{last});
+  return text;
+}
+
+// A class of characters of Oniguruma, the engine of `tokenizers`. ICU gives the name another meaning.
+struct Class {
+  std::string_view name, negated;
+  std::array<const char*, 5> categories;
+  const char* more;        // in ICU's words
+  const char* alone = "";  // characters that the class has outside of sets only
 };
-constexpr std::array<Meaning, 8> meanings{
-    {{"\\s", "\\p{White_Space}"},
-     {"\\S", "\\P{White_Space}"},
-     {"\\h", "[0-9A-Fa-f]"},
-     {"\\H", "[^0-9A-Fa-f]"},
-     {"\\w", "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be]"},
-     {"\\W", "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be]"},
-     {"[:punct:]", "[\\p{P}\\p{S}]"},
-     {"[:^punct:]", "[^\\p{P}\\p{S}]"}}};
+constexpr Class classes[] = {
+    {"\\s", "\\S", {}, "\\p{White_Space}"},
+    {"\\h", "\\H", {}, "0-9A-Fa-f"},
+    {"\\d", "\\D", {"Nd"}, ""},
+    {"\\w",
+     "\\W",
+     {"L", "M", "Nd", "Nl", "Pc"},
+     "\u24B6-\u24E9\U0001F130-\U0001F149\U0001F150-\U0001F169\U0001F170-\U0001F189",
+     "\u00B2\u00B3\u00B9\u00BC-\u00BE"},
+    {"[:punct:]", "[:^punct:]", {"P", "S"}, ""},
+    {"\\p{Han}",
+     "\\P{Han}",
+     {},
+     "\u2E80-\u2E99\u2E9B-\u2EF3\u2F00-\u2FD5\u3005\u3007\u3021-\u3029\u3038-\u303B\u3400-\u4DBF\u4E00-\u9FFF"
+     "\uF900-\uFA6D\uFA70-\uFAD9\U00016FE2\U00016FE3\U00016FF0\U00016FF1\U00020000-\U0002A6DF\U0002A700-\U0002B739"
+     "\U0002B740-\U0002B81D\U0002B820-\U0002CEA1\U0002CEB0-\U0002EBE0\U0002EBF0-\U0002EE5D\U0002F800-\U0002FA1D"
+     "\U00030000-\U0003134A\U00031350-\U000323AF"}};
 
 // Returns the size of a character or an escape with its braces, such as \p{L} and \x{41}.
 size_t size_of_character(std::string_view pattern) {
@@ -214,6 +281,34 @@ size_t size_of_character(std::string_view pattern) {
   const bool has_braces =
       std::string_view("pPx").find(pattern[1]) != std::string_view::npos && pattern.substr(2, 1) == "{";
   return has_braces ? std::min(pattern.find('}'), pattern.size() - 1) + 1 : 2;
+}
+
+// A class at the beginning of an expression: the bytes of its name, and ICU's set of its characters.
+struct FoundClass {
+  size_t size = 0;  // 0: there is none
+  std::string set;
+};
+
+FoundClass class_at(std::string_view pattern, bool is_in_set) {
+  for (const Class& known : classes) {
+    const bool is_negated = pattern.starts_with(known.negated);
+    if (!is_negated && !pattern.starts_with(known.name)) continue;
+    std::string set = known.more;
+    if (!is_in_set) set += known.alone;
+    for (const char* category : known.categories)
+      if (category) set += spelled(CategorySet(category));
+    return {is_negated ? known.negated.size() : known.name.size(), (is_negated ? "[^" : "[") + set + "]"};
+  }
+  if (!pattern.starts_with("\\p{") && !pattern.starts_with("\\P{")) return {};
+  const size_t size = size_of_character(pattern);
+  std::string_view name = pattern.substr(3, size - 4);
+  const bool has_sign = name.starts_with('^'), is_negated = has_sign != (pattern[1] == 'P');
+  if (has_sign) name.remove_prefix(1);
+  if (name.empty() || name == "Any") return {};
+  const bool is_category = name.size() <= 2 && !CategorySet(name).empty();
+  const std::string set =
+      is_category ? spelled(CategorySet(name)) : fmt::format("\\p{{{}}}&&[^{}]", name, spelled(CategorySet("Cn")));
+  return {size, (is_negated ? "[^" : "[") + set + "]"};
 }
 
 // Returns the options of a group at the beginning of `pattern`, such as "(?im" of "(?im:"; empty if there is none.
@@ -239,17 +334,19 @@ std::string_view repeated(std::string_view repeats, const std::string& where) {
        repeats);
 }
 
+// A class has up to 16 kB; expressions of models have at most 30 classes.
+constexpr size_t max_pattern_bytes = size_t{1} << 21;
+
 std::string in_icus_dialect(std::string_view pattern, const std::string& where) {
   std::string result;
   int open_sets = 0;
   while (!pattern.empty()) {
-    const auto* meaning =
-        std::find_if(meanings.begin(), meanings.end(), [&](const Meaning& m) { return pattern.starts_with(m.word); });
+    const FoundClass found = class_at(pattern, open_sets > 0);
     const std::string_view options = options_of(pattern), repeats = repeats_of(pattern);
     size_t size = size_of_character(pattern);
-    if (meaning != meanings.end()) {
-      size = meaning->word.size();
-      result += meaning->icus;
+    if (found.size > 0) {
+      size = found.size;
+      result += found.set;
     } else if (!options.empty() && open_sets == 0) {  // in Oniguruma, m means that `.` also matches a line feed
       size = options.size();
       std::replace_copy(options.begin(), options.end(), std::back_inserter(result), 'm', 's');
@@ -261,6 +358,9 @@ std::string in_icus_dialect(std::string_view pattern, const std::string& where) 
       result += pattern.substr(0, size);
     }
     pattern.remove_prefix(size);
+    if (result.size() > max_pattern_bytes)
+      fail(ErrorKind::invalid_file, "Tokenizer", "{}: the regular expression has too many classes of characters.",
+           where);
   }
   return result;
 }

@@ -54,6 +54,11 @@ size_t character_bytes(char first);
 // Returns the code point at byte `place`.
 char32_t character_at(std::string_view text, size_t place);
 
+bool is_punctuation(char32_t c);     // of Unicode 8, and all of ASCII's symbols, as `tokenizers`
+bool is_combining_mark(char32_t c);  // of Unicode 9
+// Returns the text in lower case, as Rust's char::to_lowercase (Unicode 17).
+AlignedText lower_case(const AlignedText& text);
+
 enum class NormalForm : uint8_t { c, d, kc, kd };
 AlignedText normalized(const AlignedText& text, NormalForm form);
 

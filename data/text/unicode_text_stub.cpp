@@ -12,6 +12,9 @@ namespace {
 
 }  // namespace
 
+bool is_punctuation(char32_t) { refuse(); }
+bool is_combining_mark(char32_t) { refuse(); }
+AlignedText lower_case(const AlignedText&) { refuse(); }
 AlignedText normalized(const AlignedText&, NormalForm) { refuse(); }
 
 struct Regex::Compiled {};

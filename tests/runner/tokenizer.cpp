@@ -38,6 +38,12 @@ void run_tokenizer(const std::filesystem::path& folder, Report& report) {
                  where + ", offsets", report);
     expect_equal(tokenizer.decode(ids, {.skip_special_tokens = false}), std::string(row.at("decoded").as_string()),
                  where + ", decoded", report);
+    if (!row.contains("ids_with_special")) continue;
+    const auto all = boost::json::value_to<std::vector<int32_t>>(row.at("ids_with_special"));
+    expect_equal(tokenizer.encode(std::string_view(row.at("text").as_string())).ids, all, where + ", ids with special",
+                 report);
+    expect_equal(tokenizer.decode(all), std::string(row.at("decoded_without_special").as_string()),
+                 where + ", decoded without special", report);
   }
 }
 
