@@ -30,26 +30,11 @@ void AddedTokens::sort() {
 
 namespace {
 
-size_t character_before(std::string_view text, size_t place) {
-  do --place;
-  while (place > 0 && (text[place] & 0xC0) == 0x80);
-  return place;
-}
 bool stands_alone(std::string_view text, const AddedTokens::Found& found) {
   const bool left = found.begin > 0 && is_word_character(character_at(text, character_before(text, found.begin)));
   const bool right = found.end < text.size() && is_word_character(character_at(text, found.end));
   return !left && !right;
 }
-size_t before_white_space(std::string_view text, size_t begin, size_t least) {
-  while (begin > least && is_white_space(character_at(text, character_before(text, begin))))
-    begin = character_before(text, begin);
-  return begin;
-}
-size_t after_white_space(std::string_view text, size_t end) {
-  while (end < text.size() && is_white_space(character_at(text, end))) end += character_bytes(text[end]);
-  return end;
-}
-
 }  // namespace
 
 // Returns the longest token that is a prefix of the text. It is either the last token that sorts before the text or a

@@ -53,6 +53,22 @@ char32_t character_at(std::string_view text, size_t place) {
   return c;
 }
 
+size_t character_before(std::string_view text, size_t place) {
+  do --place;
+  while (place > 0 && (text[place] & 0xC0) == 0x80);
+  return place;
+}
+
+size_t before_white_space(std::string_view text, size_t end, size_t least) {
+  while (end > least && is_white_space(character_at(text, character_before(text, end))))
+    end = character_before(text, end);
+  return end;
+}
+size_t after_white_space(std::string_view text, size_t end) {
+  while (end < text.size() && is_white_space(character_at(text, end))) end += character_bytes(text[end]);
+  return end;
+}
+
 // ---- byte-level characters
 
 namespace {

@@ -177,8 +177,6 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       model(model_of(file.at("model"))),
       post(template_of(file.at_or_null("post_processor"))),
       decoder(decoder_of(file.at_or_null("decoder"))) {
-  for (const char* key : {"truncation", "padding"})
-    if (file.has(key)) file.at(key).refuse("is not supported, expected null. Truncate and pad batches instead.");
   // Ids without a token are allowed, because models pad their vocabularies; the limit bounds the memory for a large id.
   const size_t id_limit = 16 * (model.vocabulary().size() + added.size()) + 65'536;
   const auto place_of = [&](const std::string& token, int32_t id) -> std::string& {
@@ -438,7 +436,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
     for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
   };
   bool is_first = true;
-  // Adds a token; `bytes` is its range of the text, and `spelled` its content with bytes spelled as characters.
+  // Adds a token; `bytes` is its range of the text, and `spelled` the token as the file spells it.
   const auto add = [&](int32_t id, ByteRange bytes, std::string_view spelled) {
     std::pair<int64_t, int64_t> range{characters.before(bytes.begin), characters.before(bytes.end)};
     if (parts.post.trims_offsets) range = trimmed(range, spelled, is_first && parts.post.adds_prefix_space);
@@ -450,7 +448,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
     size_t begin = 0;
     for (const BytePairEncoding::Token& token : cache.encode(parts.model, word.text())) {
       const size_t end = begin + static_cast<size_t>(token.bytes);
-      add(token.id, word.origin(begin, end), std::string_view(word.text()).substr(begin, end - begin));
+      add(token.id, word.origin(begin, end), parts.tokens[static_cast<size_t>(token.id)]);
       begin = end;
     }
   };

@@ -44,6 +44,7 @@ class Tokenizer {
   //   more than 64 steps of a kind, or 16,384 bytes of regular expressions in them
   //   more than 4096 bytes in an added token or in a string that a step searches; more than 1024 tokens in the template
   //   a vocab.json and merges.txt of a family other than GPT-2
+  // The file's settings of batches, `padding` and `truncation`, are ignored.
   static Tokenizer open(const std::filesystem::path& path);
 
   // Returns a tokenizer of the 256 byte values: token i is the byte i. Texts need not be UTF-8, and `decode` returns

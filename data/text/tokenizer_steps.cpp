@@ -227,10 +227,40 @@ Step in_turn(std::vector<Step> steps) {
   };
 }
 
-void split_in_turn(std::span<const PreTokenizer> steps, AlignedText text, StepBudget& budget, const EmitText& emit) {
+void split_each(std::span<const PreTokenizer> steps, AlignedText text, StepBudget& budget, const EmitText& emit) {
   if (steps.empty()) return emit(std::move(text));
-  const auto next = [&](AlignedText piece) { split_in_turn(steps.subspan(1), std::move(piece), budget, emit); };
+  const auto next = [&](AlignedText piece) { split_each(steps.subspan(1), std::move(piece), budget, emit); };
   steps.front()(std::move(text), budget, std::ref(next));
+}
+
+Normalizer strip_white_space(const JsonPart& json) {
+  const bool left = json.at("strip_left").flag(), right = json.at("strip_right").flag();
+  return [=](const AlignedText& all, StepBudget&) {
+    const std::string& text = all.text();
+    const size_t begin = left ? after_white_space(text, 0) : 0;
+    return all.part(begin, right ? before_white_space(text, text.size(), begin) : text.size());
+  };
+}
+
+// Returns a normalizer that makes a text of a text and does nothing else.
+Normalizer changing(const JsonPart& json, std::function<AlignedText(const AlignedText&)> change) {
+  return [change = std::move(change), place = json.place()](const AlignedText& text, StepBudget& budget) {
+    AlignedText made = change(text);
+    budget.grow(text.text().size(), made.text().size(), place);
+    return made;
+  };
+}
+
+Normalizer replace(const JsonPart& json, Pattern pattern, const std::string& content) {
+  return [=, pattern = std::move(pattern), place = json.place()](const AlignedText& text, StepBudget& budget) {
+    return replaced(text, pattern, content, budget, place);
+  };
+}
+
+PreTokenizer split_in_turn(std::vector<PreTokenizer> steps) {
+  return [steps = std::move(steps)](AlignedText text, StepBudget& budget, const EmitText& emit) {
+    split_each(steps, std::move(text), budget, emit);
+  };
 }
 
 Normalizer read_normalizer(const JsonPart& json) {
@@ -241,19 +271,18 @@ Normalizer read_normalizer(const JsonPart& json) {
     return [content = json.at("prepend").text(), place = json.place()](const AlignedText& text, StepBudget& budget) {
       return prepended(text, content, budget, place);
     };
-  if (type == "Replace")
-    return [pattern = pattern_of(json.at("pattern")), content = json.at("content").text(), place = json.place()](
-               const AlignedText& text, StepBudget& budget) { return replaced(text, pattern, content, budget, place); };
+  if (type == "Replace") return replace(json, pattern_of(json.at("pattern")), json.at("content").text());
+  if (type == "Strip") return strip_white_space(json);
+  if (type == "StripAccents") return replace(json, pattern_of(is_combining_mark), "");
+  if (type == "Lowercase") return changing(json, lower_case);
+  if (type == "ByteLevel") return changing(json, bytes_as_characters);
   constexpr std::pair<const char*, NormalForm> forms[] = {
       {"NFC", NormalForm::c}, {"NFD", NormalForm::d}, {"NFKC", NormalForm::kc}, {"NFKD", NormalForm::kd}};
   for (const auto& [name, form] : forms)
-    if (type == name)
-      return [form = form, place = json.place()](const AlignedText& text, StepBudget& budget) {
-        AlignedText made = normalized(text, form);
-        budget.grow(text.text().size(), made.text().size(), place);
-        return made;
-      };
-  refuse_type(json, type, {"Sequence", "Prepend", "Replace", "NFC", "NFD", "NFKC", "NFKD"});
+    if (type == name) return changing(json, [form = form](const AlignedText& text) { return normalized(text, form); });
+  refuse_type(json, type,
+              {"Sequence", "Prepend", "Replace", "Strip", "StripAccents", "Lowercase", "ByteLevel", "NFC", "NFD",
+               "NFKC", "NFKD"});
 }
 
 PreTokenizer split_by(Pattern pattern, bool invert, const Behavior& behavior) {
@@ -262,22 +291,31 @@ PreTokenizer split_by(Pattern pattern, bool invert, const Behavior& behavior) {
   };
 }
 
+// Returns whether Rust's char::is_numeric is true, which is of Unicode 17.
+bool is_numeric(char32_t c) { return is_number(c) || (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6); }
+
 PreTokenizer read_pre_tokenizer(const JsonPart& json) {
   if (json.is_null()) return [](AlignedText text, StepBudget&, const EmitText& emit) { emit(std::move(text)); };
   const std::string type = json.at("type").text();
-  if (type == "Sequence")
-    return [steps = steps_of<PreTokenizer>(json, "pretokenizers", read_pre_tokenizer)](
-               AlignedText text, StepBudget& budget, const EmitText& emit) {
-      split_in_turn(steps, std::move(text), budget, emit);
-    };
+  if (type == "Sequence") return split_in_turn(steps_of<PreTokenizer>(json, "pretokenizers", read_pre_tokenizer));
   if (type == "ByteLevel") return byte_level(json);
   if (type == "Split")
     return split_by(pattern_of(json.at("pattern")), json.flag("invert", false), behavior_of(json.at("behavior")));
   if (type == "Metaspace") return metaspace(json);
   if (type == "Digits")
-    return split_by(pattern_of(is_number), false, json.flag("individual_digits", false) ? isolated : contiguous);
-  if (type == "WhitespaceSplit") return split_by(pattern_of(is_white_space), false, removed);
-  refuse_type(json, type, {"Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "WhitespaceSplit"});
+    return split_by(pattern_of(is_numeric), false, json.flag("individual_digits", false) ? isolated : contiguous);
+  if (type == "Punctuation")
+    return split_by(pattern_of(is_punctuation), false,
+                    json.has("behavior") ? behavior_of(json.at("behavior")) : isolated);
+  if (type == "CharDelimiterSplit")
+    return split_by(literal(json.at("delimiter"), json.at("delimiter").text()), false, removed);
+  const PreTokenizer at_white_space = split_by(pattern_of(is_white_space), false, removed);
+  if (type == "WhitespaceSplit") return at_white_space;
+  if (type == "Whitespace")  // and at each change between characters of words and others
+    return split_in_turn({at_white_space, split_by(pattern_of(is_word_character), false, contiguous)});
+  refuse_type(json, type,
+              {"Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "Punctuation", "CharDelimiterSplit",
+               "Whitespace", "WhitespaceSplit"});
 }
 
 }  // namespace
@@ -403,6 +441,8 @@ namespace {
 
 constexpr size_t max_template_ids = 1024;  // model files have at most a few
 
+int32_t id_of(const JsonPart& json) { return static_cast<int32_t>(json.integer(0, INT32_MAX)); }
+
 Template read_template(const JsonPart& json) {
   Template made;
   if (json.is_null()) return made;
@@ -422,16 +462,24 @@ Template read_template(const JsonPart& json) {
     made.adds_prefix_space = json.flag("add_prefix_space", true);
     return made;
   }
-  if (type != "TemplateProcessing") refuse_type(json, type, {"Sequence", "ByteLevel", "TemplateProcessing"});
+  if (type == "RobertaProcessing" || type == "BertProcessing") {
+    made.before = {id_of(json.at("cls").item(1))}, made.after = {id_of(json.at("sep").item(1))};
+    made.trims_offsets = type == "RobertaProcessing" && json.flag("trim_offsets", true);
+    made.adds_prefix_space = json.flag("add_prefix_space", true);
+    return made;
+  }
+  if (type != "TemplateProcessing")
+    refuse_type(json, type, {"Sequence", "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing"});
   bool is_after = false;
   for (const JsonPart& item : json.at("single").items()) {
     if (item.has("Sequence")) {
+      if (is_after) item.refuse("a second text given, expected one.");
       is_after = true;
       continue;
     }
     const JsonPart special = json.at("special_tokens").at(item.at("SpecialToken").at("id").text());
     for (const JsonPart& id : special.at("ids").items()) {
-      (is_after ? made.after : made.before).push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
+      (is_after ? made.after : made.before).push_back(id_of(id));
       if (made.before.size() + made.after.size() > max_template_ids)
         item.refuse(fmt::format("more than {} tokens around a text, expected fewer.", max_template_ids));
     }

@@ -54,6 +54,10 @@ size_t character_bytes(char first);
 // Returns the code point at byte `place`.
 char32_t character_at(std::string_view text, size_t place);
 
+size_t character_before(std::string_view text, size_t place);
+// Return the end of the text without the white space before `end`, down to `least`, and with the white space after it.
+size_t before_white_space(std::string_view text, size_t end, size_t least);
+size_t after_white_space(std::string_view text, size_t end);
 bool is_punctuation(char32_t c);     // of Unicode 8, and all of ASCII's symbols, as `tokenizers`
 bool is_combining_mark(char32_t c);  // of Unicode 9
 // Returns the text in lower case, as Rust's char::to_lowercase (Unicode 17).
