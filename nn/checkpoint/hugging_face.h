@@ -43,8 +43,8 @@ struct HuggingFaceName {
 //   the folder's config.json has "tie_word_embeddings": true
 //   config.json lacks this key, and the family ties them by default (`tied`)
 //   there is no config.json
-// The file of a tied model may lack the embedding instead of the head. The prefix transformer. may be missing, as in
-// the files of gpt2 itself.
+// The file of a tied model may lack the embedding instead of the head. The names of a file may have other prefixes:
+// nn/checkpoint/weight_files.h lists them.
 struct HuggingFaceNames {
   std::string model_type;
   std::vector<HuggingFaceName> rows;

@@ -108,7 +108,7 @@ std::set<std::string> files_in(const fs::path& folder) {
 // ---- names of tensors
 
 constexpr string_view wrappers[] = {"module.", "_orig_mod."};
-constexpr string_view base_models[] = {"model.", "transformer."};
+constexpr string_view base_models[] = {"model.", "transformer.", "gpt_neox."};
 constexpr std::pair<string_view, string_view> text_parts[] = {{"model.language_model.", "model."},
                                                               {"model.text_model.", "model."},
                                                               {"language_model.model.", "model."},
@@ -148,7 +148,9 @@ bool is_of_other_part(string_view name) {
 
 // Tensors in older files that are computed, not trained.
 bool is_computed(string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+  constexpr string_view ends[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
+                                  ".rotary_emb.inv_freq"};
+  return std::any_of(std::begin(ends), std::end(ends), [&](string_view end) { return name.ends_with(end); });
 }
 
 std::string first_of(const std::vector<std::string>& names) {

@@ -102,7 +102,8 @@ Rules decoder_rules(const Mesh& mesh, Rules own) {
 CausalLM CausalLM::init(const Key& key, const DecoderConfig& c) {
   check(c);
   const auto keys = split(key, c.num_hidden_layers + 2);
-  CausalLM model{.embed = DecoderEmbedding::init(keys[0], c), .final_norm = DecoderNorm::init(c), .config = c};
+  CausalLM model{.final_norm = DecoderNorm::init(c), .config = c};
+  model.embed = DecoderEmbedding::init(keys[0], c);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
     model.layers.push_back(DecoderBlock::init(keys[static_cast<size_t>(i) + 2], c, i));
   if (!c.tie_word_embeddings)

@@ -18,7 +18,7 @@ constexpr int64_t max_decoder_size = int64_t{1} << 31, max_decoder_layers = 10'0
 
 enum class NormKind { rms, layer };
 
-// Where a block normalizes. DecoderBlock (nn/models/decoder_block.h) has the formulas.
+// The places of the norms in a block. DecoderBlock (nn/models/decoder_block.h) has the formulas.
 //   pre              the inputs of attention and MLP (Llama)
 //   post             their outputs (OLMo 2)
 //   both             inputs and outputs (Gemma 2)
@@ -37,10 +37,11 @@ struct DecoderConfig {
   int64_t max_position_embeddings = 2048;  // in training; with learned_positions a hard limit
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::pre;
-  double norm_offset = 0;      // of RMSNorm (nn/layers/norm.h): 1 for Gemma
-  bool norm_bias = true;       // true if LayerNorms have a bias
-  double rms_norm_eps = 1e-6;  // eps of all norms, also of LayerNorms
-  bool qk_norm = false;        // RMSNorm of each head of q and k
+  double norm_offset = 0;          // of RMSNorm (nn/layers/norm.h): 1 for Gemma
+  bool norm_bias = true;           // true if LayerNorms have a bias
+  double rms_norm_eps = 1e-6;      // eps of all norms, also of LayerNorms
+  bool qk_norm = false;            // RMSNorm of each head of q and k
+  bool qk_norm_all_heads = false;  // with qk_norm: over the features of all heads together
   Activation hidden_act = {Activation::silu};
   bool gated_mlp = true;                           // GatedMlp instead of Mlp
   RotaryEmbedding rope = {};                       // unless learned_positions

@@ -131,7 +131,8 @@ RotaryEmbedding rope_in(const JsonPart& config, const JsonPart& rope, const Rope
   const int64_t dims = rotary_dims(config, rope, keys, c.head_dim);
   return {.base = above_zero_or(rope, "rope_theta", base),
           .dims = dims,
-          .scaling = scaling_of(config, rope, keys, c.max_position_embeddings, dims ? dims : c.head_dim)};
+          .scaling = scaling_of(config, rope, keys, c.max_position_embeddings, dims ? dims : c.head_dim),
+          .interleaved = c.rope.interleaved};
 }
 
 void read_rope(const JsonPart& config, const RopeKeys& keys, DecoderConfig& c) {

@@ -48,6 +48,7 @@ MultiheadAttention attention_of(const Key& key, const DecoderConfig& c, int64_t 
                                 .kv_features = Axis{"kv_heads", c.num_key_value_heads * c.head_dim},
                                 .rope = c.rope_of(layer),
                                 .qk_norm = c.qk_norm ? std::optional(c.rms_norm_eps) : std::nullopt,
+                                .qk_norm_all_heads = c.qk_norm_all_heads,
                                 .window = c.sliding_window(layer),
                                 .scale = scale,
                                 .softcap = c.attn_logit_softcapping,

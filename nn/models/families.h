@@ -1,5 +1,4 @@
-// The table of families: how each writes its options in config.json, and its tensors' names. For the files of
-// nn/models.
+// The table of families: how each writes its options in config.json, and the names of its tensors.
 #pragma once
 
 #include <boost/json.hpp>

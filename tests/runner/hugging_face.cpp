@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -113,9 +114,12 @@ std::vector<std::byte> raw_bytes(const SafetensorsFile& file, const std::string&
   return {begin, begin + values.size() * sizeof(float)};
 }
 
-// The saved tensors must equal the folder's, without padding.
+// The saved tensors must equal the folder's, without padding. The saved folders remain in the folder of the environment
+// variable TESSERA_KEEP_SAVED, for tests/reference/check_saved.py.
 void check_saved(const nn::CausalLM& model, const fs::path& folder, const std::string& where, Report& report) {
-  const fs::path to = fs::temp_directory_path() / ("reference_runner_" + folder.filename().string());
+  const char* kept = std::getenv("TESSERA_KEEP_SAVED");
+  const fs::path to =
+      kept ? kept / folder.filename() : fs::temp_directory_path() / ("reference_runner_" + folder.filename().string());
   fs::remove_all(to);
   nn::save_pretrained(to, model);
   const auto given = SafetensorsFile::open(folder / "model.safetensors");
@@ -134,7 +138,7 @@ void check_saved(const nn::CausalLM& model, const fs::path& folder, const std::s
   const nn::CausalLM again = nn::from_pretrained(to);
   report.check(again.config.windows == model.config.windows && again.config.vocab_size == model.config.vocab_size,
                where + "saved config", "the same", "another");
-  fs::remove_all(to);
+  if (!kept) fs::remove_all(to);
 }
 
 }  // namespace

@@ -170,13 +170,43 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
   EXPECT_EQ(config_of(R"("model_type": "mixtral")").windows, std::vector<int64_t>());
 }
 
+// The keys of folders on the Hugging Face Hub that transformers' current versions write differently.
+TEST(HuggingFaceConfig, HasTheKeysThatItsFamilyHadFirst) {
+  const DecoderConfig pythia = config_of(R"("model_type": "gpt_neox", "rotary_pct": 0.5, "rotary_emb_base": 50,
+                                            "use_parallel_residual": false)");
+  EXPECT_EQ(pythia.rope.dims, 2);
+  EXPECT_EQ(pythia.rope.base, 50);
+  EXPECT_EQ(pythia.norm_placement, NormPlacement::pre);
+  const DecoderConfig gemma = config_of(R"("model_type": "gemma3_text", "rope_theta": 9000, "rope_local_base_freq": 70,
+                                           "rope_scaling": {"rope_type": "linear", "factor": 8},
+                                           "sliding_window_pattern": 2, "sliding_window": 9)");
+  EXPECT_EQ(gemma.rope.base, 9000);
+  EXPECT_EQ(gemma.rope.scaling.factor, 8);
+  EXPECT_EQ(gemma.local_rope->base, 70);
+  EXPECT_EQ(gemma.local_rope->scaling.kind, RotaryScaling::none);
+  EXPECT_EQ(gemma.windows, (std::vector<int64_t>{9, 0}));
+  const DecoderConfig phi = config_of(R"("model_type": "phi3", "max_position_embeddings": 8192,
+    "partial_rotary_factor": 1.0, "rope_scaling": {"type": "su", "short_factor": [1, 1], "long_factor": [2, 4]})");
+  EXPECT_EQ(phi.rope.scaling.kind, RotaryScaling::longrope);
+  EXPECT_EQ(phi.rope.scaling.original_positions, 4096);
+  EXPECT_EQ(phi.rope.scaling.factor, 2);
+  const DecoderConfig smol = config_of(R"("model_type": "smollm3", "no_rope_layer_interval": 2)");
+  EXPECT_EQ(smol.no_rope_layers, (std::vector<int64_t>{1, 0}));
+  const DecoderConfig falcon = config_of(R"("model_type": "falcon")");
+  EXPECT_EQ(falcon.num_key_value_heads, 1);
+  EXPECT_EQ(falcon.norm_placement, NormPlacement::parallel_shared);
+  EXPECT_EQ(falcon.intermediate_size, 64);
+  EXPECT_EQ(config_of(R"("model_type": "gemma", "hidden_act": "gelu")").hidden_act.function, Activation::gelu);
+}
+
 TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
   const std::string at = "[from_pretrained] config.json.";
   testing::expect_errors(
       {{ErrorKind::invalid_file,
-        at + "model_type: \"bert\" is not supported, expected one of gemma2, gpt2, llama, mistral, mixtral, qwen2, "
-             "qwen3.",
+        at + "model_type: \"bert\" is not supported, expected one of cohere, falcon, gemma, gemma2, gemma3_text, gpt2, "
+             "gpt_neox, granite, llama, ministral, mistral, mixtral, olmo2, opt, phi3, qwen2, qwen3, smollm3, "
+             "starcoder2.",
         refused(R"("model_type": "bert")")},
        {ErrorKind::invalid_file, "[from_pretrained] config.json: has no \"model_type\".", refused(R"("a": 1)")},
        {ErrorKind::invalid_file,

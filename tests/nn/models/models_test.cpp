@@ -48,6 +48,20 @@ std::vector<DecoderConfig> families() {
                  c.attention_scale = 0.7;
                }),
           with("mixtral", [](auto& c) { c.num_local_experts = 4, c.num_experts_per_tok = 2; }),
+          with("gemma3_text",
+               [](auto& c) {
+                 c.windows = {3, 0}, c.local_rope->base = 50;
+               }),
+          with("olmo2", [](auto& c) { c.attention_bias = true; }),
+          with("cohere", [](auto& c) { c.rope.dims = 6, c.logits_scaling = 0.5; }),
+          with("opt", [](auto& c) { c.num_key_value_heads = 2; }),
+          with("llama",  // options that no family combines
+               [](auto& c) {
+                 c.norm_placement = NormPlacement::parallel_shared, c.norm_offset = 0.5, c.gated_mlp = false;
+                 c.qk_norm = c.qk_norm_all_heads = c.output_bias = true, c.no_rope_layers = {0, 1}, c.windows = {0, 3};
+                 c.local_rope = RotaryEmbedding{.base = 30, .dims = 4}, c.embedding_multiplier = 3;
+                 c.residual_multiplier = 0.6, c.final_logit_softcapping = 0.3, c.logits_scaling = 2;
+               }),
           with("gpt2", [](auto& c) { c.scale_attn_by_inverse_layer_idx = true; })};
 }
 
