@@ -165,6 +165,35 @@ TEST_F(HuggingFaceTest, LlamaIsTransposedAndItsHeadMayBeTheEmbedding) {
   EXPECT_EQ(k[3 * 8 + 5], element(model.layers[0].attn.k.kernel, 5, 3));
 }
 
+struct Fused {
+  Param q{normal(Key(1), {3, 4}), {"embed", "heads"}}, k{normal(Key(2), {3, 2}), {"embed", "heads"}};  // 2 and 1 heads
+  Param gate{normal(Key(3), {2, 3, 5}), {"experts", "embed", "mlp"}}, up{normal(Key(4), {2, 3, 5}), gate.axes};
+};
+
+TEST_F(HuggingFaceTest, PartsOfOneTensorHaveUnequalSizesOrAlternateInAllExperts) {
+  const HuggingFaceNames names{"fused",
+                               {{"q", "qk.weight", true, {1, 3, 0, 2}},
+                                {"k", "qk.weight", true, {1, 3, 2, 1}},
+                                {"gate", "gate_up", false, {5, 2, 0, 1}},
+                                {"up", "gate_up", false, {5, 2, 1, 1}}}};
+  Fused model, back;
+  for (const Leaf& leaf : leaves(back)) *leaf.value = zeros(leaf.value->shape());
+  save_pretrained(path(""), names, leaves(model));
+  load_pretrained(path(""), names, leaves(back));
+  expect_same_values(leaves(back), leaves(model), "fused");
+  const auto file = SafetensorsFile::open(path("model-00001-of-00001.safetensors"));
+  ASSERT_EQ(file.info("qk.weight").shape, Shape({6, 3}));
+  ASSERT_EQ(file.info("gate_up").shape, Shape({2, 3, 10}));
+  std::vector<float> qk(18), both(60);
+  file.read("qk.weight", qk.data()), file.read("gate_up", both.data());
+  EXPECT_EQ(qk[5 * 3 + 2], element(model.k, 2, 1));
+  EXPECT_EQ(both[(1 * 3 + 2) * 10 + 7], model.up.value.to_host<float>()[(1 * 3 + 2) * 5 + 3]);
+  model.up.value = zeros({2, 3, 4});
+  expect_error(ErrorKind::invalid_argument,
+               "[save_pretrained] up: its shape is (2, 3, 4), gate_up needs 1 dims or more, the last a multiple of 5.",
+               [&] { save_pretrained(path("no"), names, leaves(model)); });
+}
+
 TEST_F(HuggingFaceTest, ATensorInTwoFilesIsRefused) {
   const Llama model = Llama::init(Key(1));
   save_pretrained(path("two"), llama_names, leaves(model), 900);
