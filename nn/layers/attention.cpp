@@ -173,11 +173,11 @@ Array in_same_chunk(const MultiheadAttention& layer, const Array& queries, const
 }
 
 // Returns the mask of keys that are visible by their position (see tessera::DotProductAttentionOptions).
-Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys) {
+Array sight(const MultiheadAttention& layer, int64_t seq, int64_t keys, bool in_chunks) {
   const auto from = [&](int64_t k) { return tri(seq, {.columns = keys, .k = k, .dtype = boolean}); };
   Array seen = from(layer.causal ? 0 : layer.window ? layer.window - 1 : keys);
   if (layer.window) seen = seen & !from(-layer.window);
-  return layer.chunk ? seen & in_same_chunk(layer, arange(seq), arange(keys)) : seen;
+  return in_chunks ? seen & in_same_chunk(layer, arange(seq), arange(keys)) : seen;
 }
 
 // Returns the mask (batch, 1, seq, keys) of chunks in rows that begin after padding; `positions` (batch, seq) are those
@@ -188,6 +188,8 @@ Array chunks_of_rows(const MultiheadAttention& layer, const Array& positions, in
   const auto from = [&](int64_t first) { return maximum(expand_dims(arange(first, keys), {0}) - padding, 0); };
   return expand_dims(in_same_chunk(layer, from(keys - seq), from(0)), {1});
 }
+
+Array both(const Array& mask, const Array& seen) { return mask.is_absent() ? seen : mask & seen; }
 
 // Returns the weights of the keys, without the weight of the sinks.
 Array weights_of(const MultiheadAttention& layer, const Array& logits) {
@@ -227,7 +229,8 @@ Array attend_with_dropout(const MultiheadAttention& layer, const Array& q, const
   if (!with.bias.is_absent()) logits = logits + with.bias;
   const double unseen = std::numeric_limits<float>::lowest() / 2;
   const auto hide_others = [&](const Array& seen) { logits = where(seen, logits, unseen); };
-  if (layer.causal || layer.window || layer.chunk) hide_others(sight(layer, q.shape(1), k.shape(1)));
+  const bool in_chunks = layer.chunk && with.positions.is_absent();
+  if (layer.causal || layer.window || in_chunks) hide_others(sight(layer, q.shape(1), k.shape(1), in_chunks));
   if (!with.mask.is_absent()) hide_others(with.mask);
   tessera::detail::check_segments(q, k, with.segment_ids, with.segment_starts, 0);
   const Array ids = with.segment_starts.is_absent() ? with.segment_ids
@@ -306,9 +309,14 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
   check_groups(queries, keys), check_batch(queries, keys);
   const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
   check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
-  if (dropout.is_active()) return o(merge_heads(attend_with_dropout(*this, queries, keys, values, with)));
+  AttentionInputs limited = with;
   DotProductAttentionOptions options = options_of(*this);
-  options.bias = with.bias, options.mask = with.mask;
+  if (chunk && !with.positions.is_absent()) {
+    const Array seen = in_same_chunk(*this, with.positions, with.positions);
+    limited.mask = both(with.mask, seen.ndim() == 3 ? expand_dims(seen, {1}) : seen), options.chunk = 0;
+  }
+  if (dropout.is_active()) return o(merge_heads(attend_with_dropout(*this, queries, keys, values, limited)));
+  options.bias = with.bias, options.mask = limited.mask;
   options.segment_ids = with.segment_ids, options.segment_starts = with.segment_starts;
   options.context = context_parallelism;
   return o(merge_heads(dot_product_attention(queries, keys, values, options)));
@@ -328,8 +336,7 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const Deco
   DotProductAttentionOptions options = options_of(*this);
   options.mask = with.mask, options.offset = at.offset;
   if (chunk && !with.positions.is_absent()) {
-    const Array seen = chunks_of_rows(*this, with.positions, longer.length());
-    options.mask = with.mask.is_absent() ? seen : with.mask & seen, options.chunk = 0;
+    options.mask = both(with.mask, chunks_of_rows(*this, with.positions, longer.length())), options.chunk = 0;
   }
   const Array out = o(merge_heads(dot_product_attention(queries, longer.keys, longer.values, options)));
   cache = longer;

@@ -101,8 +101,8 @@ struct DecodeInputs {
 // transformer models from multi-head checkpoints" (2023).
 // qk_norm applies RMSNorm to each head of q and k, as in Qwen 3. Henry et al., "Query-key normalization for
 // transformers" (2020).
-// With a chunk, `decode` counts the chunks of a row from its first position: the padding before it, which `positions`
-// shows, is not counted.
+// Given positions, chunks are those of the positions: of each packed document, and in `decode` of each row without the
+// padding before it.
 // Mask and bias broadcast to (batch, heads, seq, keys), and apply in addition to `causal`. A call with a context
 // (cross-attention) needs a layer that is not causal: make it with {.causal = false}.
 struct MultiheadAttention {

@@ -65,7 +65,12 @@ Array finished_logits(const Array& logits, const DecoderConfig& c) {
 std::vector<Linear*> linears_of(CausalLM& model) {
   std::vector<Linear*> all;
   for (DecoderBlock& block : model.layers) {
-    all.insert(all.end(), {&block.attn.q, &block.attn.k, &block.attn.v, &block.attn.o});
+    if (auto* heads = std::get_if<MultiheadAttention>(&block.attn))
+      all.insert(all.end(), {&heads->q, &heads->k, &heads->v, &heads->o});
+    if (auto* latent = std::get_if<LatentAttention>(&block.attn)) {
+      if (latent->q_down) all.push_back(&*latent->q_down);
+      all.insert(all.end(), {&latent->q, &latent->kv_down, &latent->kv_up, &latent->o});
+    }
     if (auto* gated = std::get_if<GatedMlp>(&block.mlp))
       all.insert(all.end(), {&gated->gate, &gated->up, &gated->down});
     if (auto* mlp = std::get_if<Mlp>(&block.mlp)) all.insert(all.end(), {&mlp->up, &mlp->down});

@@ -1,6 +1,7 @@
 // Checks of a DecoderConfig: its sizes, and options that exclude each other.
 #include "nn/models/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "sharding/base/fail.h"
@@ -86,6 +87,37 @@ void check_positions(const DecoderConfig& c) {
             c.learned_positions);
 }
 
+void check_expert_options(const DecoderConfig& c) {
+  check_per_layer("moe_layers", c.moe_layers, c.num_hidden_layers);
+  check_number("routed_scaling_factor", c.routed_scaling_factor);
+  const int64_t hidden = c.moe_intermediate_size ? c.moe_intermediate_size : c.intermediate_size;
+  refuse_if(hidden < 1 || hidden > max_decoder_size || c.n_shared_experts < 0 ||
+                c.n_shared_experts > max_decoder_size / hidden,
+            "moe_intermediate_size = {} and n_shared_experts = {}, expected at most {} hidden units.",
+            c.moe_intermediate_size, c.n_shared_experts, max_decoder_size);
+  refuse_if(c.n_group < 1 || c.num_local_experts % c.n_group || c.topk_group < 1 || c.topk_group > c.n_group ||
+                c.num_experts_per_tok > c.num_local_experts / c.n_group * c.topk_group,
+            "n_group = {} and topk_group = {} for {} of {} experts, expected a divisor of the experts, and groups with "
+            "as many experts as a token uses.",
+            c.n_group, c.topk_group, c.num_experts_per_tok, c.num_local_experts);
+}
+
+void check_attention(const DecoderConfig& c) {
+  refuse_if(c.attention_chunk_size < 0, "attention_chunk_size = {}, expected 0 or more.", c.attention_chunk_size);
+  if (c.kv_lora_rank == 0) return;
+  const int64_t most = max_decoder_size / c.num_attention_heads / 2;
+  refuse_if(std::min({c.kv_lora_rank, c.qk_nope_head_dim, c.v_head_dim, c.q_lora_rank + 1}) < 1 ||
+                std::max({c.kv_lora_rank, c.qk_nope_head_dim, c.v_head_dim, c.q_lora_rank}) > most,
+            "kv_lora_rank = {}, q_lora_rank = {}, qk_nope_head_dim = {} and v_head_dim = {}, expected 1 to {}.",
+            c.kv_lora_rank, c.q_lora_rank, c.qk_nope_head_dim, c.v_head_dim, most);
+  refuse_if(c.learned_positions || !c.no_rope_layers.empty() || !c.windows.empty() || c.qk_norm ||
+                c.qk_norm_after_rope || c.attention_sinks || c.attention_chunk_size || c.attn_logit_softcapping != 0 ||
+                c.num_key_value_heads != c.num_attention_heads,
+            "kv_lora_rank = {} with options that latent attention does not have, expected rotary positions, and no "
+            "fewer kv heads, norms of heads, sinks, windows, chunks or softcap.",
+            c.kv_lora_rank);
+}
+
 void check_experts(const DecoderConfig& c) {
   if (c.num_local_experts == 0 && c.num_experts_per_tok == 0) {
     refuse_if(c.router_aux_loss_coef != 0, "router_aux_loss_coef = {} without experts, expected 0.",
@@ -96,6 +128,7 @@ void check_experts(const DecoderConfig& c) {
             "num_local_experts = {} and num_experts_per_tok = {}, expected 1 or more, and at most as many per token as "
             "there are.",
             c.num_local_experts, c.num_experts_per_tok);
+  check_expert_options(c);
   refuse_if(c.mlp_bias || !c.gated_mlp || c.hidden_act.function != Activation::silu,
             "experts with mlp_bias = {}, gated_mlp = {} and hidden_act {} silu, expected gated ones without bias, with "
             "silu.",
@@ -111,7 +144,8 @@ std::optional<RotaryEmbedding> DecoderConfig::rope_of(int64_t layer) const {
 }
 
 double DecoderConfig::scale_of_attention() const {
-  return attention_scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
+  const int64_t features = kv_lora_rank ? head_dim + qk_nope_head_dim : head_dim;
+  return attention_scale.value_or(1 / std::sqrt(static_cast<double>(features)));
 }
 
 void check(const DecoderConfig& c) {
@@ -119,6 +153,7 @@ void check(const DecoderConfig& c) {
   check_numbers(c);
   check_positions(c);
   check_experts(c);
+  check_attention(c);
 }
 
 }  // namespace tessera::nn

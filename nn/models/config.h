@@ -10,6 +10,7 @@
 #include "nn/layers/activation.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/init.h"
+#include "nn/layers/moe.h"
 
 namespace tessera::nn {
 
@@ -55,12 +56,29 @@ struct DecoderConfig {
   std::optional<double> attention_scale = {};    // scale of the attention's logits; default: 1 / sqrt(head_dim)
   bool scale_attn_by_inverse_layer_idx = false;  // also divides the attention's logits of layer i by i + 1
   double attn_logit_softcapping = 0;             // softcap of tessera::DotProductAttentionOptions; 0: no cap
-  double final_logit_softcapping = 0;            // c: logits become c tanh(logits / c); 0: no cap
+  bool attention_sinks = false;                  // sinks of AttentionOptions (nn/layers/attention.h)
+  bool qk_norm_after_rope = false;   // norm of each head of q and k without scale, in layers with rotary positions
+  int64_t attention_chunk_size = 0;  // chunk of layers with rotary positions; 0: none
+  std::optional<QueryTemperature> query_temperature = {};  // of layers without rotary positions
+  // Sizes of LatentAttention (nn/layers/latent_attention.h), which replaces the other attention unless kv_lora_rank is
+  // 0. A q_lora_rank of 0: the query is not compressed. head_dim is the number of rotated features of a head.
+  int64_t kv_lora_rank = 0, q_lora_rank = 0, qk_nope_head_dim = 128, v_head_dim = 128;
+  double final_logit_softcapping = 0;                        // c: logits become c tanh(logits / c); 0: no cap
   double embedding_multiplier = 1, residual_multiplier = 1;  // factors of the embedding, and of attention's and MLP's
                                                              // terms of the residual stream
   double logits_scaling = 1;                                 // the logits are divided by it
   int64_t num_local_experts = 0;                             // of each MLP; 0: MLPs without experts
   int64_t num_experts_per_tok = 0;
+  std::vector<int64_t> moe_layers = {};             // of each layer 1: experts, 0: an MLP; empty: all 1
+  int64_t moe_intermediate_size = 0;                // hidden units of each expert; 0: intermediate_size
+  int64_t n_shared_experts = 0;                     // of each layer with experts, used by every token
+  RouterScore router_score = RouterScore::softmax;  // this and the next fields as in MoeOptions (nn/layers/moe.h)
+  bool norm_topk_prob = true;                       // normalize
+  double routed_scaling_factor = 1;                 // scale
+  int64_t n_group = 1, topk_group = 1;              // num_groups, top_k_groups
+  bool has_balance_bias = false, scale_expert_inputs = false;
+  bool expert_bias = false;  // router_bias and expert_bias
+  std::optional<ClampedGate> clamped_gate = {};
   double router_aux_loss_coef = 0;  // the factor of the routers' balance loss in `loss`
   // Rows of the embedding and columns of the head, if more than `vocab_size`: a fixed size that kernels prefer. The
   // additional rows are padding and never affect results. 0: as many as `vocab_size`. For a mesh axis that does not
@@ -72,6 +90,10 @@ struct DecoderConfig {
   int64_t padded_vocab_size() const { return vocab_rows ? vocab_rows : vocab_size; }
   // Returns the attention window of a layer; 0 if it has none.
   int64_t sliding_window(int64_t layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
+  // Returns whether a layer has experts.
+  bool has_experts(int64_t layer) const {
+    return num_local_experts && (moe_layers.empty() || moe_layers[static_cast<size_t>(layer)]);
+  }
   // Returns the rotary positions of a layer; nullopt if it has none.
   std::optional<RotaryEmbedding> rope_of(int64_t layer) const;
   // Returns the scale of the attention's logits before scale_attn_by_inverse_layer_idx.

@@ -257,6 +257,9 @@ ConfigField nullable(const char* key, int64_t DecoderConfig::*member) {
     if (config.names(key)) c.*member = 0;
     read(config, c);
   };
+  size.write = [=](const DecoderConfig& c, json::object& all) {
+    all[key] = c.*member ? json::value(c.*member) : json::value(nullptr);
+  };
   return size;
 }
 

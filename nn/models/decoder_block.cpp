@@ -37,42 +37,81 @@ void set_offset(Norm& norm, double offset) {
 
 Axis embed_axis(const DecoderConfig& c) { return {"embed", c.hidden_size}; }
 
-MultiheadAttention attention_of(const Key& key, const DecoderConfig& c, int64_t layer) {
+std::optional<double> scale_of_attention(const DecoderConfig& c, int64_t layer) {
+  if (c.scale_attn_by_inverse_layer_idx) return c.scale_of_attention() / static_cast<double>(layer + 1);
+  return c.attention_scale;
+}
+
+LatentAttention latent_attention_of(const Key& key, const DecoderConfig& c, int64_t layer) {
   const StartingWeights start(c);
-  std::optional<double> scale = c.attention_scale;
-  if (c.scale_attn_by_inverse_layer_idx) scale = c.scale_of_attention() / static_cast<double>(layer + 1);
-  auto attn =
-      MultiheadAttention::init(key, embed_axis(c), {"heads", c.num_attention_heads * c.head_dim}, c.num_attention_heads,
-                               {.bias = c.attention_bias,
-                                .output_bias = c.output_bias,
-                                .kv_features = Axis{"kv_heads", c.num_key_value_heads * c.head_dim},
-                                .rope = c.rope_of(layer),
-                                .qk_norm = c.qk_norm ? std::optional(c.rms_norm_eps) : std::nullopt,
-                                .qk_norm_all_heads = c.qk_norm_all_heads,
-                                .window = c.sliding_window(layer),
-                                .scale = scale,
-                                .softcap = c.attn_logit_softcapping,
+  return LatentAttention::init(key, embed_axis(c), "heads", c.num_attention_heads,
+                               {.q_lora_rank = c.q_lora_rank ? std::optional(c.q_lora_rank) : std::nullopt,
+                                .kv_lora_rank = c.kv_lora_rank,
+                                .qk_nope_head_dim = c.qk_nope_head_dim,
+                                .qk_rope_head_dim = c.head_dim,
+                                .v_head_dim = c.v_head_dim,
+                                .bias = c.attention_bias,
+                                .rope = c.rope,
+                                .scale = scale_of_attention(c, layer),
                                 .init = start.inner,
                                 .output_init = start.output,
                                 .dtypes = c.dtypes});
+}
+
+MultiheadAttention attention_of(const Key& key, const DecoderConfig& c, int64_t layer) {
+  const StartingWeights start(c);
+  const std::optional<RotaryEmbedding> rope = c.rope_of(layer);
+  auto attn = MultiheadAttention::init(
+      key, embed_axis(c), {"heads", c.num_attention_heads * c.head_dim}, c.num_attention_heads,
+      {.bias = c.attention_bias,
+       .output_bias = c.output_bias,
+       .kv_features = Axis{"kv_heads", c.num_key_value_heads * c.head_dim},
+       .rope = rope,
+       .qk_norm = c.qk_norm ? std::optional(c.rms_norm_eps) : std::nullopt,
+       .qk_norm_all_heads = c.qk_norm_all_heads,
+       .qk_norm_after_rope = c.qk_norm_after_rope && rope ? std::optional(c.rms_norm_eps) : std::nullopt,
+       .temperature = rope ? std::nullopt : c.query_temperature,
+       .window = c.sliding_window(layer),
+       .chunk = rope ? c.attention_chunk_size : 0,
+       .scale = scale_of_attention(c, layer),
+       .softcap = c.attn_logit_softcapping,
+       .sinks = c.attention_sinks,
+       .init = start.inner,
+       .output_init = start.output,
+       .dtypes = c.dtypes});
   for (std::optional<RMSNorm>* norm : {&attn.q_norm, &attn.k_norm})
     if (*norm && c.norm_offset != 0) set_offset(**norm, c.norm_offset);
   return attn;
 }
 
-std::variant<GatedMlp, Mlp, MoeMlp> mlp_of(const Key& key, const DecoderConfig& c) {
+MoeMlp experts_of(const Key& key, const DecoderConfig& c) {
+  const StartingWeights start(c);
+  const int64_t hidden = c.moe_intermediate_size ? c.moe_intermediate_size : c.intermediate_size;
+  return MoeMlp::init(key, embed_axis(c), {"mlp", hidden}, {"experts", c.num_local_experts},
+                      {.top_k = c.num_experts_per_tok,
+                       .capacity_factor = std::nullopt,
+                       .gated = true,
+                       .score = c.router_score,
+                       .normalize = c.norm_topk_prob,
+                       .scale = c.routed_scaling_factor,
+                       .balance_bias = c.has_balance_bias,
+                       .router_bias = c.expert_bias,
+                       .expert_bias = c.expert_bias,
+                       .clamped_gate = c.clamped_gate,
+                       .num_groups = c.n_group,
+                       .top_k_groups = c.topk_group,
+                       .scale_inputs = c.scale_expert_inputs,
+                       .num_shared_experts = c.n_shared_experts,
+                       .router_init = start.inner,
+                       .up_init = start.inner,
+                       .down_init = start.output,
+                       .dtypes = c.dtypes});
+}
+
+std::variant<GatedMlp, Mlp, MoeMlp> mlp_of(const Key& key, const DecoderConfig& c, int64_t layer) {
+  if (c.has_experts(layer)) return experts_of(key, c);
   const StartingWeights start(c);
   const Axis embed = embed_axis(c), hidden{"mlp", c.intermediate_size};
-  if (c.num_local_experts)
-    return MoeMlp::init(key, embed, hidden, {"experts", c.num_local_experts},
-                        {.top_k = c.num_experts_per_tok,
-                         .capacity_factor = std::nullopt,
-                         .gated = true,
-                         .normalize = true,
-                         .router_init = start.inner,
-                         .up_init = start.inner,
-                         .down_init = start.output,
-                         .dtypes = c.dtypes});
   const MlpOptions options{.up_init = start.inner,
                            .down_init = start.output,
                            .activation = c.hidden_act,
@@ -81,6 +120,9 @@ std::variant<GatedMlp, Mlp, MoeMlp> mlp_of(const Key& key, const DecoderConfig& 
   if (c.gated_mlp) return GatedMlp::init(key, embed, hidden, options);
   return Mlp::init(key, embed, hidden, options);
 }
+
+bool reads_positions(const MultiheadAttention& attn) { return attn.rope || attn.temperature; }
+bool reads_positions(const LatentAttention&) { return true; }
 
 Array normed(const std::optional<DecoderNorm>& norm, const Array& x) { return norm ? (*norm)(x) : x; }
 
@@ -156,13 +198,17 @@ Array DecoderEmbedding::operator()(const Array& ids, int64_t start, const Array&
 DecoderBlock DecoderBlock::init(const Key& key, const DecoderConfig& c, int64_t layer) {
   using enum NormPlacement;
   const auto [k1, k2] = split<2>(key);
+  const auto attn = [&, key = k1]() -> std::variant<MultiheadAttention, LatentAttention> {
+    if (c.kv_lora_rank) return latent_attention_of(key, c, layer);
+    return attention_of(key, c, layer);
+  };
   const auto norm = [&](bool has) { return has ? std::optional(DecoderNorm::init(c)) : std::nullopt; };
   const NormPlacement at = c.norm_placement;
   return {.norm1 = norm(at != post),
-          .attn = attention_of(k1, c, layer),
+          .attn = attn(),
           .attn_norm = norm(at == post || at == both),
           .norm2 = norm(at == pre || at == both || at == parallel),
-          .mlp = mlp_of(k2, c),
+          .mlp = mlp_of(k2, c, layer),
           .mlp_norm = norm(at == post || at == both),
           .is_parallel = at == parallel || at == parallel_shared,
           .residual_multiplier = c.residual_multiplier};
@@ -170,22 +216,31 @@ DecoderBlock DecoderBlock::init(const Key& key, const DecoderConfig& c, int64_t 
 
 MoeResult DecoderBlock::routed(const Array& in, const TokenInputs& with) const {
   const ModuleScope scope(*this);
-  const AttentionInputs inputs{.segment_ids = with.segment_ids,
-                               .positions = attn.rope ? with.positions : Array(),
-                               .segment_starts = with.segment_starts};
-  return block_result(
-      *this, in, [&](const Array& x) { return attn(x, inputs); },
-      [](const Array& x) {
-        return with_sharding_constraint(x, {"batch", "stream_seq", none});
-      });
+  const auto attend = [&](const Array& x) {
+    return std::visit(
+        [&](const auto& layer) {
+          return layer(x, {.segment_ids = with.segment_ids,
+                           .positions = reads_positions(layer) ? with.positions : Array(),
+                           .segment_starts = with.segment_starts});
+        },
+        attn);
+  };
+  return block_result(*this, in, attend, [](const Array& x) {
+    return with_sharding_constraint(x, {"batch", "stream_seq", none});
+  });
 }
 
 Array DecoderBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
   const ModuleScope scope(*this);
-  const DecodeInputs inputs{.mask = with.mask, .positions = attn.rope ? with.positions : Array()};
-  return block_result(
-             *this, in, [&](const Array& x) { return attn.decode(x, cache, inputs); }, [](const Array& x) { return x; })
-      .out;
+  const auto attend = [&](const Array& x) {
+    return std::visit(
+        [&](const auto& layer) {
+          const Array positions = reads_positions(layer) ? with.positions : Array();
+          return layer.decode(x, cache, {.mask = with.mask, .positions = positions});
+        },
+        attn);
+  };
+  return block_result(*this, in, attend, [](const Array& x) { return x; }).out;
 }
 
 }  // namespace tessera::nn

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "nn/layers/attention.h"
+#include "nn/layers/latent_attention.h"
 #include "nn/layers/mlp.h"
 #include "nn/layers/moe.h"
 #include "nn/models/config.h"
@@ -59,7 +60,7 @@ struct DecoderEmbedding {
 // experts" (2024).
 struct DecoderBlock {
   std::optional<DecoderNorm> norm1 = {};
-  MultiheadAttention attn;
+  std::variant<MultiheadAttention, LatentAttention> attn;
   std::optional<DecoderNorm> attn_norm = {};
   std::optional<DecoderNorm> norm2 = {};
   std::variant<GatedMlp, Mlp, MoeMlp> mlp;

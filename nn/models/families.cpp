@@ -18,13 +18,6 @@ namespace json = boost::json;
 using C = DecoderConfig;
 using Names = std::vector<HuggingFaceName>;
 
-template <class T>
-std::vector<T> joined(std::initializer_list<std::vector<T>> parts) {
-  std::vector<T> all;
-  for (const std::vector<T>& part : parts) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
-
 // ---- names of tensors
 
 // Completes rows of layers or norms: {"attn.q", "self_attn.q_proj"} becomes the rows of its kernel and bias, and
@@ -44,9 +37,11 @@ Names completed(const std::string& ours, const std::string& theirs, const Names&
   return all;
 }
 
-Names layer_names(const Names& rows, const std::string& theirs = "model.layers.#.") {
-  return completed("layers.#.", theirs, rows);
-}
+}  // namespace
+
+Names layer_names(const Names& rows, const std::string& theirs) { return completed("layers.#.", theirs, rows); }
+
+namespace {
 
 // Names outside of the layers. The tied head is the embedding.
 Names outer_names(const std::string& embed, const std::string& norm, const std::string& head = "lm_head") {
@@ -63,10 +58,14 @@ const Names attention_names{{"attn.q", "self_attn.q_proj"},      {"attn.k", "sel
 const Names gated_mlp_names{{"mlp.gate", "mlp.gate_proj"}, {"mlp.up", "mlp.up_proj"}, {"mlp.down", "mlp.down_proj"}};
 const Names two_norms_names{{"norm1", "input_layernorm"}, {"norm2", "post_attention_layernorm"}};
 
+}  // namespace
+
 Names llama_names(const C&) {
   return joined(
       {llama_outer_names(), layer_names(attention_names), layer_names(gated_mlp_names), layer_names(two_norms_names)});
 }
+
+namespace {
 
 Names gemma2_names(const C&) {
   return joined({llama_outer_names(), layer_names(attention_names), layer_names(gated_mlp_names),
@@ -168,8 +167,9 @@ Names gpt2_names(const C&) {
 
 // ---- fields of config.json
 
-ConfigFields sizes(const char* hidden = "hidden_size", const char* layers = "num_hidden_layers",
-                   const char* heads = "num_attention_heads", const char* positions = "max_position_embeddings") {
+}  // namespace
+
+ConfigFields sizes(const char* hidden, const char* layers, const char* heads, const char* positions) {
   return {required(field("vocab_size", &C::vocab_size)),
           required(field(hidden, &C::hidden_size)),
           required(field(layers, &C::num_hidden_layers, max_decoder_layers)),
@@ -178,8 +178,7 @@ ConfigFields sizes(const char* hidden = "hidden_size", const char* layers = "num
           field("tie_word_embeddings", &C::tie_word_embeddings)};
 }
 
-// The keys that Llama and its descendants share.
-ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys = {}, const char* activation = "hidden_act") {
+ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys, const char* activation) {
   return joined(
       {sizes(),
        {required(field("intermediate_size", &C::intermediate_size)),
@@ -188,10 +187,16 @@ ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys = {}, c
        more});
 }
 
-// attention_bias: the biases of q, k, v and o.
 ConfigFields attention_bias() {
   return {field("attention_bias", &C::attention_bias), field("attention_bias", &C::output_bias)};
 }
+
+ConfigField custom(const char* key, std::function<void(const JsonPart& config, C& c)> read,
+                   std::function<void(const C& c, json::object& all)> write) {
+  return {.key = key, .read = std::move(read), .write = std::move(write)};
+}
+
+namespace {
 
 ConfigFields no_biases() { return {only("attention_bias", false), only("mlp_bias", false)}; }
 
@@ -201,11 +206,6 @@ bool from_a_layer_on(const JsonPart& config, const C&, int64_t layer) {
 
 const ConfigField qwen_windows =
     windows({.size = 4096, .has_layer_types = true, .has_switch = true, .has = from_a_layer_on});
-
-ConfigField custom(const char* key, std::function<void(const JsonPart& config, C& c)> read,
-                   std::function<void(const C& c, json::object& all)> write) {
-  return {.key = key, .read = std::move(read), .write = std::move(write)};
-}
 
 // Gemma's scale of attention, and its embedding times the root of the hidden size.
 ConfigFields gemma_scales(bool has_scalar) {
@@ -237,7 +237,8 @@ ConfigField gemma_activation() {
   return activation;
 }
 
-// SmolLM3's layers without rotary positions: by default every fourth.
+}  // namespace
+
 ConfigField no_rope_layers() {
   return custom(
       "no_rope_layers",
@@ -256,6 +257,8 @@ ConfigField no_rope_layers() {
         all["no_rope_layers"] = json::value_from(c.no_rope_layers.empty() ? every : c.no_rope_layers);
       });
 }
+
+namespace {
 
 // A flag that chooses between two placements of norms; the first if it is true.
 ConfigField placement(const char* key, NormPlacement if_true, NormPlacement if_false) {
@@ -292,7 +295,8 @@ ConfigFields all_biases(const char* key) {
       {ConfigFields{field(key, &C::attention_bias)}, {field(key, &C::output_bias)}, {field(key, &C::mlp_bias)}});
 }
 
-// The routers' balance loss, which is used if output_router_logits is true.
+}  // namespace
+
 ConfigField router_loss() {
   return custom(
       "router_aux_loss_coef",
@@ -305,6 +309,8 @@ ConfigField router_loss() {
           all["output_router_logits"] = true, all["router_aux_loss_coef"] = c.router_aux_loss_coef;
       });
 }
+
+namespace {
 
 std::vector<Family> make_families() {
   return {
@@ -563,7 +569,7 @@ std::vector<Family> make_families() {
 }  // namespace
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = make_families();
+  static const std::vector<Family> all = joined({make_families(), expert_families()});
   return all;
 }
 

@@ -26,6 +26,13 @@ struct ConfigField {
 
 using ConfigFields = std::vector<ConfigField>;
 
+template <class T>
+std::vector<T> joined(std::initializer_list<std::vector<T>> parts) {
+  std::vector<T> all;
+  for (const std::vector<T>& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
 // Returns the field of a member: a size, a number above 0, a flag, or the name of an activation.
 ConfigField field(const char* key, int64_t DecoderConfig::*member, int64_t most = max_decoder_size);
 ConfigField field(const char* key, double DecoderConfig::*member);
@@ -62,6 +69,25 @@ struct WindowKeys {
   std::function<bool(const JsonPart& config, const DecoderConfig& c, int64_t layer)> has = {};
 };
 ConfigField windows(const WindowKeys& keys);
+// A key with its own reader and writer.
+ConfigField custom(const char* key, std::function<void(const JsonPart& config, DecoderConfig& c)> read,
+                   std::function<void(const DecoderConfig& c, boost::json::object& all)> write);
+// SmolLM3's and Llama 4's layers without rotary positions: by default every fourth.
+ConfigField no_rope_layers();
+// The routers' balance loss, which is used if output_router_logits is true.
+ConfigField router_loss();
+
+// Sizes that all families have; the keys that Llama and its descendants share; the biases of q, k, v and o.
+ConfigFields sizes(const char* hidden = "hidden_size", const char* layers = "num_hidden_layers",
+                   const char* heads = "num_attention_heads", const char* positions = "max_position_embeddings");
+ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys = {}, const char* activation = "hidden_act");
+ConfigFields attention_bias();
+
+// Completes the names of a layer's arrays: {"attn.q", "self_attn.q_proj"} becomes the rows of its kernel and bias.
+std::vector<HuggingFaceName> layer_names(const std::vector<HuggingFaceName>& rows,
+                                         const std::string& theirs = "model.layers.#.");
+// The names of Llama's arrays.
+std::vector<HuggingFaceName> llama_names(const DecoderConfig& c);
 
 // One family: its defaults are transformers' defaults, except for the sizes that every config.json has.
 struct Family {
@@ -72,6 +98,8 @@ struct Family {
 };
 
 const std::vector<Family>& families();
+// The rows of DeepSeek V3, gpt-oss, Llama 4 and Qwen 3 with experts.
+std::vector<Family> expert_families();
 // Returns the family of a model_type; nullptr if there is none.
 const Family* find_family(std::string_view model_type);
 // Returns all model types, sorted, for errors.

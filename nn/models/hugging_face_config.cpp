@@ -60,7 +60,7 @@ DecoderConfig normal(DecoderConfig c) {
   const auto remove_if_all = [](std::vector<int64_t>& values, int64_t value) {
     if (std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == value; })) values.clear();
   };
-  remove_if_all(c.windows, 0), remove_if_all(c.no_rope_layers, 1);
+  remove_if_all(c.windows, 0), remove_if_all(c.no_rope_layers, 1), remove_if_all(c.moe_layers, 1);
   c.attention_scale = c.scale_of_attention();
   RotaryScaling& scaling = c.rope.scaling;
   if (scaling.kind == RotaryScaling::none) scaling = {};

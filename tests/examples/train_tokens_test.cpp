@@ -60,7 +60,9 @@ TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
   EXPECT_FALSE(changes.outcome.says("mu.layers.0.attn.q.kernel")) << changes.outcome.output;
   EXPECT_NEAR(changes.rows.front()["loss"], more.rows.front()["loss"], 1e-4);
   nn::CausalLM before = nn::from_pretrained(from), after = nn::from_pretrained(folder_.path("changed"));
-  const auto kernel = [](const nn::CausalLM& model) { return model.layers[0].attn.o.kernel; };
+  const auto kernel = [](const nn::CausalLM& model) {
+    return std::get<nn::MultiheadAttention>(model.layers[0].attn).o.kernel;
+  };
   const auto norm = [](const nn::CausalLM& model) { return model.final_norm.scale; };
   EXPECT_NE(kernel(before).value.to_host<float>(), kernel(after).value.to_host<float>());
   EXPECT_EQ(norm(before).value.to_host<float>(), norm(after).value.to_host<float>());

@@ -23,6 +23,9 @@ GPT2 = dict(vocab_size=VOCAB, n_positions=128, n_embd=24, n_layer=2, n_head=6)
 GEMMA2 = dict(COMMON, head_dim=8, query_pre_attn_scalar=24, sliding_window=7, attn_logit_softcapping=3.0,
               final_logit_softcapping=2.0)
 MIXTRAL = dict(COMMON, num_local_experts=4, num_experts_per_tok=2)
+QWEN3_MOE = dict(COMMON, head_dim=8, num_experts_per_tok=2, moe_intermediate_size=16)
+DEEPSEEK = dict(COMMON, num_key_value_heads=6, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
+                n_routed_experts=8, moe_intermediate_size=16)
 
 # The families after the first seven; smaller, because there are many.
 SMALL = dict(vocab_size=97, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6,
@@ -106,6 +109,28 @@ DECODERS = {
     "starcoder2": (t.Starcoder2Config, dict(SMALL, **rope("default"), sliding_window=5)),
     "mixtral_window": (t.MixtralConfig, dict(MIXTRAL, **rope("default"), sliding_window=6, num_local_experts=6,
                                              num_experts_per_tok=1, tie_word_embeddings=True)),
+    "qwen3_moe": (t.Qwen3MoeConfig, dict(QWEN3_MOE, **rope("default"), num_hidden_layers=3, num_experts=4,
+                                         norm_topk_prob=True, mlp_only_layers=[1])),
+    "qwen3_moe_balance": (t.Qwen3MoeConfig, dict(QWEN3_MOE, **rope("default"), num_experts=6, decoder_sparse_step=2,
+                                                 output_router_logits=True, router_aux_loss_coef=0.3,
+                                                 tie_word_embeddings=True)),
+    "deepseek_v3": (t.DeepseekV3Config, dict(DEEPSEEK, **rope("yarn", factor=4.0, mscale=0.8, mscale_all_dim=1.2,
+                                                              original_max_position_embeddings=32),
+                                             num_hidden_layers=3, first_k_dense_replace=1, q_lora_rank=12, v_head_dim=6,
+                                             n_group=4, topk_group=2, num_experts_per_tok=3)),
+    "deepseek_v3_options": (t.DeepseekV3Config, dict(DEEPSEEK, **rope("default"), rope_interleave=False,
+                                                     first_k_dense_replace=0, q_lora_rank=None, v_head_dim=12,
+                                                     n_group=1, topk_group=1, num_experts_per_tok=2,
+                                                     n_shared_experts=2, routed_scaling_factor=1.5,
+                                                     norm_topk_prob=False, attention_bias=True,
+                                                     tie_word_embeddings=True)),
+    "gpt_oss": (t.GptOssConfig, dict(COMMON, **rope("yarn", factor=4.0, truncate=False, beta_fast=32.0, beta_slow=1.0,
+                                                    original_max_position_embeddings=32),
+                                     head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=7,
+                                     swiglu_limit=0.1)),
+    "llama4": (t.Llama4TextConfig, dict(COMMON, **LLAMA3, head_dim=8, num_hidden_layers=4, intermediate_size=16,
+                                        intermediate_size_mlp=40, num_local_experts=4, attention_chunk_size=8,
+                                        interleave_moe_layer_step=2, floor_scale=4, attn_scale=0.2)),
 }
 
 
@@ -116,6 +141,9 @@ def values_of_its_own(model, around_one):
         for name, p in model.named_parameters():
             norm = ("norm" in name or "ln_" in name) and name.endswith("weight")
             p.copy_(torch.randn_like(p) * (0.05 if p.dim() > 1 else 0.1) + (1.0 if norm and around_one else 0.0))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn_like(buffer) * 0.1)
 
 
 def expected(model):

@@ -102,6 +102,8 @@ void expect_attention(const std::string& name, AttentionOptions options) {
   const Array x = stored(name + ".x");
   expect_decoded(layer, x);
   const Array expected = layer(x);
+  if (layer.rope || layer.temperature)
+    expect_near(layer(x, {.positions = arange(x.shape(1))}), expected, tolerance, "with positions");
   layer.dropout.rate = 1e-12;  // drops nothing, but takes the path that drops
   expect_near(layer(x, {.key = Key(0)}), expected, tolerance, "with dropout");
 }

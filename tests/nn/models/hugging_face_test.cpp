@@ -1,6 +1,7 @@
 // Folders of Hugging Face models: configs, errors, and what is saved. tests/reference/hf compares the numbers.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -199,14 +200,30 @@ TEST(HuggingFaceConfig, HasTheKeysThatItsFamilyHadFirst) {
   EXPECT_EQ(config_of(R"("model_type": "gemma", "hidden_act": "gelu")").hidden_act.function, Activation::gelu);
 }
 
+TEST(HuggingFaceConfig, GivesExpertsToLayers) {
+  using Layers = std::vector<int64_t>;
+  const auto layers = [](const std::string& more) { return config_of(more).moe_layers; };
+  EXPECT_EQ(layers(R"("model_type": "qwen3_moe", "num_experts": 8, "decoder_sparse_step": 2)"), (Layers{0, 1}));
+  EXPECT_EQ(layers(R"("model_type": "qwen3_moe", "mlp_only_layers": [1])"), (Layers{1, 0}));
+  EXPECT_EQ(layers(R"("model_type": "deepseek_v3", "first_k_dense_replace": 1)"), (Layers{0, 1}));
+  EXPECT_EQ(layers(R"("model_type": "llama4_text", "interleave_moe_layer_step": 2)"), (Layers{0, 1}));
+  EXPECT_EQ(layers(R"("model_type": "llama4_text", "moe_layers": [0])"), (Layers{1, 0}));
+  EXPECT_EQ(config_of(R"("model_type": "qwen3_moe", "num_experts": 16)").num_local_experts, 16);
+  const DecoderConfig latent = config_of(R"("model_type": "deepseek_v3", "rope_scaling": {"type": "yarn", "factor": 40,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64})");
+  EXPECT_EQ(latent.rope.scaling.attention_factor, 1.0);
+  EXPECT_NEAR(*latent.attention_scale, std::pow(0.1 * std::log(40) + 1, 2) / std::sqrt(192), 1e-12);
+  EXPECT_TRUE(latent.rope.interleaved);
+}
+
 TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
   const std::string at = "[from_pretrained] config.json.";
   testing::expect_errors(
       {{ErrorKind::invalid_file,
-        at + "model_type: \"bert\" is not supported, expected one of cohere, falcon, gemma, gemma2, gemma3_text, gpt2, "
-             "gpt_neox, granite, llama, ministral, mistral, mixtral, olmo2, opt, phi3, qwen2, qwen3, smollm3, "
-             "starcoder2.",
+        at + "model_type: \"bert\" is not supported, expected one of cohere, deepseek_v3, falcon, gemma, gemma2, "
+             "gemma3_text, gpt2, gpt_neox, gpt_oss, granite, llama, llama4_text, ministral, mistral, mixtral, olmo2, "
+             "opt, phi3, qwen2, qwen3, qwen3_moe, smollm3, starcoder2.",
         refused(R"("model_type": "bert")")},
        {ErrorKind::invalid_file, "[from_pretrained] config.json: has no \"model_type\".", refused(R"("a": 1)")},
        {ErrorKind::invalid_file,
@@ -240,6 +257,13 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
              "sliding_attention.",
         refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
                    "chunked_attention"])")},
+       {ErrorKind::invalid_file,
+        at + "layer_types.0: is not supported, expected chunked_attention in layers with rotary positions only.",
+        refused(R"("model_type": "llama4_text", "layer_types": ["full_attention", "full_attention"])")},
+       {ErrorKind::invalid_file, at + "topk_method: \"greedy\" is not supported, expected \"noaux_tc\".",
+        refused(R"("model_type": "deepseek_v3", "topk_method": "greedy")")},
+       {ErrorKind::invalid_file, at + "mlp_only_layers.0: 2 given, expected a whole number from 0 to 1.",
+        refused(R"("model_type": "qwen3_moe", "mlp_only_layers": [2])")},
        {ErrorKind::invalid_file, at + "rope_scaling: \"linear\" given, expected an object.",
         refused(R"("model_type": "llama", "rope_scaling": "linear")")},
        {ErrorKind::invalid_file, at + "rope_parameters: [2] given, expected an object.",

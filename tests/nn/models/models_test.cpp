@@ -48,6 +48,25 @@ std::vector<DecoderConfig> families() {
                  c.attention_scale = 0.7;
                }),
           with("mixtral", [](auto& c) { c.num_local_experts = 4, c.num_experts_per_tok = 2; }),
+          with("qwen3_moe",
+               [](auto& c) {
+                 c.num_local_experts = 4, c.num_experts_per_tok = 2, c.moe_intermediate_size = 8, c.moe_layers = {0, 1};
+               }),
+          with("deepseek_v3",
+               [](auto& c) {
+                 c.num_local_experts = 4, c.num_experts_per_tok = 2, c.moe_intermediate_size = 8, c.moe_layers = {0, 1};
+                 c.n_group = 2, c.topk_group = 1, c.kv_lora_rank = 12, c.q_lora_rank = 10, c.qk_nope_head_dim = 6;
+                 c.v_head_dim = 4, c.num_key_value_heads = 4;
+               }),
+          with("gpt_oss",
+               [](auto& c) {
+                 c.num_local_experts = 4, c.num_experts_per_tok = 2, c.windows = {3, 0};
+               }),
+          with("llama4_text",
+               [](auto& c) {
+                 c.num_local_experts = 4, c.moe_layers = {1, 0}, c.attention_chunk_size = 3, c.no_rope_layers = {1, 0};
+                 c.query_temperature->floor_scale = 2;
+               }),
           with("gemma3_text",
                [](auto& c) {
                  c.windows = {3, 0}, c.local_rope->base = 50;
@@ -379,6 +398,14 @@ TEST(Models, refuse_options_that_exclude_each_other) {
        {ErrorKind::invalid_argument,
         "[DecoderConfig] num_attention_heads = 4 and num_key_value_heads = 3, expected a divisor.",
         refused({.num_key_value_heads = 3})},
+       {ErrorKind::invalid_argument,
+        "[DecoderConfig] n_group = 3 and topk_group = 1 for 2 of 4 experts, expected a divisor of the experts, and "
+        "groups with as many experts as a token uses.",
+        refused({.num_local_experts = 4, .num_experts_per_tok = 2, .n_group = 3})},
+       {ErrorKind::invalid_argument,
+        "[DecoderConfig] kv_lora_rank = 8 with options that latent attention does not have, expected rotary positions, "
+        "and no fewer kv heads, norms of heads, sinks, windows, chunks or softcap.",
+        refused({.attention_sinks = true, .kv_lora_rank = 8})},
        {ErrorKind::invalid_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
         refused({.windows = {1, 2, 3}})},
        {ErrorKind::invalid_argument,
@@ -410,7 +437,7 @@ TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
   const MeshRules own{mesh, decoder_rules(mesh, {{"mlp", "data"}})};
   const CausalLM llama = filter_shard(CausalLM::init(Key(0), {}), own);
   EXPECT_EQ(std::get<GatedMlp>(llama.layers[0].mlp).up.kernel.value.sharding().spec(), (P{none, "data"}));
-  EXPECT_EQ(llama.layers[0].attn.q.kernel.value.sharding().spec(), (P{none, "model"}));
+  EXPECT_EQ(std::get<MultiheadAttention>(llama.layers[0].attn).q.kernel.value.sharding().spec(), (P{none, "model"}));
 }
 
 }  // namespace
