@@ -98,6 +98,10 @@ detail::Utf8Sequence detail::utf8_sequence(std::string_view text, size_t at) {
 
 int64_t first_invalid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
     const auto [bytes, is_whole] = detail::utf8_sequence(text, at);
     if (!is_whole) return static_cast<int64_t>(at);
     at += bytes;

@@ -57,8 +57,10 @@ const AddedTokens::Spelled* AddedTokens::at(std::string_view text) const {
 
 std::vector<AddedTokens::Found> AddedTokens::find(std::string_view text) const {
   std::vector<Found> all;
+  if (spelled_.empty()) return all;
   for (size_t i = 0, done = 0; i < text.size();) {
-    const Spelled* spelled = at(text.substr(i));
+    const bool begins_none = by_first_[static_cast<unsigned char>(text[i])].second == 0;
+    const Spelled* spelled = begins_none ? nullptr : at(text.substr(i));
     if (!spelled) {
       ++i;
       continue;

@@ -4,31 +4,41 @@
 
 namespace tessera::data::detail {
 
-AlignedText::AlignedText(std::string_view text, int32_t begin) : text_(text) {
-  origin_.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const auto n = static_cast<int32_t>(character_bytes(text[i]));
-    for (int32_t k = 0; k < n; ++k) origin_.push_back({begin, begin + n});
-    begin += n;
-    i += static_cast<size_t>(n);
-  }
-}
-
-void AlignedText::append(std::string_view text, ByteRange origin) {
-  text_ += text;
-  origin_.resize(text_.size(), origin);
-}
-
-void AlignedText::append(const AlignedText& other, size_t begin, size_t end) {
-  text_.append(other.text_, begin, end - begin);
-  origin_.insert(origin_.end(), other.origin_.begin() + static_cast<ptrdiff_t>(begin),
-                 other.origin_.begin() + static_cast<ptrdiff_t>(end));
+ByteRange AlignedText::origin(size_t begin, size_t end) const {
+  if (made_) return {made_->origin[begin_ + begin].begin, made_->origin[begin_ + end - 1].end};
+  const auto continues = [&](size_t i) { return (text_[i] & 0xC0) == 0x80; };
+  while (begin > 0 && continues(begin)) --begin;
+  while (end < text_.size() && continues(end)) ++end;
+  return {static_cast<int32_t>(begin_ + begin), static_cast<int32_t>(begin_ + end)};
 }
 
 AlignedText AlignedText::part(size_t begin, size_t end) const {
-  AlignedText part;
-  part.append(*this, begin, end);
+  AlignedText part = *this;
+  part.text_ = text_.substr(begin, end - begin);
+  part.begin_ += begin;
   return part;
+}
+
+AlignedText::Made& AlignedText::made() {
+  if (!made_) made_ = std::make_shared<Made>();
+  return *made_;
+}
+
+void AlignedText::reserve(size_t bytes) {
+  made().text.reserve(bytes);
+  made().origin.reserve(bytes);
+}
+
+void AlignedText::append(std::string_view text, ByteRange origin) {
+  made().text += text;
+  made().origin.resize(made().text.size(), origin);
+  text_ = made().text;
+}
+
+void AlignedText::append(const AlignedText& other, size_t begin, size_t end) {
+  made().text += other.text_.substr(begin, end - begin);
+  for (size_t i = begin; i < end; ++i) made().origin.push_back(other.origin(i, i + 1));
+  text_ = made().text;
 }
 
 std::string shortened(std::string_view text) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <queue>
+#include <random>
 #include <utility>
 
 #include "data/text/unicode_text.h"
@@ -20,10 +22,22 @@ uint64_t pair_of(int32_t left, int32_t right) {
 
 }  // namespace
 
+MergeTable::MergeTable(size_t max_merges)
+    : slots_(std::bit_ceil(2 * max_merges + 2)),
+      // Random, so that no file can have merges that all collide.
+      factor_(uint64_t{std::random_device()()} << 32 | std::random_device()() | 1),
+      shift_(64 - std::countr_zero(slots_.size())) {}
+
+size_t MergeTable::place(int32_t left, int32_t right) const {
+  size_t i = pair_of(left, right) * factor_ >> shift_;
+  while (slots_[i].left >= 0 && (slots_[i].left != left || slots_[i].right != right)) i = (i + 1) & (slots_.size() - 1);
+  return i;
+}
+
 BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
                                    const std::vector<std::pair<std::string, std::string>>& merges,
                                    const BytePairOptions& options, const std::string& where)
-    : vocabulary_(std::move(vocabulary)), options_(options) {
+    : vocabulary_(std::move(vocabulary)), merges_(merges.size()), options_(options) {
   const auto id_of = [&](const std::string& token, const char* what) {
     const int32_t* id = find(token);
     if (!id)
@@ -32,13 +46,18 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
     return *id;
   };
   if (options_.unknown) id_of(*options_.unknown, "the unknown token");
-  merges_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const int32_t id = id_of(left + right, "the result of a merge,");
-    merges_[pair_of(id_of(left, "a part of a merge,"), id_of(right, "a part of a merge,"))] = {
-        static_cast<int32_t>(rank), id};
+    merges_.set(id_of(left, "a part of a merge,"), id_of(right, "a part of a merge,"),
+                {static_cast<int32_t>(rank), id});
     if (!left.empty() && !right.empty()) add_crossing(left, right);
+  }
+  has_all_bytes_ = options_.over_bytes;
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    const int32_t* id = find(spelled_bytes()[byte]);
+    has_all_bytes_ = has_all_bytes_ && id;
+    if (id) byte_ids_[byte] = *id;
   }
 }
 
@@ -73,14 +92,19 @@ const int32_t* BytePairEncoding::find(std::string_view token) const {
 std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_view word) const {
   std::vector<Token> tokens;
   tokens.reserve(word.size());
+  if (has_all_bytes_) {
+    for (const char byte : word) tokens.push_back({byte_ids_[static_cast<unsigned char>(byte)], 1});
+    return tokens;
+  }
   std::optional<Token> unknown;
   const auto end_unknown = [&] {
     if (unknown) tokens.push_back(*unknown);
     unknown.reset();
   };
   for (size_t i = 0, n; i < word.size(); i += n) {
-    n = character_bytes(word[i]);
-    const std::string_view character = word.substr(i, n);
+    n = options_.over_bytes ? 1 : character_bytes(word[i]);
+    const std::string_view character =
+        options_.over_bytes ? spelled_bytes()[static_cast<unsigned char>(word[i])] : word.substr(i, n);
     if (const int32_t* id = find(character)) {
       end_unknown();
       tokens.push_back({*id, static_cast<int32_t>(n)});
@@ -109,14 +133,21 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
 
 std::vector<BytePairEncoding::Token> BytePairEncoding::encode(std::string_view word) const {
   if (options_.ignore_merges)
-    if (const int32_t* id = find(word)) return {{*id, static_cast<int32_t>(word.size())}};
+    if (const int32_t* id = find(options_.over_bytes ? bytes_as_characters({word, 0}).text() : std::string(word)))
+      return {{*id, static_cast<int32_t>(word.size())}};
   std::vector<Token> tokens = characters(word);
   merge(tokens);
   return tokens;
 }
 
+namespace {
+
+constexpr size_t few_tokens = 32;  // merge_few takes quadratic time
+
+}  // namespace
+
 // Merges the tokens of a word. Without a pre-tokenizer a word is a complete text, so a long word is split into sections
-// at places that no merge crosses. This keeps the queue of merge_all short.
+// at places that no merge crosses. This keeps the queue of merge_many short.
 void BytePairEncoding::merge(std::vector<Token>& tokens) const {
   constexpr size_t least_of_section = 256;  // most words are shorter and are not split
   size_t kept = 0;
@@ -124,14 +155,39 @@ void BytePairEncoding::merge(std::vector<Token>& tokens) const {
     end = std::min(begin + least_of_section, tokens.size());
     while (end < tokens.size() && crossed_.contains(pair_of(tokens[end - 1].id, tokens[end].id))) ++end;
     const auto section = std::span(tokens).subspan(begin, end - begin);
-    merge_all(section);
+    section.size() <= few_tokens ? merge_few(section) : merge_many(section);
     for (const Token& token : section)
       if (token.bytes > 0) tokens[kept++] = token;
   }
   tokens.resize(kept);
 }
 
-void BytePairEncoding::merge_all(std::span<Token> tokens) const {
+// Searches all pairs for the best merge each time.
+void BytePairEncoding::merge_few(std::span<Token> tokens) const {
+  using Merge = MergeTable::Merge;
+  std::array<Merge, few_tokens> next;  // next[i] merges the tokens i and i + 1
+  size_t n = tokens.size();
+  const auto look = [&](size_t i) {
+    const Merge* merge = i + 1 < n ? merges_.find(tokens[i].id, tokens[i + 1].id) : nullptr;
+    next[i] = merge ? *merge : Merge{INT32_MAX, -1};
+  };
+  for (size_t i = 0; i < n; ++i) look(i);
+  for (;;) {
+    const auto best = std::min_element(next.begin(), next.begin() + static_cast<ptrdiff_t>(n),
+                                       [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
+    if (best->id < 0) break;
+    const auto i = static_cast<size_t>(best - next.begin());
+    tokens[i] = {best->id, tokens[i].bytes + tokens[i + 1].bytes};
+    std::shift_left(tokens.begin() + static_cast<ptrdiff_t>(i) + 1, tokens.begin() + static_cast<ptrdiff_t>(n), 1);
+    std::shift_left(best + 1, next.begin() + static_cast<ptrdiff_t>(n), 1);
+    --n;
+    look(i);
+    if (i > 0) look(i - 1);
+  }
+  for (Token& token : tokens.subspan(n)) token.bytes = 0;
+}
+
+void BytePairEncoding::merge_many(std::span<Token> tokens) const {
   struct Node {
     int32_t before, after;
   };
@@ -146,8 +202,7 @@ void BytePairEncoding::merge_all(std::span<Token> tokens) const {
   const auto consider = [&](int32_t left) {
     if (left < 0 || nodes[left].after < 0) return;
     const int32_t a = tokens[left].id, b = tokens[nodes[left].after].id;
-    if (const auto found = merges_.find(pair_of(a, b)); found != merges_.end())
-      candidates.push({found->second.rank, left, found->second.id});
+    if (const auto* found = merges_.find(a, b)) candidates.push({found->rank, left, found->id});
   };
   for (int32_t i = 0; i + 1 < n; ++i) consider(i);
   while (!candidates.empty()) {
@@ -155,8 +210,8 @@ void BytePairEncoding::merge_all(std::span<Token> tokens) const {
     candidates.pop();
     const int32_t left = best.place, right = tokens[left].bytes ? nodes[left].after : -1;
     if (right < 0) continue;
-    const auto found = merges_.find(pair_of(tokens[left].id, tokens[right].id));
-    if (found == merges_.end() || found->second.id != best.id) continue;
+    const auto* found = merges_.find(tokens[left].id, tokens[right].id);
+    if (!found || found->id != best.id) continue;
     tokens[left].id = best.id;
     tokens[left].bytes += std::exchange(tokens[right].bytes, 0);
     nodes[left].after = nodes[right].after;

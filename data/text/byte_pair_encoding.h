@@ -1,6 +1,7 @@
 // BytePairEncoding: the model of a BPE tokenizer, which merges characters to tokens by rank.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,6 +21,32 @@ struct BytePairOptions {
   bool fuse_unknown = false;                // consecutive unknown characters become one token
   bool byte_fallback = false;               // an unknown character becomes the tokens <0x..> of its bytes
   bool ignore_merges = false;               // a word that is a token becomes that token without merges
+  bool over_bytes = false;                  // words are bytes, which tokens spell as characters; no byte_fallback
+};
+
+// The merges of pairs of tokens, by the ids of the left and the right token.
+class MergeTable {
+ public:
+  struct Merge {
+    int32_t rank, id;
+  };
+  explicit MergeTable(size_t max_merges = 0);
+  void set(int32_t left, int32_t right, Merge merge) { slots_[place(left, right)] = {left, right, merge}; }
+  const Merge* find(int32_t left, int32_t right) const {
+    const Slot& slot = slots_[place(left, right)];
+    return slot.left < 0 ? nullptr : &slot.merge;
+  }
+
+ private:
+  struct Slot {
+    int32_t left = -1, right = -1;
+    Merge merge = {};
+  };
+  size_t place(int32_t left, int32_t right) const;
+
+  std::vector<Slot> slots_;  // at least twice as many as merges; a pair is in the first free slot from its hash on
+  uint64_t factor_;
+  int shift_;
 };
 
 class BytePairEncoding {
@@ -38,22 +65,23 @@ class BytePairEncoding {
 
   std::vector<Token> encode(std::string_view word) const;
   const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
+  bool is_over_bytes() const { return options_.over_bytes; }
 
  private:
-  struct Merge {
-    int32_t rank, id;
-  };
   std::vector<Token> characters(std::string_view word) const;
   const int32_t* find(std::string_view token) const;
   void add_crossing(const std::string& left, const std::string& right);
   void merge(std::vector<Token>& tokens) const;
-  void merge_all(std::span<Token> tokens) const;
+  void merge_few(std::span<Token> tokens) const;
+  void merge_many(std::span<Token> tokens) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::unordered_map<uint64_t, Merge> merges_;  // key: the ids of the left and the right token
+  MergeTable merges_;
   // Pairs of adjacent tokens of characters or bytes that can be joined by some merge.
   std::unordered_set<uint64_t> crossed_;
   BytePairOptions options_;
+  std::array<int32_t, 256> byte_ids_ = {};
+  bool has_all_bytes_ = false;  // byte_ids_ are the tokens of all bytes
 };
 
 }  // namespace tessera::data::detail

@@ -5,7 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <boost/json.hpp>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -17,7 +20,6 @@
 #include "data/text/byte_pair_encoding.h"
 #include "data/text/tokenizer_steps.h"
 #include "sharding/base/fail.h"
-#include "sharding/base/thread_state.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 
@@ -28,18 +30,23 @@ using namespace detail;
 namespace {
 
 constexpr int64_t max_file_bytes = int64_t{1} << 30;
-constexpr size_t longest_cached_word = 64;
 
 }  // namespace
 
 namespace detail {
 
-// Caches the tokens of recent words, so that each word is merged once. Any number of threads may encode concurrently:
+// Caches the tokens of recent words, so that most words are merged once. Any number of threads may encode concurrently:
 // each borrows its own cache. The number of caches is the maximum number of threads that encoded concurrently. A cache
-// holds up to 2 x 16,384 words of up to 64 bytes; longer words are encoded each time.
+// takes 2 MiB. A word replaces an earlier one of the same slot; long words are encoded each time.
 class WordCache {
-  using Tokens = std::vector<BytePairEncoding::Token>;
-  using BoundedCache = tessera::detail::BoundedCache<std::unordered_map<std::string, Tokens>, 16'384>;
+  using Token = BytePairEncoding::Token;
+  struct Slot {
+    std::array<char, 23> word;
+    uint8_t bytes;  // 0: free
+    std::array<Token, 5> tokens;
+  };
+  static_assert(sizeof(Slot) == 64);
+  using Slots = std::array<Slot, 32'768>;
 
  public:
   class Loan {
@@ -47,33 +54,54 @@ class WordCache {
     explicit Loan(WordCache& from) : from_(from) {
       const std::lock_guard lock(from_.mutex_);
       if (from_.free_.empty()) return;
-      cache_ = std::move(from_.free_.back());
+      slots_ = std::move(from_.free_.back());
       from_.free_.pop_back();
     }
     ~Loan() {
-      if (!cache_) return;
+      if (!slots_) return;
       const std::lock_guard lock(from_.mutex_);
-      from_.free_.push_back(std::move(cache_));
+      from_.free_.push_back(std::move(slots_));
     }
     Loan(const Loan&) = delete;
     Loan& operator=(const Loan&) = delete;
 
     // Returns model.encode(word), valid until the next call. A cache belongs to one model.
-    const Tokens& encode(const BytePairEncoding& model, const std::string& word) {
-      if (word.size() > longest_cached_word) return long_word_ = model.encode(word);
-      if (!cache_) cache_ = std::make_unique<BoundedCache>();
-      return cache_->get(word, [&] { return model.encode(word); }).second;
+    std::span<const Token> encode(const BytePairEncoding& model, std::string_view word) {
+      Slot wanted{};
+      if (word.size() > wanted.word.size()) return encoded_ = model.encode(word);
+      std::copy(word.begin(), word.end(), wanted.word.begin());
+      wanted.bytes = static_cast<uint8_t>(word.size());
+      if (!slots_) slots_ = std::make_unique<Slots>();
+      Slot& slot = (*slots_)[hash_of(wanted)];
+      if (slot.bytes != wanted.bytes || slot.word != wanted.word) {
+        encoded_ = model.encode(word);
+        if (encoded_.size() > wanted.tokens.size()) return encoded_;
+        std::copy(encoded_.begin(), encoded_.end(), wanted.tokens.begin());
+        slot = wanted;
+      }
+      size_t count = 0;
+      for (int32_t left = slot.bytes; left > 0; ++count) left -= slot.tokens[count].bytes;
+      return std::span(slot.tokens).first(count);
     }
 
    private:
+    // Returns an index of Slots.
+    static size_t hash_of(const Slot& slot) {
+      uint64_t parts[3];
+      std::memcpy(parts, &slot, sizeof parts);
+      constexpr uint64_t factor = 0x9E3779B97F4A7C15;  // 2^64 / golden ratio: Knuth's multiplicative hashing
+      const uint64_t hash = ((parts[0] * factor ^ parts[1]) * factor ^ parts[2]) * factor;
+      return (hash ^ hash >> 32) * factor >> (64 - std::countr_zero(std::tuple_size_v<Slots>));
+    }
+
     WordCache& from_;
-    std::unique_ptr<BoundedCache> cache_;
-    Tokens long_word_;
+    std::unique_ptr<Slots> slots_;
+    std::vector<Token> encoded_;
   };
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<BoundedCache>> free_;
+  std::vector<std::unique_ptr<Slots>> free_;
 };
 
 }  // namespace detail
@@ -82,8 +110,8 @@ struct Tokenizer::Parts {
   std::vector<AddedToken> added;
   AddedTokens in_text, in_normalized;
   Normalizer normalizer;
-  PreTokenizer pre_tokenizer;
   BytePairEncoding model;
+  PreTokenizer pre_tokenizer;
   Template post;
   Decoder decoder;
   std::unordered_map<int32_t, const AddedToken*> added_by_id;
@@ -115,7 +143,7 @@ std::vector<std::pair<std::string, std::string>> merges_of(const JsonPart& json)
   return merges;
 }
 
-BytePairEncoding model_of(const JsonPart& json) {
+BytePairEncoding model_of(const JsonPart& json, bool is_byte_level) {
   if (const std::string type = json.text("type", "BPE"); type != "BPE")
     json.refuse(fmt::format("the type \"{}\" is not supported, expected BPE.", shortened(type)));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
@@ -138,6 +166,7 @@ BytePairEncoding model_of(const JsonPart& json) {
   options.fuse_unknown = json.flag("fuse_unk", false);
   options.byte_fallback = json.flag("byte_fallback", false);
   options.ignore_merges = json.flag("ignore_merges", false);
+  options.over_bytes = is_byte_level && !options.byte_fallback;
   return BytePairEncoding(std::move(ids), merges_of(json.at("merges")), options, json.place());
 }
 
@@ -173,8 +202,8 @@ std::vector<AddedToken> added_tokens_of(const JsonPart& json) {
 Tokenizer::Parts::Parts(const JsonPart& file)
     : added(added_tokens_of(file.at_or_null("added_tokens"))),
       normalizer(normalizer_of(file.at_or_null("normalizer"))),
-      pre_tokenizer(pre_tokenizer_of(file.at_or_null("pre_tokenizer"))),
-      model(model_of(file.at("model"))),
+      model(model_of(file.at("model"), ends_in_byte_level(file.at_or_null("pre_tokenizer")))),
+      pre_tokenizer(pre_tokenizer_of(file.at_or_null("pre_tokenizer"), !model.is_over_bytes())),
       post(template_of(file.at_or_null("post_processor"))),
       decoder(decoder_of(file.at_or_null("decoder"))) {
   // Ids without a token are allowed, because models pad their vocabularies; the limit bounds the memory for a large id.
@@ -469,7 +498,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
         normalized.text(), parts.in_normalized,
         [&](const AddedTokens::Found& token) {
           add(token.token->id, normalized.origin(token.begin, token.end),
-              std::string_view(normalized.text()).substr(token.begin, token.end - token.begin));
+              normalized.text().substr(token.begin, token.end - token.begin));
         },
         [&](size_t from, size_t to) {
           const bool is_all = to - from == normalized.text().size();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "data/sources/text_source.h"
+#include "data/text/word_patterns.h"
 
 namespace tessera::data::detail {
 
@@ -67,9 +68,16 @@ Pattern literal(const JsonPart& json, const std::string& what) {
   };
 }
 
+Pattern words(WordEnd end_of) {
+  return [=](std::string_view text, StepBudget&, const Visit& visit) {
+    for (size_t begin = 0, end; begin < text.size(); begin = end) visit(begin, end = end_of(text, begin));
+  };
+}
+
 Pattern pattern_of(const JsonPart& json) {
   if (json.has("Regex")) {
     const JsonPart regex = json.at("Regex");
+    if (const WordEnd end_of = word_end_of(regex.text())) return words(end_of);
     return [compiled = std::make_shared<const Regex>(regex.text(), regex.place())](
                std::string_view text, StepBudget& budget, const Visit& visit) {
       compiled->for_each_match(text, budget, visit);
@@ -165,23 +173,17 @@ void split(const AlignedText& text, const Pattern& pattern, bool invert, const B
 
 // ---- words
 
-constexpr const char* gpt2_words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-PreTokenizer byte_level(const JsonPart& json) {
-  const bool adds_prefix_space = json.flag("add_prefix_space", true);
-  const auto words =
-      json.flag("use_regex", true) ? std::make_shared<const Regex>(gpt2_words, "GPT-2's words") : nullptr;
-  return [=, place = json.place()](AlignedText text, StepBudget& budget, const EmitText& emit) {
+PreTokenizer byte_level(const JsonPart& json, bool spells_bytes) {
+  const bool adds_prefix_space = json.flag("add_prefix_space", true), splits = json.flag("use_regex", true);
+  return [=, place = json.place(), pattern = words(gpt2_word_end)](AlignedText text, StepBudget& budget,
+                                                                   const EmitText& emit) {
     if (adds_prefix_space && !text.text().starts_with(' ')) text = prepended(text, " ", budget, place);
     const auto spell = [&](AlignedText word) {
       budget.grow(word.text().size(), 2 * word.text().size(), place);
       emit(bytes_as_characters(std::exchange(word, {})));
     };
-    if (!words) return spell(std::move(text));
-    const auto pattern = [&](std::string_view all, StepBudget&, const Visit& visit) {
-      words->for_each_match(all, budget, visit);
-    };
-    split(text, std::ref(pattern), false, isolated, budget, std::ref(spell));
+    const EmitText emit_word = spells_bytes ? EmitText(std::ref(spell)) : std::ref(emit);
+    splits ? split(text, pattern, false, isolated, budget, emit_word) : emit_word(std::move(text));
   };
 }
 
@@ -294,11 +296,19 @@ PreTokenizer split_by(Pattern pattern, bool invert, const Behavior& behavior) {
 // Returns whether Rust's char::is_numeric is true, which is of Unicode 17.
 bool is_numeric(char32_t c) { return is_number(c) || (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6); }
 
-PreTokenizer read_pre_tokenizer(const JsonPart& json) {
+// Returns the last of the steps of a pre-tokenizer.
+JsonPart last_step(const JsonPart& json) {
+  if (json.is_null() || json.text("type", "") != "Sequence" || json.at("pretokenizers").length() == 0) return json;
+  return last_step(json.at("pretokenizers").item(json.at("pretokenizers").length() - 1));
+}
+
+PreTokenizer read_pre_tokenizer(const JsonPart& json, const boost::json::value* unspelled) {
   if (json.is_null()) return [](AlignedText text, StepBudget&, const EmitText& emit) { emit(std::move(text)); };
   const std::string type = json.at("type").text();
-  if (type == "Sequence") return split_in_turn(steps_of<PreTokenizer>(json, "pretokenizers", read_pre_tokenizer));
-  if (type == "ByteLevel") return byte_level(json);
+  if (type == "Sequence")
+    return split_in_turn(steps_of<PreTokenizer>(
+        json, "pretokenizers", [=](const JsonPart& step) { return read_pre_tokenizer(step, unspelled); }));
+  if (type == "ByteLevel") return byte_level(json, &json.value != unspelled);
   if (type == "Split")
     return split_by(pattern_of(json.at("pattern")), json.flag("invert", false), behavior_of(json.at("behavior")));
   if (type == "Metaspace") return metaspace(json);
@@ -325,9 +335,14 @@ Normalizer normalizer_of(const JsonPart& json) {
   return read_normalizer(json);
 }
 
-PreTokenizer pre_tokenizer_of(const JsonPart& json) {
+bool ends_in_byte_level(const JsonPart& json) {
+  const JsonPart last = last_step(json);
+  return !last.is_null() && last.text("type", "") == "ByteLevel";
+}
+
+PreTokenizer pre_tokenizer_of(const JsonPart& json, bool spells_bytes) {
   check_sizes(json);
-  return read_pre_tokenizer(json);
+  return read_pre_tokenizer(json, spells_bytes ? nullptr : &last_step(json).value);
 }
 
 // ---- decoders

@@ -25,7 +25,9 @@ using Decoder = std::function<TokenTexts(TokenTexts, StepBudget&)>;
 // Return the step that the JSON describes; null JSON gives a step that changes nothing. Errors (invalid_file): an
 // unsupported type; more than 64 steps; more than 16,384 bytes of regular expressions.
 Normalizer normalizer_of(const JsonPart& json);
-PreTokenizer pre_tokenizer_of(const JsonPart& json);
+// Without `spells_bytes` a ByteLevel that is the last step emits bytes instead of the characters that spell them.
+PreTokenizer pre_tokenizer_of(const JsonPart& json, bool spells_bytes = true);
+bool ends_in_byte_level(const JsonPart& pre_tokenizer);
 Decoder decoder_of(const JsonPart& json);
 
 // A post-processor: the ids before and after a text, and whether the offsets of tokens exclude white space at their

@@ -232,7 +232,7 @@ void TokenizerTrainer::add(std::string_view text) {
     refuse(fmt::format("the byte at {} of a text is not UTF-8.", place));
   if (text.size() > INT32_MAX) refuse(fmt::format("a text of {} bytes, expected fewer than 2^31.", text.size()));
   StepBudget budget(text.size());
-  pre_tokenizer_(AlignedText(text, 0), budget, [&](const AlignedText& word) { ++words_[word.text()]; });
+  pre_tokenizer_(AlignedText(text, 0), budget, [&](const AlignedText& word) { ++words_[std::string(word.text())]; });
 }
 
 std::string TokenizerTrainer::to_json() const {

@@ -200,7 +200,8 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
   icu::Edits edits;
   std::string result;
   icu::StringByteSink<std::string> sink(&result);
-  normalizer(form).normalizeUTF8(0, text.text(), sink, &edits, error);
+  normalizer(form).normalizeUTF8(0, {text.text().data(), static_cast<int32_t>(text.text().size())}, sink, &edits,
+                                 error);
   if (U_FAILURE(error)) fail(ErrorKind::other, "Tokenizer", std::string("ICU: ") + u_errorName(error));
   if (!edits.hasChanges()) return text;
   AlignedText made;
@@ -211,7 +212,7 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
       made.append(text, from, from + old_length);
       continue;
     }
-    const std::string_view was = std::string_view(text.text()).substr(from, old_length);
+    const std::string_view was = text.text().substr(from, old_length);
     const std::string_view is = std::string_view(result).substr(to, new_length);
     const std::vector<size_t> places = character_places(is);
     const bool is_alone = character_bytes(was[0]) == was.size();

@@ -20,27 +20,37 @@ struct ByteRange {
   int32_t begin, end;
 };
 
-// UTF-8 text made from a part of the original text. Each byte records the range of the original that it comes from.
+// UTF-8 text with the range of the original text that each byte comes from. It is a view of a part of the original
+// text, which must outlive it, or of a text made from one. Parts are views too.
 class AlignedText {
  public:
   AlignedText() = default;
-  // Takes bytes [begin, begin + text.size()) of the original text; the origin of each byte is the complete character
-  // that has it.
-  AlignedText(std::string_view text, int32_t begin);
+  // Views bytes [begin, begin + text.size()) of the original text. The origin of each byte is its complete character.
+  AlignedText(std::string_view text, int32_t begin) : text_(text), begin_(static_cast<size_t>(begin)) {}
 
-  const std::string& text() const { return text_; }
+  std::string_view text() const& { return text_; }  // valid as long as this object
+  std::string text() && { return std::string(text_); }
   bool empty() const { return text_.empty(); }
   // Returns the range of the original that bytes [begin, end) come from; begin < end.
-  ByteRange origin(size_t begin, size_t end) const { return {origin_[begin].begin, origin_[end - 1].end}; }
-
-  void reserve(size_t bytes) { text_.reserve(bytes), origin_.reserve(bytes); }
-  void append(std::string_view text, ByteRange origin);
-  void append(const AlignedText& other, size_t begin, size_t end);
+  ByteRange origin(size_t begin, size_t end) const;
+  // Returns bytes [begin, end), which are complete characters.
   AlignedText part(size_t begin, size_t end) const;
 
+  // Append to a text that was empty at first and has no copies or parts.
+  void reserve(size_t bytes);
+  void append(std::string_view text, ByteRange origin);
+  void append(const AlignedText& other, size_t begin, size_t end);
+
  private:
-  std::string text_;
-  std::vector<ByteRange> origin_;  // one for each byte
+  struct Made {
+    std::string text;
+    std::vector<ByteRange> origin;  // one for each byte
+  };
+  Made& made();
+
+  std::string_view text_;
+  size_t begin_ = 0;            // where text_ begins, in made_ or else in the original text
+  std::shared_ptr<Made> made_;  // null: a part of the original text
 };
 
 // Throws Error (invalid_file) if the library was built without ICU.
