@@ -16,6 +16,12 @@
 namespace tessera::data::detail {
 namespace {
 
+std::string spelled(std::string_view bytes) {
+  std::string characters;
+  for (const char byte : bytes) characters += spelled_bytes()[static_cast<unsigned char>(byte)];
+  return characters;
+}
+
 uint64_t pair_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
@@ -53,6 +59,7 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
                 {static_cast<int32_t>(rank), id});
     if (!left.empty() && !right.empty()) add_crossing(left, right);
   }
+  for (const auto& [token, id] : vocabulary_) longest_token_ = std::max(longest_token_, token.size());
   has_all_bytes_ = options_.over_bytes;
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const int32_t* id = find(spelled_bytes()[byte]);
@@ -84,8 +91,8 @@ void BytePairEncoding::add_crossing(const std::string& left, const std::string& 
       if (end && begin) crossed_.insert(pair_of(*end, *begin));
 }
 
-const int32_t* BytePairEncoding::find(std::string_view token) const {
-  const auto found = vocabulary_.find(std::string(token));
+const int32_t* BytePairEncoding::find(const std::string& token) const {
+  const auto found = vocabulary_.find(token);
   return found == vocabulary_.end() ? nullptr : &found->second;
 }
 
@@ -132,8 +139,8 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
 }
 
 std::vector<BytePairEncoding::Token> BytePairEncoding::encode(std::string_view word) const {
-  if (options_.ignore_merges)
-    if (const int32_t* id = find(options_.over_bytes ? bytes_as_characters({word, 0}).text() : std::string(word)))
+  if (options_.ignore_merges && word.size() <= longest_token_)
+    if (const int32_t* id = find(options_.over_bytes ? spelled(word) : std::string(word)))
       return {{*id, static_cast<int32_t>(word.size())}};
   std::vector<Token> tokens = characters(word);
   merge(tokens);

@@ -69,7 +69,8 @@ class BytePairEncoding {
 
  private:
   std::vector<Token> characters(std::string_view word) const;
-  const int32_t* find(std::string_view token) const;
+  const int32_t* find(const std::string& token) const;
+  const int32_t* find(std::string_view token) const { return find(std::string(token)); }
   void add_crossing(const std::string& left, const std::string& right);
   void merge(std::vector<Token>& tokens) const;
   void merge_few(std::span<Token> tokens) const;
@@ -80,6 +81,7 @@ class BytePairEncoding {
   // Pairs of adjacent tokens of characters or bytes that can be joined by some merge.
   std::unordered_set<uint64_t> crossed_;
   BytePairOptions options_;
+  size_t longest_token_ = 0;  // bytes
   std::array<int32_t, 256> byte_ids_ = {};
   bool has_all_bytes_ = false;  // byte_ids_ are the tokens of all bytes
 };
