@@ -108,8 +108,8 @@ Documents tokenized(const std::vector<std::string>& paths, const TokenCorpusOpti
     return ids;
   };
   std::optional<data::Dataset<std::string>> texts;
-  for (const TextInput& input : text_inputs(paths, std::nullopt)) {
-    const auto more = texts_of(input, std::nullopt);
+  for (const TextInput& input : text_inputs(paths)) {
+    const auto more = texts_of(input, {.field = options.text_field});
     texts = texts ? data::Dataset<std::string>(data::concat(*texts, more)) : more;
   }
   if (!texts) fail(ErrorKind::invalid_argument, "data", "no texts in the files. Give files with texts.");

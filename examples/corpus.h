@@ -41,6 +41,7 @@ struct TokenCorpusOptions {
   CorpusOptions rows = {};
   std::optional<data::Tokenizer> tokenizer = {};  // for texts
   std::string end_of_text = {};                   // a token after each text; empty: none
+  std::string text_field = "text";                // the field of JSON lines (data::json_texts)
   std::vector<std::string> eval = {};             // files for validation; empty: the last 1/100 of the documents
   int64_t vocab = 0;                              // number of ids of the model; a larger id is an error
 };

@@ -24,12 +24,13 @@ constexpr const char* usage = R"(Makes files of tokens of texts, as Megatron's .
   --tokenizer PATH       a tokenizer.json, or the folder of one
   --out DIR              where tokens-00000.bin, tokens-00000.idx and so on go; started again, it continues there
   --end-of-text TOKEN    a token of the vocabulary that ends each document (default: none)
+  --text-field FIELD     the field of JSON lines that has the text, as in meta.text (text)
   --separator LINE       such lines separate a text file's documents; "": between empty lines (default: a file is one)
   --shard-documents N    documents in a shard (10000)
   --threads N            threads that make tokens; the files are the same for any number (all cores)
   --stop-after N         stop after N shards; the next start continues
 
-FILES are files and folders: of .jsonl, .jsonl.gz and .jsonl.zst the field "text" of each line is a document.
+FILES are files and folders: each line of .jsonl, .jsonl.gz and .jsonl.zst files is a document.
 )";
 
 class UsageError : public Error {
@@ -64,6 +65,8 @@ TokenizeOptions parsed(const std::vector<std::string>& arguments) {
       options.out = value;
     else if (flag == "--end-of-text")
       options.end_of_text = value;
+    else if (flag == "--text-field")
+      options.text_field = value;
     else if (flag == "--separator")
       options.separator = value;
     else if (flag == "--shard-documents")

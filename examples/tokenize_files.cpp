@@ -64,10 +64,11 @@ std::string made_from(const TokenizeOptions& options, const data::Tokenizer& tok
   }
   return fmt::format(
       "{} files of {} bytes ({:016x}), a tokenizer of {} ({:016x}), end of text {}, separator {}, {} "
-      "documents a shard",
+      "documents a shard{}",
       files, bytes, texts, tokenizer.vocab_size(), mark_of_tokenizer(options.tokenizer),
       options.end_of_text ? "\"" + *options.end_of_text + "\"" : "none",
-      options.separator ? "\"" + *options.separator + "\"" : "none", options.shard_documents);
+      options.separator ? "\"" + *options.separator + "\"" : "none", options.shard_documents,
+      options.text_field == "text" ? "" : fmt::format(", field \"{}\"", options.text_field));
 }
 
 // ---- progress
@@ -194,9 +195,10 @@ class Job {
   TokenizeProgress run() {
     drop_damaged();
     if (!state_.shards.empty()) now_.input = state_.shards.back().input, now_.document = state_.shards.back().document;
-    const auto inputs = text_inputs(options_.files, options_.separator);
+    const TextOptions texts{options_.separator, options_.text_field};
+    const auto inputs = text_inputs(options_.files, texts);
     while (!state_.is_finished && !is_stopped_ && now_.input < static_cast<int64_t>(inputs.size()))
-      read(texts_of(inputs[static_cast<size_t>(now_.input)], options_.separator));
+      read(texts_of(inputs[static_cast<size_t>(now_.input)], texts));
     if (is_stopped_ || state_.is_finished) return progress();
     state_.is_finished = true;
     writer_ ? end_shard() : save(options_, state_, made_from_);

@@ -15,6 +15,7 @@ struct TokenizeOptions {
   std::vector<std::string> files;                         // files and folders (tokenize_texts.h)
   std::optional<std::string> end_of_text = std::nullopt;  // a token that ends each document
   std::optional<std::string> separator = std::nullopt;    // a line that ends a document of a text file
+  std::string text_field = "text";                        // the field of JSON lines (data::json_texts)
   int64_t shard_documents = 10'000;                       // documents in each shard but the last
   int threads = 1;
   int64_t stop_after = 0;  // number of shards after which to stop early; 0: never
@@ -34,7 +35,8 @@ struct TokenizeProgress {
 
 // Writes out/tokens-00000.bin and .idx and so on (data/sources/token_writer.h), each with the next shard_documents
 // documents, without the special tokens of the tokenizer's template. Threads make the tokens, which are written in the
-// order of the texts. The bytes depend only on the texts, the tokenizer, end_of_text, separator and shard_documents.
+// order of the texts. The bytes depend only on the texts, the tokenizer, end_of_text, separator, text_field and
+// shard_documents.
 //
 // After each shard, out/tokenize.json records the progress, with checksums of the texts and the shards. A stopped run
 // continues after its last complete shard when it is started again, with the same result. A finished run reads texts

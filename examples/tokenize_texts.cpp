@@ -11,10 +11,6 @@
 namespace tessera::examples {
 namespace {
 
-struct TextRecord {
-  std::string text;
-};
-
 bool is_json_lines(const std::string& path) {
   return path.ends_with(".jsonl") || path.ends_with(".jsonl.gz") || path.ends_with(".jsonl.zst");
 }
@@ -47,23 +43,23 @@ data::Dataset<std::string> separated(const std::string& path, const std::string&
 
 }  // namespace
 
-std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator) {
+std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const TextOptions& options) {
   using Kind = TextInput::Kind;
   std::vector<TextInput> inputs;
   for (const data::FileEntry& file : data::list_files(paths, {})) {
-    const Kind kind = is_json_lines(file.path) ? Kind::json_lines : separator ? Kind::separated : Kind::whole;
+    const Kind kind = is_json_lines(file.path) ? Kind::json_lines : options.separator ? Kind::separated : Kind::whole;
     if (kind != Kind::whole || inputs.empty() || inputs.back().kind != Kind::whole) inputs.push_back({kind, {}});
     inputs.back().paths.push_back(file.path);
   }
   return inputs;
 }
 
-data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<std::string>& separator) {
+data::Dataset<std::string> texts_of(const TextInput& input, const TextOptions& options) {
   switch (input.kind) {
     case TextInput::Kind::json_lines:
-      return data::json_lines<TextRecord>(input.paths).map([](TextRecord record) { return std::move(record.text); });
+      return data::json_texts(input.paths, options.field);
     case TextInput::Kind::separated:
-      return separated(input.paths.front(), *separator);
+      return separated(input.paths.front(), *options.separator);
     default:
       return data::documents(input.paths).map([](data::Document document) {
         constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";

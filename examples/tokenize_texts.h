@@ -16,13 +16,18 @@ struct TextInput {
   std::vector<std::string> paths;
 };
 
+struct TextOptions {
+  std::optional<std::string> separator = std::nullopt;  // a line that ends a document of a text file
+  std::string field = "text";                           // the field of JSON lines, as in data::json_texts
+};
+
 // Lists the files below `paths` (data/sources/file_list.h) in their order. In .jsonl, .jsonl.gz and .jsonl.zst files,
-// each line is a document (field "text"). Any other file is one document. With a separator, its documents are the
-// sections between lines that equal the separator (an empty one: between empty lines).
-std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const std::optional<std::string>& separator);
+// each line is a document. Any other file is one document. With a separator, its documents are the sections between
+// lines that equal the separator (an empty one: between empty lines).
+std::vector<TextInput> text_inputs(const std::vector<std::string>& paths, const TextOptions& options = {});
 
 // Returns the input's documents in order, without byte order marks. Consecutive separators without a line between them
 // do not make an empty document.
-data::Dataset<std::string> texts_of(const TextInput& input, const std::optional<std::string>& separator);
+data::Dataset<std::string> texts_of(const TextInput& input, const TextOptions& options = {});
 
 }  // namespace tessera::examples

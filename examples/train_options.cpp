@@ -185,6 +185,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& path) { o.data.push_back(path); }},
       words("--tokenizer", "PATH", o.tokens.tokenizer, "trains on the tokens of a tokenizer.json instead of bytes"),
       words("--end-of-text", "TOKEN", o.tokens.end_of_text, "a token that ends each text"),
+      words("--text-field", "FIELD", o.tokens.text_field, "the field of .jsonl files that has the text (text)"),
       {"--vocab", "N", "ids of the model's tokens (the tokenizer's); without a tokenizer the data are token files",
        [&](const std::string& text) { o.tokens.vocab = whole_number("--vocab", text, 1); }},
       {"--eval", "PATH...", "files of the validation of tokens (the last hundredth of the documents)",
@@ -333,7 +334,7 @@ bool is_tokenizer(const std::filesystem::path& folder) {
 // Checks flags of tokens, and flags that conflict with a model's folder.
 void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
   const TokenOptions& tokens = options.tokens;
-  for (const char* flag : {"--end-of-text", "--eval", "--lora", "--router-aux-loss-coef", "--export"})
+  for (const char* flag : {"--end-of-text", "--text-field", "--eval", "--lora", "--router-aux-loss-coef", "--export"})
     if (!tokens.used() && contains(given, flag))
       refuse(flag, "the model is trained on bytes. Give --tokenizer, --from or --vocab too, to train on tokens.");
   if (tokens.used() && options.data.empty())

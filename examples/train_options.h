@@ -37,12 +37,13 @@ struct ModelOptions {
 
 // Training on tokens instead of bytes: on texts with a tokenizer, or on token files.
 struct TokenOptions {
-  std::string tokenizer;          // a tokenizer.json, or its folder; empty: the data are token files
-  std::string end_of_text;        // a token after each text
-  std::string from;               // a Hugging Face folder with the model to start from
-  std::string export_to;          // folder for the trained model in Hugging Face's format
-  std::vector<std::string> eval;  // files for validation
-  int64_t vocab = 0;              // 0: the tokenizer's
+  std::string tokenizer;            // a tokenizer.json, or its folder; empty: the data are token files
+  std::string end_of_text;          // a token after each text
+  std::string text_field = "text";  // the field of JSON lines
+  std::string from;                 // a Hugging Face folder with the model to start from
+  std::string export_to;            // folder for the trained model in Hugging Face's format
+  std::vector<std::string> eval;    // files for validation
+  int64_t vocab = 0;                // 0: the tokenizer's
   int64_t lora = 0;  // rank of LoRA adapters that are trained instead of the weights; 0: trains the weights
   double router_aux_loss_coef = -1;  // weight of Mixtral's balance loss in training; -1: the value in `from`
   bool used() const { return !tokenizer.empty() || !from.empty() || vocab > 0; }

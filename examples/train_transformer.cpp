@@ -165,10 +165,11 @@ std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus)
                      corpus.bigram_entropy, corpus.unigram_entropy);
 }
 
-// Returns a hash of the tokenizer and the end of text.
+// Returns a text that depends on the tokenizer and the options that determine the tokens.
 std::string mark_of(const TokenOptions& tokens) {
   if (tokens.tokenizer.empty()) return "";
-  return fmt::format("{:016x} {}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text);
+  const std::string field = tokens.text_field == "text" ? "" : " " + tokens.text_field;
+  return fmt::format("{:016x} {}{}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text, field);
 }
 
 // Whether to count a step's operations for more than a file of metrics; this runs a step on an abstract mesh.
@@ -292,6 +293,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
                                                 {.rows = rows,
                                                  .tokenizer = tokenizer,
                                                  .end_of_text = tokens.end_of_text,
+                                                 .text_field = tokens.text_field,
                                                  .eval = tokens.eval,
                                                  .vocab = model.config.vocab_size},
                                                 mesh_rules)

@@ -20,6 +20,7 @@ namespace tessera::data {
 namespace detail {
 
 boost::json::value parse_line(const std::string& text, const std::string& where);
+std::string text_in_line(const std::string& text, const std::string& field, const std::string& where);
 
 using tessera::detail::JsonPart;
 
@@ -72,6 +73,14 @@ struct ParsedLines {
   boost::json::value operator[](int64_t index) const { return parse_line(lines[index], lines.where(index)); }
 };
 
+struct TextLines {
+  LineSource lines;
+  std::string field;
+  int64_t size() const { return lines.size(); }
+  std::string describe() const { return lines.describe() + " | json " + field; }
+  std::string operator[](int64_t index) const { return text_in_line(lines[index], field, lines.where(index)); }
+};
+
 template <class Record>
 struct JsonRecords {
   LineSource lines;
@@ -110,6 +119,13 @@ auto json_lines(const std::vector<std::string>& paths, const TextOptions& option
 }
 inline auto json_lines(const std::vector<std::string>& paths, const TextOptions& options = {}) {
   return from_source(detail::ParsedLines{LineSource::open(paths, options).without_empty_ends()});
+}
+
+// Returns one string of each record: the member `field`. A field of an object in the record has both names:
+// "meta.text". Errors: those of json_lines; the field is missing, null or not a string (invalid_file).
+inline auto json_texts(const std::vector<std::string>& paths, const std::string& field = "text",
+                       const TextOptions& options = {}) {
+  return from_source(detail::TextLines{LineSource::open(paths, options).without_empty_ends(), field});
 }
 
 }  // namespace tessera::data

@@ -35,8 +35,9 @@ struct TokenFilesOptions {
 //   an .idx file of the same name exists: Megatron
 //   the file begins with the magic number of llm.c or numpy: that format
 //   the name ends in .npy: numpy
+//   the name ends in .uint32.bin or .u32.bin: headerless uint32
 //   otherwise: headerless uint16
-// A file whose bytes show a different format (zip archives, pickles, safetensors, text, uint32 numbers) is an Error,
+// A file whose bytes show a different format (zip archives, pickles, safetensors, text, wider numbers) is an Error,
 // unless you name the format.
 //
 // Copies share the files; any number of threads may read concurrently. The rules of ByteSource for changed and mapped

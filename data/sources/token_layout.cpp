@@ -47,20 +47,26 @@ const LlmC* llm_c_kind(const ByteSource& bytes, const SourceFile& file) {
 
 // ---- files of something else
 
+constexpr const char *save_ids = "Save its token ids with numpy.save, as .npy", *decompress = "Decompress it",
+                     *no_tokens = "It holds no tokens: give other files", *tokenize = "Tokenize its texts first";
+
 struct Kind {
   std::string_view begin;
-  const char* name;
+  const char *name, *advice;
 };
-constexpr Kind other_kinds[] = {{"PK\x03\x04", "a zip archive, as numpy's .npz and PyTorch's checkpoints are"},
-                                {"\x80\x02\x8a\x0a", "a PyTorch checkpoint"},
-                                {"\x1f\x8b\x08", "a gzip file"},
-                                {"\x28\xb5\x2f\xfd", "a zstd file"},
-                                {"\xfd\x37zXZ", "an xz file"},
-                                {"BZh9", "a bzip2 file"},
-                                {"\x89HDF", "an HDF5 file"},
-                                {"PAR1", "a Parquet file"},
-                                {"ARROW1", "an Arrow file"},
-                                {"GGUF", "a GGUF file"}};
+constexpr Kind other_kinds[] = {
+    {"PK\x03\x04", "a zip archive, as numpy's .npz and PyTorch's checkpoints are", save_ids},
+    {"\x80\x02\x8a\x0a", "a PyTorch checkpoint", save_ids},
+    {"\x1f\x8b\x08", "a gzip file", decompress},
+    {"\x28\xb5\x2f\xfd", "a zstd file", decompress},
+    {"\xfd\x37zXZ", "an xz file", decompress},
+    {"BZh9", "a bzip2 file", decompress},
+    {"\x89HDF", "an HDF5 file", save_ids},
+    {"PAR1", "a Parquet file", save_ids},
+    {"ARROW1", "an Arrow file", save_ids},
+    {"\xff\xff\xff\xff", "an Arrow stream, as the .arrow files of datasets are", save_ids},
+    {"GGUF", "a GGUF file, which has a model's weights", no_tokens},
+    {"version https://git-lfs", "a pointer of Git LFS", "Run in its folder: git lfs pull"}};
 
 // Detects a pickle, which begins with PROTO 2 to 5 and ends with STOP.
 bool is_pickle(const ByteSource& bytes, const SourceFile& file) {
@@ -87,41 +93,49 @@ bool is_text(const ByteSource& bytes, const SourceFile& file) {
   return invalid < 0 || invalid + 3 >= static_cast<int64_t>(first.size());  // the last character may be incomplete
 }
 
-// Detects numbers of 4 or 8 bytes: every second uint16 is below 16 (ids are below 2^20), and at least a quarter of the
-// others are larger than all of these. In uint16 tokens, both positions have the same distribution.
-bool is_wide(const ByteSource& bytes, const SourceFile& file) {
-  const int64_t pairs = std::min<int64_t>(file.size / 4, 2048);
-  if (file.size % 4 != 0 || pairs < 64) return false;  // a few tokens can match the pattern by chance
-  const auto halves = numbers<uint16_t>(bytes, file, 0, 2 * pairs);
-  uint16_t largest = 0;
+// Detects numbers of more bytes than Half: every second Half is below 16 (ids are below 2^20), and at least a quarter
+// of the others are larger than all of these. In tokens of this type, both positions have the same distribution.
+template <class Half>
+bool is_wider_than(const ByteSource& bytes, const SourceFile& file) {
+  const auto size = static_cast<int64_t>(2 * sizeof(Half));
+  const int64_t pairs = std::min<int64_t>(file.size / size, 2048);
+  if (file.size % size != 0 || pairs < 64) return false;  // a few tokens can match the pattern by chance
+  const auto halves = numbers<Half>(bytes, file, 0, 2 * pairs);
+  Half largest = 0;
   for (size_t i = 1; i < halves.size(); i += 2) largest = std::max(largest, halves[i]);
   int64_t larger = 0;
   for (size_t i = 0; i < halves.size(); i += 2) larger += halves[i] > largest;
   return largest < 16 && 4 * larger >= pairs;
 }
 
-// Throws if the bytes of the file show a different format.
-void check_headerless(const ByteSource& bytes, const SourceFile& file) {
-  const auto refuse = [&](const char* kind) {
-    fail_tokens(file.path, fmt::format("this is {}, expected uint16 tokens. Save token ids as uint16 or, with "
-                                       "numpy.save, as .npy; if these are uint16 tokens, name TokenFormat::headerless",
-                                       kind));
+// Returns the format of a file without a header, by its name. Throws if its bytes show a different format.
+TokenFormat headerless_format(const ByteSource& bytes, const SourceFile& file) {
+  const bool is_uint32 = file.path.ends_with(".uint32.bin") || file.path.ends_with(".u32.bin");
+  const std::string type = is_uint32 ? "uint32" : "uint16";
+  const auto refuse = [&](const char* kind, const char* advice) {
+    fail_tokens(file.path,
+                fmt::format("this is {}, expected {} tokens. {}. If these are {} tokens, name TokenFormat::{}", kind,
+                            type, advice, type, is_uint32 ? "headerless_uint32" : "headerless"));
   };
   for (const Kind& kind : other_kinds)
-    if (begins_with(bytes, file, kind.begin)) refuse(kind.name);
-  if (is_pickle(bytes, file)) refuse("a pickle");
-  if (is_safetensors(bytes, file)) refuse("a safetensors file");
-  if (is_text(bytes, file)) refuse("text");
-  if (is_wide(bytes, file)) refuse("a file of uint32 (which TokenSource<uint32_t> reads), or of wider numbers");
+    if (begins_with(bytes, file, kind.begin)) refuse(kind.name, kind.advice);
+  if (is_pickle(bytes, file)) refuse("a pickle", save_ids);
+  if (is_safetensors(bytes, file)) refuse("a safetensors file, which has a model's weights", no_tokens);
+  if (is_text(bytes, file)) refuse("text", tokenize);
+  if (is_wider_than<uint32_t>(bytes, file)) refuse("a file of numbers of 8 bytes", save_ids);
+  if (!is_uint32 && is_wider_than<uint16_t>(bytes, file))
+    refuse("a file of uint32", "End its name in .uint32.bin, or name TokenFormat::headerless_uint32");
+  return is_uint32 ? TokenFormat::headerless_uint32 : TokenFormat::headerless;
 }
 
-TokenLayout headerless_layout(const SourceFile& file) {
-  if (file.size % 2 != 0)
+TokenLayout headerless_layout(const SourceFile& file, TokenFormat format) {
+  const int width = format == TokenFormat::headerless ? 2 : 4;
+  if (file.size % width != 0)
     fail_tokens(
         file.path,
-        fmt::format("{} bytes are not a whole number of uint16 tokens; is it truncated, or not a file of tokens?",
-                    file.size));
-  return {.format = TokenFormat::headerless, .type = {2, false}, .count = file.size / 2};
+        fmt::format("{} bytes are not a whole number of uint{} tokens; is it truncated, or not a file of tokens?",
+                    file.size, 8 * width));
+  return {.format = format, .type = {width, false}, .count = file.size / width};
 }
 
 TokenLayout llm_c_layout(const ByteSource& bytes, const SourceFile& file) {
@@ -228,7 +242,7 @@ void fail_tokens(const std::string& path, const std::string& what) {
 }
 
 std::string name_of(TokenFormat format) {
-  constexpr std::array names = {"any", "headerless", "llm.c", "Megatron", "npy"};
+  constexpr std::array names = {"any", "headerless", "llm.c", "Megatron", "npy", "headerless uint32"};
   return names[static_cast<size_t>(format)];
 }
 
@@ -238,15 +252,14 @@ TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_
   if (begins_with(bytes, file, index_magic))
     fail_tokens(file.path, "an index of Megatron's; name the .bin next to it, or end its name in .idx");
   if (llm_c_kind(bytes, file)) return TokenFormat::llm_c;
-  check_headerless(bytes, file);
-  return TokenFormat::headerless;
+  return headerless_format(bytes, file);
 }
 
 TokenLayout read_token_layout(TokenFormat format, const ByteSource& bytes, const SourceFile& file,
                               const std::string& index) {
   if (format == TokenFormat::llm_c) return llm_c_layout(bytes, file);
   if (format == TokenFormat::megatron) return megatron_layout(file, index);
-  return format == TokenFormat::npy ? npy_layout(bytes, file) : headerless_layout(file);
+  return format == TokenFormat::npy ? npy_layout(bytes, file) : headerless_layout(file, format);
 }
 
 }  // namespace tessera::data::detail

@@ -17,6 +17,7 @@ enum class TokenFormat : uint8_t {
              // for magic number 20240520 and version 1, uint32 for 20240801 and version 7
   megatron,  // Megatron's .bin (numbers only) and its .idx, which has their type and the ends of documents
   npy,       // numpy's .npy, versions 1 to 3: one dimension of integers
+  headerless_uint32,  // only uint32 tokens, as numpy's tofile writes them for vocabularies of more than 65,536 ids
 };
 
 namespace detail {
@@ -38,9 +39,9 @@ struct TokenLayout {
 // Returns a name for messages and saved states: "llm.c's".
 std::string name_of(TokenFormat format);
 
-// Detects the format by the file's first bytes, or by its name if it ends in .npy. It is headerless if neither decides,
-// and megatron if `has_index`. Errors (invalid_file): the bytes of a different format (zip, pickle, safetensors,
-// text); numbers wider than uint16.
+// Detects the format by the file's first bytes, or by its name if it ends in .npy, .uint32.bin or .u32.bin. It is
+// headerless if neither decides, and megatron if `has_index`. Errors (invalid_file): the bytes of a different format
+// (zip, pickle, safetensors, text); numbers wider than the tokens.
 TokenFormat format_of(const ByteSource& bytes, const SourceFile& file, bool has_index);
 
 // Returns the layout of the file, whose bytes are in `bytes`. `index` is the path of the .idx that a Megatron file

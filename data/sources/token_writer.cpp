@@ -26,7 +26,9 @@ TokenWriter::TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size
     : prefix_(prefix),
       vocab_size_(vocab_size),
       is_narrow_(vocab_size <= 65536),
-      file_(File::create(with_end(prefix, ".bin.partial"), verb)) {}
+      file_(File::lock(with_end(prefix, ".bin.partial"), verb)) {
+  file_.reserve(0);
+}
 
 void TokenWriter::add(std::span<const int32_t> document) {
   if (document.size() > INT32_MAX)

@@ -12,9 +12,10 @@ namespace tessera::data {
 
 // Writes prefix.bin and prefix.idx. The .bin has the tokens as uint16 if the vocabulary has at most 65,536 ids,
 // otherwise as int32. The .idx has the ends of documents (data/sources/token_layout.h). Both appear when finish() has
-// written them to the disk, the .bin last. Until then they are prefix.bin.partial and prefix.idx.partial, which a later
-// writer overwrites, and the writer keeps 20 bytes per document in memory. Error (invalid_file): a file cannot be
-// written; the message has its path.
+// written them to the disk, the .bin last. Until then they are prefix.bin.partial and prefix.idx.partial, and the
+// writer keeps 20 bytes per document in memory. A writer overwrites the partial files of one that is gone. Errors
+// (invalid_file): another writer of a process on this machine writes to `prefix`; a file cannot be written. The message
+// has the path.
 class TokenWriter {
  public:
   TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size);

@@ -97,7 +97,11 @@ File File::modify(const std::filesystem::path& path, const char* verb) { return 
 
 File File::lock(const std::filesystem::path& path, const char* verb) {
   File file = writable(path, O_CREAT, verb);
-  if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) return file;
+  if (again([&] { return ::flock(file.fd_, LOCK_EX | LOCK_NB); }) == 0) {
+    struct stat there = {};
+    const bool is_same = ::stat(path.c_str(), &there) == 0 && there.st_ino == file.status().st_ino;
+    return is_same ? std::move(file) : lock(path, verb);  // its last holder may have renamed it
+  }
   if (errno == EWOULDBLOCK)
     fail(ErrorKind::invalid_file, verb,
          "{}: another run saves here. Give each run its own folder, or wait for the other to end.",

@@ -102,6 +102,31 @@ TEST(JsonLines, NumbersThatAreNotFiniteMayBeInUnusedFields) {
   EXPECT_TRUE(std::isnan(json_lines({path})[0].at("score").as_double()));
 }
 
+TEST(JsonTexts, AreOneFieldOfEachRecord) {
+  const ScratchFolder folder;
+  const auto path =
+      folder.write("a.jsonl",
+                   "\xef\xbb\xbf{\"text\": \"a\", \"meta\": {\"text\": \"b\"}, \"x.y\": \"c\", \"n\": NaN}\n"
+                   "{\"text\": null, \"meta\": 5, \"n\": 1}\n7\n\n");
+  EXPECT_EQ(json_texts({path}).size(), 3);
+  EXPECT_EQ(json_texts({path})[0], "a");
+  EXPECT_EQ(json_texts({path}, "meta.text")[0], "b");
+  EXPECT_EQ(json_texts({path}, "x.y")[0], "c");
+  const struct {
+    std::string field;
+    int64_t line;
+    std::string words;
+  } wrong[] = {{"text", 1, "line 2: record: the field \"text\" is missing or null, expected a string."},
+               {"meta.text", 1, "the field \"meta.text\" is missing or null"},
+               {"", 0, "the field \"\" is missing or null"},
+               {"n", 1, "record.n: 1 given, expected a string"},
+               {"meta.text.a", 0, "the field \"meta.text.a\" is missing or null"},
+               {"meta", 0, "record.meta: {\"text\":\"b\"} given, expected a string"},
+               {"text", 2, "line 3: record: 7 given, expected an object"}};
+  for (const auto& [field, line, words] : wrong)
+    expect_error(ErrorKind::invalid_file, words, [&] { json_texts({path}, field)[line]; });
+}
+
 TEST(JsonLines, WrongItemsTakeNoMemory) {
   const ScratchFolder folder;
   std::string line = "{\"items\": [0";

@@ -94,6 +94,9 @@ TEST(TokenFiles, TellTheirFormat) {
        npy("{\"shape\":(1,),\"fortran_order\":True,\"descr\":\"<i4\"}", bytes_of<int32_t>(9)),
        TokenFormat::npy,
        {9}},
+      {"a.uint32.bin", bytes_of<uint32_t>({70000, 5}), TokenFormat::headerless_uint32, {70000, 5}},
+      {"b.u32.bin", bytes_of<uint32_t>({2147483647}), TokenFormat::headerless_uint32, {2147483647}},
+      {"c.u32.bin", llm_c(20240801, 7, 1, bytes_of<uint32_t>(7)), TokenFormat::llm_c, {7}},
   };
   for (const auto& c : cases) {
     const auto files = TokenFiles::open({folder.write(c.name, c.bytes)});
@@ -116,25 +119,45 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
     padded.push_back(0);
   }
   const std::string filling(200, '\1');
-  const std::pair<std::string, std::string> cases[] = {
-      {"PK\x03\x04" + filling, "a zip archive"},
-      {"\x80\x02\x8a\x0a" + filling, "a PyTorch checkpoint"},
-      {"\x80\x04\x95" + filling + ".", "a pickle"},
-      {"\x1f\x8b\x08" + filling, "a gzip file"},
-      {bytes_of<uint64_t>(8) + "{\"a\": 1}" + filling, "a safetensors file"},
-      {"Once upon a time, there was a file of text, which had\r\n64 bytes or more.\xc3\xa9\n", "text"},
-      {bytes_of(llama), "a file of uint32 (which TokenSource<uint32_t> reads)"},
-      {bytes_of(small), "a file of uint32 (which TokenSource<uint32_t> reads)"},
-      {bytes_of(wide), "a file of uint32 (which TokenSource<uint32_t> reads)"},
+  const struct {
+    std::string bytes, kind, advice;
+  } cases[] = {
+      {"PK\x03\x04" + filling, "a zip archive", "numpy.save"},
+      {"\x80\x02\x8a\x0a" + filling, "a PyTorch checkpoint", "numpy.save"},
+      {"\x80\x04\x95" + filling + ".", "a pickle", "numpy.save"},
+      {"\x1f\x8b\x08" + filling, "a gzip file", "Decompress it"},
+      {"\x28\xb5\x2f\xfd" + filling, "a zstd file", "Decompress it"},
+      {"PAR1" + filling, "a Parquet file", "numpy.save"},
+      {"ARROW1" + filling, "an Arrow file", "numpy.save"},
+      {"\xff\xff\xff\xff" + filling, "an Arrow stream", "numpy.save"},
+      {"GGUF" + filling, "a GGUF file", "It holds no tokens"},
+      {"version https://git-lfs.github.com/spec/v1\n" + filling, "a pointer of Git LFS", "git lfs pull"},
+      {bytes_of<uint64_t>(8) + "{\"a\": 1}" + filling, "a safetensors file", "It holds no tokens"},
+      {"Once upon a time, there was a file of text, which had\r\n64 bytes or more.\xc3\xa9\n", "text", "Tokenize"},
+      {bytes_of(llama), "a file of uint32", ".uint32.bin, or name TokenFormat::headerless_uint32"},
+      {bytes_of(small), "a file of uint32", ".uint32.bin, or name TokenFormat::headerless_uint32"},
+      {bytes_of(wide), "a file of numbers of 8 bytes", "numpy.save"},
   };
-  for (const auto& [bytes, kind] : cases) {
+  for (const auto& [bytes, kind, advice] : cases) {
     const std::string path = folder.write("a.bin", bytes);
-    expect_error(ErrorKind::invalid_file, {"[open] " + path + ": this is " + kind, "expected uint16 tokens"},
+    expect_error(ErrorKind::invalid_file,
+                 {"[open] " + path + ": this is " + kind, "expected uint16 tokens", advice, "TokenFormat::headerless."},
                  [&] { TokenFiles::open({path}); });
     if (bytes.size() % 2 == 0) {
       EXPECT_EQ(TokenFiles::open({path}, {.format = TokenFormat::headerless}).size() * 2, std::ssize(bytes));
     }
   }
+  const std::string path = folder.write("a.uint32.bin", bytes_of(wide));
+  expect_error(ErrorKind::invalid_file, {"this is a file of numbers of 8 bytes, expected uint32 tokens"},
+               [&] { TokenFiles::open({path}); });
+  expect_error(ErrorKind::invalid_file, {"6 bytes are not a whole number of uint32 tokens"},
+               [&] { TokenFiles::open({folder.write("b.u32.bin", "abcdef")}); });
+  for (const char* name : {"a.bin", "c.uint32.bin"})
+    EXPECT_EQ(
+        all(TokenFiles::open({folder.write(name, bytes_of(llama))}, {.format = TokenFormat::headerless_uint32}))[3],
+        70'003);
+  for (const std::vector<uint32_t>& tokens : {llama, small, std::vector<uint32_t>(1000, 3)})
+    EXPECT_EQ(TokenFiles::open({folder.write("c.uint32.bin", bytes_of(tokens))}).size(), std::ssize(tokens));
   for (const auto& tokens : {narrow, dna, padded, ends, std::vector<uint16_t>(1000)})
     EXPECT_EQ(TokenFiles::open({folder.write("a.bin", bytes_of(tokens))}).size(), std::ssize(tokens));
 }
@@ -194,8 +217,9 @@ TEST(TokenFiles, FillBatchesAndRows) {
   const auto packed = token_documents(files, {.end_of_text = 0}).pack({.length = 5, .num_packing_bins = 1});
   EXPECT_EQ(packed.begin()->tokens, (Ids{4, 5, 0, 6, 0}));
   EXPECT_EQ(packed.begin()->segment_ids, (Ids{1, 1, 1, 2, 2}));
-  expect_error(ErrorKind::invalid_argument, {"[token_batch]", "token -2 is below 0"},
-               [] { token_batch(std::vector<Ids>{{1, -2}}); });
+  expect_error(ErrorKind::invalid_argument, {"[token_batch]", "token -2 is below 0"}, [] {
+    token_batch(std::vector<Ids>{{1, -2}});
+  });
 }
 
 TEST(TokenDocuments, EndOrBeginWithASeparator) {
@@ -337,15 +361,34 @@ TEST(TokenFiles, DamagedIndicesAreErrorsThatNameTheFile) {
       {changed([](Index& i) { i.more_sequences = ~uint64_t{0} - 5; }), "it is truncated or damaged"},
       {Index().bytes().substr(0, 80), "and 46 bytes follow"},
       {Index().bytes() + "xx", "it is truncated or damaged"},
-      {changed([](Index& i) { i.sizes = {2, -1, 3}; }), "sequence 1 has -1 tokens"},
-      {changed([](Index& i) { i.pointers = {0, 2, 6}; }),
+      {changed([](Index& i) {
+         i.sizes = {2, -1, 3};
+       }),
+       "sequence 1 has -1 tokens"},
+      {changed([](Index& i) {
+         i.pointers = {0, 2, 6};
+       }),
        "sequence 1 begins at byte 2, and those before it end at byte 4"},
-      {changed([](Index& i) { i.sizes = {2, 2147483647, 3}, i.pointers = {0, 4, 4294967298}; }),
+      {changed([](Index& i) {
+         i.sizes = {2, 2147483647, 3}, i.pointers = {0, 4, 4294967298};
+       }),
        "sequence 1 ends after the 12 bytes of tokens"},
-      {changed([](Index& i) { i.documents = {0, 2, 2}; }), "do not go from 0 up to its 3 sequences"},
-      {changed([](Index& i) { i.documents = {1, 2, 3}; }), "do not go from 0"},
-      {changed([](Index& i) { i.documents = {0, 4, 3}; }), "do not go from 0"},
-      {changed([](Index& i) { i.documents = {0, -1, 3}; }), "do not go from 0"},
+      {changed([](Index& i) {
+         i.documents = {0, 2, 2};
+       }),
+       "do not go from 0 up to its 3 sequences"},
+      {changed([](Index& i) {
+         i.documents = {1, 2, 3};
+       }),
+       "do not go from 0"},
+      {changed([](Index& i) {
+         i.documents = {0, 4, 3};
+       }),
+       "do not go from 0"},
+      {changed([](Index& i) {
+         i.documents = {0, -1, 3};
+       }),
+       "do not go from 0"},
       {changed([](Index& i) { i.documents = {}; }), "do not go from 0"},
   };
   const ScratchFolder folder;

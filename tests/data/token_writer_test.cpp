@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,25 @@ TEST(TokenWriter, RefusesOtherIdsAndPlaces) {
                  [&] { writer.add(Ids{id}); });
   expect_error(ErrorKind::invalid_file, {"[TokenWriter] " + folder.path("none/a.bin.partial")},
                [&] { TokenWriter(folder.path("none/a"), 10); });
+}
+
+// A dead writer's partial file is longer than the new one.
+TEST(TokenWriter, IsAloneUntilItHasFinished) {
+  const ScratchFolder folder;
+  folder.write("a.bin.partial", std::string(100, 'x'));
+  auto writer = std::make_unique<TokenWriter>(folder.path("a"), 100);
+  writer->add(Ids{1, 2});
+  expect_error(ErrorKind::invalid_file, {"[TokenWriter] " + folder.path() + ": another run saves here"},
+               [&] { TokenWriter(folder.path("a"), 100); });
+  TokenWriter(folder.path("b"), 100).finish();
+  writer->add(Ids{3});
+  writer->finish();
+  TokenWriter second(folder.path("a"), 100);
+  EXPECT_EQ(folder.read("a.bin"), std::string("\1\0\2\0\3\0", 6));
+  writer.reset();
+  second.add(Ids{4});
+  second.finish();
+  EXPECT_EQ(folder.read("a.bin"), std::string("\4\0", 2));
 }
 
 }  // namespace

@@ -112,6 +112,17 @@ TEST_F(Tokenize, HaveNoByteOrderMark) {
   EXPECT_EQ(documents("tokens"), (std::vector<Ids>{{5, 2}, {5}}));
 }
 
+TEST_F(Tokenize, ReadsTheGivenFieldOfJsonLines) {
+  folder.write("a.jsonl", "{\"meta\": {\"body\": \"ab\"}, \"text\": \"c\", \"score\": NaN}\n\n");
+  auto job = options("out", {"a.jsonl"});
+  job.text_field = "meta.body";
+  tokenize_files(job);
+  EXPECT_EQ(documents("out"), (std::vector<Ids>{{5}}));
+  job.text_field = "meta.text";
+  testing::expect_error(ErrorKind::invalid_file, {"field \"meta.body\"; now given: ", "field \"meta.text\"."},
+                        [&] { tokenize_files(job); });
+}
+
 TEST_F(Tokenize, RefusesAFolderThatAnotherRunWrites) {
   TokenizeOptions job = options("tokens", corpus());
   job.shard_documents = 100;
