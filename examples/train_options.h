@@ -41,6 +41,7 @@ struct TokenOptions {
   std::string end_of_text;          // a token after each text
   std::string text_field = "text";  // the field of JSON lines
   std::string from;                 // a Hugging Face folder with the model to start from
+  std::string adapter;              // a folder with a PEFT LoRA adapter to merge into `from`
   std::string export_to;            // folder for the trained model in Hugging Face's format
   std::vector<std::string> eval;    // files for validation
   int64_t vocab = 0;                // 0: the tokenizer's

@@ -82,7 +82,9 @@ nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rule
     const nn::DecoderConfig config = options.model.decoder(tokens.used() ? tokens.vocab : byte_values, !tokens.used());
     model = nn::filter_shard(nn::CausalLM::init(Key(options.seed), config), mesh_rules);
   } else {
-    model = nn::from_pretrained(tokens.from, mesh_rules);
+    nn::PretrainedOptions pretrained;
+    if (!tokens.adapter.empty()) pretrained.adapter = tokens.adapter;
+    model = nn::from_pretrained(tokens.from, mesh_rules, pretrained);
     if (tokens.lora) model = nn::with_lora(Key(options.seed), model, {.rank = tokens.lora});
   }
   set_step_options(model, options);

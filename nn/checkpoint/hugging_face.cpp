@@ -179,13 +179,13 @@ void check_tied_head(const HuggingFaceNames& table, const std::vector<HuggingFac
 }  // namespace
 
 void load_pretrained(const fs::path& path, const HuggingFaceNames& table, const Leaves& model,
-                     const std::optional<MeshRules>& place, int64_t vocab) {
+                     const std::optional<MeshRules>& place, int64_t vocab, const std::optional<fs::path>& adapter) {
   const at::AutoGradMode off(false);
   const std::string head_name = name_in(table, "head.kernel");
   std::vector<HuggingFaceName> names = hugging_face_names(table, model);
   const std::optional<boost::json::value> config = config_at(path);
   set_substitutes(names, head_name, is_tied(config, path, table));
-  WeightFiles weights(path, config && is_multimodal(*config));
+  WeightFiles weights(path, config && is_multimodal(*config), adapter);
   check_all_there(names, head_name, model, weights);
   check_tied_head(table, names, weights);
   std::vector<Array> loaded;

@@ -62,7 +62,8 @@ std::vector<HuggingFaceName> hugging_face_names(const HuggingFaceNames& table, c
 // Weights are cast to the parameters' element types. Placed parameters keep their sharding. Lazy initializers are
 // placed by `place`, if given, and are not run. Only one tensor at a time is in memory unsharded. If `vocab` is given
 // and smaller than the model's dimension "vocab", the files may have only `vocab` rows. The model's other rows become
-// zeros. The model changes only after everything was read.
+// zeros. If `adapter` is given, the folder of a LoRA adapter of PEFT, its matrices are added to the weights. The model
+// changes only after everything was read.
 // Errors (invalid_file)
 //   weights that are missing or have the wrong shape
 //   weights that are left over (except masks and rotary frequencies, which are computed)
@@ -70,8 +71,10 @@ std::vector<HuggingFaceName> hugging_face_names(const HuggingFaceNames& table, c
 //   a folder with two sets of weights, model.safetensors and model-0000k-of-0000n.safetensors
 //   files model-0000k-of-0000n.safetensors that the index does not list, or files of the index that are missing
 //   a folder with weights in other formats only; the message names one and has the conversion
+//   an adapter that is not LoRA, or that changes anything except the weights of the model's layers
 void load_pretrained(const std::filesystem::path& path, const HuggingFaceNames& names, const Leaves& model,
-                     const std::optional<MeshRules>& place = {}, int64_t vocab = 0);
+                     const std::optional<MeshRules>& place = {}, int64_t vocab = 0,
+                     const std::optional<std::filesystem::path>& adapter = {});
 
 // Writes a model's weights to a folder, in files of at most `max_file_bytes` and an index, so that transformers'
 // from_pretrained reads them together with a config.json. If the model has its own head, the config must have

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <span>
 #include <string_view>
 
@@ -13,6 +14,10 @@
 #include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
+#include "sharding/operations/elementwise/elementwise.h"
+#include "sharding/operations/linalg/linear_algebra.h"
+#include "sharding/operations/shape/shapes.h"
 
 namespace tessera::nn::detail {
 
@@ -20,8 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::string_view;
+using tessera::detail::JsonPart;
 
 constexpr const char* verb = "load_pretrained";
+constexpr int64_t max_rank = int64_t{1} << 31;  // as for the sizes of a model
 constexpr const char *single_file = "model.safetensors", *index_file = "model.safetensors.index.json";
 
 // ---- folders
@@ -94,20 +101,26 @@ std::set<std::string> files_in(const fs::path& folder) {
   return files;
 }
 
+constexpr string_view merge_advice =
+    "Or merge it with peft: "
+    "AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(another "
+    "folder).";
+
 [[noreturn]] void refuse_adapter(const fs::path& folder, const char* by) {
   const fs::path file = folder / "adapter_config.json";
   const boost::json::value config = parse_json(read_text(file, by), by, file.string());
   const auto* all = config.if_object();
   const auto* base = all ? all->if_contains("base_model_name_or_path") : nullptr;
   fail(ErrorKind::invalid_file, by,
-       "{}: an adapter of PEFT for {}, expected the folder of a model. Merge it with peft: "
-       "AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(another folder).",
-       folder.string(), base && base->is_string() ? string_view(base->get_string()) : "a model");
+       "{}: an adapter of PEFT for {}, expected the folder of a model. Give the folder of its base model, and this one "
+       "as "
+       "PretrainedOptions::adapter (--adapter). {}",
+       folder.string(), base && base->is_string() ? string_view(base->get_string()) : "a model", merge_advice);
 }
 
 // ---- names of tensors
 
-constexpr string_view wrappers[] = {"module.", "_orig_mod."};
+constexpr string_view wrappers[] = {"module.", "_orig_mod.", "base_model.model."};
 constexpr string_view base_models[] = {"model.", "transformer.", "gpt_neox."};
 constexpr std::pair<string_view, string_view> text_parts[] = {{"model.language_model.", "model."},
                                                               {"model.text_model.", "model."},
@@ -190,7 +203,67 @@ void check_model_folder(const fs::path& folder, const char* by) {
          folder.string());
 }
 
-WeightFiles::WeightFiles(const fs::path& path, bool is_multimodal) : path_(path), is_multimodal_(is_multimodal) {
+namespace {
+
+// Options of adapters that are not the sum of the base and scale B A, or have a scale for each layer.
+constexpr const char* other_adapters[] = {
+    "alora_invocation_tokens", "alpha_pattern", "arrow_config", "kasa_config", "layer_replication",
+    "monteclora_config",       "rank_pattern",  "use_bdlora",   "use_dora",    "use_qalora"};
+
+bool is_unset(const boost::json::value& value) {
+  return value == false || (value.is_object() && value.get_object().empty()) ||
+         (value.is_array() && value.get_array().empty());
+}
+
+}  // namespace
+
+struct WeightFiles::Adapter {
+  WeightFiles tensors;
+  int64_t rank = 0;
+  double scale = 1;            // of the product of the two matrices
+  bool is_transposed = false;  // the base has (in, out), as GPT-2
+
+  static Adapter open(const fs::path& folder, bool is_multimodal);
+
+  // Returns a tensor of the base plus scale B A, if the adapter has these matrices for its layer.
+  Array added_to(const Array& base, const std::string& name) {
+    const std::string layer = name.substr(0, name.rfind('.'));
+    const std::string a_name = layer + ".lora_A.weight", b_name = layer + ".lora_B.weight";
+    if (!name.ends_with(".weight") || !tensors.contains(a_name) || !tensors.contains(b_name)) return base;
+    const Array a = astype(tensors.read(a_name), float32), b = astype(tensors.read(b_name), float32);
+    Shape expected = base.shape();
+    if (is_transposed) std::reverse(expected.begin(), expected.end());
+    if (expected.size() != 2 || a.shape() != Shape{rank, expected[1]} || b.shape() != Shape{expected[0], rank})
+      fail(ErrorKind::invalid_file, verb,
+           "{}: {} has the shape {} and lora_B {}, expected rank {} and a product like the weight, {}. Give the base "
+           "model of this adapter.",
+           tensors.path().string(), a_name, to_string(a.shape()), to_string(b.shape()), rank, to_string(base.shape()));
+    const Array change = matmul(b, a);
+    return astype(base, float32) + scale * (is_transposed ? transpose(change) : change);
+  }
+};
+
+WeightFiles::Adapter WeightFiles::Adapter::open(const fs::path& folder, bool is_multimodal) {
+  const fs::path file = folder / "adapter_config.json", weights = folder / "adapter_model.safetensors";
+  const boost::json::value text = parse_json(read_text(file, verb), verb, file.string());
+  const JsonPart config{text, file.string(), verb};
+  const auto refuse = [&](const char* key, string_view expected) {
+    config.at(key).refuse(fmt::format("is not supported, expected {}. {}", expected, merge_advice));
+  };
+  if (config.at("peft_type").text() != "LORA") refuse("peft_type", "LORA");
+  for (const char* key : other_adapters)
+    if (config.has(key) && !is_unset(config.at(key).value)) refuse(key, "none");
+  if (const char* key = "init_lora_weights"; config.has(key) && config.at(key).value.is_string())
+    if (config.at(key).text() != "gaussian") refuse(key, "true or gaussian: other values change the base model");
+  const int64_t rank = config.at("r").integer(1, max_rank);
+  const auto ranks = static_cast<double>(rank);
+  const double scale = config.number("lora_alpha", 8) / (config.flag("use_rslora", false) ? std::sqrt(ranks) : ranks);
+  return {WeightFiles(weights, is_multimodal), rank, scale, config.flag("fan_in_fan_out", false)};
+}
+
+WeightFiles::WeightFiles(const fs::path& path, bool is_multimodal, const std::optional<fs::path>& adapter)
+    : path_(path), is_multimodal_(is_multimodal) {
+  if (adapter) adapter_ = std::make_shared<Adapter>(Adapter::open(*adapter, is_multimodal));
   std::vector<SafetensorsFile> files;
   if (is_folder(path))
     for (const std::string& file : files_in(path)) files.push_back(SafetensorsFile::open(path / file));
@@ -222,14 +295,23 @@ void WeightFiles::check_has(const std::set<std::string>& names, const std::strin
 Array WeightFiles::read(const std::string& name) {
   const auto& [found, tensor] = *find(name);
   used_.insert(found);
-  return tensor.file.array(tensor.name);
+  const Array values = tensor.file.array(tensor.name);
+  return adapter_ && is_floating(values.dtype()) ? adapter_->added_to(values, name) : values;
 }
 
-void WeightFiles::check_all_used() const {
+std::vector<std::string> WeightFiles::unread() const {
   std::vector<std::string> left;
   for (const auto& [name, tensor] : tensors_)
     if (!used_.contains(name) && !is_computed(name)) left.push_back(tensor.name);
-  if (!left.empty())
+  return left;
+}
+
+void WeightFiles::check_all_used() const {
+  if (const auto left = adapter_ ? adapter_->tensors.unread() : std::vector<std::string>(); !left.empty())
+    fail(ErrorKind::invalid_file, verb,
+         "{}: {} cannot be added to the base model, expected only lora_A and lora_B of its layers. {}",
+         adapter_->tensors.path().string(), first_of(left), merge_advice);
+  if (const auto left = unread(); !left.empty())
     fail(ErrorKind::invalid_file, verb, "{}: the model has no place for {}. Make the model as large as the weights.",
          path_.string(), first_of(left));
 }

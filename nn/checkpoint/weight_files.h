@@ -4,6 +4,8 @@
 #include <boost/json/fwd.hpp>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,20 +33,23 @@ void check_model_folder(const std::filesystem::path& folder, const char* verb);
 //   multimodal: language_model.model. or model.language_model. instead of model.
 // The tensors of a multimodal model's vision and audio parts are left out: those below vision_tower., vision_model.,
 // visual., audio_tower., multi_modal_projector., connector.
+// `adapter` is the folder of a LoRA adapter of PEFT, which is added to the weights that are read, in float32.
 // Errors (invalid_file)
 //   no weights, or weights in another format only
 //   two sets of weights, one of which could be newer
 //   files of the index that are missing
+//   an adapter of another kind, or with options that a sum of matrices cannot express
 class WeightFiles {
  public:
-  explicit WeightFiles(const std::filesystem::path& path, bool is_multimodal = false);
+  explicit WeightFiles(const std::filesystem::path& path, bool is_multimodal = false,
+                       const std::optional<std::filesystem::path>& adapter = {});
 
   const std::filesystem::path& path() const { return path_; }
   bool contains(const std::string& name) const { return find(name) != tensors_.end(); }
   // Throws if tensors are missing, and lists them.
   void check_has(const std::set<std::string>& names, const std::string& advice) const;
   Array read(const std::string& name);
-  // Throws if tensors were not read, except those that are computed.
+  // Throws if tensors, also of the adapter, were not read, except those that are computed.
   void check_all_used() const;
 
  private:
@@ -52,15 +57,18 @@ class WeightFiles {
     SafetensorsFile file;
     std::string name;  // in the file
   };
+  struct Adapter;
   using Tensors = std::map<std::string, Tensor>;
 
   void add(const SafetensorsFile& file, const std::string& prefix);
   Tensors::const_iterator find(const std::string& name) const;
+  std::vector<std::string> unread() const;
 
   std::filesystem::path path_;
   bool is_multimodal_;
   Tensors tensors_;
   std::set<std::string> used_;
+  std::shared_ptr<Adapter> adapter_;
 };
 
 }  // namespace tessera::nn::detail

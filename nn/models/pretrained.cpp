@@ -59,9 +59,10 @@ DecoderConfig config_in(const fs::path& folder, const PretrainedOptions& options
   return config;
 }
 
-CausalLM loaded(const fs::path& folder, const DecoderConfig& config, const std::optional<MeshRules>& mesh_rules) {
+CausalLM loaded(const fs::path& folder, const PretrainedOptions& options, const std::optional<MeshRules>& mesh_rules) {
+  const DecoderConfig config = config_in(folder, options);
   CausalLM model = CausalLM::init(Key(0), config);
-  load_pretrained(folder, hugging_face_names(config), leaves(model), mesh_rules, config.vocab_size);
+  load_pretrained(folder, hugging_face_names(config), leaves(model), mesh_rules, config.vocab_size, options.adapter);
   return model;
 }
 
@@ -141,11 +142,11 @@ void copy_files(const fs::path& from, const fs::path& folder) {
 }  // namespace
 
 CausalLM from_pretrained(const fs::path& folder, const MeshRules& mesh_rules, const PretrainedOptions& options) {
-  return loaded(folder, config_in(folder, options), mesh_rules);
+  return loaded(folder, options, mesh_rules);
 }
 
 CausalLM from_pretrained(const fs::path& folder, const PretrainedOptions& options) {
-  return loaded(folder, config_in(folder, options), {});
+  return loaded(folder, options, {});
 }
 
 void save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {

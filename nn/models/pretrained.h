@@ -16,6 +16,7 @@ HuggingFaceNames hugging_face_names(const DecoderConfig& config);
 
 struct PretrainedOptions {
   DType dtype = float32;  // element type of the parameters; bfloat16 keeps weights that are stored as bfloat16
+  std::optional<std::filesystem::path> adapter = {};  // folder of a PEFT LoRA adapter, which is merged into the weights
 };
 
 // Loads a decoder from a folder: reads config.json, makes the model, places it by the mesh rules, and reads the weights
@@ -25,10 +26,10 @@ struct PretrainedOptions {
 //   const Array logits = model(ids);
 // The rules of decoder_rules shard any vocabulary. In custom rules, write Uneven::pad for a mesh axis that does not
 // divide it. Throws before any weight is read if the config has an unsupported option. Throws (invalid_file) if
-// `folder` is not a folder of a model; the message has the command that downloads one, or explains what the folder is: a
-// PEFT adapter, a folder of the Hugging Face cache, weights in another format.
-// If the model is multimodal (its config.json has text_config), its decoder is read. The tensors of its vision and audio
-// parts are left out, and save_pretrained writes a folder of the decoder alone.
+// `folder` is not a folder of a model; the message has the command that downloads one, or explains what the folder is:
+// a PEFT adapter, a folder of the Hugging Face cache, weights in another format. If the model is multimodal (its
+// config.json has text_config), its decoder is read. The tensors of its vision and audio parts are left out, and
+// save_pretrained writes a folder of the decoder alone.
 CausalLM from_pretrained(const std::filesystem::path& folder, const MeshRules& mesh_rules,
                          const PretrainedOptions& options = {});
 // Loads a decoder without a mesh.

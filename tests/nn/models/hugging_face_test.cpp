@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <boost/json.hpp>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -10,6 +11,7 @@
 #include "nn/models/config.h"
 #include "nn/models/pretrained.h"
 #include "sharding/files/file.h"
+#include "sharding/files/json.h"
 #include "sharding/files/safetensors.h"
 #include "sharding/files/safetensors_writer.h"
 #include "sharding/redistribution/device_put.h"
@@ -398,7 +400,7 @@ TEST_F(Folder, ThatIsNoModelIsRefusedWithAdvice) {
       {{"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"},
        {"model.safetensors.index.json: it lists model-00002-of-00002.safetensors, which is missing."}},
       {{"adapter_config.json", "model.safetensors", "config.json"},
-       {"[from_pretrained] ", "an adapter of PEFT for a/base, expected", "merge_and_unload"}},
+       {"[from_pretrained] ", "an adapter of PEFT for a/base, expected", "--adapter", "merge_and_unload"}},
       {{"model.safetensors"}, {"it has weights and no config.json"}},
       {{"config.json"}, {"it has no weights, expected model.safetensors, or"}},
       {{"snapshots/1/config.json"}, {"[from_pretrained] ", "one of its snapshots", "/snapshots: 1."}},
@@ -511,6 +513,57 @@ TEST_F(Folder, OfAMultimodalModelGivesItsDecoder) {
     testing::expect_error_with(ErrorKind::invalid_file, {"it has no \"", "\"model.embed_tokens.weight\""},
                                [&] { from_pretrained(from); });
   }
+}
+
+TEST_F(Folder, OfAPeftAdapterIsAddedToItsBase) {
+  const fs::path adapters = fs::path(TESSERA_REFERENCE_DIR) / "peft";
+  for (const std::string name : {"llama", "qwen2_rslora", "gpt2"}) {
+    const boost::json::value expected = parse_json_file(adapters / name / "expected.json");
+    const fs::path base = references / std::string(expected.at("base").as_string());
+    const auto logits_of = [](const CausalLM& model) {
+      const Array logits = model(array<int32_t>({1, 2, 3, 4, 5, 6}, {1, 6}));
+      return logits.index({0, 5}).to_host<float>();
+    };
+    const auto given = logits_of(from_pretrained(base, {.adapter = adapters / name}));
+    const auto& rows = expected.at("logits_last").as_array();
+    ASSERT_EQ(given.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(given[i], rows[i].to_number<double>(), 1e-5) << name << i;
+    EXPECT_NE(logits_of(from_pretrained(base)), given);
+  }
+}
+
+TEST_F(Folder, OfAnotherAdapterIsRefused) {
+  const fs::path reference = fs::path(TESSERA_REFERENCE_DIR) / "peft/llama";
+  const struct {
+    std::string from, to, words;  // change of adapter_config.json
+  } cases[] = {
+      {R"("peft_type": "LORA")", R"("peft_type": "IA3")",
+       "adapter_config.json.peft_type: is not supported, expected LORA."},
+      {R"("rank_pattern": {})", R"("rank_pattern": {"q_proj": 4})", "rank_pattern: is not supported, expected none."},
+      {R"("use_dora": false)", R"("use_dora": true)", "use_dora: is not supported, expected none. Or merge it"},
+      {R"("init_lora_weights": true)", R"("init_lora_weights": "pissa")", "init_lora_weights: is not supported"},
+      {R"("r": 2)", R"("r": 3)", "lora_A.weight has the shape (2, 24) and lora_B (24, 2), expected rank 3"},
+      {R"("r": 2)", R"("r": 0)", "adapter_config.json.r: 0 given, expected a whole number from 1 to 2147483648."},
+      {R"("fan_in_fan_out": false)", R"("fan_in_fan_out": true)", "Give the base model of this adapter."},
+  };
+  for (const auto& [from, to, words] : cases) {
+    fs::remove_all(folder);
+    fs::copy(reference, folder);
+    std::string text = read_text(folder / "adapter_config.json", "test");
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    write_text(folder / "adapter_config.json", text.replace(text.find(from), from.size(), to), "test");
+    testing::expect_error_with(ErrorKind::invalid_file, {words},
+                               [&] { from_pretrained(references / "llama", {.adapter = folder}); });
+  }
+  fs::remove_all(folder);
+  fs::copy(reference, folder);
+  const std::string layer = "base_model.model.model.layers.0.self_attn.q_proj.";
+  copy_weights(reference / "adapter_model.safetensors", folder / "adapter_model.safetensors",
+               {{layer + "lora_A.weight", layer + "lora_C.weight"}});
+  testing::expect_error_with(
+      ErrorKind::invalid_file,
+      {layer + "lora_B.weight", layer + "lora_C.weight cannot be added to the base model", "merge_and_unload"},
+      [&] { from_pretrained(references / "llama", {.adapter = folder}); });
 }
 
 TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
