@@ -47,6 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::filesystem::remove(tessera::fuzz::scratch_folder() / "input.idx");
   constexpr TokenFormat formats[] = {TokenFormat::automatic, TokenFormat::llm_c, TokenFormat::npy,
                                      TokenFormat::headerless};
-  read(tokens, has_index ? TokenFormat::automatic : formats[data[0] % 8], size);
+  const TokenFormat chosen = data[0] / 8 == 31 ? TokenFormat::headerless_uint32 : formats[data[0] % 8 % 4];
+  read(tokens, has_index ? TokenFormat::automatic : chosen, size);
   return 0;
 }
