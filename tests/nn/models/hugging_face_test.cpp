@@ -1,8 +1,8 @@
 // Folders of Hugging Face models: configs, errors, and what is saved. tests/reference/hf compares the numbers.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <boost/json.hpp>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
