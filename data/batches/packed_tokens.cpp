@@ -81,4 +81,21 @@ PackedTokens PackedTokensBatcher::operator()(const PackedRows& rows) const {
   return batch;
 }
 
+PackedTokens PackedTokensBatcher::operator()(const std::vector<PackedRow<WeightedToken>>& rows) const {
+  PackedRows ids;
+  for (const auto& row : rows) {
+    ids.push_back({{}, row.segment_ids, row.positions});
+    for (const WeightedToken& token : row.tokens) ids.back().tokens.push_back(token.id);
+  }
+  PackedTokens batch = (*this)(ids);
+  const auto* row = rows.data();
+  batch.weights = filled<float>(float32, ids, inputs_of(ids), [&](const PackedRow<int32_t>& segments, float* to) {
+    for (size_t t = 0; t + 1 < row->tokens.size(); ++t)
+      *to++ = segments.segment_ids[t] == segments.segment_ids[t + 1] ? row->tokens[t + 1].weight : 0.0f;
+    ++row;
+    return to;
+  });
+  return batch;
+}
+
 }  // namespace tessera::data

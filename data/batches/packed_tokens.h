@@ -16,8 +16,16 @@ struct PackedBatch {
   NamedArray positions{"batch", "seq"};    // int32
 };
 
+// A token and the weight of its prediction in the loss. Documents of these are packed as documents of ids are.
+struct WeightedToken {
+  int32_t id = 0;
+  float weight = 0;
+  bool operator==(const WeightedToken&) const = default;
+};
+
 // B rows of T tokens, each made of several documents. targets[b][t] is the token that follows inputs[b][t].
-// weights[b][t] is 1 if both tokens belong to one document. It is 0 between documents and in the padding of a row.
+// weights[b][t] is 1 if both tokens belong to one document, or the target's weight if it has one. It is 0 between
+// documents and in the padding of a row.
 struct PackedTokens {
   NamedArray inputs{"batch", "seq"};       // (B, T) int32
   NamedArray targets{"batch", "seq"};      // (B, T) int32
@@ -40,6 +48,7 @@ struct PackedTokensBatcher {
   int64_t max_segments = 0;
 
   PackedTokens operator()(const std::vector<PackedRow<int32_t>>& rows) const;
+  PackedTokens operator()(const std::vector<PackedRow<WeightedToken>>& rows) const;
 };
 inline constexpr PackedTokensBatcher packed_tokens;
 
