@@ -25,8 +25,8 @@ namespace {
 using Row = data::PackedRow<int32_t>;
 
 template <class Rows>
-data::Loader<data::PackedTokens> batches_of(const Rows& rows, const CorpusOptions& options,
-                                            const MeshRules& mesh_rules, int64_t max_segments = 0) {
+data::Loader<data::PackedTokens> batches_of(const Rows& rows, const CorpusOptions& options, const MeshRules& mesh_rules,
+                                            int64_t max_segments = 0) {
   const data::PackedTokensBatcher batcher{.max_segments = max_segments};
   return data::shard_batches(
       data::Loader(rows, batcher, {.batch_size = options.batch, .shard = data::ShardByProcess(mesh_rules)}),
@@ -79,6 +79,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 using Documents = data::Dataset<Ids>;
+using ChatDocuments = data::Dataset<std::vector<data::WeightedToken>>;
 
 constexpr int64_t max_counted_tokens = 2'000'000;
 
@@ -131,6 +132,22 @@ Documents documents_of(const std::vector<std::string>& paths, const TokenCorpusO
   return are_token_files(paths) ? of_token_files(paths, options) : tokenized(paths, options);
 }
 
+data::ChatTokens chat_tokens_of(const std::vector<data::ChatMessage>& messages, const TokenCorpusOptions& options) {
+  return data::chat_tokens(*options.chat, *options.tokenizer, messages, {.max_tokens = options.rows.seq + 1});
+}
+
+ChatDocuments chats_of(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {
+  return data::chat_lines(paths).map(
+      [options](const auto& messages) { return chat_tokens_of(messages, options).tokens; });
+}
+
+Ids ids_of(Ids document) { return document; }
+Ids ids_of(const std::vector<data::WeightedToken>& document) {
+  Ids ids;
+  for (const data::WeightedToken& token : document) ids.push_back(token.id);
+  return ids;
+}
+
 void check_vocabulary(const Ids& document, int64_t vocab) {
   for (const int32_t id : document)
     if (id < 0 || id >= vocab)
@@ -140,24 +157,27 @@ void check_vocabulary(const Ids& document, int64_t vocab) {
                vocab));
 }
 
-data::Loader<data::PackedTokens> packed_batches_of(const Documents& documents, const TokenCorpusOptions& options,
-                                                   const MeshRules& mesh_rules) {
-  const auto checked = [vocab = options.vocab](Ids document) {
-    check_vocabulary(document, vocab);
+template <class Document>
+data::Loader<data::PackedTokens> packed_batches_of(const data::Dataset<Document>& documents,
+                                                   const TokenCorpusOptions& options, const MeshRules& mesh_rules) {
+  const auto checked = [vocab = options.vocab](Document document) {
+    check_vocabulary(ids_of(document), vocab);
     return document;
   };
   const int64_t max_segments = max_segments_of(options.rows.seq);
-  const auto rows = documents.shuffle(options.rows.seed)
-                        .repeat()
-                        .map(checked)
-                        .pack({.length = options.rows.seq + 1,
-                               .split_long = true,
-                               .max_sequences_per_bin = max_segments - 1});
+  const auto rows =
+      documents.shuffle(options.rows.seed)
+          .repeat()
+          .map(checked)
+          .pack({.length = options.rows.seq + 1, .split_long = true, .max_sequences_per_bin = max_segments - 1});
   return batches_of(rows, options.rows, mesh_rules, max_segments);
 }
 
 // Returns the number of targets: a document predicts all its tokens but the first.
 int64_t targets_of(const Ids& document) { return std::max<int64_t>(0, std::ssize(document) - 1); }
+int64_t targets_of(const std::vector<data::WeightedToken>& document) {
+  return std::count_if(document.begin(), document.end(), [](const auto& token) { return token.weight > 0; });
+}
 
 void check_has_targets(double targets, const std::string& set) {
   if (!(targets > 0))
@@ -172,27 +192,28 @@ double targets_in(const std::vector<data::PackedTokens>& batches) {
   return targets;
 }
 
-}  // namespace
-
-Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
-                   const MeshRules& mesh_rules) {
-  const Documents all = documents_of(paths, options);
+// `open` returns the documents of files.
+template <class Open>
+Corpus corpus_of(const Open& open, const std::vector<std::string>& paths, const TokenCorpusOptions& options,
+                 const MeshRules& mesh_rules) {
+  const auto all = open(paths, options);
+  using Documents = std::decay_t<decltype(all)>;
   if (all.size() < 2)
     fail(ErrorKind::invalid_argument, "data",
          fmt::format("{} documents, expected two or more, of which one is for validation.", all.size()));
   const auto [first, last] = data::train_validation_split(all, 0.01);
   const Documents training = options.eval.empty() ? Documents(first) : all;
-  const Documents held_out = options.eval.empty() ? Documents(last) : documents_of(options.eval, options);
+  const Documents held_out = options.eval.empty() ? Documents(last) : open(options.eval, options);
   data::TokenEntropies entropies;
   int64_t tokens = 0, targets = 0, held_out_tokens = 0, held_out_targets = 0;
   for (int64_t i = 0; i < training.size() && (tokens < max_counted_tokens || targets == 0); ++i) {
-    const Ids document = training[i];
-    entropies.add(document), tokens += std::ssize(document), targets += targets_of(document);
+    const auto document = training[i];
+    entropies.add(ids_of(document)), tokens += std::ssize(document), targets += targets_of(document);
   }
   check_has_targets(static_cast<double>(targets), "the training set");
   const int64_t row = options.rows.seq + 1, batch = row * options.rows.batch;
   for (int64_t i = 0; i < held_out.size() && (held_out_tokens < 16 * batch || held_out_targets == 0); ++i) {
-    const Ids document = held_out[i];
+    const auto document = held_out[i];
     held_out_tokens += std::ssize(document), held_out_targets += targets_of(document);
   }
   const std::string validation_set = options.eval.empty()
@@ -204,11 +225,25 @@ Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptio
   return {.symbol = "token",
           .files = static_cast<int64_t>(data::list_files(paths, {}).size()),
           .size = all.size(),
-          .is_packed = are_packed(paths) || are_packed(options.eval),
+          .is_packed = options.chat || are_packed(paths) || are_packed(options.eval),
           .unigram_entropy = entropies.unigram(),
           .bigram_entropy = entropies.bigram(),
           .training = packed_batches_of(training, options, mesh_rules),
           .validation = std::move(validation)};
+}
+
+}  // namespace
+
+Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
+                   const MeshRules& mesh_rules) {
+  if (!options.chat) return corpus_of(documents_of, paths, options, mesh_rules);
+  Corpus corpus = corpus_of(chats_of, paths, options, mesh_rules);
+  const auto chats = data::chat_lines(paths);
+  for (int64_t i = 0, tokens = 0; i < chats.size() && tokens < max_counted_tokens; ++i) {
+    const data::ChatTokens chat = chat_tokens_of(chats[i], options);
+    tokens += std::ssize(chat.tokens), corpus.dropped_turns += chat.dropped_turns;
+  }
+  return corpus;
 }
 
 }  // namespace tessera::examples

@@ -24,6 +24,7 @@ struct Corpus {
   int64_t files = 0;
   int64_t size = 0;                            // bytes of text, or documents of tokens
   bool is_packed = false;                      // whether a row may hold several documents
+  int64_t dropped_turns = 0;                   // of the counted conversations, turns that do not fit into a row
   double unigram_entropy = 0;                  // nats per symbol: the loss of a model that sees no context
   double bigram_entropy = 0;                   // the loss of a model that sees only the previous symbol
   data::Loader<data::PackedTokens> training;   // global batches; endless, each epoch in its own order
@@ -40,13 +41,15 @@ Corpus open_bytes(const std::vector<std::string>& paths, const CorpusOptions& op
 struct TokenCorpusOptions {
   CorpusOptions rows = {};
   std::optional<data::Tokenizer> tokenizer = {};  // for texts
+  std::optional<data::ChatTemplate> chat = {};    // reads conversations, of which the assistant's turns are learned
   std::string end_of_text = {};                   // a token after each text; empty: none
   std::string text_field = "text";                // the field of JSON lines (data::json_texts)
   std::vector<std::string> eval = {};             // files for validation; empty: the last 1/100 of the documents
   int64_t vocab = 0;                              // number of ids of the model; a larger id is an error
 };
 
-// Opens texts, which are tokenized as they are read, or token files (.bin, .idx, .npy), and packs them into rows. If
+// Opens texts or conversations, which are tokenized as they are read, or token files (.bin, .idx, .npy), and packs them
+// into rows. If
 // token files do not contain where documents end, each row is a document. Entropies are of the first two million
 // tokens. Errors: as the sources, Tokenizer and shard_batches; invalid_argument: too few documents; a token beyond the
 // vocabulary; a training or validation set whose documents all have fewer than two tokens.

@@ -190,6 +190,8 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
        [&](const std::string& text) { o.tokens.vocab = whole_number("--vocab", text, 1); }},
       {"--eval", "PATH...", "files of the validation of tokens (the last hundredth of the documents)",
        [&](const std::string& path) { o.tokens.eval.push_back(path); }},
+      sets("--chat", o.tokens.chat, true,
+           "trains on the assistant's turns of conversations (.jsonl), by the chat template of --from; samples answer"),
       words("--from", "FOLDER", o.tokens.from, "continues from a Hugging Face model, with its tokenizer unless given"),
       words("--adapter", "FOLDER", o.tokens.adapter, "merges a LoRA adapter of PEFT into the weights of --from"),
       {"--lora", "RANK", "trains LoRA adapters of this rank instead of the weights of --from",
@@ -335,13 +337,18 @@ bool is_tokenizer(const std::filesystem::path& folder) {
 // Checks flags of tokens, and flags that conflict with a model's folder.
 void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
   const TokenOptions& tokens = options.tokens;
-  for (const char* flag : {"--end-of-text", "--text-field", "--eval", "--adapter", "--lora", "--router-aux-loss-coef", "--export"})
+  for (const char* flag : {"--end-of-text", "--text-field", "--eval", "--chat", "--adapter", "--lora",
+                           "--router-aux-loss-coef", "--export"})
     if (!tokens.used() && contains(given, flag))
       refuse(flag, "the model is trained on bytes. Give --tokenizer, --from or --vocab too, to train on tokens.");
   if (tokens.used() && options.data.empty())
     refuse("--data", "no files, expected texts, or token files (.bin, .idx, .npy).");
   if (!tokens.adapter.empty() && tokens.from.empty())
     refuse("--adapter", "no weights to merge into. Give --from FOLDER, its base model, too.");
+  if (tokens.chat && tokens.tokenizer.empty())
+    refuse("--chat", "no chat template. Give --from FOLDER or --tokenizer FOLDER with tokenizer.json and a template.");
+  if (tokens.chat && !tokens.end_of_text.empty())
+    refuse("--end-of-text", "the chat template ends turns and texts. Leave it out.");
   if (tokens.lora && tokens.from.empty()) refuse("--lora", "no weights to adapt. Give --from FOLDER too.");
   if (tokens.router_aux_loss_coef > 0 && tokens.from.empty() && options.model.name != "mixtral")
     refuse("--router-aux-loss-coef", "no routers to balance. Give --model mixtral or --from FOLDER of one too.");

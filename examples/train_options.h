@@ -39,6 +39,7 @@ struct ModelOptions {
 struct TokenOptions {
   std::string tokenizer;            // a tokenizer.json, or its folder; empty: the data are token files
   std::string end_of_text;          // a token after each text
+  bool chat = false;                // the data are conversations, written by the chat template of `from` or `tokenizer`
   std::string text_field = "text";  // the field of JSON lines
   std::string from;                 // a Hugging Face folder with the model to start from
   std::string adapter;              // a folder with a PEFT LoRA adapter to merge into `from`
@@ -52,10 +53,9 @@ struct TokenOptions {
 
 // Options that trade memory, time and communication. Results stay the same, up to rounding with bfloat16.
 struct StepOptions {
-  std::vector<std::string> shard_state_over;  // mesh axes over which the optimizer's state is also sharded
-  int64_t num_micro_batches = -1;             // parts of each device's rows; -1: the strategy's number, or one
-  std::optional<nn::PipelineSchedule>
-      schedule;                       // order of micro-batches in the stages; nullopt: no pipeline
+  std::vector<std::string> shard_state_over;     // mesh axes over which the optimizer's state is also sharded
+  int64_t num_micro_batches = -1;                // parts of each device's rows; -1: the strategy's number, or one
+  std::optional<nn::PipelineSchedule> schedule;  // order of micro-batches in the stages; nullopt: no pipeline
   DType precision = float32;          // element type of the computation; parameters and their gradients are float32
   bool remat = false;                 // recomputes the activations of blocks in the backward pass
   bool reshard_after_forward = true;  // frees a gathered weight after its use

@@ -71,6 +71,11 @@ std::optional<data::Tokenizer> tokenizer_of(const TokenOptions& tokens) {
   return tokens.tokenizer.empty() ? std::nullopt : std::optional(data::Tokenizer::open(tokens.tokenizer));
 }
 
+std::optional<data::ChatTemplate> chat_template_of(const TokenOptions& tokens) {
+  if (!tokens.chat) return std::nullopt;
+  return data::ChatTemplate::open(tokens.from.empty() ? tokens.tokenizer : tokens.from);
+}
+
 void read_vocab(TokenOptions& tokens) {
   if (tokens.used() && tokens.vocab == 0 && tokens.from.empty()) tokens.vocab = tokenizer_of(tokens)->vocab_size();
 }
@@ -108,7 +113,11 @@ namespace {
 
 std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> prompts;
-  for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer.encode(prompt).ids);
+  const auto chat = chat_template_of(options.tokens);
+  for (const std::string& prompt : options.prompts) {
+    const std::string text = chat ? chat->render({{"user", prompt}}, {.add_generation_prompt = true}) : prompt;
+    prompts.push_back(tokenizer.encode(text, {.add_special_tokens = !chat}).ids);
+  }
   return prompts;
 }
 
@@ -122,6 +131,9 @@ void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, 
       return tokenizer.decode(written).find(sample.stop) != std::string::npos;
     };
   if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) generate.eos_token_id = {*end};
+  if (const auto chat = chat_template_of(options.tokens))
+    if (const auto end = tokenizer.encode(chat->end_of_turn(), {.add_special_tokens = false}).ids; !end.empty())
+      generate.eos_token_id = {end.front()};
   const auto prompts = prompts_of(options, tokenizer);
   // Models of bytes have learned only as many positions as a row has.
   const int64_t window = options.tokens.used() ? nn::max_decoder_size : options.model.seq;
@@ -130,7 +142,7 @@ void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, 
     const Key key = i ? fold_in(first, static_cast<uint32_t>(i)) : first;
     const std::string text = tokenizer.decode(train::sample(model, key, prompts[i], generate, window));
     fmt::print("\n{} {}s at temperature {}:\n{}\n", sample.length, options.tokens.used() ? "token" : "byte",
-               sample.sampling.temperature, printable(options.prompts[i] + text));
+               sample.sampling.temperature, printable(options.prompts[i] + (options.tokens.chat ? "\n" : "") + text));
   }
 }
 

@@ -21,6 +21,8 @@ MeshRules mesh_rules_of(const TrainOptions& options);
 
 // Returns the tokenizer of a run; the byte tokenizer unless tokens are trained; nullopt for token files.
 std::optional<data::Tokenizer> tokenizer_of(const TokenOptions& tokens);
+// Returns the chat template in --from, else in --tokenizer; nullopt without --chat.
+std::optional<data::ChatTemplate> chat_template_of(const TokenOptions& tokens);
 // Sets the vocabulary of a new model to the tokenizer's unless it is given.
 void read_vocab(TokenOptions& tokens);
 // Returns the model before the training.

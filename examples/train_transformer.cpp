@@ -127,6 +127,9 @@ std::string size_of(const Corpus& corpus) {
 void print_corpus(const Corpus& corpus) {
   fmt::print("corpus   {} files, {}; entropy in nats per {}: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
              size_of(corpus), corpus.symbol, corpus.unigram_entropy, corpus.bigram_entropy);
+  if (corpus.dropped_turns)
+    fmt::print("dropped  {} turns of the first conversations, which are longer than a row; --seq sets its length\n\n",
+               corpus.dropped_turns);
 }
 
 void print_resumed(int64_t done, const TrainOptions& options) {
@@ -169,7 +172,8 @@ std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus)
 std::string mark_of(const TokenOptions& tokens) {
   if (tokens.tokenizer.empty()) return "";
   const std::string field = tokens.text_field == "text" ? "" : " " + tokens.text_field;
-  return fmt::format("{:016x} {}{}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text, field);
+  return fmt::format("{:016x} {}{}{}", mark_of_tokenizer(tokens.tokenizer), tokens.end_of_text, field,
+                     tokens.chat ? " chat" : "");
 }
 
 // Whether to count a step's operations for more than a file of metrics; this runs a step on an abstract mesh.
@@ -292,6 +296,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
     Corpus corpus = tokens.used() ? open_tokens(options.data,
                                                 {.rows = rows,
                                                  .tokenizer = tokenizer,
+                                                 .chat = chat_template_of(tokens),
                                                  .end_of_text = tokens.end_of_text,
                                                  .text_field = tokens.text_field,
                                                  .eval = tokens.eval,
