@@ -81,7 +81,8 @@ PackedTokens PackedTokensBatcher::operator()(const PackedRows& rows) const {
   return batch;
 }
 
-PackedTokens PackedTokensBatcher::operator()(const std::vector<PackedRow<WeightedToken>>& rows) const {
+template <std::same_as<WeightedToken> Token>
+PackedTokens PackedTokensBatcher::operator()(const std::vector<PackedRow<Token>>& rows) const {
   PackedRows ids;
   for (const auto& row : rows) {
     ids.push_back({{}, row.segment_ids, row.positions});
@@ -97,5 +98,6 @@ PackedTokens PackedTokensBatcher::operator()(const std::vector<PackedRow<Weighte
   });
   return batch;
 }
+template PackedTokens PackedTokensBatcher::operator()(const std::vector<PackedRow<WeightedToken>>&) const;
 
 }  // namespace tessera::data

@@ -1,6 +1,7 @@
 // Batches of packed rows for language models: inputs, targets, and the segment ids that separate documents.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <vector>
 
@@ -48,7 +49,8 @@ struct PackedTokensBatcher {
   int64_t max_segments = 0;
 
   PackedTokens operator()(const std::vector<PackedRow<int32_t>>& rows) const;
-  PackedTokens operator()(const std::vector<PackedRow<WeightedToken>>& rows) const;
+  template <std::same_as<WeightedToken> Token>
+  PackedTokens operator()(const std::vector<PackedRow<Token>>& rows) const;
 };
 inline constexpr PackedTokensBatcher packed_tokens;
 

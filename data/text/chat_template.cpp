@@ -6,7 +6,7 @@
 
 #include "data/sources/text_source.h"
 #include "data/text/python_text.h"
-#include "data/text/template_nodes.h"
+#include "data/text/template_program.h"
 #include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
@@ -27,7 +27,7 @@ constexpr const char* verb = "ChatTemplate";
 // A character for private use, which no template looks for and no function of texts changes.
 constexpr const char* marker = "\uF8FF";
 
-std::string template_of(const JsonPart& json) {
+std::string default_template(const JsonPart& json) {
   if (json.value.is_string()) return json.text();
   std::string names;
   for (const JsonPart& item : json.items()) {
@@ -86,7 +86,7 @@ ChatTemplate ChatTemplate::open(const std::filesystem::path& folder) {
          "{}: no chat template, expected chat_template.jinja, or tokenizer_config.json with \"chat_template\". Was the "
          "model trained on conversations?",
          folder.string());
-  return from_text(has_file ? read_text(file, verb) : template_of(config.at("chat_template")), tokens_of(config),
+  return from_text(has_file ? read_text(file, verb) : default_template(config.at("chat_template")), tokens_of(config),
                    has_file ? file.string() : config_file.string() + ".chat_template");
 }
 

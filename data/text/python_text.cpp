@@ -67,19 +67,6 @@ std::vector<std::string_view> characters(std::string_view text) {
   return all;
 }
 
-void append_character(std::string& text, uint32_t code) {
-  const auto rest = [&](int shift) { text += static_cast<char>(0x80 | ((code >> shift) & 0x3f)); };
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += static_cast<char>(0xc0 | code >> 6), rest(0);
-  } else if (code < 0x10000) {
-    text += static_cast<char>(0xe0 | code >> 12), rest(6), rest(0);
-  } else {
-    text += static_cast<char>(0xf0 | code >> 18), rest(12), rest(6), rest(0);
-  }
-}
-
 std::string json_string(std::string_view text) {
   constexpr std::string_view named = "\"\\\b\f\n\r\t", letters = "\"\\bfnrt";
   std::string result = "\"";

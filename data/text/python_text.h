@@ -16,7 +16,6 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
 // Replaces at most `most` occurrences; below 0: all.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to, int64_t most);
 std::vector<std::string_view> characters(std::string_view text);
-void append_character(std::string& text, uint32_t code);
 // Returns json.dumps(text, ensure_ascii=False).
 std::string json_string(std::string_view text);
 

@@ -1,10 +1,12 @@
 // The filters, tests and methods of chat templates.
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
 
 #include "data/text/python_text.h"
-#include "data/text/template_nodes.h"
+#include "data/text/template_program.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::data::jinja {
@@ -199,7 +201,7 @@ Value join(Run& run, const Value& subject, Arguments arguments) {
 Value map(Run& run, const Value& subject, Arguments arguments) {
   std::vector<Value> items = run.items_of(subject);
   const auto name = optional_text(run, arguments[0]), path = optional_text(run, arguments[1]);
-  const Function* filter = name ? find_function(FunctionKind::filter, *name) : nullptr;
+  const Operation* filter = name ? find_operation(OperationKind::filter, *name) : nullptr;
   if ((name && !filter) || !name == !path) run.refuse("`map` needs a known filter or an attribute.");
   const std::vector<Value> none(filter ? filter->parameters.size() : 0);
   for (Value& item : items) item = filter ? filter->apply(run, item, none) : attribute(run, item, *path);
@@ -210,7 +212,7 @@ template <bool keeps, bool has_attribute>
 Value select(Run& run, const Value& subject, Arguments arguments) {
   const auto path = has_attribute ? optional_text(run, arguments[0]) : std::nullopt;
   const auto name = optional_text(run, arguments[has_attribute]);
-  const Function* test = name ? find_function(FunctionKind::test, *name) : nullptr;
+  const Operation* test = name ? find_operation(OperationKind::test, *name) : nullptr;
   if ((name && !test) || (has_attribute && !path)) run.refuse("this test of `select` or `reject` is not supported.");
   std::vector<Value> items = run.items_of(subject);
   std::erase_if(items, [&](const Value& item) {
@@ -243,7 +245,7 @@ Value default_value(Run& run, const Value& v, Arguments arguments) {
 Value string(Run& run, const Value& v, Arguments) { return run.text(run.string_of(v)); }
 Value list(Run& run, const Value& v, Arguments) { return run.list(run.items_of(v)); }
 
-const Function filters[] = {
+const Operation filters[] = {
     {"trim", {"chars"}, strip<true, true>},
     {"tojson", {"ensure_ascii", "indent"}, tojson},
     {"length", {}, length},
@@ -272,7 +274,7 @@ const Function filters[] = {
     {"selectattr", {"", " ", "  "}, select<true, true>},
     {"rejectattr", {"", " ", "  "}, select<false, true>},
 };
-const Function tests[] = {
+const Operation tests[] = {
     {"defined", {}, [](Run&, const Value& v, Arguments) { return Value{!v.is_undefined()}; }},
     {"undefined", {}, is_type<Undefined>},
     {"none", {}, is_type<None>},
@@ -290,7 +292,7 @@ const Function tests[] = {
     {"ne", {"other"}, [](Run& run, const Value& v, Arguments a) { return Value{!run.are_equal(v, a[0])}; }},
     {"in", {"seq"}, [](Run& run, const Value& v, Arguments a) { return Value{run.contains(a[0], v)}; }},
 };
-const Function methods[] = {
+const Operation methods[] = {
     {"strip", {"chars"}, strip<true, true>},
     {"lstrip", {"chars"}, strip<true, false>},
     {"rstrip", {"chars"}, strip<false, true>},
@@ -327,12 +329,64 @@ const Function methods[] = {
 
 }  // namespace
 
-const Function* find_function(FunctionKind kind, std::string_view name) {
-  const std::span<const Function> all = kind == FunctionKind::filter ? std::span<const Function>(filters)
-                                        : kind == FunctionKind::test ? std::span<const Function>(tests)
-                                                                     : std::span<const Function>(methods);
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Function& f) { return f.name == name; });
+const Operation* find_operation(OperationKind kind, std::string_view name) {
+  const std::span<const Operation> all = kind == OperationKind::filter ? std::span<const Operation>(filters)
+                                         : kind == OperationKind::test ? std::span<const Operation>(tests)
+                                                                       : std::span<const Operation>(methods);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Operation& f) { return f.name == name; });
   return found == all.end() ? nullptr : &*found;
+}
+
+// ---- functions
+
+namespace {
+
+const std::string& only_text(Run& run, const std::vector<Value>& given, const Members& named) {
+  if (given.size() != 1 || !named.empty() || !given[0].text()) run.refuse("the function needs one string.");
+  return *given[0].text();
+}
+
+Value raise_exception(Run& run, std::vector<Value> given, Members named) { run.reject(only_text(run, given, named)); }
+Value strftime_now(Run& run, std::vector<Value> given, Members named) {
+  const time_t now = ::time(nullptr);
+  struct tm parts {};
+  char text[256];
+  const std::string& format = only_text(run, given, named);
+  return run.text({text, ::strftime(text, sizeof text, format.c_str(), ::localtime_r(&now, &parts))});
+}
+template <bool is_namespace>
+Value make_members(Run& run, std::vector<Value> given, Members named) {
+  if (!given.empty()) run.refuse("`namespace` and `dict` with a positional argument are not supported.");
+  return is_namespace ? run.make_namespace(std::move(named)) : run.dict(std::move(named));
+}
+Value range(Run& run, std::vector<Value> given, Members named) {
+  constexpr int64_t max = 100'000;  // as in the sandbox of Jinja2
+  std::vector<int64_t> numbers;
+  for (const Value& value : given) numbers.push_back(integer_or(run, value, max + 1));
+  const size_t count = numbers.size();
+  const int64_t begin = count > 1 ? numbers[0] : 0, by = count > 2 ? numbers[2] : 1;
+  const int64_t end = count == 0 ? 0 : count > 1 ? numbers[1] : numbers[0];
+  for (const int64_t number : {begin, end, by})
+    if (count == 0 || count > 3 || !named.empty() || number < -max || number > max || by == 0)
+      run.refuse(fmt::format("`range` needs one to three integers of at most {}, and a step other than 0.", max));
+  std::vector<Value> items;
+  for (int64_t i = begin; by < 0 ? i > end : i < end; i += by) items.push_back({i});
+  return run.list(std::move(items));
+}
+
+}  // namespace
+
+Members functions() {
+  static const Members all = [] {
+    Members members;
+    const auto add = [&](const char* name, Function f) {
+      members.push_back({name, {std::make_shared<const Function>(std::move(f))}});
+    };
+    add("raise_exception", raise_exception), add("strftime_now", strftime_now), add("range", range);
+    add("namespace", make_members<true>), add("dict", make_members<false>);
+    return members;
+  }();
+  return all;
 }
 
 }  // namespace tessera::data::jinja

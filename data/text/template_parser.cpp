@@ -1,18 +1,15 @@
 // Parses chat templates with the rules for white space of `transformers`: trim_blocks and lstrip_blocks are on.
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "data/text/python_text.h"
-#include "data/text/template_nodes.h"
+#include "data/text/template_program.h"
 #include "data/text/unicode_text.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/text.h"
 
 namespace tessera::data::jinja {
 namespace {
-
-using NodePtr = std::unique_ptr<Node>;
 
 // The largest chat templates of models have 30 KB, with at most 20 levels.
 constexpr size_t max_template_bytes = 1 << 20;
@@ -160,27 +157,13 @@ class Lexer {
     constexpr std::string_view escapes = "abfnrtv\\'\"", meant = "\a\b\f\n\r\t\v\\'\"";
     std::string result;
     for (size_t i = 0; i < text.size(); ++i) {
-      if (text[i] != '\\') {
-        result += text[i];
-        continue;
-      }
-      const char c = text[++i];
-      const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-      if (const size_t which = escapes.find(c); which != std::string::npos) {
+      const size_t which = text[i] == '\\' ? escapes.find(text[++i]) : std::string::npos;
+      if (which != std::string::npos)
         result += meant[which];
-      } else if (digits) {
-        uint32_t code = 0x110000;
-        const char *begin = text.data() + i + 1, *end = begin + std::min(digits, text.size() - i - 1);
-        const auto [rest, error] = std::from_chars(begin, end, code, 16);
-        if (error != std::errc{} || rest != begin + digits || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-          refuse(file_, line_, fmt::format("\\{} needs {} digits of a character.", c, digits));
-        append_character(result, code);
-        i += digits;
-      } else if (c == 'N' || is_digit(c)) {
-        refuse(file_, line_, fmt::format("the escape \\{} is not supported, expected \\x, \\u or \\U.", c));
-      } else if (c != '\n') {
-        result += {'\\', c};
-      }
+      else if (i > 0 && text[i - 1] == '\\')
+        refuse(file_, line_, fmt::format("the escape \\{} is not supported.", detail::shortened(text.substr(i, 1))));
+      else
+        result += text[i];
     }
     return result;
   }
@@ -202,21 +185,25 @@ class Parser {
  public:
   Parser(std::vector<Token> tokens, Program& program) : tokens_(std::move(tokens)), program_(program) {}
 
-  NodePtr program() { return block({}); }
+  Statement program() { return block({}); }
 
  private:
+  // Bounds the nesting of the functions that are made, whose destructors recurse.
   struct Level {
-    explicit Level(Parser& parser) : levels(parser.levels_) {
-      if (++levels > max_levels) parser.refuse(fmt::format("more than {} levels.", max_levels));
-    }
-    ~Level() { --levels; }
-    int& levels;
+    explicit Level(Parser& parser) : parser(parser), outer(parser.levels_) { parser.enter(); }
+    ~Level() { parser.levels_ = outer; }
+    Parser& parser;
+    int outer;
   };
+  void enter() {
+    if (++levels_ > max_levels) refuse(fmt::format("more than {} levels.", max_levels));
+  }
 
   const Token& now() const { return tokens_[at_]; }
   Token next() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
-  bool is_op(std::string_view op) const { return now().type == TokenType::op && now().text == op; }
-  bool is_word(std::string_view word) const { return now().type == TokenType::name && now().text == word; }
+  bool is(TokenType type, std::string_view text) const { return now().type == type && now().text == text; }
+  bool is_op(std::string_view op) const { return is(TokenType::op, op); }
+  bool is_word(std::string_view word) const { return is(TokenType::name, word); }
   bool accept(std::string_view op) { return is_op(op) && (++at_, true); }
   bool accept_word(std::string_view word) { return is_word(word) && (++at_, true); }
   void expect(std::string_view op) {
@@ -238,50 +225,45 @@ class Parser {
     refuse(fmt::format("{} given, expected {}.", given, expected));
   }
 
-  template <class... Kids>
-  NodePtr make(Kind kind, std::string text, Kids... kids) {
-    auto node = std::make_unique<Node>(Node{kind, now().line, std::move(text)});
-    (add(*node, std::move(kids)), ...);
-    return node;
-  }
-  void add(Node& node, NodePtr kid) {
-    if (kid) node.depth = std::max(node.depth, kid->depth + 1);
-    if (node.depth > max_levels) refuse(fmt::format("more than {} levels.", max_levels));
-    node.kids.push_back(std::move(kid));
-  }
-  NodePtr literal(Value value) {
-    NodePtr node = make(Kind::literal, "");
-    node->value = std::move(value);
-    return node;
+  // Returns a function that also counts a level and a step, and sets the line for errors.
+  template <class F>
+  auto counted(F f) {
+    return [line = now().line, f = std::move(f)](Run& run, Scope& scope) {
+      const Run::Level level(run, line);
+      return f(run, scope);
+    };
   }
 
   // ---- statements
 
   // Parses statements up to the first tag whose name is in `ends`, which becomes the next token.
-  NodePtr block(const Ends& ends) {
+  Statement block(const Ends& ends) {
     const Level level(*this);
-    NodePtr block = make(Kind::block, "");
+    std::vector<Statement> statements;
     for (;;) {
       const Token token = next();
-      if (token.type == TokenType::end) {
-        if (!ends.empty()) refuse(fmt::format("the template ends before {{% {} %}}.", ends.back()));
-        return block;
-      } else if (token.type == TokenType::data) {
-        NodePtr data = literal(text_value(token.text));
-        data->kind = Kind::data;
-        add(*block, std::move(data));
+      if (token.type == TokenType::data) {
+        statements.push_back([text = token.text](Run& run, Scope&) { return run.write(text), Flow::next; });
       } else if (token.type == TokenType::open_output) {
-        add(*block, make(Kind::output, "", expression()));
+        statements.push_back([value = tuple_or_expression()](Run& run, Scope& scope) {
+          return run.write(run.string_of(value(run, scope))), Flow::next;
+        });
         expect_close();
-      } else if (contains(ends, now().text)) {
-        return block;
+      } else if (token.type == TokenType::open_tag && !contains(ends, now().text)) {
+        statements.push_back(statement());
       } else {
-        add(*block, statement());
+        if (token.type == TokenType::end && !ends.empty())
+          refuse(fmt::format("the template ends before {{% {} %}}.", ends.back()));
+        return counted([statements = std::move(statements)](Run& run, Scope& scope) {
+          for (const Statement& statement : statements)
+            if (const Flow flow = statement(run, scope); flow != Flow::next) return flow;
+          return Flow::next;
+        });
       }
     }
   }
 
-  NodePtr statement() {
+  Statement statement() {
     const std::string name = expect_name();
     if (name == "if") return if_statement();
     if (name == "for") return for_statement();
@@ -289,62 +271,45 @@ class Parser {
     if (name == "macro") return macro();
     if (name == "generation") {
       program_.has_generation = true;
-      return make(Kind::generation, "", body("endgeneration", /*loops=*/0));
+      return counted([statement = body("endgeneration", /*loops=*/0)](Run& run, Scope& scope) {
+        Scope inner{.outer = &scope};
+        return run.generate(statement, inner), Flow::next;
+      });
     }
-    if (name == "break" || name == "continue") {
-      if (loops_ == 0) refuse(fmt::format("`{}` outside of a loop.", name));
-      expect_close();
-      return make(name == "break" ? Kind::break_ : Kind::continue_, "");
-    }
-    refuse(fmt::format("the tag `{}` is not supported.", detail::shortened(name)));
+    if (name != "break" && name != "continue")
+      refuse(fmt::format("the tag `{}` is not supported.", detail::shortened(name)));
+    if (loops_ == 0) refuse(fmt::format("`{}` outside of a loop.", name));
+    expect_close();
+    return [flow = name == "break" ? Flow::break_ : Flow::continue_](Run&, Scope&) { return flow; };
   }
 
-  // Parses the end of a tag, a block and its end tag.
-  NodePtr body(std::string_view end, int loops) {
+  // Parses the end of a tag, a block, and its end tag.
+  Statement body(std::string_view end, int loops) {
     const int outer = std::exchange(loops_, loops);
     expect_close();
-    NodePtr result = block({end});
+    Statement result = block({end});
     ++at_, expect_close();
     loops_ = outer;
     return result;
   }
 
-  NodePtr if_statement() {
-    NodePtr node = make(Kind::if_, "");
+  Statement if_statement() {
+    std::vector<std::pair<Expression, Statement>> cases;
     do {
-      add(*node, expression());
+      Expression condition = expression();
       expect_close();
-      add(*node, block({"elif", "else", "endif"}));
+      cases.emplace_back(std::move(condition), block({"elif", "else", "endif"}));
     } while (accept_word("elif"));
     if (accept_word("else")) {
       expect_close();
-      add(*node, block({"endif"}));
+      cases.emplace_back(literal({true}), block({"endif"}));
     }
     ++at_, expect_close();
-    return node;
-  }
-
-  NodePtr for_statement() {
-    ++scopes_, ++loops_;
-    NodePtr node = make(Kind::for_, "");
-    const bool has_brackets = accept("(");
-    node->names = targets();
-    if (has_brackets) expect(")");
-    if (!accept_word("in")) refuse_token("`in`");
-    add(*node, or_expression());
-    NodePtr filter = accept_word("if") ? expression() : nullptr;
-    expect_close();
-    add(*node, block({"else", "endfor"}));
-    --loops_;
-    NodePtr otherwise;
-    if (accept_word("else")) {
-      expect_close();
-      otherwise = block({"endfor"});
-    }
-    add(*node, std::move(otherwise)), add(*node, std::move(filter));
-    ++at_, expect_close();
-    --scopes_;
-    return node;
+    return [cases = std::move(cases)](Run& run, Scope& scope) {
+      for (const auto& [condition, statement] : cases)
+        if (run.is_true(condition(run, scope))) return statement(run, scope);
+      return Flow::next;
+    };
   }
 
   std::vector<std::string> targets() {
@@ -354,128 +319,241 @@ class Parser {
     return names;
   }
 
-  NodePtr set_statement() {
-    NodePtr node = make(Kind::set, "");
-    node->names = targets();
-    if (node->names.size() == 1 && accept(".")) {
-      node->kind = Kind::set_member;
-      node->names.push_back(expect_name());
-    }
-    if (accept("=")) {
-      add(*node, tuple_or_expression());
-      expect_close();
-    } else {
-      if (node->kind == Kind::set_member || node->names.size() > 1) refuse_token("`=`");
-      node->kind = Kind::set_block;
-      add(*node, body("endset", loops_));
-    }
-    return node;
+  // Sets one name to a value, or several names to its items.
+  static void assign(Run& run, const std::vector<std::string>& names, const Value& value, Scope& scope) {
+    if (names.size() == 1) return set(scope.names, names[0], value);
+    const std::vector<Value> items = run.items_of(value);
+    if (items.size() != names.size()) run.refuse(fmt::format("{} values for {} names.", items.size(), names.size()));
+    for (size_t i = 0; i < items.size(); ++i) set(scope.names, names[i], items[i]);
   }
 
-  NodePtr macro() {
+  Statement for_statement() {
+    ++scopes_, ++loops_;
+    const bool has_brackets = accept("(");
+    const std::vector<std::string> names = targets();
+    if (has_brackets) expect(")");
+    if (!accept_word("in")) refuse_token("`in`");
+    const Expression iterable = or_expression();
+    const Expression filter = accept_word("if") ? expression() : nullptr;
+    expect_close();
+    const Statement statement = block({"else", "endfor"});
+    --loops_;
+    Statement otherwise;
+    if (accept_word("else")) {
+      expect_close();
+      otherwise = block({"endfor"});
+    }
+    ++at_, expect_close();
+    --scopes_;
+    return counted([=](Run& run, Scope& scope) {
+      std::vector<Value> items = run.items_of(iterable(run, scope));
+      if (filter)
+        std::erase_if(items, [&](const Value& item) {
+          Scope inner{.outer = &scope};
+          assign(run, names, item, inner);
+          return !run.is_true(filter(run, inner));
+        });
+      for (size_t i = 0; i < items.size(); ++i) {
+        Scope inner{.outer = &scope};
+        assign(run, names, items[i], inner);
+        set(inner.names, "loop", loop_of(run, items, i));
+        if (statement(run, inner) == Flow::break_) break;
+      }
+      Scope inner{.outer = &scope};
+      return items.empty() && otherwise ? otherwise(run, inner) : Flow::next;
+    });
+  }
+
+  static Value loop_of(Run& run, const std::vector<Value>& items, size_t i) {
+    const int64_t index = static_cast<int64_t>(i), count = std::ssize(items);
+    Members loop{{"index0", {index}},
+                 {"index", {index + 1}},
+                 {"first", {i == 0}},
+                 {"last", {index + 1 == count}},
+                 {"length", {count}},
+                 {"revindex", {count - index}},
+                 {"revindex0", {count - index - 1}}};
+    if (i > 0) loop.emplace_back("previtem", items[i - 1]);
+    if (i + 1 < items.size()) loop.emplace_back("nextitem", items[i + 1]);
+    run.step(loop.size());
+    return {std::make_shared<const Dict>(Dict{std::move(loop)})};
+  }
+
+  Statement set_statement() {
+    const std::vector<std::string> names = targets();
+    const std::string member = names.size() == 1 && accept(".") ? expect_name() : "";
+    if (!is_op("=") && names.size() == 1 && member.empty())
+      return counted([name = names[0], statement = body("endset", loops_)](Run& run, Scope& scope) {
+        return set(scope.names, name, run.text(run.captured(statement, scope))), Flow::next;
+      });
+    expect("=");
+    const Expression value = tuple_or_expression();
+    expect_close();
+    if (member.empty())
+      return counted([=](Run& run, Scope& scope) { return assign(run, names, value(run, scope), scope), Flow::next; });
+    return counted([=](Run& run, Scope& scope) {
+      Value result = value(run, scope);
+      const Value owner = run.look_up(names[0], &scope);
+      if (!owner.as<Namespace*>()) run.refuse("only a member of a namespace can be set", owner);
+      return set((*owner.as<Namespace*>())->members, member, std::move(result)), Flow::next;
+    });
+  }
+
+  struct Macro {
+    std::string name;
+    std::vector<std::string> parameters;
+    std::vector<Expression> defaults;  // null: none
+    Statement body;
+  };
+
+  Statement macro() {
     if (scopes_ > 0) refuse("a macro inside of a loop or a macro is not supported.");
     ++scopes_;
-    NodePtr node = make(Kind::macro, expect_name(), nullptr);
+    Macro macro{expect_name()};
     expect("(");
     while (!accept(")")) {
-      node->names.push_back(expect_name());
-      if (accept("="))
-        add(*node, expression());
-      else if (node->kids.size() > 1)
-        refuse_token("a default value");
+      macro.parameters.push_back(expect_name());
+      macro.defaults.push_back(accept("=") ? expression() : nullptr);
       if (!is_op(")")) expect(",");
     }
-    NodePtr statements = body("endmacro", /*loops=*/0);
-    node->depth = std::max(node->depth, statements->depth + 1);
-    node->kids[0] = std::move(statements);
+    macro.body = body("endmacro", /*loops=*/0);
     --scopes_;
-    return node;
+    const std::string name = macro.name;
+    const auto function =
+        std::make_shared<const Function>([macro = std::move(macro)](Run& run, std::vector<Value> given, Members named) {
+          return call(macro, run, std::move(given), std::move(named));
+        });
+    return [=](Run&, Scope& scope) { return set(scope.names, name, {function}), Flow::next; };
+  }
+
+  static Value call(const Macro& macro, Run& run, std::vector<Value> given, Members named) {
+    Scope scope{std::move(named), &run.globals()};
+    const auto& parameters = macro.parameters;
+    for (const auto& [name, value] : scope.names)
+      if (std::find(parameters.begin(), parameters.end(), name) == parameters.end())
+        run.refuse(fmt::format("the macro `{}` has no parameter `{}`.", macro.name, name));
+    if (given.size() > parameters.size())
+      run.refuse(fmt::format("{} arguments for the {} of `{}`.", given.size(), parameters.size(), macro.name));
+    for (size_t i = 0; i < parameters.size(); ++i)
+      if (i < given.size())
+        set(scope.names, parameters[i], std::move(given[i]));
+      else if (!run.find(scope.names, parameters[i]))
+        set(scope.names, parameters[i], macro.defaults[i] ? macro.defaults[i](run, scope) : Value{});
+    return run.text(run.captured(macro.body, scope));
   }
 
   // ---- expressions, from the operators that bind least
 
-  NodePtr tuple_or_expression() {
-    NodePtr first = expression();
-    return is_op(",") ? tuple(std::move(first)) : std::move(first);
-  }
-  NodePtr tuple(NodePtr first) {
-    NodePtr node = make(Kind::tuple, "", std::move(first));
-    while (accept(",") && !is_op(")") && now().type != TokenType::close) add(*node, expression());
-    return node;
+  static Expression literal(Value value) {
+    return [value = std::move(value)](Run&, Scope&) { return value; };
   }
 
-  NodePtr expression() {
+  Expression tuple_or_expression() {
+    std::vector<Expression> items{expression()};
+    if (!is_op(",")) return items[0];
+    while (accept(",") && !is_op(")") && now().type != TokenType::close) items.push_back(expression());
+    return list(std::move(items), /*is_tuple=*/true);
+  }
+  Expression list(std::vector<Expression> items, bool is_tuple) {
+    return counted([items = std::move(items), is_tuple](Run& run, Scope& scope) {
+      std::vector<Value> values;
+      for (const Expression& item : items) values.push_back(item(run, scope));
+      return run.list(std::move(values), is_tuple);
+    });
+  }
+
+  Expression expression() {
     const Level level(*this);
-    NodePtr value = or_expression();
+    Expression value = or_expression();
     while (accept_word("if")) {
-      NodePtr condition = or_expression();
-      NodePtr otherwise = accept_word("else") ? expression() : literal({});
-      value = make(Kind::condition, "", std::move(condition), std::move(value), std::move(otherwise));
+      enter();
+      const Expression condition = or_expression(), otherwise = accept_word("else") ? expression() : literal({});
+      value = counted([=](Run& run, Scope& scope) {
+        return run.is_true(condition(run, scope)) ? value(run, scope) : otherwise(run, scope);
+      });
     }
     return value;
   }
-  NodePtr or_expression() {
-    NodePtr left = and_expression();
-    while (accept_word("or")) left = make(Kind::or_, "", std::move(left), and_expression());
+  Expression or_expression() { return either("or", &Parser::and_expression); }
+  Expression and_expression() { return either("and", &Parser::not_expression); }
+  Expression either(std::string_view word, Expression (Parser::*operand)()) {
+    Expression left = (this->*operand)();
+    while (accept_word(word)) {
+      enter();
+      left = counted([left, right = (this->*operand)(), is_and = word == "and"](Run& run, Scope& scope) {
+        Value value = left(run, scope);
+        return run.is_true(value) == is_and ? right(run, scope) : value;
+      });
+    }
     return left;
   }
-  NodePtr and_expression() {
-    NodePtr left = not_expression();
-    while (accept_word("and")) left = make(Kind::and_, "", std::move(left), not_expression());
-    return left;
-  }
-  NodePtr not_expression() {
+  Expression not_expression() {
     const Level level(*this);
-    if (accept_word("not")) return make(Kind::not_, "", not_expression());
-    return comparison();
+    return accept_word("not") ? negated(not_expression()) : comparison();
   }
-  NodePtr comparison() {
-    NodePtr left = binary(0);
-    NodePtr node = make(Kind::compare, "", std::move(left));
+  Expression negated(Expression value) {
+    return counted(
+        [value = std::move(value)](Run& run, Scope& scope) { return Value{!run.is_true(value(run, scope))}; });
+  }
+  Expression comparison() {
+    const Expression first = binary(0);
+    std::vector<std::pair<std::string, Expression>> rest;
     for (;;) {
       const bool is_not_in = is_word("not") && tokens_[at_ + 1].text == "in";
       if (is_not_in) ++at_;
       if (!is_word("in") && (now().type != TokenType::op || !contains({"==", "!=", "<", "<=", ">", ">="}, now().text)))
         break;
-      node->names.push_back(is_not_in ? "not in" : now().text);
+      const std::string op = is_not_in ? "not in" : now().text;
       ++at_;
-      add(*node, binary(0));
+      rest.emplace_back(op, binary(0));
     }
-    return node->names.empty() ? std::move(node->kids[0]) : std::move(node);
+    if (rest.empty()) return first;
+    return counted([=](Run& run, Scope& scope) {
+      Value left = first(run, scope);
+      for (const auto& [op, operand] : rest) {
+        Value right = operand(run, scope);
+        if (!run.compare(op, left, right)) return Value{false};
+        left = std::move(right);
+      }
+      return Value{true};
+    });
   }
-  NodePtr binary(size_t precedence) {
+  Expression binary(size_t precedence) {
     static const Ends operators[] = {{"+", "-"}, {"~"}, {"*", "//", "%"}};
     if (precedence == std::size(operators)) return unary(true);
-    NodePtr left = binary(precedence + 1);
+    Expression left = binary(precedence + 1);
     while (now().type == TokenType::op && contains(operators[precedence], now().text)) {
+      enter();
       const std::string op = next().text;
-      left = make(Kind::binary, op, std::move(left), binary(precedence + 1));
+      left = counted([op, left, right = binary(precedence + 1)](Run& run, Scope& scope) {
+        const Value value = left(run, scope);
+        return run.binary(op, value, right(run, scope));
+      });
     }
     return left;
   }
-  NodePtr unary(bool with_filters) {
+  Expression unary(bool with_filters) {
     const Level level(*this);
-    NodePtr node;
+    Expression value;
     if (is_op("-") || is_op("+")) {
       const std::string op = next().text;
-      node = make(Kind::sign, op, unary(false));
+      value = counted([op, operand = unary(false)](Run& run, Scope& scope) {
+        return run.binary(op, {int64_t{0}}, operand(run, scope));
+      });
     } else {
-      node = postfix(primary());
+      value = postfix(primary());
     }
-    while (with_filters && (is_op("|") || is_word("is")))
-      node = accept("|") ? filter(std::move(node)) : test(std::move(node));
-    return node;
+    while (with_filters && (is_op("|") || is_word("is"))) {
+      enter();
+      value = accept("|") ? operation(OperationKind::filter, expect_name(), value) : test(value);
+    }
+    return value;
   }
 
-  NodePtr primary() {
+  Expression primary() {
     const Token token = next();
-    if (token.type == TokenType::name) {
-      if (token.text == "true" || token.text == "True") return literal({true});
-      if (token.text == "false" || token.text == "False") return literal({false});
-      if (token.text == "none" || token.text == "None") return literal({None{}});
-      if (is_op("(")) return call(token.text);
-      return make(Kind::name, token.text);
-    }
+    const auto opens = [&](std::string_view op) { return token.type == TokenType::op && token.text == op; };
+    if (token.type == TokenType::name) return name(token.text);
     if (token.type == TokenType::string) {
       std::string text = token.text;
       while (now().type == TokenType::string) text += next().text;
@@ -486,120 +564,165 @@ class Parser {
       if (!number) refuse("a number is too large.");
       return literal({*number});
     }
-    if (token.type == TokenType::op && token.text == "(") {
-      NodePtr inner = is_op(")") ? make(Kind::tuple, "") : tuple_or_expression();
+    if (opens("(")) {
+      Expression inner = is_op(")") ? list({}, true) : tuple_or_expression();
       expect(")");
       return inner;
     }
-    if (token.type == TokenType::op && token.text == "[") {
-      NodePtr node = make(Kind::list, "");
+    if (opens("[")) {
+      std::vector<Expression> items;
       while (!accept("]")) {
-        add(*node, expression());
+        items.push_back(expression());
         if (!is_op("]")) expect(",");
       }
-      return node;
+      return list(std::move(items), false);
     }
-    if (token.type == TokenType::op && token.text == "{") {
-      NodePtr node = make(Kind::dict, "");
-      while (!accept("}")) {
-        add(*node, expression());
-        expect(":");
-        add(*node, expression());
-        if (!is_op("}")) expect(",");
-      }
-      return node;
-    }
+    if (opens("{")) return dict();
     --at_;
     refuse_token("an expression");
   }
-  NodePtr postfix(NodePtr node) {
-    for (;;) {
+  Expression name(const std::string& name) {
+    if (name == "true" || name == "True") return literal({true});
+    if (name == "false" || name == "False") return literal({false});
+    if (name == "none" || name == "None") return literal({None{}});
+    if (!is_op("(")) return counted([=](Run& run, Scope& scope) { return run.look_up(name, &scope); });
+    return counted([name, given = arguments()](Run& run, Scope& scope) {
+      const Value callee = run.look_up(name, &scope);
+      const Function* function = callee.shared<Function>();
+      if (!function) run.refuse(fmt::format("`{}` is not a macro or a supported function", name), callee);
+      std::vector<Value> values;
+      Members named;
+      for (const auto& [keyword, value] : given)
+        if (keyword.empty())
+          values.push_back(value(run, scope));
+        else
+          named.emplace_back(keyword, value(run, scope));
+      return (*function)(run, std::move(values), std::move(named));
+    });
+  }
+  Expression dict() {
+    std::vector<std::pair<Expression, Expression>> members;
+    while (!accept("}")) {
+      Expression key = expression();
+      expect(":");
+      members.emplace_back(std::move(key), expression());
+      if (!is_op("}")) expect(",");
+    }
+    return counted([members = std::move(members)](Run& run, Scope& scope) {
+      Members values;
+      for (const auto& [key, value] : members) {
+        const Value name = key(run, scope);
+        if (!name.text()) run.refuse("a key of a dictionary must be a string", name);
+        set(values, *name.text(), value(run, scope));
+      }
+      return run.dict(std::move(values));
+    });
+  }
+
+  Expression postfix(Expression value) {
+    for (;; enter()) {
       if (accept(".")) {
         const std::string name = expect_name();
-        node = is_op("(") ? method(name, std::move(node)) : make(Kind::attribute, name, std::move(node));
+        value = is_op("(") ? operation(OperationKind::method, name, value) : attribute(name, value);
       } else if (accept("[")) {
-        node = item(std::move(node));
+        value = item(value);
       } else if (is_op("(")) {
         refuse("a call of this expression is not supported, expected a macro, a function or a method.");
       } else {
-        return node;
+        return value;
       }
     }
   }
-  NodePtr item(NodePtr node) {
-    NodePtr bounds[3];
-    int colons = 0;
-    while (!accept("]")) {
-      if (accept(":") ? ++colons > 2 : bounds[colons] != nullptr) refuse_token("`]`");
-      if (!is_op(":") && !is_op("]")) bounds[colons] = expression();
+  Expression attribute(const std::string& name, const Expression& of) {
+    return counted(
+        [name, of, is_method = find_operation(OperationKind::method, name) != nullptr](Run& run, Scope& scope) {
+          const Value value = of(run, scope);
+          if (is_method && (value.dict() || value.text()))
+            run.refuse(fmt::format("the method `{}` without a call is not supported.", name));
+          return run.member(value, name);
+        });
+  }
+  Expression item(const Expression& of) {
+    std::vector<Expression> bounds{nullptr};
+    for (; !accept("]");) {
+      if (accept(":") && bounds.size() < 3)
+        bounds.push_back(nullptr);
+      else if (!bounds.back())
+        bounds.back() = expression();
+      else
+        refuse_token("`]`");
     }
-    if (colons)
-      return make(Kind::slice, "", std::move(node), std::move(bounds[0]), std::move(bounds[1]), std::move(bounds[2]));
-    if (!bounds[0]) refuse("[] without an index.");
-    return make(Kind::item, "", std::move(node), std::move(bounds[0]));
+    if (bounds.size() == 1 && bounds[0])
+      return counted([of, key = bounds[0]](Run& run, Scope& scope) {
+        const Value value = of(run, scope);
+        return run.item(value, key(run, scope));
+      });
+    if (bounds.size() == 1) refuse("[] without an index.");
+    bounds.resize(3);
+    return counted([of, bounds](Run& run, Scope& scope) {
+      const Value value = of(run, scope);
+      std::vector<Value> values;
+      for (const Expression& bound : bounds) values.push_back(bound ? bound(run, scope) : Value{None{}});
+      return run.slice(value, values);
+    });
   }
 
-  // Parses arguments in brackets.
-  void arguments(Node& node) {
+  using Given = std::vector<std::pair<std::string, Expression>>;  // keyword or "", and argument
+
+  Given arguments() {
+    Given given;
     expect("(");
     while (!accept(")")) {
-      if (is_op("*") || is_op("**")) refuse("an argument with * is not supported.");
+      if (is_op("*")) refuse("an argument with * is not supported.");
       const bool has_keyword =
-          now().type == TokenType::name && tokens_[at_ + 1].type == TokenType::op && tokens_[at_ + 1].text == "=";
-      node.names.push_back(has_keyword ? next().text : "");
+          now().type == TokenType::name && tokens_[at_ + 1].text == "=" && tokens_[at_ + 1].type == TokenType::op;
+      const std::string keyword = has_keyword ? next().text : "";
       if (has_keyword) ++at_;
-      add(node, expression());
+      given.emplace_back(keyword, expression());
       if (!is_op(")")) expect(",");
     }
-  }
-  NodePtr call(const std::string& name) {
-    NodePtr node = make(Kind::call, name);
-    arguments(*node);
-    return node;
-  }
-  NodePtr method(const std::string& name, NodePtr subject) {
-    NodePtr node = make(Kind::method, name, std::move(subject));
-    arguments(*node);
-    bind(*node, FunctionKind::method, "method");
-    return node;
-  }
-  NodePtr filter(NodePtr subject) {
-    NodePtr node = make(Kind::filter, expect_name(), std::move(subject));
-    if (is_op("(")) arguments(*node);
-    bind(*node, FunctionKind::filter, "filter");
-    return node;
-  }
-  NodePtr test(NodePtr subject) {
-    ++at_;
-    const bool is_not = accept_word("not");
-    NodePtr node = make(Kind::test, is_word("in") ? next().text : expect_name(), std::move(subject));
-    const TokenType type = now().type;
-    if (is_op("("))
-      arguments(*node);
-    else if (type == TokenType::string || type == TokenType::integer || is_op("[") || is_op("{") ||
-             (type == TokenType::name && !contains({"else", "or", "and", "is", "if"}, now().text)))
-      add(*node, postfix(primary())), node->names.emplace_back();
-    bind(*node, FunctionKind::test, "test");
-    return is_not ? make(Kind::not_, "", std::move(node)) : std::move(node);
+    return given;
   }
 
-  // Brings the arguments into the order of the function's parameters.
-  void bind(Node& node, FunctionKind kind, std::string_view what) {
-    const Function* function = find_function(kind, node.text);
-    if (!function) refuse(fmt::format("the {} `{}` is not supported.", what, detail::shortened(node.text)));
-    const auto& parameters = function->parameters;
-    std::vector<NodePtr> given(parameters.size() + 1);
-    for (size_t i = 0; i < node.names.size(); ++i) {
-      const std::string& keyword = node.names[i];
-      const size_t place =
-          keyword.empty() ? i : std::find(parameters.begin(), parameters.end(), keyword) - parameters.begin();
-      if (place >= parameters.size() || given[place + 1])
-        refuse(fmt::format("the {} `{}` with the argument {} is not supported.", what, node.text,
+  Expression test(const Expression& subject) {
+    ++at_;
+    const bool is_not = accept_word("not");
+    const std::string name = expect_name();
+    Given given;
+    const TokenType type = now().type;
+    if (type == TokenType::string || type == TokenType::integer || is_op("[") ||
+        (type == TokenType::name && !contains({"else", "or", "and", "is", "if"}, now().text)))
+      given.emplace_back("", postfix(primary()));
+    const Expression result = operation(OperationKind::test, name, subject, std::move(given));
+    return is_not ? negated(result) : result;
+  }
+
+  // Applies a filter, a test or a method. Its arguments are brought into the order of its parameters.
+  Expression operation(OperationKind kind, const std::string& name, const Expression& subject, Given given = {}) {
+    static constexpr const char* kinds[] = {"filter", "test", "method"};
+    const std::string what = fmt::format("the {} `{}`", kinds[static_cast<size_t>(kind)], detail::shortened(name));
+    const Operation* found = find_operation(kind, name);
+    if (!found) refuse(what + " is not supported.");
+    if (is_op("(")) given = arguments();
+    const auto& parameters = found->parameters;
+    std::vector<Expression> bound(parameters.size());
+    for (size_t i = 0; i < given.size(); ++i) {
+      const auto& [keyword, value] = given[i];
+      const auto place = keyword.empty()
+                             ? static_cast<ptrdiff_t>(i)
+                             : std::find(parameters.begin(), parameters.end(), keyword) - parameters.begin();
+      if (place >= std::ssize(parameters) || bound[place])
+        refuse(fmt::format("{} with the argument {} is not supported.", what,
                            keyword.empty() ? std::to_string(i + 1) : detail::shortened(keyword)));
-      given[place + 1] = std::move(node.kids[i + 1]);
+      bound[place] = value;
     }
-    given[0] = std::move(node.kids[0]);
-    node.kids = std::move(given);
+    return counted([subject, found, bound = std::move(bound)](Run& run, Scope& scope) {
+      const Value value = subject(run, scope);
+      std::vector<Value> arguments;
+      for (const Expression& argument : bound) arguments.push_back(argument ? argument(run, scope) : Value{});
+      if (value.text()) run.step(value.text()->size() / 64);
+      return found->apply(run, value, arguments);
+    });
   }
 
   std::vector<Token> tokens_;
@@ -615,7 +738,7 @@ Program parse_template(std::string_view source, const std::string& file) {
     refuse(file, 1, fmt::format("a template of {} bytes, expected at most {}.", source.size(), max_template_bytes));
   const std::string text = normalized_lines(source);
   Program program{file};
-  program.block = Parser(Lexer(text, file).tokens(), program).program();
+  program.statement = Parser(Lexer(text, file).tokens(), program).program();
   return program;
 }
 

@@ -293,7 +293,7 @@ CONSTRUCTS += r"""{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}{{ loop i
  x{{- ' y' -}}  
 z
   {% if true %}  
-  {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | reverse | list | first }} {{ "q\x41\u00e9\t'" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
+  {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | reverse | list | first }} {{ "qé\t'\"\\" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
 {{ [{'n': {'v': 1}}, {'n': {'v': 2}}] | map(attribute='n.v') | join('+') }} {{ [1, none, '', 2] | select | join }} {{ [{'a': 1}, {'b': 2}] | rejectattr('a') | list | length }} {{ ('a' ~ 'b') | safe }}
 {{ messages | length }}{{ messages[0].role }}{{ messages[-1]['content'] }}
 """
