@@ -157,13 +157,14 @@ class Lexer {
     constexpr std::string_view escapes = "abfnrtv\\'\"", meant = "\a\b\f\n\r\t\v\\'\"";
     std::string result;
     for (size_t i = 0; i < text.size(); ++i) {
-      const size_t which = text[i] == '\\' ? escapes.find(text[++i]) : std::string::npos;
-      if (which != std::string::npos)
-        result += meant[which];
-      else if (i > 0 && text[i - 1] == '\\')
-        refuse(file_, line_, fmt::format("the escape \\{} is not supported.", detail::shortened(text.substr(i, 1))));
-      else
+      if (text[i] != '\\') {
         result += text[i];
+        continue;
+      }
+      const size_t which = escapes.find(text[++i]);
+      if (which == std::string::npos)
+        refuse(file_, line_, fmt::format("the escape \\{} is not supported.", detail::shortened(text.substr(i, 1))));
+      result += meant[which];
     }
     return result;
   }
@@ -334,7 +335,7 @@ class Parser {
     if (has_brackets) expect(")");
     if (!accept_word("in")) refuse_token("`in`");
     const Expression iterable = or_expression();
-    const Expression filter = accept_word("if") ? expression() : nullptr;
+    const Expression filter = accept_word("if") ? expression() : Expression();
     expect_close();
     const Statement statement = block({"else", "endfor"});
     --loops_;
@@ -402,7 +403,7 @@ class Parser {
   struct Macro {
     std::string name;
     std::vector<std::string> parameters;
-    std::vector<Expression> defaults;  // null: none
+    std::vector<Expression> defaults;  // or empty
     Statement body;
   };
 
@@ -413,7 +414,7 @@ class Parser {
     expect("(");
     while (!accept(")")) {
       macro.parameters.push_back(expect_name());
-      macro.defaults.push_back(accept("=") ? expression() : nullptr);
+      macro.defaults.push_back(accept("=") ? expression() : Expression());
       if (!is_op(")")) expect(",");
     }
     macro.body = body("endmacro", /*loops=*/0);
@@ -643,10 +644,10 @@ class Parser {
         });
   }
   Expression item(const Expression& of) {
-    std::vector<Expression> bounds{nullptr};
+    std::vector<Expression> bounds(1);
     for (; !accept("]");) {
       if (accept(":") && bounds.size() < 3)
-        bounds.push_back(nullptr);
+        bounds.emplace_back();
       else if (!bounds.back())
         bounds.back() = expression();
       else

@@ -1,6 +1,7 @@
 // Programs of chat templates: a subset of Jinja2, parsed once into functions and run for each conversation.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -73,8 +74,22 @@ struct Scope {
   Scope* outer = nullptr;
 };
 enum class Flow : uint8_t { next, break_, continue_ };
-using Expression = std::function<Value(Run& run, Scope& scope)>;
-using Statement = std::function<Flow(Run& run, Scope& scope)>;
+
+// A parsed part of a template. Copies share it.
+template <class Result>
+class Code {
+ public:
+  Code() = default;
+  template <std::invocable<Run&, Scope&> F>
+  Code(F f) : run_(std::make_shared<const std::function<Result(Run&, Scope&)>>(std::move(f))) {}
+  Result operator()(Run& run, Scope& scope) const { return (*run_)(run, scope); }
+  explicit operator bool() const { return run_ != nullptr; }
+
+ private:
+  std::shared_ptr<const std::function<Result(Run&, Scope&)>> run_;
+};
+using Expression = Code<Value>;
+using Statement = Code<Flow>;
 
 struct Program {
   std::string file;  // for errors

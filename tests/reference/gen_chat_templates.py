@@ -278,14 +278,14 @@ CONSTRUCTS = r"""{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 2 + 3 * 4 - 1 }} {{ 
 {{ none or 'x' }} {{ '' and y }} {{ not [] }} {{ 'b' in 'abc' }} {{ 'k' in {'k': 1} }} {{ 2 not in (1, 3) }} {{ nothing }} {{ nothing is undefined }}
 {{ 'a,b,,c'.split(',') | join('|') }} {{ ' a  b '.split() | join('|') }} {{ 'a b c'.split(' ', 1)[1] }} {{ 'xxaxx'.strip('x') }} {{ ' q '.lstrip() }}.
 {{ 'Title me'.title() }} {{ 'ab' | upper }} {{ 'AB'.lower() }} {{ 'aB' | capitalize }} {{ 'aXbX'.replace('X', '--', 1) }} {{ 'ab'.startswith(('x', 'a')) }}
-{{ {'b': [1, none, true], 'a': 'é"\\\n\u0001<'} | tojson }} {{ [] | tojson }} {{ {'a': {}, 'b': [1, {'c': 2}]} | tojson(indent=2) }}
+{{ {'b': [1, none, true], 'a': 'é"\\\nCTRL<'} | tojson }} {{ [] | tojson }} {{ {'a': {}, 'b': [1, {'c': 2}]} | tojson(indent=2) }}
 {{ 'x' if false }}{{ 'y' if true else 'z' }} {{ 1 if 0 else 2 if 0 else 3 }} {{ nothing | default('d') }} {{ '' | default('e', true) }} {{ '' | default('f') }}.
 {{ range(3) | join(',') }} {{ range(5, 1, -2) | join(',') }} {{ {'z': 1, 'B': 2}.items() | map('first') | join }} {{ {'z': 1, 'B': 2} | dictsort | map('last') | join }}
 {% for k, v in {'p': 1, 'q': 2}.items() %}{{ loop.index }}{{ loop.revindex0 }}{{ k }}={{ v }}{{ loop.previtem[0] if loop.previtem is defined }}{{ loop.nextitem[0] if loop.nextitem }}{{ ', ' if not loop.last }}{% endfor %}
 {% for i in range(9) if i % 2 %}{% if i == 3 %}{% continue %}{% elif i == 7 %}{% break %}{% endif %}{{ i }}{% set i = 0 %}{% else %}none{% endfor %}{% for i in [] %}{% else %} empty{% endfor %}
 {% set a, b = 1, 2 %}{% set x = 1 %}{% for i in [1] %}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}{{ a }}{{ b }}
 """
-CONSTRUCTS += r"""{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}{{ loop is defined }}]{% endmacro %}{% for q in 'xy' %}{{ m(q, c=1) }}{{ m(b=q) }}{% endfor %}
+CONSTRUCTS = CONSTRUCTS.replace("CTRL", "\u0001") + r"""{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}{{ loop is defined }}]{% endmacro %}{% for q in 'xy' %}{{ m(q, c=1) }}{{ m(b=q) }}{% endfor %}
 {%- set block %}  kept {{ 1 }}
 {% endset %}<{{ block }}>{# a comment -#}
 
@@ -293,7 +293,7 @@ CONSTRUCTS += r"""{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}{{ loop i
  x{{- ' y' -}}  
 z
   {% if true %}  
-  {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | reverse | list | first }} {{ "qé\t'\"\\" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
+  {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | reverse | list | first }} {{ "qé\t'\"\\x" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
 {{ [{'n': {'v': 1}}, {'n': {'v': 2}}] | map(attribute='n.v') | join('+') }} {{ [1, none, '', 2] | select | join }} {{ [{'a': 1}, {'b': 2}] | rejectattr('a') | list | length }} {{ ('a' ~ 'b') | safe }}
 {{ messages | length }}{{ messages[0].role }}{{ messages[-1]['content'] }}
 """
