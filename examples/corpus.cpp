@@ -133,7 +133,7 @@ Documents documents_of(const std::vector<std::string>& paths, const TokenCorpusO
 }
 
 data::ChatTokens chat_tokens_of(const std::vector<data::ChatMessage>& messages, const TokenCorpusOptions& options) {
-  return data::chat_tokens(*options.chat, *options.tokenizer, messages, {.max_tokens = options.rows.seq + 1});
+  return data::chat_tokens(*options.chat, *options.tokenizer, messages, {.max_length = options.rows.seq + 1});
 }
 
 ChatDocuments chats_of(const std::vector<std::string>& paths, const TokenCorpusOptions& options) {

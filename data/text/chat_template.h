@@ -46,7 +46,7 @@ class ChatTemplate {
   // several, the one named "default". Special tokens such as bos_token are read from tokenizer_config.json.
   // Errors (invalid_file)
   //   no template; a malformed file
-  //   a template that is malformed, has a construct that is not supported, more than 1 MiB or 128 levels
+  //   a template that is malformed, has a construct that is not supported, more than 256 KiB or 128 levels
   static ChatTemplate open(const std::filesystem::path& folder);
 
   // Parses a template. `tokens` are variables such as {"bos_token", "<s>"}; `name` replaces the path in messages.

@@ -53,8 +53,8 @@ std::vector<ChatMessage> detail::ChatSource::operator[](int64_t index) const {
 
 ChatTokens chat_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages,
                        const ChatTokensOptions& options) {
-  if (options.max_tokens < 0)
-    fail(ErrorKind::invalid_argument, "chat_tokens", "max_tokens = {}, expected 0 or more.", options.max_tokens);
+  if (options.max_length < 0)
+    fail(ErrorKind::invalid_argument, "chat_tokens", "max_length = {}, expected 0 or more.", options.max_length);
   const RenderedChat rendered = chat.render_with_spans(messages, options.variables);
   const Encoding encoding = tokenizer.encode(rendered.text, {.add_special_tokens = false});
   // Offsets of tokens count characters, and spans count bytes.
@@ -72,14 +72,14 @@ ChatTokens chat_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, con
     while (token < encoding.ids.size() && encoding.offsets[token].second <= first) ++token;
     for (; token < encoding.ids.size() && encoding.offsets[token].first < last; ++token)
       result.tokens[token].weight = 1;
-    if (options.max_tokens > 0 && std::ssize(encoding.ids) > options.max_tokens) {
-      if (static_cast<int64_t>(token) <= options.max_tokens)
+    if (options.max_length > 0 && std::ssize(encoding.ids) > options.max_length) {
+      if (static_cast<int64_t>(token) <= options.max_length)
         kept = token;
       else
         ++result.dropped_turns;
     }
   }
-  if (options.max_tokens > 0 && std::ssize(encoding.ids) > options.max_tokens) result.tokens.resize(kept);
+  if (options.max_length > 0 && std::ssize(encoding.ids) > options.max_length) result.tokens.resize(kept);
   return result;
 }
 

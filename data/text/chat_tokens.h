@@ -37,21 +37,21 @@ inline auto chat_lines(const std::vector<std::string>& paths, const TextOptions&
 struct ChatTokensOptions {
   // A longer conversation is cut after the last turn of the assistant that fits completely; if none fits, it has no
   // tokens. 0: any length.
-  int64_t max_tokens = 0;
+  int64_t max_length = 0;
   ChatVariables variables = {};
 };
 
 struct ChatTokens {
   // The tokens of the text. The weight is 1 for those that cover a character of the assistant's parts, else 0.
   std::vector<WeightedToken> tokens;
-  int64_t dropped_turns = 0;  // turns of the assistant that max_tokens removed
+  int64_t dropped_turns = 0;  // turns of the assistant that max_length removed
 };
 
 // Returns the tokens of a conversation, for pack() and PackedTokensBatcher:
 //   const auto rows = data::chat_lines({"train.jsonl"}).shuffle(0).repeat().map([=](const auto& messages) {
-//     return data::chat_tokens(chat, tokenizer, messages, {.max_tokens = 1025}).tokens;
+//     return data::chat_tokens(chat, tokenizer, messages, {.max_length = 1025}).tokens;
 //   }).pack({.length = 1025});
-// Errors: as ChatTemplate::render_with_spans and Tokenizer::encode; invalid_argument: max_tokens below 0, or a
+// Errors: as ChatTemplate::render_with_spans and Tokenizer::encode; invalid_argument: max_length below 0, or a
 // tokenizer that counts bytes for a text beyond ASCII.
 ChatTokens chat_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages,
                        const ChatTokensOptions& options = {});

@@ -12,7 +12,7 @@ namespace tessera::data::jinja {
 namespace {
 
 // The largest chat templates of models have 30 KB, with at most 20 levels.
-constexpr size_t max_template_bytes = 1 << 20;
+constexpr size_t max_template_bytes = 1 << 18;
 constexpr int max_levels = 128;
 
 enum class TokenType : uint8_t { data, open_output, open_tag, close, name, string, integer, op, end };

@@ -207,10 +207,11 @@ Value Run::binary(const std::string& op, const Value& a, const Value& b) {
 std::vector<Value> Run::items_of(const Value& value) {
   std::vector<Value> items;
   if (value.list()) return step(value.list()->items.size()), value.list()->items;
+  const Dict* dict = value.dict();
   if (value.text())
     for (const std::string_view c : characters(*value.text())) items.push_back(text(std::string(c)));
-  else if (value.dict())
-    for (const auto& [name, of_name] : value.dict()->members) items.push_back(text(name));
+  else if (dict)
+    for (const auto& [name, of_name] : dict->members) items.push_back(text(name));
   else if (!value.is_undefined())
     refuse("a list, a dictionary or a string is expected", value);
   return items;

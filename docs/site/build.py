@@ -17,7 +17,7 @@ import api
 ROOT = Path(__file__).resolve().parents[2]
 # The pages in the order of the navigation.
 SECTIONS = {
-    "Learn": ["install", "start", "sharding_in_pictures", "training", "models", "processes", "from_python"],
+    "Learn": ["install", "start", "sharding_in_pictures", "training", "models", "chat", "processes", "from_python"],
     "How-to": ["recipes", "strategies", "scaling_up", "pipelines", "memory", "debugging", "sharp_edges", "checkpoints",
                "long_runs", "data", "data_text", "data_streams", "losses", "gpus", "report", "twenty_pains"],
     "Concepts": ["modules", "arrays", "conflicts", "rules", "gradients", "randomness", "shard_map",

@@ -164,7 +164,7 @@ TEST(ChatTemplate, NamesConstructsThatItDoesNotSupport) {
       {"{{ 1" + std::string(400, '~') + "}}", "expected an expression"},
       {"{{ 0" + repeated("+1", 200) + "}}", "128 levels"},
       {repeated("{% if x %}", 200), "128 levels"},
-      {std::string(1 << 21, ' '), "expected at most 1048576"},
+      {std::string(1 << 19, ' '), "expected at most 262144"},
       {"\xff", "not UTF-8"},
   };
   for (const auto& [source, words] : cases)
@@ -284,15 +284,15 @@ TEST_F(ChatTokensTest, AreLearnedInTheAssistantsPartsOnly) {
   EXPECT_EQ(tokenizer().decode(ids), chat.render(messages));
   // A conversation is cut after a whole turn.
   for (int64_t most = 1; most <= std::ssize(ids); ++most) {
-    const ChatTokens some = chat_tokens(chat, tokenizer(), messages, {.max_tokens = most});
+    const ChatTokens some = chat_tokens(chat, tokenizer(), messages, {.max_length = most});
     EXPECT_LE(std::ssize(some.tokens), most);
     EXPECT_EQ(learned(tokenizer(), some), some.dropped_turns == 2   ? ""
                                           : some.dropped_turns == 1 ? "é日🙂 ok\n\n"
                                                                     : "é日🙂 ok\n\nBye\n\n");
     EXPECT_TRUE(std::equal(some.tokens.begin(), some.tokens.end(), all.tokens.begin()));
   }
-  expect_error(ErrorKind::invalid_argument, {"max_tokens = -1"},
-               [&] { chat_tokens(chat, tokenizer(), messages, {.max_tokens = -1}); });
+  expect_error(ErrorKind::invalid_argument, {"max_length = -1"},
+               [&] { chat_tokens(chat, tokenizer(), messages, {.max_length = -1}); });
   expect_error(ErrorKind::invalid_argument, {"a tokenizer of bytes"},
                [&] { chat_tokens(chat, Tokenizer::bytes(), messages); });
 }

@@ -39,7 +39,7 @@ nn::CausalLM fine_tune() {
   const auto chat = data::ChatTemplate::open(folder);
   constexpr int64_t seq = 512;
   const auto tokens_of = [=](const std::vector<data::ChatMessage>& messages) {
-    return data::chat_tokens(chat, tokenizer, messages, {.max_tokens = seq + 1}).tokens;
+    return data::chat_tokens(chat, tokenizer, messages, {.max_length = seq + 1}).tokens;
   };
   const auto rows = data::chat_lines({"train.jsonl"})
                         .shuffle(0)
@@ -87,7 +87,7 @@ void count(int64_t seq) {
   const auto chats = data::chat_lines({"train.jsonl"});
   int64_t dropped = 0;
   for (int64_t i = 0; i < chats.size(); ++i)
-    dropped += data::chat_tokens(chat, tokenizer, chats[i], {.max_tokens = seq + 1}).dropped_turns;
+    dropped += data::chat_tokens(chat, tokenizer, chats[i], {.max_length = seq + 1}).dropped_turns;
   std::cout << dropped << " turns do not fit\n";
 }
 
