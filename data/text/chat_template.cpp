@@ -131,7 +131,8 @@ std::pair<size_t, size_t> ChatTemplate::span(const std::vector<ChatMessage>& mes
   const bool is_last = index + 1 == messages.size();
   some.push_back(messages[index]);
   if (text.starts_with(prompt) && is_last) return {prompt.size(), text.size()};
-  if (const std::string up_to = text_of(some); text.starts_with(prompt) && text.starts_with(up_to) && prompt < up_to)
+  if (const std::string up_to = text_of(some);
+      text.starts_with(prompt) && text.starts_with(up_to) && prompt.size() < up_to.size())
     return {prompt.size(), up_to.size()};
 
   // The template renders this message differently at the end, so it is replaced in its place.
@@ -150,10 +151,10 @@ std::pair<size_t, size_t> ChatTemplate::span(const std::vector<ChatMessage>& mes
     end.resize(end.size() - token->size());
   if (!after.starts_with(end)) refuse("the template ends a turn differently at the end of a conversation.");
   const std::string_view rest = std::string_view(after).substr(end.size());
-  const bool has_prompt = text.starts_with(prompt);
-  if (!text.ends_with(rest) || !(has_prompt || (text.starts_with(before) && prompt.starts_with(before))))
+  const std::string& begin = text.starts_with(prompt) ? prompt : before;
+  if (!text.starts_with(begin) || !text.ends_with(rest) || begin.size() + rest.size() > text.size())
     refuse("the template writes the other messages differently if this one changes.");
-  return {has_prompt ? prompt.size() : before.size(), text.size() - rest.size()};
+  return {begin.size(), text.size() - rest.size()};
 }
 
 std::string ChatTemplate::end_of_turn(const ChatVariables& variables) const {

@@ -75,7 +75,8 @@ TEST(ChatTemplate, WritesWhatTransformersWrites) {
       json::array found;
       for (const auto& [begin, end] : reference.chat.render_with_spans(messages, variables).assistant)
         found.push_back(json::array{begin, end});
-      EXPECT_EQ(json::value(found), *generated) << name, ++spans;
+      EXPECT_EQ(json::value(found), *generated) << name;
+      ++spans;
     }
   EXPECT_GT(texts, 350);
   EXPECT_EQ(errors, 18);
@@ -101,7 +102,7 @@ TEST(ChatTemplate, FindsTheAssistantsParts) {
       {"llama2", {}, {" " + thought + " </s>", " Bye </s>"}},
       {"llama3", {}, {thought + "<|eot_id|>", "Bye<|eot_id|>"}},
       {"gemma", {}, {thought + "<end_of_turn>\n", "Bye<end_of_turn>\n"}},
-      {"zephyr", {}, {"\n" + thought + "</s>\n", "\nBye</s>\n"}},
+      {"zephyr", {}, {thought + "</s>\n", "Bye</s>\n"}},
       {"phi3", {}, {thought + "<|end|>\n", "Bye<|end|>\n<|endoftext|>"}},
       {"qwen3", {}, {"Yes<|im_end|>\n", "<think>\n\n</think>\n\nBye<|im_end|>\n"}},
       {"qwen3", {{"enable_thinking", false}}, {"Yes<|im_end|>\n", "Bye<|im_end|>\n"}},
@@ -125,7 +126,8 @@ TEST(ChatTemplate, RefusesConversationsWhosePartsAreUnknown) {
   expect(plain + "{% endfor %}", {{"user", "Hi"}}, "without one of the role assistant");
   expect(plain + "{% endfor %}", {}, "without one of the role assistant");
   expect(plain + "{{ '!' if loop.last else '.' }}{% endfor %}", two_turns, "ends a turn differently");
-  expect(plain + "{% endfor %}{{ messages[1].content | length }}", two_turns, "");
+  expect("{{ messages[-1].content | length }}" + plain + "{% endfor %}", two_turns,
+         "writes the other messages differently");
   expect("{{ messages | length }}", two_turns, "does not write its content");
   expect("{{ raise_exception('No ' ~ 'chats') }}", two_turns,
          "line 1: the template rejects the conversation: No chats");
@@ -154,7 +156,7 @@ TEST(ChatTemplate, NamesConstructsThatItDoesNotSupport) {
       {"{{ x y }}", "`y` given, expected the end of the tag"},
       {"{{ }}", "the end of the tag given, expected an expression"},
       {"{% break %}", "`break` outside of a loop"},
-      {"{{ a.b(*c) }}", "an argument with *"},
+      {"{{ a(*c) }}", "an argument with *"},
       {"{{ ns.f()() }}", "is not supported"},
       {"{{ 'a' ? }}", "\"?\" is not expected"},
       {"{{ '\\u00e9' }}", "the escape \\u is not supported"},
@@ -186,9 +188,9 @@ TEST(ChatTemplate, StopsAtOperationsThatFail) {
       {"{{ ('<' | safe) + 'a' }}", "the result of `safe` given"},
       {"{% set x.y = 1 %}", "only a member of a namespace"},
       {"{% set a, b = [1] %}", "1 values for 2 names"},
-      {"{{ range(1000000) }}", "`range` needs numbers up to 100000"},
+      {"{{ range(1000000) }}", "`range` needs one to three integers of at most 100000"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "levels of macros and blocks"},
-      {"{% macro f() %}{% endmacro %}{{ f(1) }}", "has no parameter for argument 1"},
+      {"{% macro f() %}{% endmacro %}{{ f(1) }}", "1 arguments for the 0 of `f`"},
       {"{% set x %}{% generation %}{% endgeneration %}{% endset %}", "{% generation %} in a macro"},
       {"{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}", "too many steps"},
       {"{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}", "too much text"},
@@ -245,7 +247,7 @@ TEST(ChatLines, AreMessagesOrConversations) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"prompt": "a", "completion": "b"})", "no \"messages\" given"},
       {R"({"messages": []})", "messages: no messages given"},
-      {R"({"messages": [{"role": "user"}]})", "messages.0.content"},
+      {R"({"messages": [{"role": "user"}]})", "messages.0: has no \"content\""},
       {R"({"messages": [{"role": "user", "content": ["a"]}]})", "messages.0.content"},
       {R"({"messages": [{"role": "user", "content": "a", "name": "b"}]})", "messages.0.name: is not supported"},
       {R"({"messages": [{"role": "user", "content": "a"}], "tools": [1]})", "record.tools: is not supported"},
