@@ -238,10 +238,11 @@ Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptio
                    const MeshRules& mesh_rules) {
   if (!options.chat) return corpus_of(documents_of, paths, options, mesh_rules);
   Corpus corpus = corpus_of(chats_of, paths, options, mesh_rules);
+  corpus.dropped_turns = 0;
   const auto chats = data::chat_lines(paths);
   for (int64_t i = 0, tokens = 0; i < chats.size() && tokens < max_counted_tokens; ++i) {
     const data::ChatTokens chat = chat_tokens_of(chats[i], options);
-    tokens += std::ssize(chat.tokens), corpus.dropped_turns += chat.dropped_turns;
+    tokens += std::ssize(chat.tokens), *corpus.dropped_turns += chat.dropped_turns;
   }
   return corpus;
 }

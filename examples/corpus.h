@@ -24,7 +24,7 @@ struct Corpus {
   int64_t files = 0;
   int64_t size = 0;                            // bytes of text, or documents of tokens
   bool is_packed = false;                      // whether a row may hold several documents
-  int64_t dropped_turns = 0;                   // of the counted conversations, turns that do not fit into a row
+  std::optional<int64_t> dropped_turns;        // of the first conversations, turns that do not fit into a row
   double unigram_entropy = 0;                  // nats per symbol: the loss of a model that sees no context
   double bigram_entropy = 0;                   // the loss of a model that sees only the previous symbol
   data::Loader<data::PackedTokens> training;   // global batches; endless, each epoch in its own order

@@ -126,14 +126,20 @@ std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const 
 void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options) {
   const SampleOptions& sample = options.sample;
   nn::GenerateOptions generate{.max_new_tokens = sample.length, .sampling = sample.sampling};
-  if (!sample.stop.empty())
-    generate.stopping_criteria = [&](std::span<const int32_t> written) {
-      return tokenizer.decode(written).find(sample.stop) != std::string::npos;
-    };
   if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) generate.eos_token_id = {*end};
-  if (const auto chat = chat_template_of(options.tokens))
-    if (const auto end = tokenizer.encode(chat->end_of_turn(), {.add_special_tokens = false}).ids; !end.empty())
-      generate.eos_token_id = {end.front()};
+  std::string stop = sample.stop;
+  if (const auto chat = chat_template_of(options.tokens)) {
+    const std::string end = chat->end_of_turn();
+    const auto ids = tokenizer.encode(end, {.add_special_tokens = false}).ids;
+    if (!ids.empty() && tokenizer.decode({&ids.front(), 1}).empty())  // a special token
+      generate.eos_token_id = {ids.front()};
+    else if (stop.empty())
+      stop = end;
+  }
+  if (!stop.empty())
+    generate.stopping_criteria = [&](std::span<const int32_t> written) {
+      return tokenizer.decode(written).find(stop) != std::string::npos;
+    };
   const auto prompts = prompts_of(options, tokenizer);
   // Models of bytes have learned only as many positions as a row has.
   const int64_t window = options.tokens.used() ? nn::max_decoder_size : options.model.seq;

@@ -127,9 +127,9 @@ std::string size_of(const Corpus& corpus) {
 void print_corpus(const Corpus& corpus) {
   fmt::print("corpus   {} files, {}; entropy in nats per {}: unigram {:.2f}, bigram {:.2f}\n\n", corpus.files,
              size_of(corpus), corpus.symbol, corpus.unigram_entropy, corpus.bigram_entropy);
-  if (corpus.dropped_turns)
+  if (corpus.dropped_turns.value_or(0))
     fmt::print("dropped  {} turns of the first conversations, which are longer than a row; --seq sets its length\n\n",
-               corpus.dropped_turns);
+               *corpus.dropped_turns);
 }
 
 void print_resumed(int64_t done, const TrainOptions& options) {
@@ -163,6 +163,9 @@ nn::Report report_before_training(const TrainOptions& options, const MeshRules& 
 std::string beside_entropies(const ValidationMetrics& row, const Corpus& corpus) {
   const std::string perplexity =
       corpus.symbol == "token" ? fmt::format(" (perplexity {:.4g})", std::exp(row.loss)) : "";
+  // The entropies are of all tokens, also of those that are not learned.
+  if (corpus.dropped_turns)
+    return fmt::format("validation loss {:.3f}{} after {} steps", row.loss, perplexity, row.step);
   return fmt::format("validation loss {:.3f}{} after {} steps; {} the bigram entropy {:.3f} (unigram {:.3f})", row.loss,
                      perplexity, row.step, row.loss < corpus.bigram_entropy ? "below" : "not below",
                      corpus.bigram_entropy, corpus.unigram_entropy);

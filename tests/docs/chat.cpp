@@ -116,7 +116,8 @@ void write_small_model(const std::string& folder) {
                                                           .num_attention_heads = 4,
                                                           .num_key_value_heads = 2,
                                                           .head_dim = 8,
-                                                          .intermediate_size = 64}));
+                                                          .intermediate_size = 64,
+                                                          .attention_bias = true}));
   std::ofstream(folder + "/tokenizer.json") << tokenizer;
   std::ofstream(folder + "/chat_template.jinja") << chat_template;
 }

@@ -68,6 +68,35 @@ TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
   EXPECT_EQ(norm(before).value.to_host<float>(), norm(after).value.to_host<float>());
 }
 
+TEST_F(TrainTokens, LearnTheAnswersOfConversations) {
+  const std::string from = folder_.path("model");
+  run_on(texts() + sizes + " --model llama --strategy tp --export " + from);
+  fs::copy(tokenizer + "/tokenizer.json", from);
+  folder_.write("model/chat_template.jinja",
+                "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}"
+                "{% if add_generation_prompt %}<assistant>{% endif %}");
+  std::string chats;
+  for (int i = 0; i < 40; ++i)
+    chats += R"({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I"},)"
+             R"({"role": "user", "content": ")" +
+             std::string(i == 3 ? 300 : 3, 'a') + R"("}, {"role": "assistant", "content": "You"}]})" + "\n";
+  const std::string chat = " --chat --data " + folder_.write("chats.jsonl", chats) + " --from " + from;
+  const Run alone = run_on(chat + " --mesh data=1 --seq 64 --sample 4 --prompt Who?");
+  EXPECT_TRUE(alone.outcome.says("40 documents")) << alone.outcome.output;
+  EXPECT_TRUE(alone.outcome.says("dropped  ")) << alone.outcome.output;
+  EXPECT_TRUE(alone.outcome.says("4 tokens at temperature 0.8:\nWho?\n")) << alone.outcome.output;
+  expect_losses(run_on(chat + " --strategy fsdp --seq 64"), alone, 1e-4);
+  const auto refused = [&](const std::string& flags, const std::string& words) {
+    const Outcome outcome = train_on(flags);
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_TRUE(outcome.says(words)) << outcome.output;
+  };
+  refused(chat + " --end-of-text x", "the chat template ends turns");
+  refused(" --chat --vocab 9 --data " + folder_.path("chats.jsonl"), "no chat template");
+  refused(" --chat --data " + folder_.path("chats.jsonl"), "the model is trained on bytes");
+  refused(chat + " --data " + folder_.path("texts"), "expected a JSON value");
+}
+
 TEST_F(TrainTokens, OfFilesAreThoseOfTheirTexts) {
   const auto encoder = data::Tokenizer::open(tokenizer);
   data::TokenWriter writer(folder_.path("tokens"), encoder.vocab_size());
