@@ -202,6 +202,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
          o.tokens.router_aux_loss_coef = positive_number("--router-aux-loss-coef", text);
        }},
       words("--export", "FOLDER", o.tokens.export_to, "writes the trained model for transformers"),
+      words("--export-gguf", "FILE", o.tokens.export_gguf, "writes the trained model and its tokenizer for llama.cpp"),
       {"--model", "NAME",
        "gpt (GPT-2 style), llama (rotary positions, grouped queries, SwiGLU) or mixtral (llama of experts) (gpt)",
        [&](const std::string& name) { o.model.name = model_name(name); }},
@@ -338,7 +339,7 @@ bool is_tokenizer(const std::filesystem::path& folder) {
 void check_tokens(const std::vector<std::string>& given, const TrainOptions& options) {
   const TokenOptions& tokens = options.tokens;
   for (const char* flag : {"--end-of-text", "--text-field", "--eval", "--chat", "--adapter", "--lora",
-                           "--router-aux-loss-coef", "--export"})
+                           "--router-aux-loss-coef", "--export", "--export-gguf"})
     if (!tokens.used() && contains(given, flag))
       refuse(flag, "the model is trained on bytes. Give --tokenizer, --from or --vocab too, to train on tokens.");
   if (tokens.used() && options.data.empty())

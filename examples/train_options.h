@@ -44,6 +44,7 @@ struct TokenOptions {
   std::string from;                 // a Hugging Face folder with the model to start from
   std::string adapter;              // a folder with a PEFT LoRA adapter to merge into `from`
   std::string export_to;            // folder for the trained model in Hugging Face's format
+  std::string export_gguf;          // file for the trained model and its tokenizer in llama.cpp's format
   std::vector<std::string> eval;    // files for validation
   int64_t vocab = 0;                // 0: the tokenizer's
   int64_t lora = 0;  // rank of LoRA adapters that are trained instead of the weights; 0: trains the weights

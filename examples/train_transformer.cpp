@@ -283,6 +283,15 @@ void replay(const TrainOptions& options, const MeshRules& mesh_rules, Model& mod
   fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
 }
 
+// Writes the file of --export-gguf in the precision of the computation.
+void export_gguf(const nn::CausalLM& model, const TrainOptions& options) {
+  const TokenOptions& tokens = options.tokens;
+  if (tokens.export_gguf.empty()) return;
+  const auto tokenizer =
+      tokens.tokenizer.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.tokenizer);
+  nn::save_gguf(tokens.export_gguf, nn::merge_lora(model), {.dtype = options.step.precision, .tokenizer = tokenizer});
+}
+
 // Returns the exit status.
 int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   const TokenOptions& tokens = options.tokens;
@@ -291,6 +300,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   check_sample(model.config, tokenizer, options);
   check_sequence_length(model.config, options.model.seq);
   check_export(tokens.export_to, options.save.resume);
+  export_gguf(model, options);  // an error must not come after the training
   bool is_done = false;
   const auto run = [&](auto& trained_model, const auto& transform, const nn::Filter& trained) {
     if (!options.replay.empty())
@@ -320,6 +330,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   }
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_pretrained(tokens.export_to, nn::merge_lora(model), from);
+  export_gguf(model, options);
   if (options.sample.length) print_samples(model, *tokenizer, options);
   return 0;
 }
@@ -349,7 +360,7 @@ void replay(const std::string& folder) {
   options.rules = with_all_names({});
   options.step.shard_state_over = {};
   options.sample.length = 0;
-  options.tokens.export_to = {};
+  options.tokens.export_to = options.tokens.export_gguf = {};
   fmt::print("replays  step {} alone, on one device; it failed with\n         {}\n", kept.number,
              train::printable(kept.error));
   std::fflush(stdout);

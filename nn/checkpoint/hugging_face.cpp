@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 
+#include "nn/checkpoint/hugging_face_tensors.h"
 #include "nn/checkpoint/manifest.h"
 #include "nn/checkpoint/save.h"
 #include "nn/checkpoint/weight_files.h"
@@ -273,52 +274,51 @@ at::Tensor theirs(const std::vector<Source>& sources) {
   return (from.transposed ? all.transpose(-2, -1) : all).contiguous();
 }
 
-// Tensors to write, and their files.
-struct Files {
-  Files(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t max_file_bytes, int64_t vocab) {
-    for (size_t i = 0; i < model.size(); ++i) add_sources(sources, model[i], names[i], vocab);
-    for (auto& [name, parts] : sources)
-      std::sort(parts.begin(), parts.end(),
-                [](const auto& a, const auto& b) { return a.from->part.begin < b.from->part.begin; });
-    std::vector<TensorEntry> entries;
-    for (const auto& [name, parts] : sources) entries.push_back(entry_of(name, parts));
-    for (auto& [file, plan] : plan_files(".", entries, max_file_bytes))
-      plans.emplace_back(fs::path(file).filename().string(), std::move(plan));
-  }
-
-  // Returns a text that must be equal on all processes that save.
-  std::string identity() const {
-    std::string all;
-    for (const auto& [file, plan] : plans) all += file + plan.header();
-    return fmt::format("{} tensors in {} files, mark {:x}", sources.size(), plans.size(),
-                       std::hash<std::string>{}(all));
-  }
-
+Sources sources_of(const std::vector<HuggingFaceName>& names, const Leaves& model, int64_t vocab) {
   Sources sources;
-  std::vector<std::pair<std::string, SafetensorsPlan>> plans;
-};
+  for (size_t i = 0; i < model.size(); ++i) add_sources(sources, model[i], names[i], vocab);
+  for (auto& [name, parts] : sources)
+    std::sort(parts.begin(), parts.end(),
+              [](const auto& a, const auto& b) { return a.from->part.begin < b.from->part.begin; });
+  return sources;
+}
+
+std::vector<TensorEntry> entries_of(const Sources& sources) {
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, parts] : sources) entries.push_back(entry_of(name, parts));
+  return entries;
+}
+
+// Files to write, with their tensors.
+using Files = std::vector<std::pair<std::string, SafetensorsPlan>>;
+
+Files files_of(const std::vector<TensorEntry>& entries, int64_t max_file_bytes) {
+  Files files;
+  for (auto& [file, plan] : plan_files(".", entries, max_file_bytes))
+    files.emplace_back(fs::path(file).filename().string(), std::move(plan));
+  return files;
+}
 
 // Throws if the folder has weights of another model: they would be read instead of these, or in addition to them.
 void check_folder(const fs::path& folder, const Files& files) {
   if (!is_folder(folder)) return;
   for (const std::string& name : names_in(folder, "save_pretrained")) {
     const auto is_mine = [&](const auto& plan) { return plan.first == name; };
-    if (name.ends_with(".safetensors") && std::none_of(files.plans.begin(), files.plans.end(), is_mine))
+    if (name.ends_with(".safetensors") && std::none_of(files.begin(), files.end(), is_mine))
       fail(ErrorKind::invalid_file, "save_pretrained",
            "{}: it has weights of another save, {}. Give another folder, or remove them.", folder.string(), name);
   }
 }
 
-// Calls `values` once per tensor, in the order of the files and of the tensors in each file.
-void write_files(const fs::path& folder, const Files& files,
-                 const std::function<at::Tensor(const TensorEntry& entry)>& values) {
+// Calls `next` once per tensor, in the order of the files and of the tensors in each file.
+void write_files(const fs::path& folder, const Files& files, const std::function<at::Tensor()>& next) {
   SafetensorsIndex index;
   check_folder(folder, files);
   if (!is_there(folder)) make_folder(folder, "save_pretrained");
-  for (const auto& [file, plan] : files.plans) {
+  for (const auto& [file, plan] : files) {
     at::Tensor held;
     write_safetensors(folder / file, plan, [&, &file = file](const TensorEntry& entry) {
-      held = values(entry);
+      held = next();
       index.files[entry.name] = file;
       index.total_bytes += entry.bytes();
       return std::span(static_cast<const std::byte*>(held.const_data_ptr()), held.nbytes());
@@ -329,47 +329,58 @@ void write_files(const fs::path& folder, const Files& files,
 
 // Gathers the tensors with all processes, in one order; process 0 writes them. After an error, process 0 continues to
 // gather, because the other processes do.
-void write_together(const fs::path& folder, const Files& files) {
-  std::vector<const TensorEntry*> unread;
-  for (auto plan = files.plans.rbegin(); plan != files.plans.rend(); ++plan)
-    for (auto entry = plan->second.tensors().rbegin(); entry != plan->second.tensors().rend(); ++entry)
-      unread.push_back(&*entry);
-  const auto next = [&](const TensorEntry&) {
-    const TensorEntry* entry = unread.back();
-    unread.pop_back();
-    return theirs(files.sources.at(entry->name));
-  };
+void write_together(const TensorsToWrite& tensors, const std::function<at::Tensor(size_t)>& values) {
+  size_t i = 0;
   std::exception_ptr error;
   try {
-    if (process_index() == 0) write_files(folder, files, next);
+    if (process_index() == 0) tensors.write([&] { return values(i++); });
   } catch (...) {
     error = std::current_exception();
   }
-  while (!unread.empty()) next(*unread.back());
+  while (i < tensors.order.size()) values(i++);
   if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
 
-void save_pretrained(const fs::path& folder, const HuggingFaceNames& table, const Leaves& model, int64_t max_file_bytes,
-                     int64_t vocab) {
+void save_tensors(const fs::path& path, const HuggingFaceNames& table, const Leaves& model, int64_t vocab,
+                  const std::function<TensorsToWrite(const std::vector<TensorEntry>&)>& plan) {
   const at::AutoGradMode off(false);
   std::vector<HuggingFaceName> names;
+  Sources sources;
+  TensorsToWrite tensors;
+  const auto make_plan = [&] {
+    names = hugging_face_names(table, model);
+    sources = sources_of(names, model, vocab);
+    tensors = plan(entries_of(sources));
+  };
+  const auto values = [&](size_t i) { return theirs(sources.at(tensors.order[i])); };
   if (std::none_of(model.begin(), model.end(), [](const Leaf& leaf) { return is_of_several(leaf); })) {
-    names = hugging_face_names(table, model);
-    const Files files(names, model, max_file_bytes, vocab);
-    return write_files(folder, files, [&](const TensorEntry& entry) { return theirs(files.sources.at(entry.name)); });
+    make_plan();
+    return tensors.write([&, i = size_t{0}]() mutable { return values(i++); });
   }
-  const auto votes = std::make_shared<Votes>("save", folder.string());
+  const auto votes = std::make_shared<Votes>("save", path.string());
   const Processes processes = voting_by(votes);
-  std::optional<Files> files;
-  std::string identity;
-  together(processes, folder, "save", [&] {
-    names = hugging_face_names(table, model);
-    identity = files.emplace(names, model, max_file_bytes, vocab).identity();
+  together(processes, path, "save", make_plan);
+  votes->check_same(tensors.identity, "Save the same model everywhere.");
+  together(processes, path, "save", [&] { write_together(tensors, values); });
+}
+
+void save_pretrained(const fs::path& folder, const HuggingFaceNames& table, const Leaves& model, int64_t max_file_bytes,
+                     int64_t vocab) {
+  save_tensors(folder, table, model, vocab, [&](const std::vector<TensorEntry>& entries) {
+    const Files files = files_of(entries, max_file_bytes);
+    TensorsToWrite tensors;
+    std::string headers;
+    for (const auto& [file, plan] : files) {
+      for (const TensorEntry& entry : plan.tensors()) tensors.order.push_back(entry.name);
+      headers += file + plan.header();
+    }
+    tensors.identity = fmt::format("{} tensors in {} files, mark {:x}", entries.size(), files.size(),
+                                   std::hash<std::string>{}(headers));
+    tensors.write = [=](const auto& next) { write_files(folder, files, next); };
+    return tensors;
   });
-  votes->check_same(identity, "Save the same model everywhere.");
-  together(processes, folder, "save", [&] { write_together(folder, *files); });
 }
 
 }  // namespace tessera::nn

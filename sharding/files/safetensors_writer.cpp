@@ -103,19 +103,21 @@ SafetensorsPlan::SafetensorsPlan(std::vector<TensorEntry> tensors, const std::ma
   header_ = framed(json::serialize(header));
 }
 
-void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
-                       const std::function<std::span<const std::byte>(const TensorEntry&)>& bytes_of) {
+void detail::write_tensor_file(const std::filesystem::path& path, const char* verb, std::string_view header,
+                               const std::vector<TensorEntry>& tensors, std::span<const int64_t> offsets,
+                               int64_t file_bytes, const BytesOfTensor& bytes_of) {
   const std::filesystem::path partial = path.string() + ".partial";
   try {
-    const File file = File::create(partial, "safetensors");
-    file.write_at(std::as_bytes(std::span(plan.header())), 0);
-    for (size_t i = 0; i < plan.tensors().size(); ++i) {
-      const TensorEntry& tensor = plan.tensors()[i];
+    const File file = File::create(partial, verb);
+    file.reserve(file_bytes);
+    file.write_at(std::as_bytes(std::span(header)), 0);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const TensorEntry& tensor = tensors[i];
       const std::span<const std::byte> bytes = bytes_of(tensor);
       if (static_cast<int64_t>(bytes.size()) != tensor.bytes())
-        fail(ErrorKind::invalid_argument, "safetensors", "{}: {} bytes given for {} {}, expected {}.", tensor.name,
-             bytes.size(), name_of(tensor.dtype), to_string(tensor.shape), tensor.bytes());
-      file.write_at(bytes, plan.offset(i));
+        fail(ErrorKind::invalid_argument, verb, "{}: {} bytes given for {} {}, expected {}.", tensor.name, bytes.size(),
+             name_of(tensor.dtype), to_string(tensor.shape), tensor.bytes());
+      file.write_at(bytes, offsets[i]);
     }
     file.sync();
   } catch (...) {
@@ -123,7 +125,14 @@ void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan&
     std::filesystem::remove(partial, ignored);
     throw;
   }
-  move_into_place(partial, path, "safetensors");
+  move_into_place(partial, path, verb);
+}
+
+void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
+                       const detail::BytesOfTensor& bytes_of) {
+  std::vector<int64_t> offsets;
+  for (size_t i = 0; i < plan.tensors().size(); ++i) offsets.push_back(plan.offset(i));
+  detail::write_tensor_file(path, "safetensors", plan.header(), plan.tensors(), offsets, plan.file_bytes(), bytes_of);
 }
 
 }  // namespace tessera

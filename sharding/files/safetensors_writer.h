@@ -45,6 +45,10 @@ struct TensorEntry {
   int64_t bytes() const;  // throws invalid_argument if they exceed 2^63 - 1
 };
 
+namespace detail {
+using BytesOfTensor = std::function<std::span<const std::byte>(const TensorEntry&)>;
+}
+
 // The layout of one safetensors file, which depends only on names, types and shapes. Tensors with larger items come
 // first; tensors of one item size are ordered by name, without gaps. The header is padded with spaces so that the data
 // begins at a multiple of 256.
@@ -75,6 +79,16 @@ class SafetensorsPlan {
 //   invalid_file: the file cannot be written
 //   invalid_argument: a different number of bytes than the entry's
 void write_safetensors(const std::filesystem::path& path, const SafetensorsPlan& plan,
-                       const std::function<std::span<const std::byte>(const TensorEntry&)>& bytes_of);
+                       const detail::BytesOfTensor& bytes_of);
+
+namespace detail {
+
+// Writes a file of `file_bytes` with a header and tensors at offsets, as write_safetensors does. `verb` names the
+// caller in errors.
+void write_tensor_file(const std::filesystem::path& path, const char* verb, std::string_view header,
+                       const std::vector<TensorEntry>& tensors, std::span<const int64_t> offsets, int64_t file_bytes,
+                       const BytesOfTensor& bytes_of);
+
+}  // namespace detail
 
 }  // namespace tessera

@@ -65,6 +65,7 @@ void changes(nn::CausalLM model, const data::PackedTokens& batch,
   const auto [mean, grads] = nn::value_and_grad(loss, trained)(model, batch);
   optimizer.update(model, grads);
   nn::save_pretrained("tuned", nn::merge_lora(model), "Llama-3.2-1B");
+  nn::save_gguf("tuned.gguf", nn::merge_lora(model), {.dtype = bfloat16, .tokenizer = "Llama-3.2-1B"});
 }
 
 void text(const nn::CausalLM& model) {

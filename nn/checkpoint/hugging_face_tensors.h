@@ -1,0 +1,29 @@
+// save_tensors, which passes the tensors of save_pretrained to a writer of another format.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/checkpoint/hugging_face.h"
+#include "sharding/files/safetensors_writer.h"
+
+namespace tessera::nn {
+
+// A plan to write tensors.
+struct TensorsToWrite {
+  std::vector<std::string> order;  // names of the tensors, as `next` returns them
+  std::string identity;            // must be equal on all processes that save, after "process 0 has"
+  std::function<void(const std::function<at::Tensor()>& next)> write;  // calls `next` once per tensor
+};
+
+// Plans and writes a model's tensors with Hugging Face's names. If arrays are on a mesh across processes, all processes
+// must call this. Each runs `plan`, process 0 runs `write`, and each holds one unsharded tensor at a time. Errors:
+// those of save_pretrained, `plan` and `write`, on all processes.
+void save_tensors(const std::filesystem::path& path, const HuggingFaceNames& table, const Leaves& model, int64_t vocab,
+                  const std::function<TensorsToWrite(const std::vector<TensorEntry>&)>& plan);
+
+}  // namespace tessera::nn
