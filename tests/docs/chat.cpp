@@ -109,7 +109,7 @@ void write_small_model(const std::string& folder) {
   const std::string tokenizer = data::train_tokenizer(
       data::lines({"train.jsonl"}),
       {.vocab_size = 300, .special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, .min_frequency = 2});
-  nn::save_pretrained(folder, nn::CausalLM::init(Key(0), {.family = nn::DecoderFamily::qwen2,
+  nn::save_pretrained(folder, nn::CausalLM::init(Key(0), {.model_type = "qwen2",
                                                           .vocab_size = 300,
                                                           .hidden_size = 32,
                                                           .num_hidden_layers = 2,

@@ -1,4 +1,6 @@
-"""Writes tokenizers for GGUF files: python gen_gguf.py OUT TEXT... (tokenizers 0.23, sentencepiece 0.2, transformers 5.24)
+"""Writes tokenizers for GGUF files.
+
+    python gen_gguf.py OUT TEXT...   (tokenizers 0.23, sentencepiece 0.2, transformers 5.24)
 
 Trains a small tokenizer of each kind on the texts. Writes OUT/NAME/tokenizer.json, tokenizer_config.json and
 tokens.json: a list of {text, ids}, with the tokens that the template adds.

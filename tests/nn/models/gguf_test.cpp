@@ -1,5 +1,4 @@
-// GGUF files: keys and values of each family, tokenizers, rounding and errors, and what llama.cpp's Python package
-// reads.
+// Tests of GGUF files: keys and values of each family, tokenizers, rounding, errors, and llama.cpp's Python package.
 #include "nn/models/gguf.h"
 
 #include <fmt/format.h>
