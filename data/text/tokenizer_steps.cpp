@@ -238,7 +238,7 @@ void split_each(std::span<const PreTokenizer> steps, AlignedText text, StepBudge
 Normalizer strip_white_space(const JsonPart& json) {
   const bool left = json.at("strip_left").flag(), right = json.at("strip_right").flag();
   return [=](const AlignedText& all, StepBudget&) {
-    const std::string& text = all.text();
+    const std::string_view text = all.text();
     const size_t begin = left ? after_white_space(text, 0) : 0;
     return all.part(begin, right ? before_white_space(text, text.size(), begin) : text.size());
   };
