@@ -27,11 +27,15 @@ struct Kind {
   void (*run)(const std::filesystem::path&, Report&);
 };
 
-constexpr Kind kinds[] = {
-    {"grain", "\"even_splits\":", run_grain},          {"optimizers", "\"chain\":", run_optimizers},
-    {"schedules", "\"schedules\":", run_schedules},    {"placement", "\"shard_shape\":", run_placement},
-    {"propagation", "\"explicit\":", run_propagation}, {"seeds_examples", "\"examples\":", run_seeds_examples},
-    {"shard_map", "\"in_specs\":", run_shard_map},     {"transformer_", "\"strategies\":", run_transformer}};
+constexpr Kind kinds[] = {{"grain", "\"even_splits\":", run_grain},
+                          {"optimizers", "\"chain\":", run_optimizers},
+                          {"schedules", "\"schedules\":", run_schedules},
+                          {"placement", "\"shard_shape\":", run_placement},
+                          {"propagation", "\"explicit\":", run_propagation},
+                          {"seeds_examples", "\"examples\":", run_seeds_examples},
+                          {"shard_map", "\"in_specs\":", run_shard_map},
+                          {"transformer_", "\"strategies\":", run_transformer},
+                          {"tokenizer_steps", "\"tokenizer_steps\":", run_tokenizer_steps}};
 
 bool contains(const std::filesystem::path& file, std::string_view content) {
   std::ifstream in(file);

@@ -26,7 +26,7 @@ namespace {
 bool is_known(char32_t c, uint8_t version) {
   UVersionInfo age;
   u_charAge(static_cast<UChar32>(c), age);
-  return age[0] <= version;
+  return age[0] > 0 && age[0] <= version;  // 0: unassigned
 }
 
 // Rust's mapping in one version, whatever ICU the machine has.
@@ -46,12 +46,14 @@ char32_t lower_case(char32_t c) {
 bool is_punctuation(char32_t c) {
   constexpr CategorySet punctuation("P"), symbols("S");
   if (c < 0x80) return punctuation.contains(c) || symbols.contains(c);
-  return (punctuation.contains(c) && is_known(c, 8)) || c == 0x166D || c == 0x111C9;  // two that are no longer
+  // The categories of two characters changed since.
+  return (punctuation.contains(c) && is_known(c, 8)) || c == 0x166D || c == 0x111C9;
 }
 
 bool is_combining_mark(char32_t c) {
   constexpr CategorySet marks("M");
-  return (marks.contains(c) && is_known(c, 9)) || c == 0x1CF2 || c == 0x1CF3;  // two that are no longer
+  // The categories of three characters changed since.
+  return (marks.contains(c) && is_known(c, 9) && c != 0x111C9) || c == 0x1CF2 || c == 0x1CF3;
 }
 
 AlignedText lower_case(const AlignedText& text) {

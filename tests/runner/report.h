@@ -38,6 +38,8 @@ void run_seeds_examples(const std::filesystem::path& file, Report& report);
 
 // Folders with a tokenizer.json and the tokens of some texts: ids, offsets, and the text back.
 void run_tokenizer(const std::filesystem::path& folder, Report& report);
+// Files of small tokenizers, each with some steps.
+void run_tokenizer_steps(const std::filesystem::path& file, Report& report);
 
 // Folders with a Hugging Face decoder and the results of transformers for it.
 void run_hugging_face(const std::filesystem::path& folder, Report& report);
