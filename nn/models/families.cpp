@@ -52,23 +52,31 @@ Names outer_names(const std::string& embed, const std::string& norm, const std::
 
 Names llama_outer_names() { return outer_names("model.embed_tokens", "model.norm"); }
 
-const Names attention_names{{"attn.q", "self_attn.q_proj"},      {"attn.k", "self_attn.k_proj"},
-                            {"attn.v", "self_attn.v_proj"},      {"attn.o", "self_attn.o_proj"},
-                            {"attn.q_norm", "self_attn.q_norm"}, {"attn.k_norm", "self_attn.k_norm"}};
-const Names gated_mlp_names{{"mlp.gate", "mlp.gate_proj"}, {"mlp.up", "mlp.up_proj"}, {"mlp.down", "mlp.down_proj"}};
-const Names two_norms_names{{"norm1", "input_layernorm"}, {"norm2", "post_attention_layernorm"}};
+Names attention_names() {
+  return layer_names({{"attn.q", "self_attn.q_proj"},
+                      {"attn.k", "self_attn.k_proj"},
+                      {"attn.v", "self_attn.v_proj"},
+                      {"attn.o", "self_attn.o_proj"},
+                      {"attn.q_norm", "self_attn.q_norm"},
+                      {"attn.k_norm", "self_attn.k_norm"}});
+}
+Names gated_mlp_names() {
+  return layer_names({{"mlp.gate", "mlp.gate_proj"}, {"mlp.up", "mlp.up_proj"}, {"mlp.down", "mlp.down_proj"}});
+}
+Names two_norms_names(const std::string& layers = "model.layers.#.") {
+  return layer_names({{"norm1", "input_layernorm"}, {"norm2", "post_attention_layernorm"}}, layers);
+}
 
 }  // namespace
 
 Names llama_names(const C&) {
-  return joined(
-      {llama_outer_names(), layer_names(attention_names), layer_names(gated_mlp_names), layer_names(two_norms_names)});
+  return joined({llama_outer_names(), attention_names(), gated_mlp_names(), two_norms_names()});
 }
 
 namespace {
 
 Names gemma2_names(const C&) {
-  return joined({llama_outer_names(), layer_names(attention_names), layer_names(gated_mlp_names),
+  return joined({llama_outer_names(), attention_names(), gated_mlp_names(),
                  layer_names({{"norm1", "input_layernorm"},
                               {"attn_norm", "post_attention_layernorm"},
                               {"norm2", "pre_feedforward_layernorm"},
@@ -89,11 +97,11 @@ Names phi3_names(const C& c) {
                               {"mlp.gate", "mlp.gate_up_proj", false, {1, 2, 0}},
                               {"mlp.up", "mlp.gate_up_proj", false, {1, 2, 1}},
                               {"mlp.down", "mlp.down_proj"}}),
-                 layer_names(two_norms_names)});
+                 two_norms_names()});
 }
 
 Names olmo2_names(const C&) {
-  return joined({llama_outer_names(), layer_names(attention_names), layer_names(gated_mlp_names),
+  return joined({llama_outer_names(), attention_names(), gated_mlp_names(),
                  layer_names({{"attn_norm", "post_attention_layernorm"}, {"mlp_norm", "post_feedforward_layernorm"}})});
 }
 
@@ -104,7 +112,7 @@ Names gpt_neox_names(const C& c) {
        layer_names(fused_attention("attention.query_key_value", c, c.num_key_value_heads), layers),
        layer_names({{"attn.o", "attention.dense"}, {"mlp.up", "mlp.dense_h_to_4h"}, {"mlp.down", "mlp.dense_4h_to_h"}},
                    layers),
-       layer_names(two_norms_names, layers)});
+       two_norms_names(layers)});
 }
 
 Names falcon_names(const C& c) {
@@ -135,12 +143,12 @@ Names opt_names(const C&) {
 }
 
 Names starcoder2_names(const C&) {
-  return joined({llama_outer_names(), layer_names(attention_names), layer_names(two_norms_names),
+  return joined({llama_outer_names(), attention_names(), two_norms_names(),
                  layer_names({{"mlp.up", "mlp.c_fc"}, {"mlp.down", "mlp.c_proj"}})});
 }
 
 Names mixtral_names(const C&) {
-  return joined({llama_outer_names(), layer_names(attention_names), layer_names(two_norms_names),
+  return joined({llama_outer_names(), attention_names(), two_norms_names(),
                  layer_names({{"mlp.router", "block_sparse_moe.gate.weight", true},
                               {"mlp.gate", "block_sparse_moe.experts.*.w1.weight", true},
                               {"mlp.down", "block_sparse_moe.experts.*.w2.weight", true},
@@ -204,8 +212,9 @@ bool from_a_layer_on(const JsonPart& config, const C&, int64_t layer) {
   return layer >= config.integer("max_window_layers", 28);
 }
 
-const ConfigField qwen_windows =
-    windows({.size = 4096, .has_layer_types = true, .has_switch = true, .has = from_a_layer_on});
+ConfigField qwen_windows() {
+  return windows({.size = 4096, .has_layer_types = true, .has_switch = true, .has = from_a_layer_on});
+}
 
 // Gemma's scale of attention, and its embedding times the root of the hidden size.
 ConfigFields gemma_scales(bool has_scalar) {
@@ -324,11 +333,11 @@ std::vector<Family> make_families() {
        llama_names},
       {"Qwen2ForCausalLM",
        {.model_type = "qwen2", .num_key_value_heads = 0, .head_dim = 0, .attention_bias = true},
-       llama_fields({only("attention_bias", true), only("mlp_bias", false), qwen_windows}),
+       llama_fields({only("attention_bias", true), only("mlp_bias", false), qwen_windows()}),
        llama_names},
       {"Qwen3ForCausalLM",
        {.model_type = "qwen3", .num_key_value_heads = 0, .head_dim = 128, .qk_norm = true},
-       llama_fields(joined({attention_bias(), {only("mlp_bias", false), qwen_windows}})),
+       llama_fields(joined({attention_bias(), {only("mlp_bias", false), qwen_windows()}})),
        llama_names},
       {"Gemma2ForCausalLM",
        {.model_type = "gemma2",
