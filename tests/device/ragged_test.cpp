@@ -158,18 +158,21 @@ TEST(DeviceRagged, AnMlpByGroupIsThatOfTheHost) {
 
 TEST(DeviceRagged, ExpertsWithoutACapacityAreThoseOfTheHost) {
   for (const bool exist : {false, true})
-    for (const bool gated : {false, true})
+    for (const auto& [gated, has_biases] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)})
       for (const Rules& rules :
            {Rules{{"batch", "data"}}, Rules{{"hidden", "model"}}, Rules{{"batch", "data"}, {"experts", "model"}}}) {
         const DType dtype = exist ? bfloat16 : float32;
         const int64_t embed = exist ? 8 : 4, hidden = exist ? 16 : 6;
         const double tolerance = exist ? 0.02 : 1e-5;
-        SCOPED_TRACE(fmt::format("grouped {}, gated {}, {} by {}", exist, gated, rules.back().logical, rules.size()));
+        SCOPED_TRACE(fmt::format("grouped {}, gated {}, biases {}, {} by {}", exist, gated, has_biases,
+                                 rules.back().logical, rules.size()));
         const auto grouped = grouped_products(exist);
         const MeshRules mesh_rules = four_slots(rules);
         const auto loss = [](const nn::MoeMlp& m, const Array& x) { return mean(square(astype(m(x).out, float32))); };
         nn::MoeMlp layer = nn::MoeMlp::init(Key(0), {"embed", embed}, {"hidden", hidden}, {"experts", 4},
-                                            {.capacity_factor = {}, .gated = gated});
+                                            {.capacity_factor = {}, .gated = gated, .expert_bias = has_biases});
+        for (std::optional<nn::Param>* bias : {&layer.up_bias, &layer.gate_bias, &layer.down_bias})
+          if (has_biases) (*bias)->value = normal(Key(2), (*bias)->value.shape());
         layer = nn::cast(layer, dtype);
         const Array x = astype(normal(Key(1), {2, 8, embed}), dtype);
         const auto [here, grads_here] = nn::value_and_grad(loss)(layer, x);
