@@ -21,8 +21,14 @@ std::vector<CausalLM> models() {
   DecoderConfig windows = small, gpt = config_of_family("gpt2", small);
   windows.windows = {3, 0};
   gpt.max_position_embeddings = 40;
+  DecoderConfig chunks = config_of_family("llama4_text", small), latent = config_of_family("deepseek_v3", small);
+  chunks.attention_chunk_size = 3, chunks.no_rope_layers = {1, 0}, chunks.query_temperature->floor_scale = 2;
+  latent.moe_layers = {0, 1}, latent.moe_intermediate_size = 8, latent.kv_lora_rank = 12, latent.q_lora_rank = 0;
+  latent.num_experts_per_tok = 2;
+  for (DecoderConfig* config : {&chunks, &latent}) config->num_local_experts = 8, config->moe_intermediate_size = 8;
   std::vector<CausalLM> all;
-  for (const DecoderConfig& config : {small, windows, gpt}) all.push_back(CausalLM::init(Key(2), config));
+  for (const DecoderConfig& config : {small, windows, gpt, chunks, latent})
+    all.push_back(CausalLM::init(Key(2), config));
   return all;
 }
 
