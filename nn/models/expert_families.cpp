@@ -16,12 +16,14 @@ using Names = std::vector<HuggingFaceName>;
 
 // ---- names of tensors. If a path is in two rows, the first has precedence.
 
-const Names expert_names{{"mlp.router", "mlp.gate.weight", true},
-                         {"mlp.gate", "mlp.experts.*.gate_proj.weight", true},
-                         {"mlp.up", "mlp.experts.*.up_proj.weight", true},
-                         {"mlp.down", "mlp.experts.*.down_proj.weight", true}};
+Names expert_names() {
+  return layer_names({{"mlp.router", "mlp.gate.weight", true},
+                      {"mlp.gate", "mlp.experts.*.gate_proj.weight", true},
+                      {"mlp.up", "mlp.experts.*.up_proj.weight", true},
+                      {"mlp.down", "mlp.experts.*.down_proj.weight", true}});
+}
 
-Names qwen3_moe_names(const C& c) { return joined({layer_names(expert_names), llama_names(c)}); }
+Names qwen3_moe_names(const C& c) { return joined({expert_names(), llama_names(c)}); }
 
 Names shared_expert_names(const std::string& theirs) {
   return layer_names({{"mlp.shared.gate", theirs + ".gate_proj"},
@@ -37,7 +39,7 @@ Names deepseek_v3_names(const C& c) {
                               {"attn.kv_down", "self_attn.kv_a_proj_with_mqa"},
                               {"attn.kv_norm", "self_attn.kv_a_layernorm"},
                               {"attn.kv_up", "self_attn.kv_b_proj"}}),
-                 layer_names(expert_names),
+                 expert_names(),
                  shared_expert_names("mlp.shared_experts"),
                  llama_names(c)});
 }
