@@ -34,8 +34,11 @@ struct HuggingFaceName {
 // tables of the families of CausalLM, which fit any model whose fields have the same paths:
 //   embed.tokens, embed.positions
 //   layers.N.norm1, norm2, attn_norm, mlp_norm .scale, .bias
-//   layers.N.attn.q, k, v, o .kernel, .bias and layers.N.attn.q_norm, k_norm .scale
-//   layers.N.mlp.gate, up, down .kernel, .bias, or with experts layers.N.mlp.router, gate, up, down
+//   layers.N.attn.q, k, v, o .kernel, .bias and layers.N.attn.q_norm, k_norm .scale and layers.N.attn.sinks
+//   with latent attention layers.N.attn.q_down, q, kv_down, kv_up, o .kernel, .bias and q_norm, kv_norm .scale
+//   layers.N.mlp.gate, up, down .kernel, .bias
+//   with experts layers.N.mlp.router, gate, up, down, their biases router_bias, gate_bias, up_bias, down_bias, the bias
+//     of the choice layers.N.mlp.bias, and layers.N.mlp.shared.gate, up, down .kernel
 //   final_norm.scale, .bias
 //   head.kernel: if it is missing and tied, the embedding
 //
