@@ -103,8 +103,7 @@ std::set<std::string> files_in(const fs::path& folder) {
 
 constexpr string_view merge_advice =
     "Or merge it with peft: "
-    "AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(another "
-    "folder).";
+    "AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(other).";
 
 [[noreturn]] void refuse_adapter(const fs::path& folder, const char* by) {
   const fs::path file = folder / "adapter_config.json";
@@ -112,8 +111,7 @@ constexpr string_view merge_advice =
   const auto* all = config.if_object();
   const auto* base = all ? all->if_contains("base_model_name_or_path") : nullptr;
   fail(ErrorKind::invalid_file, by,
-       "{}: an adapter of PEFT for {}, expected the folder of a model. Give the folder of its base model, and this one "
-       "as "
+       "{}: an adapter of PEFT for {}, expected a model. Give the folder of its base model, and this one as "
        "PretrainedOptions::adapter (--adapter). {}",
        folder.string(), base && base->is_string() ? string_view(base->get_string()) : "a model", merge_advice);
 }
@@ -197,10 +195,10 @@ void check_model_folder(const fs::path& folder, const char* by) {
     fail(ErrorKind::invalid_file, by,
          "{}: a folder of the Hugging Face cache, expected one of its snapshots. Give one of {}/snapshots: {}.",
          folder.string(), folder.string(), first_of(sorted_names(folder / "snapshots", by)));
-  check_formats(folder, names, by);
   if (has(single_file) || has(index_file))
     fail(ErrorKind::invalid_file, by, "{}: it has weights and no config.json. Download that file too.",
          folder.string());
+  check_formats(folder, names, by);
 }
 
 namespace {

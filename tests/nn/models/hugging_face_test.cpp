@@ -402,6 +402,7 @@ TEST_F(Folder, ThatIsNoModelIsRefusedWithAdvice) {
       {{"adapter_config.json", "model.safetensors", "config.json"},
        {"[from_pretrained] ", "an adapter of PEFT for a/base, expected", "--adapter", "merge_and_unload"}},
       {{"model.safetensors"}, {"it has weights and no config.json"}},
+      {{"model.safetensors.index.json", "model-00001-of-00002.safetensors"}, {"it has weights and no config.json"}},
       {{"config.json"}, {"it has no weights, expected model.safetensors, or"}},
       {{"snapshots/1/config.json"}, {"[from_pretrained] ", "one of its snapshots", "/snapshots: 1."}},
   };
