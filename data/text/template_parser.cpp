@@ -635,13 +635,16 @@ class Parser {
     }
   }
   Expression attribute(const std::string& name, const Expression& of) {
-    return counted(
-        [name, of, is_method = find_operation(OperationKind::method, name) != nullptr](Run& run, Scope& scope) {
-          const Value value = of(run, scope);
-          if (is_method && (value.dict() || value.text()))
-            run.refuse(fmt::format("the method `{}` without a call is not supported.", name));
-          return run.member(value, name);
-        });
+    static const Ends of_dict{"clear", "copy",    "fromkeys",   "get",    "items", "keys",
+                              "pop",   "popitem", "setdefault", "update", "values"};
+    const bool is_dict_method = contains(of_dict, name);
+    const bool is_text_method = !is_dict_method && find_operation(OperationKind::method, name);
+    return counted([=](Run& run, Scope& scope) {
+      const Value value = of(run, scope);
+      if ((value.dict() && is_dict_method) || (value.text() && is_text_method))
+        run.refuse(fmt::format("the method `{}` without a call is not supported.", name));
+      return run.member(value, name);
+    });
   }
   Expression item(const Expression& of) {
     std::vector<Expression> bounds(1);

@@ -295,7 +295,7 @@ z
   {% if true %}  
   {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | reverse | list | first }} {{ "qé\t'\"\\x" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
 {{ [{'n': {'v': 1}}, {'n': {'v': 2}}] | map(attribute='n.v') | join('+') }} {{ [1, none, '', 2] | select | join }} {{ [{'a': 1}, {'b': 2}] | rejectattr('a') | list | length }} {{ ('a' ~ 'b') | safe }}
-{{ messages | length }}{{ messages[0].role }}{{ messages[-1]['content'] }}
+{% set d = {'title': 'T', 'items': 1} %}{{ d.title }}{{ d['items'] }}{{ d.other is defined }}{{ messages | length }}{{ messages[0].role }}{{ messages[-1]['content'] }}
 """
 
 BOS = {"bos_token": "<s>", "eos_token": "</s>"}
