@@ -1,6 +1,7 @@
 // Opens chat templates, and finds the assistant's parts of a text.
 #include "data/text/chat_template.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <optional>
 
@@ -103,10 +104,18 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, const
 
 RenderedChat ChatTemplate::render_with_spans(const std::vector<ChatMessage>& messages,
                                              const ChatVariables& variables) const {
-  if (std::none_of(messages.begin(), messages.end(), [](const ChatMessage& m) { return m.role == "assistant"; }))
+  std::vector<ChatMessage> marked = messages;
+  const auto first = std::find_if(marked.begin(), marked.end(), [](const auto& m) { return m.role == "assistant"; });
+  if (first == marked.end())
     fail(ErrorKind::invalid_argument, verb,
          "{} messages without one of the role assistant, from which a model learns. Remove the conversation.",
          messages.size());
+  first->content = marker;
+  // Templates of images and text read the content as a list of parts, and find none in a string.
+  if (rendered(parts_->program, parts_->tokens, marked, {.variables = variables}).text.find(marker) ==
+      std::string::npos)
+    fail(ErrorKind::invalid_argument, verb, "{}: the template does not write a content that is a string.",
+         parts_->program.file);
   jinja::Rendered all = rendered(parts_->program, parts_->tokens, messages, {.variables = variables});
   RenderedChat chat{std::move(all.text), std::move(all.generated)};
   if (parts_->program.has_generation) return chat;
