@@ -3,7 +3,7 @@
 
 #include "nn/models/causal_lm.h"
 #include "nn/models/config.h"
-#include "nn/models/decoder_block.h"
+#include "nn/models/decoder_layer.h"
 #include "nn/models/generate.h"
 #include "nn/models/gguf.h"
 #include "nn/models/pretrained.h"

@@ -37,11 +37,11 @@ struct Routing {
 
 // Returns the input of the head, and adds the statistics of the blocks' routers to `routing` if given.
 Array hidden_of(const CausalLM& model, const Array& ids, const TokenInputs& with, Routing* routing = nullptr) {
-  const auto route = [](const DecoderBlock& block, const Array& x, const TokenInputs& given) {
+  const auto route = [](const DecoderLayer& block, const Array& x, const TokenInputs& given) {
     return block.routed(x, given);
   };
   Array x = constrained(model.embed(ids, 0, with.positions));
-  for (const DecoderBlock& block : model.layers) {
+  for (const DecoderLayer& block : model.layers) {
     if (routing && std::holds_alternative<MoeMlp>(block.mlp)) {
       const MoeResult result = model.remat ? nn::remat(route)(block, x, with) : block.routed(x, with);
       routing->add(result);
@@ -64,7 +64,7 @@ Array finished_logits(const Array& logits, const DecoderConfig& c) {
 
 std::vector<Linear*> linears_of(CausalLM& model) {
   std::vector<Linear*> all;
-  for (DecoderBlock& block : model.layers) {
+  for (DecoderLayer& block : model.layers) {
     if (auto* heads = std::get_if<MultiheadAttention>(&block.attn))
       all.insert(all.end(), {&heads->q, &heads->k, &heads->v, &heads->o});
     if (auto* latent = std::get_if<LatentAttention>(&block.attn)) {
@@ -110,7 +110,7 @@ CausalLM CausalLM::init(const Key& key, const DecoderConfig& c) {
   CausalLM model{.final_norm = DecoderNorm::init(c), .config = c};
   model.embed = DecoderEmbedding::init(keys[0], c);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-    model.layers.push_back(DecoderBlock::init(keys[static_cast<size_t>(i) + 2], c, i));
+    model.layers.push_back(DecoderLayer::init(keys[static_cast<size_t>(i) + 2], c, i));
   if (!c.tie_word_embeddings)
     model.head = Linear::init(keys[1], {"embed", c.hidden_size}, {"vocab", c.padded_vocab_size()},
                               {.bias = false, .kernel_init = init::normal(0.02), .dtypes = c.dtypes});

@@ -7,7 +7,7 @@
 
 #include "nn/layers/linear.h"
 #include "nn/models/config.h"
-#include "nn/models/decoder_block.h"
+#include "nn/models/decoder_layer.h"
 #include "sharding/operations/linalg/linear_algebra.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/placement/mesh_rules.h"
@@ -39,7 +39,7 @@ Rules decoder_rules(const Mesh& mesh, Rules own = {});
 //   const Array logits = model(ids);
 struct CausalLM {
   DecoderEmbedding embed;
-  std::vector<DecoderBlock> layers;
+  std::vector<DecoderLayer> layers;
   DecoderNorm final_norm;
   std::optional<Linear> head;  // absent if the head shares the embedding
   DecoderConfig config;

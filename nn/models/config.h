@@ -19,7 +19,7 @@ constexpr int64_t max_decoder_size = int64_t{1} << 31, max_decoder_layers = 10'0
 
 enum class NormKind { rms, layer };
 
-// The places of the norms in a block. DecoderBlock (nn/models/decoder_block.h) has the formulas.
+// The places of the norms in a block. DecoderLayer (nn/models/decoder_layer.h) has the formulas.
 //   pre              the inputs of attention and MLP (Llama)
 //   post             their outputs (OLMo 2)
 //   both             inputs and outputs (Gemma 2)

@@ -15,7 +15,7 @@ def check(reference, saved):
     """Returns the largest relative difference of loss and last logits."""
     with open(os.path.join(reference, "expected.json")) as file:
         expected = json.load(file)
-    model, info = t.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32, attn_implementation="eager",
+    model, info = t.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32, attn_implementation="eager", pad_token_id=0,
                                                          output_loading_info=True)
     unread = {key: value for key, value in info.items() if value and key != "error_msgs"}
     if unread:

@@ -1,4 +1,4 @@
-// The parts of a decoder: DecoderNorm, DecoderEmbedding and DecoderBlock.
+// The parts of a decoder: DecoderNorm, DecoderEmbedding and DecoderLayer.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ struct DecoderEmbedding {
 // Touvron et al., "Llama 2" (2023); Riviere et al., "Gemma 2" (2024), with four norms; OLMo team, "2 OLMo 2 furious"
 // (2024), with attn_norm and mlp_norm; Black et al., "GPT-NeoX-20B" (2022), parallel; Jiang et al., "Mixtral of
 // experts" (2024).
-struct DecoderBlock {
+struct DecoderLayer {
   std::optional<DecoderNorm> norm1 = {};
   std::variant<MultiheadAttention, LatentAttention> attn;
   std::optional<DecoderNorm> attn_norm = {};
@@ -68,7 +68,7 @@ struct DecoderBlock {
   bool is_parallel = false;
   double residual_multiplier = 1;
 
-  static DecoderBlock init(const Key& key, const DecoderConfig& config, int64_t layer);
+  static DecoderLayer init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const { return routed(x, with).out; }
   // Returns the result of operator(), with the choices of the router if the block has experts.
   MoeResult routed(const Array& x, const TokenInputs& with) const;

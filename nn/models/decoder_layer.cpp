@@ -1,5 +1,5 @@
 // Implements the parts of a decoder, and makes them from a config.
-#include "nn/models/decoder_block.h"
+#include "nn/models/decoder_layer.h"
 
 #include <cmath>
 
@@ -127,7 +127,7 @@ bool reads_positions(const LatentAttention&) { return true; }
 Array normed(const std::optional<DecoderNorm>& norm, const Array& x) { return norm ? (*norm)(x) : x; }
 
 // Calls the MLP; without experts, the result has the output alone.
-MoeResult expanded(const DecoderBlock& block, const Array& x) {
+MoeResult expanded(const DecoderLayer& block, const Array& x) {
   if (const auto* experts = std::get_if<MoeMlp>(&block.mlp)) return (*experts)(x);
   if (const auto* gated = std::get_if<GatedMlp>(&block.mlp)) return {.out = (*gated)(x)};
   return {.out = std::get<Mlp>(block.mlp)(x)};
@@ -135,7 +135,7 @@ MoeResult expanded(const DecoderBlock& block, const Array& x) {
 
 // Computes a block with the attention `attend`. `between` is applied to the residual stream between its two halves.
 template <class Attend, class Between>
-MoeResult block_result(const DecoderBlock& block, const Array& in, const Attend& attend, const Between& between) {
+MoeResult block_result(const DecoderLayer& block, const Array& in, const Attend& attend, const Between& between) {
   const double r = block.residual_multiplier;
   const auto add = [&](const Array& x, const Array& term) { return x + (r == 1 ? term : r * term); };
   const Array first = normed(block.norm1, in);
@@ -195,7 +195,7 @@ Array DecoderEmbedding::operator()(const Array& ids, int64_t start, const Array&
   return x + dtypes.out(slice_in_dim(table, position_offset + start, position_offset + end, 0));
 }
 
-DecoderBlock DecoderBlock::init(const Key& key, const DecoderConfig& c, int64_t layer) {
+DecoderLayer DecoderLayer::init(const Key& key, const DecoderConfig& c, int64_t layer) {
   using enum NormPlacement;
   const auto [k1, k2] = split<2>(key);
   const auto attn = [&, key = k1]() -> std::variant<MultiheadAttention, LatentAttention> {
@@ -214,7 +214,7 @@ DecoderBlock DecoderBlock::init(const Key& key, const DecoderConfig& c, int64_t 
           .residual_multiplier = c.residual_multiplier};
 }
 
-MoeResult DecoderBlock::routed(const Array& in, const TokenInputs& with) const {
+MoeResult DecoderLayer::routed(const Array& in, const TokenInputs& with) const {
   const ModuleScope scope(*this);
   const auto attend = [&](const Array& x) {
     return std::visit(
@@ -230,7 +230,7 @@ MoeResult DecoderBlock::routed(const Array& in, const TokenInputs& with) const {
   });
 }
 
-Array DecoderBlock::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
+Array DecoderLayer::decode(const Array& in, KeyValueCache& cache, const DecodeInputs& with) const {
   const ModuleScope scope(*this);
   const auto attend = [&](const Array& x) {
     return std::visit(
