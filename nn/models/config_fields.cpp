@@ -244,10 +244,6 @@ ConfigField field(const char* key, Activation DecoderConfig::*member) {
 
 ConfigField required(ConfigField given) {
   given.is_required = true;
-  given.read = [key = given.key, read = given.read](const JsonPart& config, DecoderConfig& c) {
-    if (config.at(key).is_null()) config.at(key).refuse_type("a value");
-    read(config, c);
-  };
   return given;
 }
 

@@ -195,6 +195,12 @@ ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys, const 
        more});
 }
 
+// Fields that may all be missing, for a family whose folders rely on the defaults of their sizes.
+ConfigFields none_required(ConfigFields fields) {
+  for (ConfigField& field : fields) field.is_required = false;
+  return fields;
+}
+
 ConfigFields attention_bias() {
   return {field("attention_bias", &C::attention_bias), field("attention_bias", &C::output_bias)};
 }
@@ -386,8 +392,14 @@ std::vector<Family> make_families() {
        llama_names},
       {"Gemma3ForCausalLM",
        {.model_type = "gemma3_text",
+        .vocab_size = 262208,
+        .hidden_size = 2304,
+        .num_hidden_layers = 26,
+        .num_attention_heads = 8,
         .num_key_value_heads = 4,
         .head_dim = 256,
+        .intermediate_size = 9216,
+        .max_position_embeddings = 131072,
         .norm_placement = NormPlacement::both,
         .norm_offset = 1,
         .qk_norm = true,
@@ -395,17 +407,17 @@ std::vector<Family> make_families() {
         .rope = {.base = 1e6},
         .local_rope = RotaryEmbedding{},
         .tie_word_embeddings = true},
-       llama_fields(joined({attention_bias(),
-                            gemma_scales(true),
-                            {cap("attn_logit_softcapping", &C::attn_logit_softcapping),
-                             cap("final_logit_softcapping", &C::final_logit_softcapping), only("mlp_bias", false),
-                             only("use_bidirectional_attention", false),
-                             windows({.size = 4096, .has_layer_types = true, .has = not_every_sixth})}}),
-                    {.local_theta = "rope_local_base_freq"}, "hidden_activation"),
+       none_required(llama_fields(joined({attention_bias(),
+                                          gemma_scales(true),
+                                          {cap("attn_logit_softcapping", &C::attn_logit_softcapping),
+                                           cap("final_logit_softcapping", &C::final_logit_softcapping),
+                                           only("mlp_bias", false), only("use_bidirectional_attention", false),
+                                           windows({.size = 4096, .has_layer_types = true, .has = not_every_sixth})}}),
+                                  {.local_theta = "rope_local_base_freq"}, "hidden_activation")),
        gemma2_names},
       {"Phi3ForCausalLM",
        {.model_type = "phi3", .num_key_value_heads = 0, .head_dim = 0, .rms_norm_eps = 1e-5},
-       llama_fields(joined({no_biases(), {windows({})}}),
+       llama_fields(joined({no_biases(), {only("lm_head_bias", false), windows({})}}),
                     {.partial = "partial_rotary_factor", .original_positions = 4096}),
        phi3_names},
       {"SmolLM3ForCausalLM",

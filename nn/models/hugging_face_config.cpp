@@ -40,7 +40,7 @@ const Family& family_of(const char* verb, std::string_view model_type) {
 void check_required(const JsonPart& config, const Family& family) {
   std::vector<std::string> missing;
   for (const detail::ConfigField& field : family.fields)
-    if (field.is_required && !config.names(field.key)) missing.push_back(fmt::format("\"{}\"", field.key));
+    if (field.is_required && !config.has(field.key)) missing.push_back(fmt::format("\"{}\"", field.key));
   if (!missing.empty()) config.refuse(fmt::format("has no {}.", fmt::join(missing, ", ")));
 }
 

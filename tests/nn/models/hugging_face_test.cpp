@@ -188,6 +188,10 @@ TEST(HuggingFaceConfig, HasTheKeysThatItsFamilyHadFirst) {
   EXPECT_EQ(gemma.local_rope->base, 70);
   EXPECT_EQ(gemma.local_rope->scaling.kind, RotaryScaling::none);
   EXPECT_EQ(gemma.windows, (std::vector<int64_t>{9, 0}));
+  const DecoderConfig text = config_from_hugging_face(
+      R"({"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34})", "config.json");
+  EXPECT_EQ(text.num_attention_heads, 8);
+  EXPECT_EQ(text.vocab_size, 262208);
   const DecoderConfig phi = config_of(R"("model_type": "phi3", "max_position_embeddings": 8192,
     "partial_rotary_factor": 1.0, "rope_scaling": {"type": "su", "short_factor": [1, 1], "long_factor": [2, 4]})");
   EXPECT_EQ(phi.rope.scaling.kind, RotaryScaling::longrope);
