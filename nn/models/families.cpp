@@ -235,11 +235,13 @@ ConfigFields gemma_scales(bool has_scalar) {
       })};
 }
 
-// Gemma 3 has a full layer after every five with a window.
-bool not_every_sixth(const JsonPart& config, const C&, int64_t layer) {
-  const int64_t interval = config.integer("sliding_window_pattern", 6);
-  if (interval < 1) config.at("sliding_window_pattern").refuse_type("1 or more");
-  return (layer + 1) % interval != 0;
+// All layers have a window, except every `otherwise`-th, or every sliding_window_pattern-th if that key is given.
+auto not_every(int64_t otherwise) {
+  return [otherwise](const JsonPart& config, const C&, int64_t layer) {
+    const int64_t interval = config.integer("sliding_window_pattern", otherwise);
+    if (interval < 1) config.at("sliding_window_pattern").refuse_type("1 or more");
+    return (layer + 1) % interval != 0;
+  };
 }
 
 // Gemma's "gelu" is the tanh approximation, as in transformers.
@@ -308,6 +310,39 @@ ConfigField falcon_architecture() {
 ConfigFields all_biases(const char* key) {
   return joined(
       {ConfigFields{field(key, &C::attention_bias)}, {field(key, &C::output_bias)}, {field(key, &C::mlp_bias)}});
+}
+
+C cohere_defaults(const char* model_type, double base) {
+  return {.model_type = model_type,
+          .num_key_value_heads = 0,
+          .head_dim = 0,
+          .norm = NormKind::layer,
+          .norm_placement = NormPlacement::parallel_shared,
+          .norm_bias = false,
+          .rms_norm_eps = 1e-5,
+          .rope = {.base = base, .interleaved = true},
+          .tie_word_embeddings = true,
+          .logits_scaling = 16};
+}
+
+ConfigFields cohere_fields(const ConfigFields& more) {
+  const ConfigField scale = custom(
+      "logit_scale", [](const JsonPart& config, C& c) { c.logits_scaling = 1 / config.number("logit_scale", 0.0625); },
+      [](const C& c, json::object& all) { all["logit_scale"] = 1 / c.logits_scaling; });
+  return llama_fields(
+      joined({attention_bias(),
+              {field("layer_norm_eps", &C::rms_norm_eps), only("use_qk_norm", false), only("mlp_bias", false), scale},
+              more}));
+}
+
+// Cohere 2's layers without a window have no rotary positions.
+ConfigField rope_with_window() {
+  return custom(
+      "no rope",
+      [](const JsonPart&, C& c) {
+        for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.no_rope_layers.push_back(c.sliding_window(i) != 0);
+      },
+      [](const C&, json::object&) {});
 }
 
 }  // namespace
@@ -412,7 +447,7 @@ std::vector<Family> make_families() {
                                           {cap("attn_logit_softcapping", &C::attn_logit_softcapping),
                                            cap("final_logit_softcapping", &C::final_logit_softcapping),
                                            only("mlp_bias", false), only("use_bidirectional_attention", false),
-                                           windows({.size = 4096, .has_layer_types = true, .has = not_every_sixth})}}),
+                                           windows({.size = 4096, .has_layer_types = true, .has = not_every(6)})}}),
                                   {.local_theta = "rope_local_base_freq"}, "hidden_activation")),
        gemma2_names},
       {"Phi3ForCausalLM",
@@ -457,24 +492,24 @@ std::vector<Family> make_families() {
         .qk_norm_all_heads = true},
        llama_fields(joined({attention_bias(), {only("mlp_bias", false)}})),
        olmo2_names},
-      {"CohereForCausalLM",
-       {.model_type = "cohere",
+      {"Olmo3ForCausalLM",
+       {.model_type = "olmo3",
         .num_key_value_heads = 0,
         .head_dim = 0,
-        .norm = NormKind::layer,
-        .norm_placement = NormPlacement::parallel_shared,
-        .norm_bias = false,
+        .norm_placement = NormPlacement::post,
         .rms_norm_eps = 1e-5,
-        .rope = {.base = 5e5, .interleaved = true},
-        .tie_word_embeddings = true,
-        .logits_scaling = 16},
-       llama_fields(joined(
-           {attention_bias(),
-            {field("layer_norm_eps", &C::rms_norm_eps), only("use_qk_norm", false), only("mlp_bias", false),
-             custom(
-                 "logit_scale",
-                 [](const JsonPart& config, C& c) { c.logits_scaling = 1 / config.number("logit_scale", 0.0625); },
-                 [](const C& c, json::object& all) { all["logit_scale"] = 1 / c.logits_scaling; })}})),
+        .qk_norm = true,
+        .qk_norm_all_heads = true,
+        .rope = {.base = 5e5},
+        .local_rope = RotaryEmbedding{.base = 5e5}},
+       llama_fields(
+           joined({attention_bias(),
+                   {only("mlp_bias", false), windows({.size = 4096, .has_layer_types = true, .has = not_every(4)})}}),
+           {.local_theta = "rope_local_base_freq"}),
+       olmo2_names},
+      {"CohereForCausalLM", cohere_defaults("cohere", 5e5), cohere_fields({}), llama_names},
+      {"Cohere2ForCausalLM", cohere_defaults("cohere2", 10000),
+       cohere_fields({windows({.size = 4096, .has_layer_types = true, .has = not_every(4)}), rope_with_window()}),
        llama_names},
       {"GPTNeoXForCausalLM",
        {.model_type = "gpt_neox",

@@ -227,9 +227,9 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const std::string at = "[from_pretrained] config.json.";
   testing::expect_errors(
       {{ErrorKind::invalid_file,
-        at + "model_type: \"bert\" is not supported, expected one of cohere, deepseek_v3, falcon, gemma, gemma2, "
-             "gemma3_text, gpt2, gpt_neox, gpt_oss, granite, llama, llama4_text, ministral, mistral, mixtral, olmo2, "
-             "opt, phi3, qwen2, qwen3, qwen3_moe, smollm3, starcoder2.",
+        at + "model_type: \"bert\" is not supported, expected one of cohere, cohere2, deepseek_v3, falcon, gemma, "
+             "gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, granite, llama, llama4_text, ministral, mistral, mixtral, "
+             "olmo2, olmo3, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3, starcoder2.",
         refused(R"("model_type": "bert")")},
        {ErrorKind::invalid_file, "[from_pretrained] config.json: has no \"model_type\".", refused(R"("a": 1)")},
        {ErrorKind::invalid_file,
