@@ -224,10 +224,19 @@ Tokenizer::Parts::Parts(const JsonPart& file)
       std::accumulate(added.begin(), added.end(), size_t{0},
                       [](size_t sum, const AddedToken& token) { return sum + token.content.size(); });
   StepBudget budget(bytes_of_added);
+  auto next_id = static_cast<int64_t>(model.vocabulary().size());
   for (const AddedToken& token : added) {
+    if (token.content.empty()) continue;  // matches nothing, and has no id in `tokenizers`
     std::string& kept = place_of(token.content, token.id);
     if (!is_new(file, token)) continue;
     if (!kept.empty() && kept != token.content) refuse_one_id(file.at("added_tokens"), kept, token.content, token.id);
+    // `tokenizers` ignores the ids of these tokens and counts on from the vocabulary.
+    if (kept.empty() && token.id != next_id++)
+      file.at("added_tokens")
+          .refuse(
+              fmt::format("\"{}\" has the id {}, but tokenizers numbers it {}: the vocabulary has {} tokens, and those "
+                          "that it lacks follow in the file's order. Change the id, or add the missing tokens.",
+                          shortened(token.content), token.id, next_id - 1, model.vocabulary().size()));
     const std::string spelled =
         token.normalized ? normalizer(AlignedText(token.content, 0), budget).text() : token.content;
     if (spelled.size() > max_added_bytes)

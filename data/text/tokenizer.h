@@ -39,7 +39,7 @@ class Tokenizer {
   // Opens a tokenizer.json, or a folder that contains one or else GPT-2's vocab.json and merges.txt.
   // Errors (invalid_file), which name the place in the file
   //   something missing, malformed, or of an unsupported type
-  //   two tokens with one id, or one token with two ids
+  //   two tokens with one id, one token with two ids, or an added token with another id than `tokenizers` gives it
   //   a template id that is not in the vocabulary
   //   more than 64 steps of a kind, or 16,384 bytes of regular expressions in them
   //   more than 4096 bytes in an added token or in a string that a step searches; more than 1024 tokens in the template

@@ -21,7 +21,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Offsets = std::vector<std::pair<int64_t, int64_t>>;
 
-// The bytes "a", "b", "c" and a space, with the merges ab and "Ġab".
+// The bytes "a", "b", "c" and a space, with the merges ab and "Ġab". No merge makes "Ġc".
 constexpr const char* small = R"({
   "added_tokens": [{"id": 7, "content": "<s>", "special": true}, {"id": 8, "content": "<pad>"}],
   "normalizer": null,
@@ -30,7 +30,8 @@ constexpr const char* small = R"({
     "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
     "special_tokens": {"<s>": {"id": "<s>", "ids": [7], "tokens": ["<s>"]}}},
   "decoder": {"type": "ByteLevel"},
-  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "ab": 4, "Ġab": 5}, "merges": ["a b", ["Ġ", "ab"]]}
+  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "ab": 4, "Ġab": 5, "Ġc": 6},
+            "merges": ["a b", ["Ġ", "ab"]]}
 })";
 
 std::string with(std::string text, const std::string& what, const std::string& other) {
@@ -186,6 +187,8 @@ TEST_F(TokenizerTest, RefusesIdsThatContradictEachOther) {
   expect_refused(with_pad(R"({"id": 8, "content": "<s>"})"), {at + R"("<s>" has the ids 7 and 8)"});
   expect_refused(with_pad(R"({"id": 7, "content": "<s>", "special": true, "lstrip": true})"),
                  {at + R"("<s>" occurs twice with different options)"});
+  expect_refused(with_pad(R"({"id": 9, "content": "<pad>"})"),
+                 {at + R"("<pad>" has the id 9, but tokenizers numbers it 8: the vocabulary has 7 tokens)"});
   expect_refused(with(text, "\"b\": 1", "\"b\": 0"), {R"(.model.vocab: "a" and "b" both have the id 0)"});
   // These are accepted: the same entry twice, and an entry of the vocabulary, even if the normalizer changes its
   // spelling.
@@ -198,13 +201,19 @@ TEST_F(TokenizerTest, RefusesIdsThatContradictEachOther) {
   EXPECT_EQ(Tokenizer::from_json(upper).encode("aC").ids, (Ids{7, 0, 2}));
 }
 
+TEST_F(TokenizerTest, IgnoresSettingsOfBatches) {
+  const auto tokenizer = Tokenizer::from_json(
+      with(small, "\"normalizer\": null", R"("truncation": {"max_length": 1}, "padding": {"pad_id": 8})"));
+  EXPECT_EQ(tokenizer.encode("ab abc").ids, (Ids{7, 4, 5, 2}));
+}
+
 TEST_F(TokenizerTest, RefusesWhatItCannotDo) {
   const auto tokenizer = Tokenizer::open(folder.path("small"));
   expect_error(ErrorKind::invalid_argument, {"[Tokenizer.encode]", "\"d\" is not in the vocabulary"},
                [&] { tokenizer.encode("abd"); });
   expect_error(ErrorKind::invalid_argument, {"[Tokenizer.encode]", "the byte at 1 is not UTF-8"},
                [&] { tokenizer.encode("a\xff"); });
-  for (const int32_t id : {-1, 6, 9})
+  for (const int32_t id : {-1, 9, 10})
     expect_error(ErrorKind::invalid_argument, {"[Tokenizer.decode] id " + std::to_string(id) + " given"},
                  [&] { tokenizer.decode(Ids{id}); });
   expect_error(ErrorKind::invalid_file, {"[Tokenizer]", "nowhere"}, [&] { Tokenizer::open(folder.path("nowhere")); });
@@ -227,7 +236,6 @@ TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
                  {"normalizer: the type \"Precompiled\" is not supported"});
   expect_refused(with(text, "{\"type\": \"ByteLevel\"}", "{\"type\": \"CTC\"}"), {"decoder: the type \"CTC\""});
   expect_refused(with(text, "\"special_tokens\"", "\"others\""), {"post_processor: has no \"special_tokens\""});
-  expect_refused(with(text, "\"normalizer\": null", R"("padding": {})"), {"padding: is not supported"});
   expect_refused(with(text, R"({"type": "ByteLevel", "add_prefix_space": false})",
                       R"({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated"})"),
                  {"pre_tokenizer.pattern.Regex", "the regular expression (( cannot be read"});

@@ -27,7 +27,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Files = std::map<std::string, std::string>;
 
-// Tokens for each letter, a space, a newline, "ab", and the end of a text.
+// Tokens for each letter, a space, a newline, "ab", some that no merge makes, and the end of a text.
 constexpr const char* small = R"({
   "added_tokens": [{"id": 9, "content": "<end>", "special": true}, {"id": 10, "content": "<s>", "special": true}],
   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
@@ -35,7 +35,8 @@ constexpr const char* small = R"({
     "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
     "special_tokens": {"<s>": {"id": "<s>", "ids": [10], "tokens": ["<s>"]}}},
   "decoder": {"type": "ByteLevel"},
-  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "Ċ": 4, "ab": 5}, "merges": ["a b"]}
+  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "Ċ": 4, "ab": 5, "aa": 6, "bb": 7, "cc": 8},
+            "merges": ["a b"]}
 })";
 
 class Tokenize : public ::testing::Test {

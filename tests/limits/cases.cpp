@@ -271,7 +271,7 @@ void add_tokenizers(std::vector<Case>& all) {
   tokenizer("GrowingReplaceDecoder", always(tokenizer_json("\"decoder\": " + growing("decoders") + ", ")), few);
   tokenizer(
       "GrowingAddedToken",
-      always(tokenizer_json(R"("added_tokens": [{"id": 9, "content": "a1a", "normalized": true}], "normalizer": )" +
+      always(tokenizer_json(R"("added_tokens": [{"id": 6, "content": "a1a", "normalized": true}], "normalizer": )" +
                             growing("normalizers") + ", ")),
       few);
   tokenizer(
