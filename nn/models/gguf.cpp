@@ -1,6 +1,7 @@
 // Converts decoders to the architectures of llama.cpp: keys, tensor names, and the layout of values.
 #include "nn/models/gguf.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -11,10 +12,9 @@
 #include <numbers>
 
 #include "nn/checkpoint/hugging_face_tensors.h"
-#include "nn/models/gguf_tokenizer.h"
+#include "nn/models/gguf_file.h"
 #include "nn/models/pretrained.h"
 #include "sharding/base/fail.h"
-#include "sharding/files/gguf.h"
 
 namespace tessera::nn {
 
@@ -176,7 +176,7 @@ at::Tensor values_in_gguf(const Architecture& a, const DecoderConfig& c, const T
                  .transpose(1, 2)
                  .flatten(0, 2);
   at::Tensor cast = values.to(static_cast<at::ScalarType>(ours.dtype));
-  if (a.is_gemma && ours.name.ends_with("_norm.weight")) cast = cast + 1;
+  if (a.is_gemma && ours.name.ends_with("_norm.weight")) cast = cast.add(1);
   if (ours.dtype == DType::float16 && at::isfinite(values).ne(at::isfinite(cast)).any().item<bool>())
     fail(ErrorKind::invalid_argument, gguf_verb, "{}: float16 cannot hold its values. Give .dtype = bfloat16.",
          theirs.name);

@@ -1,6 +1,4 @@
 // Converts tokenizer.json to the tokenizers of llama.cpp: "gpt2" for encodings over bytes, "llama" for SentencePiece's.
-#include "nn/models/gguf_tokenizer.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "nn/models/gguf_file.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"

@@ -8,6 +8,7 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
+#include "nn/models/gguf.h"
 #include "nn/models/pretrained.h"
 #include "sharding/operations/shape/creation.h"
 #include "sharding/redistribution/device_put.h"
@@ -155,6 +156,19 @@ TEST_F(ProcessCheckpoints, HuggingFacesFilesAreThoseOfOneProcess) {
     expect_values(leaves(loaded), leaves(model));
     folder_.wait_for_all();
   });
+}
+
+TEST_F(ProcessCheckpoints, AGgufFileIsThatOfOneProcess) {
+  const CausalLM model = CausalLM::init(Key(0), {});
+  if (process_index() == 0) {
+    fs::create_directories(folder_ / "one");
+    fs::create_directories(folder_ / "all");
+    save_gguf(folder_ / "one/x.gguf", model);
+  }
+  folder_.wait_for_all();
+  const Mesh mesh = make_mesh({{"model", process_count()}});
+  save_gguf(folder_ / "all/x.gguf", filter_shard(model, MeshRules{mesh, decoder_rules(mesh)}));
+  EXPECT_TRUE(read_text(folder_ / "all/x.gguf", "test") == read_text(folder_ / "one/x.gguf", "test"));
 }
 
 TEST_F(ProcessCheckpoints, TwoAreSavedAtOnceWhileTheProgramComputes) {

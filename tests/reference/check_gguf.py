@@ -1,6 +1,6 @@
-"""Checks files of save_gguf against the folders of save_pretrained.
+"""Checks files of save_gguf by the Python packages of llama.cpp.
 
-    python check_gguf.py FILE FOLDER [FILE FOLDER...]   (gguf 0.19, safetensors)
+  python check_gguf.py FILE FOLDER [FILE FOLDER...]        (gguf 0.19, safetensors 0.8)
 
 FOLDER has the same model as save_pretrained writes it. Reads each file by llama.cpp's package `gguf`, and compares all
 values with those of the folder under llama.cpp's own map of names. If the package llama_cpp_py_sync is installed, runs

@@ -1,6 +1,6 @@
-"""Writes tokenizers for GGUF files.
+"""Writes small tokenizers of each kind that llama.cpp has, and the tokens of texts.
 
-    python gen_gguf.py OUT TEXT...   (tokenizers 0.23, sentencepiece 0.2, transformers 5.24)
+  python gen_gguf.py OUT TEXT...        (tokenizers 0.23, sentencepiece 0.2, transformers 5.24)
 
 Trains a small tokenizer of each kind on the texts. Writes OUT/NAME/tokenizer.json, tokenizer_config.json and
 tokens.json: a list of {text, ids}, with the tokens that the template adds.
@@ -71,7 +71,7 @@ def of_sentencepiece(data, prefix, eos="</s>"):
     tokenizer.add_special_tokens([AddedToken(piece, normalized=False) for piece in special])
     tokenizer.add_tokens([AddedToken(piece, normalized=True) for piece in user])
     tokenizer.post_processor = template("<s>", tokenizer)
-    return tokenizer, dict(bos_token="<s>", eos_token=eos, unk_token="<unk>", pad_token={"content": "<pad>"})
+    return tokenizer, dict(bos_token="<s>", eos_token=eos, unk_token="<unk>", pad_token={"__type": "AddedToken", "content": "<pad>"})
 
 
 KINDS = {

@@ -1,12 +1,13 @@
 // Lays out and writes GGUF files.
-#include "sharding/files/gguf.h"
+#include "nn/models/gguf_file.h"
 
 #include <algorithm>
 #include <type_traits>
 
 #include "sharding/base/fail.h"
 
-namespace tessera {
+namespace tessera::nn {
+
 namespace {
 
 // The format's code of a type of values: u32, i32, f32, bool and string.
@@ -52,11 +53,11 @@ uint32_t gguf_type(DType dtype) {
   if (dtype == DType::float32) return 0;
   if (dtype == DType::float16) return 1;
   if (dtype == DType::bfloat16) return 30;
-  fail(ErrorKind::invalid_argument, "gguf", "{} given, expected float16, bfloat16 or float32.", name_of(dtype));
+  fail(ErrorKind::invalid_argument, gguf_verb, "{} given, expected float16, bfloat16 or float32.", name_of(dtype));
 }
 
 void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
-                const std::vector<TensorEntry>& tensors, const detail::BytesOfTensor& bytes_of) {
+                const std::vector<TensorEntry>& tensors, const tessera::detail::BytesOfTensor& bytes_of) {
   GgufHeader header;
   header.add(uint32_t{3}), header.add(uint64_t{tensors.size()}), header.add(uint64_t{metadata.size()});
   for (const auto& [key, value] : metadata) {
@@ -75,7 +76,7 @@ void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
   const int64_t begin = padded_size(static_cast<int64_t>(header.bytes().size()));
   header.bytes().resize(static_cast<size_t>(begin));
   for (int64_t& offset : offsets) offset += begin;
-  detail::write_tensor_file(path, "gguf", header.bytes(), tensors, offsets, begin + size, bytes_of);
+  tessera::detail::write_tensor_file(path, gguf_verb, header.bytes(), tensors, offsets, begin + size, bytes_of);
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn
