@@ -39,7 +39,7 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
   } cases[] = {{"llama", "attention_scale", [](auto& c) { c.attention_scale = 0.3; }},
                {"gemma2", "attention_scale", [](auto& c) { c.attention_scale = 0.3; }},
                {"llama", "hidden_act.function", [](auto& c) { c.hidden_act = {Activation::elu}; }},
-               {"llama", "output_bias", [](auto& c) { c.attention_bias = true; }},
+               {"llama", "attention_bias", [](auto& c) { c.attention_bias = true; }},
                {"qwen2", "attention_bias", [](auto& c) { c.attention_bias = false; }},
                {"llama", "rope.dims", [](auto& c) { c.rope.dims = 4; }},
                {"llama", "rope.scaling.original_positions",
