@@ -36,9 +36,10 @@ void AlignedText::append(std::string_view text, ByteRange origin) {
 }
 
 void AlignedText::append(const AlignedText& other, size_t begin, size_t end) {
-  made().text += other.text_.substr(begin, end - begin);
-  for (size_t i = begin; i < end; ++i) made().origin.push_back(other.origin(i, i + 1));
-  text_ = made().text;
+  auto& [text, origin] = made();
+  text += other.text_.substr(begin, end - begin);
+  for (size_t i = begin; i < end; ++i) origin.push_back(other.origin(i, i + 1));
+  text_ = text;
 }
 
 std::string shortened(std::string_view text) {

@@ -64,6 +64,9 @@ class BytePairEncoding {
                    const std::string& where);
 
   std::vector<Token> encode(std::string_view word) const;
+  // Returns the end of the section of a word that begins at byte `begin`. The tokens of a word are those of its
+  // sections. SentencePiece's words are complete texts with a mark, U+2581, at each space. Sections end at these marks.
+  size_t section_end(std::string_view word, size_t begin) const;
   const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
   bool is_over_bytes() const { return options_.over_bytes; }
 
@@ -81,7 +84,8 @@ class BytePairEncoding {
   // Pairs of adjacent tokens of characters or bytes that can be joined by some merge.
   std::unordered_set<uint64_t> crossed_;
   BytePairOptions options_;
-  size_t longest_token_ = 0;  // bytes
+  size_t longest_token_ = 0;         // bytes
+  bool has_separate_marks_ = false;  // no merge joins a mark to what is before it, other than marks
   std::array<int32_t, 256> byte_ids_ = {};
   bool has_all_bytes_ = false;  // byte_ids_ are the tokens of all bytes
 };

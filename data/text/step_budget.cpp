@@ -17,7 +17,7 @@ constexpr size_t longest_text = (size_t{1} << 31) - 1;  // offsets are int32
 
 // ICU makes about 30,000 ticks per second. GPT-2's expression takes one tick for 6,000 bytes.
 constexpr int64_t ticks_of_any = 1000, bytes_per_tick = 500;
-// Encoding takes 100 to 500 ns per byte, and ten times that with sanitizers. Expressions that scan far ahead from each
+// Encoding takes 40 to 500 ns per byte, and ten times that with sanitizers. Expressions that scan far ahead from each
 // position take much time with few ticks.
 constexpr int64_t nanoseconds_of_any = 1'000'000'000, nanoseconds_per_byte = 4000;
 

@@ -483,11 +483,14 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
     result.offsets.push_back(range);
   };
   const auto encode_word = [&](const AlignedText& word) {
-    size_t begin = 0;
-    for (const BytePairEncoding::Token& token : cache.encode(parts.model, word.text())) {
-      const size_t end = begin + static_cast<size_t>(token.bytes);
-      add(token.id, word.origin(begin, end), parts.tokens[static_cast<size_t>(token.id)]);
-      begin = end;
+    const std::string_view all = word.text();
+    for (size_t from = 0, to, begin = 0; from < all.size(); from = to) {
+      to = parts.model.section_end(all, from);
+      for (const BytePairEncoding::Token& token : cache.encode(parts.model, all.substr(from, to - from))) {
+        const size_t end = begin + static_cast<size_t>(token.bytes);
+        add(token.id, word.origin(begin, end), parts.tokens[static_cast<size_t>(token.id)]);
+        begin = end;
+      }
     }
   };
   const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token,

@@ -54,7 +54,8 @@ class Tokenizer {
   // Parses the text of a tokenizer.json; `name` replaces its path in messages.
   static Tokenizer from_json(std::string_view text, const std::string& name = "tokenizer.json");
 
-  // Tokenizes a text. Takes about 20 bytes of memory for each byte of the text, and 20 for each token.
+  // Tokenizes a text. Takes 20 bytes of memory for each token, up to 20 for each byte of the text if the file's steps
+  // change it, and 2 MiB for each thread that encodes concurrently.
   // Errors
   //   invalid_argument: text that is not UTF-8 or has 2^31 bytes or more; a character that the vocabulary cannot encode
   //   invalid_file, which names the step of the file: it adds more than 8 bytes per byte of the text plus 1 MiB, or its

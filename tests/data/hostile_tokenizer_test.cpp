@@ -192,25 +192,26 @@ TEST_F(HostileTokenizer, MemoryIsAFewTimesTheText) {
   EXPECT_EQ(tokenizer.encode(words).ids.size(), words.size() / 9 * 2);
 }
 
-// Without a pre-tokenizer a text is a single word, which is merged in sections.
+// Without a pre-tokenizer a text is a single word, which is merged in sections. Short words are merged in another way.
 TEST_F(HostileTokenizer, SectionsOfLongWordsDoNotChangeTheTokens) {
   std::mt19937 random(11);
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 90; ++round) {
     std::unordered_map<std::string, int32_t> vocabulary{{"<unk>", 0}, {"<0x62>", 1}};
-    std::vector<std::string> tokens = {"a", "c", "d", "é", "<0x62>", "<unk>"};
+    std::vector<std::string> tokens = {"a", "c", "d", "é", "▁", "<0x62>", "<unk>"};
     for (const std::string& token : tokens) vocabulary.emplace(token, static_cast<int32_t>(vocabulary.size()));
     std::vector<std::pair<std::string, std::string>> merges;
     for (int i = 0; i < 25; ++i) {
       const std::string left = tokens[random() % tokens.size()], right = tokens[random() % tokens.size()];
+      if (round % 3 && right.starts_with("▁") && !left.ends_with("▁")) continue;
       if (!vocabulary.emplace(left + right, static_cast<int32_t>(vocabulary.size())).second) continue;
       tokens.push_back(left + right);
       merges.emplace_back(left, right);
     }
     const detail::BytePairOptions options{.unknown = "<unk>", .fuse_unknown = round % 2 == 0, .byte_fallback = true};
     const detail::BytePairEncoding model(vocabulary, merges, options, "test");
-    const char* characters[] = {"a", "a", "c", "c", "d", "é", "b", "ü"};
+    const char* characters[] = {"a", "a", "c", "c", "d", "é", "b", "ü", "▁"};
     std::string text;
-    for (int i = 0; i < 3000; ++i) text += characters[random() % std::size(characters)];
+    for (size_t i = round % 5 ? random() % 60 : 3000; i > 0; --i) text += characters[random() % std::size(characters)];
     Ids expected, given;
     for (const auto& token : detail::BytePairEncoding(vocabulary, {}, options, "test").encode(text))
       expected.push_back(token.id);
@@ -225,7 +226,10 @@ TEST_F(HostileTokenizer, SectionsOfLongWordsDoNotChangeTheTokens) {
         break;
       }
     }
-    for (const auto& token : model.encode(text)) given.push_back(token.id);
+    for (size_t begin = 0, end; begin < text.size(); begin = end) {
+      end = model.section_end(text, begin);
+      for (const auto& token : model.encode(text.substr(begin, end - begin))) given.push_back(token.id);
+    }
     ASSERT_EQ(given, expected) << "round " << round;
   }
 }
