@@ -292,7 +292,8 @@ GgufMetadata gguf_tokenizer(const fs::path& tokenizer, int64_t vocab_size) {
     return JsonPart{values[i], path.string(), gguf_verb, advice};
   };
   const JsonPart file = part(0), config = part(1), model = file.at("model");
-  if (model.text("type", "BPE") != "BPE") model.at("type").refuse("expected BPE.");
+  if (const std::string type = model.text("type", "BPE"); type != "BPE")
+    model.at("type").refuse(fmt::format("\"{}\" given, expected \"BPE\".", type));
   Vocabulary vocabulary = vocabulary_of(file, static_cast<size_t>(vocab_size));
   GgufMetadata all;
   if (model.flag("byte_fallback", false))

@@ -219,8 +219,8 @@ fs::path save_with(const std::string& tokenizer, const fs::path& folder) {
   const CausalLM model = CausalLM::init(Key(0), {.vocab_size = 610});
   save_pretrained(folder / tokenizer, model);
   fs::copy_file(reference / "gguf" / tokenizer / "tokens.json", folder / tokenizer / "tokens.json");
-  save_gguf(folder / (tokenizer + ".gguf"), model, {.tokenizer = reference / "gguf" / tokenizer});
-  return folder / (tokenizer + ".gguf");
+  save_gguf(folder / tokenizer / "model.gguf", model, {.tokenizer = reference / "gguf" / tokenizer});
+  return folder / tokenizer / "model.gguf";
 }
 
 TEST_F(GgufFile, HasTheTokenizer) {
@@ -228,10 +228,10 @@ TEST_F(GgufFile, HasTheTokenizer) {
     std::string folder, model, pre, bos, eos, add_bos, padding;
   } rows[] = {{"gpt-2", "gpt2", "gpt-2", "0", "0", "false", "422"},
               {"smaug-bpe", "gpt2", "smaug-bpe", "0", "0", "false", "422"},
-              {"llama-bpe", "gpt2", "llama-bpe", "0", "1", "true", "423"},
+              {"llama-bpe", "gpt2", "llama-bpe", "0", "1", "true", "422"},
               {"qwen2", "gpt2", "qwen2", "0", "0", "false", "422"},
               {"smollm", "gpt2", "smollm", "0", "0", "false", "422"},
-              {"tekken", "gpt2", "tekken", "0", "1", "true", "423"},
+              {"tekken", "gpt2", "tekken", "0", "1", "true", "422"},
               {"llama", "llama", "default", "1", "2", "true", "600"},
               {"gemma", "llama", "default", "1", "2", "true", "600"}};
   for (const auto& row : rows) {
@@ -247,7 +247,7 @@ TEST_F(GgufFile, HasTheTokenizer) {
     EXPECT_EQ(value("merges").empty(), row.model == "llama") << row.folder;
     EXPECT_EQ(value("scores").empty(), row.model != "llama") << row.folder;
   }
-  Gguf llama(folder / "llama.gguf"), gemma(folder / "gemma.gguf");
+  Gguf llama(folder / "llama/model.gguf"), gemma(folder / "gemma/model.gguf");
   EXPECT_EQ(llama.values["tokenizer.ggml.add_space_prefix"], "true");
   EXPECT_EQ(gemma.values["tokenizer.ggml.add_space_prefix"], "false");
   EXPECT_EQ(llama.values["tokenizer.ggml.unknown_token_id"], "0");
@@ -258,7 +258,8 @@ TEST_F(GgufFile, HasTheTokenizer) {
 
 TEST_F(GgufFile, HasTheChatTemplate) {
   const auto saved = [&](const std::string& config, const std::string& jinja = "") {
-    fs::copy(reference / "gguf/gpt-2", folder / "chat", fs::copy_options::overwrite_existing);
+    fs::copy(reference / "gguf/gpt-2", folder / "chat",
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing);
     std::ofstream(folder / "chat/tokenizer_config.json") << config;
     if (!jinja.empty()) std::ofstream(folder / "chat/chat_template.jinja") << jinja;
     save_gguf(folder / "chat.gguf", CausalLM::init(Key(0), {.vocab_size = 500}), {.tokenizer = folder / "chat"});
@@ -330,7 +331,7 @@ TEST_F(GgufFile, IsReadByThePackageOfLlamaCpp) {
   if (std::system((python + " -c 'import gguf, safetensors' 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << python << " has no packages gguf and safetensors (TESSERA_PYTHON)";
   std::string command = python + " " + script.string();
-  for (const char* name : {"gpt2", "gpt2", "llama", "llama3", "llama_biases", "llama_yarn", "mistral_whole", "qwen2",
+  for (const char* name : {"gpt2", "llama", "llama3", "llama_biases", "llama_yarn", "mistral_whole", "qwen2",
                            "qwen2_tied", "qwen3", "gemma2"})
     command += " " + save(name).string() + " " + (reference / "hf" / name).string();
   for (const auto& tokenizer : fs::directory_iterator(reference / "gguf")) {
