@@ -182,7 +182,8 @@ int64_t targets_of(const std::vector<data::WeightedToken>& document) {
 void check_has_targets(double targets, const std::string& set) {
   if (!(targets > 0))
     fail(ErrorKind::invalid_argument, "data",
-         fmt::format("{}: no document has two tokens or more, so there is nothing to predict. Give longer documents.",
+         fmt::format("{}: no document has two tokens or more, so there is nothing to predict. Give longer documents, "
+                     "or with --chat a larger --seq.",
                      set));
 }
 

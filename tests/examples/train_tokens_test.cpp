@@ -81,11 +81,14 @@ TEST_F(TrainTokens, LearnTheAnswersOfConversations) {
              R"({"role": "user", "content": ")" +
              std::string(i == 3 ? 300 : 3, 'a') + R"("}, {"role": "assistant", "content": "You"}]})" + "\n";
   const std::string chat = " --chat --data " + folder_.write("chats.jsonl", chats) + " --from " + from;
-  const Run alone = run_on(chat + " --mesh data=1 --seq 64 --sample 4 --prompt Who?");
+  const auto run = [&](const std::string& flags) {
+    return run_of(run_program(program_ + chat + metrics_ + steps + " --seq 64 " + flags));
+  };
+  const Run alone = run("--mesh data=1 --sample 4 --prompt Who?");
   EXPECT_TRUE(alone.outcome.says("40 documents")) << alone.outcome.output;
   EXPECT_TRUE(alone.outcome.says("dropped  ")) << alone.outcome.output;
   EXPECT_TRUE(alone.outcome.says("4 tokens at temperature 0.8:\nWho?\n")) << alone.outcome.output;
-  expect_losses(run_on(chat + " --strategy fsdp --seq 64"), alone, 1e-4);
+  expect_losses(run("--strategy fsdp"), alone, 1e-4);
   const auto refused = [&](const std::string& flags, const std::string& words) {
     const Outcome outcome = train_on(flags);
     EXPECT_NE(outcome.exit_code, 0);
@@ -94,7 +97,8 @@ TEST_F(TrainTokens, LearnTheAnswersOfConversations) {
   refused(chat + " --end-of-text x", "the chat template ends turns");
   refused(" --chat --vocab 9 --data " + folder_.path("chats.jsonl"), "no chat template");
   refused(" --chat --data " + folder_.path("chats.jsonl"), "the model is trained on bytes");
-  refused(chat + " --data " + folder_.path("texts"), "expected a JSON value");
+  refused(chat + " --data " + folder_.path("texts"), "this is not JSON");
+  refused(chat, "or with --chat a larger --seq");
 }
 
 TEST_F(TrainTokens, OfFilesAreThoseOfTheirTexts) {
