@@ -67,6 +67,7 @@ nn::CausalLM fine_tune() {
   }
   model = nn::merge_lora(model);
   nn::save_pretrained("tuned", model, folder);
+  nn::save_gguf("tuned.gguf", model, {.dtype = float16, .tokenizer = "tuned"});
   return model;
 }
 
