@@ -71,9 +71,18 @@ DecoderConfig normal(DecoderConfig c) {
   return c;
 }
 
+// Reads a text that was written.
+DecoderConfig read_back(const std::string& text) {
+  try {
+    return config_from_hugging_face(text, "config.json");
+  } catch (const Error& error) {
+    fail(ErrorKind::invalid_argument, "save_pretrained", "the config could not be read: {}", error.what());
+  }
+}
+
 // Throws unless the text, read back, gives the same config.
 void check_expresses(const std::string& text, const DecoderConfig& given) {
-  DecoderConfig read = normal(config_from_hugging_face(text, "config.json"));
+  DecoderConfig read = normal(read_back(text));
   const DecoderConfig c = normal(given);
   const auto ignore_rounding = [](double& a, double b) {
     if (std::abs(a - b) <= 1e-9 * std::abs(b)) a = b;  // of a reciprocal or a root, as config.json may have it

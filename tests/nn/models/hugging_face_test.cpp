@@ -66,6 +66,11 @@ TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
                               " cannot express the value that it has here.",
                           [&] { config_to_hugging_face(config, float32); });
   }
+  DecoderConfig odd = config_of_family("gpt2", {});
+  odd.hidden_size = 66;
+  testing::expect_error_with(ErrorKind::invalid_argument,
+                             {"[save_pretrained] the config could not be read: ", "4 heads do not divide 66 features"},
+                             [&] { config_to_hugging_face(odd, float32); });
 }
 
 TEST(HuggingFaceConfig, OfSizesThatNoModelHasIsRefusedBeforeAnythingIsMadeOfThem) {
