@@ -55,18 +55,19 @@ PackedTokens any_rows(const TrainOptions& options) {
 }
 
 // Returns the loss function: the mean over tokens, in float32 for any dtype of the model. If each row is one document,
-// attention needs no segments. A perplexity excludes the balance loss of routers.
+// attention needs no segments. A perplexity excludes the balance loss of routers. Bytes have few logits, which are stored.
+template <bool of_bytes = false>
 auto loss_in(const TrainOptions& options, bool is_packed, bool is_balanced = true) {
   return [dtype = options.step.precision, is_packed, is_balanced]<class Model>(const Model& model,
                                                                                const PackedTokens& batch) {
-    if constexpr (std::is_same_v<Model, nn::CausalLM>) {
+    if constexpr (of_bytes) {
+      return next_token_loss_in<Model, PackedTokens>(dtype)(model, batch);
+    } else {
       nn::CausalLM cast = dtype == float32 ? model : nn::cast(model, dtype);
       if (!is_balanced) cast.set_router_aux_loss_coef(0);
       if (!is_packed) return cast.loss(batch.inputs, batch.targets);
       return cast.loss(batch.inputs, batch.targets, batch.weights,
                        {.positions = batch.positions, .segment_starts = batch.segment_starts});
-    } else {
-      return next_token_loss_in<Model, PackedTokens>(dtype)(model, batch);
     }
   };
 }
@@ -302,9 +303,9 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   check_export(tokens.export_to, options.save.resume);
   export_gguf(model, options);  // an error must not come after the training
   bool is_done = false;
-  const auto run = [&](auto& trained_model, const auto& transform, const nn::Filter& trained) {
+  const auto run = [&]<bool of_bytes>(std::bool_constant<of_bytes>, const auto& transform, const nn::Filter& trained) {
     if (!options.replay.empty())
-      return replay(options, mesh_rules, trained_model, loss_in(options, tokens.used()), transform, trained);
+      return replay(options, mesh_rules, model, loss_in<of_bytes>(options, tokens.used()), transform, trained);
     const CorpusOptions rows{options.model.seq, options.batch, options.seed};
     Corpus corpus = tokens.used() ? open_tokens(options.data,
                                                 {.rows = rows,
@@ -316,13 +317,14 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
                                                  .vocab = model.config.vocab_size},
                                                 mesh_rules)
                                   : open_bytes(options.data, rows, mesh_rules);
-    const auto loss = loss_in(options, corpus.is_packed), validation_loss = loss_in(options, corpus.is_packed, false);
-    is_done = train(options, mesh_rules, corpus, trained_model, loss, validation_loss, transform, trained);
+    const auto loss = loss_in<of_bytes>(options, corpus.is_packed),
+               validation_loss = loss_in<of_bytes>(options, corpus.is_packed, false);
+    is_done = train(options, mesh_rules, corpus, model, loss, validation_loss, transform, trained);
   };
   if (tokens.used())
-    run(model, optim::masked(clipped_adamw(options), trained_in(tokens)), trained_in(tokens));
+    run(std::false_type(), optim::masked(clipped_adamw(options), trained_in(tokens)), trained_in(tokens));
   else
-    run(model, clipped_adamw(options), nn::is_trainable);
+    run(std::true_type(), clipped_adamw(options), nn::is_trainable);
   if (!options.replay.empty()) return 0;
   if (!is_done) {
     finalize();  // waits for the others, as an exit with status 0 does
