@@ -161,7 +161,8 @@ ConfigField temperature() {
       [](const C& c, json::object& all) {
         all["attn_temperature_tuning"] = c.query_temperature.has_value();
         if (!c.query_temperature) return;
-        all["attn_scale"] = c.query_temperature->scale, all["floor_scale"] = c.query_temperature->floor_scale;
+        all["attn_scale"] = c.query_temperature->scale,
+        all["floor_scale"] = std::llround(c.query_temperature->floor_scale);
       });
 }
 
