@@ -287,7 +287,8 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   const auto biases = [&](Axes axes, Shape shape) { return Param{o.dtypes.param(zeros(shape)), axes}; };
   if (o.router_bias) moe.router_bias = biases({none}, {experts.size});
   if (o.expert_bias) {
-    moe.up_bias = moe.gate_bias = biases({experts, hidden}, {experts.size, hidden.size});
+    moe.up_bias = biases({experts, hidden}, {experts.size, hidden.size});
+    moe.gate_bias = biases({experts, hidden}, {experts.size, hidden.size});
     moe.down_bias = biases({experts, embed}, {experts.size, embed.size});
   }
   if (o.balance_bias) moe.bias = Buffer{zeros({experts.size}), {none}};

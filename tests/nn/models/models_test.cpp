@@ -283,6 +283,7 @@ void expect_equal(const Array& got, const Array& expected, const std::string& wh
 void expect_without_padding(const CausalLM& got, const CausalLM& expected, const std::string& where) {
   const Leaves a = leaves(got), b = leaves(expected);
   for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].value->is_absent()) continue;  // the gradient of a buffer
     Array kept = gather(*a[i].value);
     for (int d = 0; d < kept.ndim(); ++d)
       if (kept.shape(d) == 36) {
