@@ -357,6 +357,10 @@ void check_config_is_gpt2(const std::filesystem::path& folder) {
       type != "GPT2Tokenizer" && type != "GPT2TokenizerFast")
     config.at("tokenizer_class")
         .refuse(fmt::format("\"{}\" given, expected GPT2Tokenizer. {}", shortened(type), give_json));
+  if (config.has("added_tokens_decoder"))
+    for (const auto& [id, token] : config.at("added_tokens_decoder").members())
+      if (const std::string content = token.at("content").text(); content != end_of_text)
+        token.refuse(fmt::format("\"{}\" given, expected only {}. {}", shortened(content), end_of_text, give_json));
   for (const char* key : {"add_prefix_space", "add_bos_token"})
     if (config.flag(key, false)) config.at(key).refuse(fmt::format("true given, expected false. {}", give_json));
 }

@@ -163,6 +163,9 @@ TEST_F(TokenizerTest, ReadsGpt2sTwoFiles) {
   folder.write("two/tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
   expect_other(
       {"[Tokenizer] ", "tokenizer_config.json.tokenizer_class: \"Qwen2Tokenizer\" given, expected GPT2Tokenizer"});
+  folder.write("two/tokenizer_config.json",
+               R"({"added_tokens_decoder": {"257": {"content": "<|endoftext|>"}, "258": {"content": "[PAD]"}}})");
+  expect_other({"tokenizer_config.json.added_tokens_decoder.258: \"[PAD]\" given, expected only <|endoftext|>"});
   folder.write("two/tokenizer_config.json", R"({"add_prefix_space": true})");
   expect_other({"tokenizer_config.json.add_prefix_space: true given"});
   folder.write("two/tokenizer_config.json", "{}");
@@ -235,6 +238,10 @@ TEST_F(TokenizerTest, RefusesFilesByTheirPlace) {
   expect_refused(with(text, "\"normalizer\": null", R"("normalizer": {"type": "Precompiled"})"),
                  {"normalizer: the type \"Precompiled\" is not supported"});
   expect_refused(with(text, "{\"type\": \"ByteLevel\"}", "{\"type\": \"CTC\"}"), {"decoder: the type \"CTC\""});
+  expect_refused(with(text, R"([{"SpecialToken")", R"([{"Sequence": {"id": "B"}}, {"SpecialToken")"),
+                 {"post_processor.single.2: a second text given"});
+  expect_refused(with(text, "\"normalizer\": null", R"("normalizer": {"type": "Strip", "strip_left": true})"),
+                 {"normalizer: has no \"strip_right\""});
   expect_refused(with(text, "\"special_tokens\"", "\"others\""), {"post_processor: has no \"special_tokens\""});
   expect_refused(with(text, R"({"type": "ByteLevel", "add_prefix_space": false})",
                       R"({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated"})"),
