@@ -68,7 +68,7 @@ struct Checksum {
 };
 
 // The characters that an expression or a function of the library accepts; for "lower_case", the bytes of them all.
-Checksum checksum_of(const std::string& name, const std::string& all) {
+Checksum sum_of_class(const std::string& name, const std::string& all) {
   using namespace data::detail;
   Checksum sum;
   if (name == "lower_case") {
@@ -101,7 +101,7 @@ void run_tokenizer_steps(const std::filesystem::path& file, Report& report) {
   const boost::json::value whole = parse_json_file(file);
   const std::string all = every_character();
   for (const auto& [name, expected] : whole.at("classes").as_object()) {
-    const Checksum sum = checksum_of(name, all);
+    const Checksum sum = sum_of_class(name, all);
     expect_equal({sum.count, sum.value}, boost::json::value_to<std::vector<int64_t>>(expected), name, report);
   }
   for (const boost::json::value& item : whole.at("tokenizer_steps").as_array()) {
