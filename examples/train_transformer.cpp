@@ -55,7 +55,7 @@ PackedTokens any_rows(const TrainOptions& options) {
 }
 
 // Returns the loss function: the mean over tokens, in float32 for any dtype of the model. If each row is one document,
-// attention needs no segments. A perplexity excludes the balance loss of routers. Bytes have few logits, which are stored.
+// attention needs no segments. A perplexity excludes the balance loss of routers. Bytes have few logits: all are stored.
 template <bool of_bytes = false>
 auto loss_in(const TrainOptions& options, bool is_packed, bool is_balanced = true) {
   return [dtype = options.step.precision, is_packed, is_balanced]<class Model>(const Model& model,
