@@ -48,11 +48,10 @@ struct TokenCorpusOptions {
   int64_t vocab = 0;                              // number of ids of the model; a larger id is an error
 };
 
-// Opens texts or conversations, which are tokenized as they are read, or token files (.bin, .idx, .npy), and packs them
-// into rows. If
-// token files do not contain where documents end, each row is a document. Entropies are of the first two million
-// tokens. Errors: as the sources, Tokenizer and shard_batches; invalid_argument: too few documents; a token beyond the
-// vocabulary; a training or validation set whose documents all have fewer than two tokens.
+// Opens texts or conversations, which are tokenized when they are read, or token files (.bin, .idx, .npy), and packs
+// them into rows. If token files do not contain where documents end, each row is a document. Entropies are of the first
+// two million tokens. Errors: as the sources, Tokenizer and shard_batches; invalid_argument: too few documents; a token
+// beyond the vocabulary; a training or validation set whose documents all have fewer than two tokens.
 Corpus open_tokens(const std::vector<std::string>& paths, const TokenCorpusOptions& options,
                    const MeshRules& mesh_rules);
 

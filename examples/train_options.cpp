@@ -191,7 +191,7 @@ std::vector<Flag> flags_of(TrainOptions& o, Placement& placement) {
       {"--eval", "PATH...", "files of the validation of tokens (the last hundredth of the documents)",
        [&](const std::string& path) { o.tokens.eval.push_back(path); }},
       sets("--chat", o.tokens.chat, true,
-           "trains on the assistant's turns of conversations (.jsonl), by the chat template of --from; samples answer"),
+           "trains on the assistant's turns of conversations (.jsonl); a --prompt is the message of a user"),
       words("--from", "FOLDER", o.tokens.from, "continues from a Hugging Face model, with its tokenizer unless given"),
       words("--adapter", "FOLDER", o.tokens.adapter, "merges a LoRA adapter of PEFT into the weights of --from"),
       {"--lora", "RANK", "trains LoRA adapters of this rank instead of the weights of --from",

@@ -121,8 +121,8 @@ inline auto json_lines(const std::vector<std::string>& paths, const TextOptions&
   return from_source(detail::ParsedLines{LineSource::open(paths, options).without_empty_ends()});
 }
 
-// Returns one string of each record: the member `field`. A field of an object in the record has both names:
-// "meta.text". Errors: those of json_lines; the field is missing, null or not a string (invalid_file).
+// Returns one string of each record: the member `field`. Name a nested member with its path: "meta.text".
+// Errors: those of json_lines; the field is missing, null or not a string (invalid_file).
 inline auto json_texts(const std::vector<std::string>& paths, const std::string& field = "text",
                        const TextOptions& options = {}) {
   return from_source(detail::TextLines{LineSource::open(paths, options).without_empty_ends(), field});

@@ -1,4 +1,4 @@
-// Classes of characters in one version of Unicode, 16: that of the regular expressions of `tokenizers` 0.23.
+// Classes of characters in Unicode 16, the version of the regular expressions in `tokenizers` 0.23.
 #pragma once
 
 #include <cstddef>

@@ -58,7 +58,7 @@ jinja::Rendered rendered(const jinja::Program& program, const ChatVariables& tok
   size_t bytes = 0;
   for (const auto& [role, content] : messages) {
     if (first_invalid_utf8(role) >= 0 || first_invalid_utf8(content) >= 0)
-      fail(ErrorKind::invalid_argument, verb, "a message that is not UTF-8.");
+      fail(ErrorKind::invalid_argument, verb, "a message that is not UTF-8, expected UTF-8. Convert the text first.");
     bytes += role.size() + content.size() + 64;
   }
   jinja::Run run(program, bytes);

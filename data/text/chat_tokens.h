@@ -1,4 +1,4 @@
-// Conversations of JSONL files, and their tokens, of which a model learns those of the assistant.
+// chat_lines and chat_tokens: conversations of JSONL files, and their tokens with weights for the loss.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The filters, tests and methods of chat templates.
+// The filters, tests, methods and functions of chat templates.
 #include <time.h>
 
 #include <algorithm>

@@ -64,6 +64,7 @@ size_t character_bytes(char first);
 // Returns the code point at byte `place`.
 char32_t character_at(std::string_view text, size_t place);
 
+// Returns the place of the character before byte `place`.
 size_t character_before(std::string_view text, size_t place);
 // Return the end of the text without the white space before `end`, down to `least`, and with the white space after it.
 size_t before_white_space(std::string_view text, size_t end, size_t least);

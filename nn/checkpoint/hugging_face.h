@@ -12,8 +12,8 @@
 
 namespace tessera::nn {
 
-// A part of a tensor that several parameters share. The parameter's last dimension is `count` blocks, from block
-// `begin` on, of each of `groups` groups of `blocks` blocks. All blocks have the same size.
+// A part of a tensor that several parameters share. The tensor's last dimension, after a transposition, has `groups`
+// groups of `blocks` blocks of equal size. The parameter has `count` blocks of each group, from block `begin` on.
 //   GPT-2's attn.c_attn             {1, 3, 1, 1}: k is the second third
 //   GPT-NeoX's query_key_value      {heads, 3, 1, 1}: k is the second third of each head
 //   gpt-oss's gate_up_proj          {hidden, 2, 1, 1}: up has the odd columns

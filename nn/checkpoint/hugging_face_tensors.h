@@ -17,7 +17,8 @@ namespace tessera::nn {
 //   {.order = {"a", "b"}, .identity = "2 tensors", .write = [](const auto& next) { store(next()), store(next()); }}
 struct TensorsToWrite {
   std::vector<std::string> order;  // names of the tensors, as `next` returns them
-  std::string identity;            // must be equal on all processes that save, after "process 0 has"
+  // Describes the tensors: "2 tensors". If it differs between processes, saving throws "process 0 has 2 tensors, ...".
+  std::string identity;
   std::function<void(const std::function<at::Tensor()>& next)> write;  // calls `next` once per tensor
 };
 

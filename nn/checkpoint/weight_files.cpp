@@ -40,7 +40,8 @@ struct OtherFormat {
 constexpr OtherFormat other_formats[] = {
     {"model-", ".safetensors", "Its index, model.safetensors.index.json, is missing. Download it too."},
     {"model.", ".safetensors", "This is a variant. Rename it to model.safetensors to read it."},
-    {"adapter_model", "", "This is an adapter of PEFT. Merge it into its base model with peft's merge_and_unload."},
+    {"adapter_model", "",
+     "This is an adapter of PEFT. Give it as the adapter of its base model, or merge it with peft's merge_and_unload."},
     {"pytorch_model", "",
      "Convert it with transformers: from_pretrained(folder), then save_pretrained(another folder)."},
     {"", ".gguf",

@@ -28,9 +28,10 @@ void check_model_folder(const std::filesystem::path& folder, const char* verb);
 // Opens one .safetensors file, or a folder's set of files: model.safetensors, or the files that
 // model.safetensors.index.json lists. Tensors are found by the names of the family (model.layers.0...), also if the
 // file has other names:
-//   all names begin with module. or _orig_mod., as torch's DistributedDataParallel and compile write them
-//   model. or transformer. is missing, as in the folder of a base model without head
-//   multimodal: language_model.model. or model.language_model. instead of model.
+//   all names begin with module., _orig_mod. or base_model.model., as torch's DistributedDataParallel, torch.compile
+//     and PEFT write them
+//   model., transformer. or gpt_neox. is missing, as in the folder of a base model without head
+//   multimodal: language_model.model., model.language_model. or model.text_model. instead of model.
 // The tensors of a multimodal model's vision and audio parts are left out: those below vision_tower., vision_model.,
 // visual., audio_tower., multi_modal_projector., connector.
 // `adapter` is the folder of a LoRA adapter of PEFT, which is added to the weights that are read, in float32.

@@ -1,4 +1,4 @@
-// Implements LatentAttention: compresses, expands to heads or multiplies queries by the expansion, attends.
+// Implements LatentAttention: attends by the expanded keys of all heads, or, for one position, in compressed features.
 #include "nn/layers/latent_attention.h"
 
 #include <cmath>

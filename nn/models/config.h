@@ -14,7 +14,8 @@
 
 namespace tessera::nn {
 
-// Upper bounds of DecoderConfig: of all sizes, and of layers and experts, which are stored as separate objects.
+// Upper bounds of DecoderConfig: of all sizes, and of layers and experts, for which `init` and files have separate
+// objects. Llama 3 405B has 126 layers, Kimi K2 has 384 experts.
 constexpr int64_t max_decoder_size = int64_t{1} << 31, max_decoder_layers = 10'000;
 
 enum class NormKind { rms, layer };
@@ -27,8 +28,9 @@ enum class NormKind { rms, layer };
 //   parallel_shared  as parallel, with one norm for both (Falcon, Cohere)
 enum class NormPlacement { pre, post, both, parallel, parallel_shared };
 
-// Sizes and options of a decoder. The defaults describe a small Llama. Options combine freely. Fields that have a key
-// in Hugging Face's config.json have its name, or for options of one family only the meaning that their comment gives.
+// Sizes and options of a decoder. The defaults describe a small Llama. Options of different families can be combined;
+// `check` rejects those that exclude each other. Fields have the names of the keys in Hugging Face's config.json, if
+// there is one for several families.
 struct DecoderConfig {
   // The family whose config.json and tensor names a folder has. Sets no option: config_of_family does.
   std::string model_type = "llama";
@@ -101,8 +103,8 @@ struct DecoderConfig {
 };
 
 // Returns the config that a family has by default for the given sizes: vocab_size, hidden_size, num_hidden_layers,
-// num_attention_heads, num_key_value_heads, head_dim, intermediate_size, max_position_embeddings, vocab_rows and
-// dtypes. Set other fields in the result:
+// num_attention_heads, num_key_value_heads, head_dim, intermediate_size, max_position_embeddings, num_local_experts,
+// num_experts_per_tok, vocab_rows and dtypes. Set other fields in the result:
 //   nn::DecoderConfig config = nn::config_of_family("qwen3", {.vocab_size = 32000, .hidden_size = 512});
 //   config.tie_word_embeddings = true;
 // Errors (invalid_argument): an unknown model_type, sizes that `check` rejects, or another field in `sizes`.
@@ -123,8 +125,7 @@ void check(const DecoderConfig& config);
 // Errors (invalid_file)
 //   malformed JSON
 //   a key that is missing or has the wrong type
-//   a value that selects a model which the library cannot compute: model_type, activation, rope_type,
-//     option
+//   an unsupported model_type, activation, rope_type or other option
 DecoderConfig config_from_hugging_face(std::string_view json, std::string_view name);
 
 // Returns a config.json that transformers reads; `dtype` is the element type of the weights. Error (invalid_argument):

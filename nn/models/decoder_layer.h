@@ -22,7 +22,7 @@ struct TokenInputs {
   Array segment_starts = {};
 };
 
-// RMSNorm or LayerNorm (nn/layers/norm.h), by the config. A LayerNorm may lack the bias.
+// RMSNorm or LayerNorm (nn/layers/norm.h), by the config: (..., features) -> same. A LayerNorm may lack the bias.
 struct DecoderNorm {
   Param scale;  // (norm)
   std::optional<Param> bias = {};
@@ -34,7 +34,8 @@ struct DecoderNorm {
   Array operator()(const Array& x) const;
 };
 
-// The rows of the tokens, times a multiplier, plus the rows of their positions if the decoder learns them.
+// Maps ids (batch, n) to (batch, n, embed): the rows of the tokens times a multiplier, plus the rows of their positions
+// if the decoder learns them.
 struct DecoderEmbedding {
   Param tokens;                         // (vocab, embed)
   std::optional<Param> positions = {};  // (positions, embed)
@@ -51,7 +52,8 @@ struct DecoderEmbedding {
   Array operator()(const Array& ids, int64_t start = 0, const Array& at = {}) const;
 };
 
-// One layer of a decoder. With r = residual_multiplier, and norms that are absent left out:
+// One layer of a decoder: (batch, seq, embed) -> (batch, seq, embed). Norms that are absent are left out. With
+// r = residual_multiplier:
 //   x = x + r attn_norm(attn(norm1(x))), x = x + r mlp_norm(mlp(norm2(x)))
 //   is_parallel: x + r attn(norm1(x)) + r mlp(norm2(x)), or mlp(norm1(x)) if norm2 is absent
 // Experts have no capacity limit.
@@ -70,8 +72,9 @@ struct DecoderLayer {
 
   static DecoderLayer init(const Key& key, const DecoderConfig& config, int64_t layer);
   Array operator()(const Array& x, const TokenInputs& with) const { return routed(x, with).out; }
-  // Returns the result of operator(), with the choices of the router if the block has experts.
+  // Returns the result of operator(), with the routing statistics if the layer has experts.
   MoeResult routed(const Array& x, const TokenInputs& with) const;
+  // Returns the output for the positions after those in the cache, as MultiheadAttention::decode.
   Array decode(const Array& x, KeyValueCache& cache, const DecodeInputs& with) const;
 };
 

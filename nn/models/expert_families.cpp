@@ -1,4 +1,4 @@
-// Rows of the table of families for decoders with experts: DeepSeek V3, gpt-oss, Llama 4 and Qwen 3.
+// Rows of the table of families: Qwen 3 with experts, DeepSeek V3, gpt-oss and Llama 4.
 #include <fmt/format.h>
 
 #include <algorithm>

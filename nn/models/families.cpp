@@ -1,4 +1,4 @@
-// The table of families. The defaults are those of transformers' configuration classes.
+// The table of families of decoders, with the defaults of transformers' configuration classes.
 #include "nn/models/families.h"
 
 #include <fmt/format.h>
@@ -195,12 +195,6 @@ ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys, const 
        more});
 }
 
-// Fields that may all be missing, for a family whose folders rely on the defaults of their sizes.
-ConfigFields none_required(ConfigFields fields) {
-  for (ConfigField& field : fields) field.is_required = false;
-  return fields;
-}
-
 ConfigFields attention_bias() {
   return {field("attention_bias", &C::attention_bias), field("attention_bias", &C::output_bias)};
 }
@@ -211,6 +205,12 @@ ConfigField custom(const char* key, std::function<void(const JsonPart& config, C
 }
 
 namespace {
+
+// Fields that may all be missing, for a family whose folders rely on the defaults of their sizes.
+ConfigFields none_required(ConfigFields fields) {
+  for (ConfigField& field : fields) field.is_required = false;
+  return fields;
+}
 
 ConfigFields no_biases() { return {only("attention_bias", false), only("mlp_bias", false)}; }
 
@@ -337,12 +337,11 @@ ConfigFields cohere_fields(const ConfigFields& more) {
 
 // Cohere 2's layers without a window have no rotary positions.
 ConfigField rope_with_window() {
-  return custom(
-      "no rope",
-      [](const JsonPart&, C& c) {
-        for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.no_rope_layers.push_back(c.sliding_window(i) != 0);
-      },
-      [](const C&, json::object&) {});
+  return {.read =
+              [](const JsonPart&, C& c) {
+                for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.no_rope_layers.push_back(c.sliding_window(i) != 0);
+              },
+          .write = [](const C&, json::object&) {}};
 }
 
 }  // namespace

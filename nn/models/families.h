@@ -52,11 +52,10 @@ ConfigField derived_sizes();
 // Keys of the rotary positions, in either form: rope_parameters, or rope_theta and rope_scaling.
 struct RopeKeys {
   const char* theta = "rope_theta";
-  const char* partial = nullptr;  // key of the fraction of each head that is rotated; nullptr: not supported
-  double fraction = 1;            // default of `partial`
-  const char* local_theta =
-      nullptr;                     // key of the base of layers with a window; nullptr: they have no base of their own
-  int64_t original_positions = 0;  // default of original_max_position_embeddings, if the config has this key
+  const char* partial = nullptr;      // key of the fraction of each head that is rotated; nullptr: not supported
+  double fraction = 1;                // default of `partial`
+  const char* local_theta = nullptr;  // key of the base of layers with a window; nullptr: `theta` is for all layers
+  int64_t original_positions = 0;     // default of original_max_position_embeddings, if the config has this key
 };
 ConfigField rope(const RopeKeys& keys = {});
 

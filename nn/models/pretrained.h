@@ -25,11 +25,15 @@ struct PretrainedOptions {
 //   auto model = nn::from_pretrained("Llama-3.2-1B", mesh_rules);
 //   const Array logits = model(ids);
 // The rules of decoder_rules shard any vocabulary. In custom rules, write Uneven::pad for a mesh axis that does not
-// divide it. Throws before any weight is read if the config has an unsupported option. Throws (invalid_file) if
-// `folder` is not a folder of a model; the message has the command that downloads one, or explains what the folder is:
-// a PEFT adapter, a folder of the Hugging Face cache, weights in another format. If the model is multimodal (its
-// config.json has text_config), its decoder is read. The tensors of its vision and audio parts are left out, and
-// save_pretrained writes a folder of the decoder alone.
+// divide it.
+// If the model is multimodal (its config.json has text_config), its decoder is read. The tensors of its vision and
+// audio parts are left out, and save_pretrained writes a folder of the decoder alone.
+// Errors (invalid_file)
+//   a config with an unsupported option, before any weight is read
+//   no folder; the message has the command that downloads a model
+//   another folder: a PEFT adapter, a folder of the Hugging Face cache, weights in another format; the message explains
+//     which
+//   the errors of load_pretrained
 CausalLM from_pretrained(const std::filesystem::path& folder, const MeshRules& mesh_rules,
                          const PretrainedOptions& options = {});
 // Loads a decoder without a mesh.
@@ -41,8 +45,12 @@ CausalLM from_pretrained(const std::filesystem::path& folder, const PretrainedOp
 //   config.json, generation_config.json
 //   tokenizer.json, tokenizer_config, tokenizer.model, vocab, merges, added_tokens, special_tokens_map, chat_template
 //   README.md, LICENSE, NOTICE, USE_POLICY.md
-// No other file is copied: no Python code, and no key `auto_map` that names such code. Error (invalid_file): one of the
-// files is a link that leads out of the folder; links of a snapshot in a Hugging Face cache may lead to its blobs.
+// No other file is copied: no Python code, and no key `auto_map` that names such code.
+// Errors
+//   invalid_argument: `from` has the config of another model; an option that transformers' config of the family cannot
+//     express; LoRA adapters (call merge_lora first)
+//   invalid_file: a file of `from` is a link that leads out of the folder (links of a snapshot in a Hugging Face cache
+//     may lead to its blobs); `folder` has weights of another save
 void save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                      const std::optional<std::filesystem::path>& from = {});
 

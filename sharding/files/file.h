@@ -68,7 +68,7 @@ class File {
 // The default is 64 MiB, several times the largest manifest in use.
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 26);
 
-// Returns whether the text is a pointer, which Git LFS replaces by the file when it downloads the file.
+// Returns whether the text is a Git LFS pointer: the content of a file that Git LFS has not downloaded.
 bool is_git_lfs_pointer(std::string_view text);
 inline constexpr std::string_view git_lfs_advice =
     "this is a pointer of Git LFS, not the file itself. Run in its folder: git lfs pull";
