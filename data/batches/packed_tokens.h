@@ -17,7 +17,7 @@ struct PackedBatch {
   NamedArray positions{"batch", "seq"};    // int32
 };
 
-// A token and the weight of its prediction in the loss. Documents of these are packed as documents of ids are.
+// A token and the weight of its prediction in the loss. `pack` accepts documents of these, as it does documents of ids.
 struct WeightedToken {
   int32_t id = 0;
   float weight = 0;

@@ -154,7 +154,7 @@ std::pair<size_t, size_t> ChatTemplate::span(const std::vector<ChatMessage>& mes
   const std::string before = marked.substr(0, place), after = marked.substr(place + std::string_view(marker).size());
   std::string end = marked_last.substr(last_place + std::string_view(marker).size());
   const auto eos = parts_->tokens.find("eos_token");
-  // Phi 3 adds the token that ends a text.
+  // Phi 3's template adds the end-of-text token after the last turn.
   if (const auto* token = eos == parts_->tokens.end() ? nullptr : std::get_if<std::string>(&eos->second);
       token && !after.starts_with(end) && end.ends_with(*token))
     end.resize(end.size() - token->size());

@@ -62,7 +62,7 @@ class ChatTemplate {
 
   // Returns the text and the assistant's parts. If the template has {% generation %} blocks, the parts are these
   // blocks. Otherwise a part begins where the generation prompt after the earlier messages ends, and ends with the
-  // message. The text is always that of the whole conversation. A template can render the same message differently if
+  // message. `text` is always the rendered whole conversation. A template can render the same message differently if
   // others follow (Qwen 3 and DeepSeek remove thinking). Then the part is found by rendering another content in its
   // place. It begins with the content if the whole text does not begin with the generation prompt.
   // Errors: as render; invalid_argument: the conversation has no message of the assistant, or the parts cannot be

@@ -27,7 +27,8 @@ struct Undefined {
   Text name;  // for errors, or null
 };
 struct None {};
-// A text after `safe`. Adding another text to it escapes that, which is not supported; it can only be written.
+// A text after the filter `safe`. It can only be written: Jinja2 escapes a text that is added to it, which is not
+// supported.
 struct SafeText {
   Text text;
 };

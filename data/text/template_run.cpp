@@ -86,7 +86,8 @@ Value Run::list(std::vector<Value> items, bool is_tuple) {
   take(items.size() * sizeof(Value));
   List list{std::move(items), is_tuple};
   for (const Value& item : list.items) list.depth = std::max(list.depth, depth_of(item) + 1);
-  if (list.depth > max_value_levels) refuse("a list in a list in a list, with too many levels.");
+  if (list.depth > max_value_levels)
+    refuse(fmt::format("a list with too many levels of lists, expected at most {}.", max_value_levels));
   return {std::make_shared<const List>(std::move(list))};
 }
 
@@ -94,7 +95,8 @@ Value Run::dict(Members members) {
   take(members.size() * sizeof(Members::value_type));
   Dict dict{std::move(members)};
   for (const auto& [name, value] : dict.members) dict.depth = std::max(dict.depth, depth_of(value) + 1);
-  if (dict.depth > max_value_levels) refuse("a dictionary in a dictionary, with too many levels.");
+  if (dict.depth > max_value_levels)
+    refuse(fmt::format("a dictionary with too many levels, expected at most {}.", max_value_levels));
   return {std::make_shared<const Dict>(std::move(dict))};
 }
 
@@ -191,7 +193,8 @@ Value Run::binary(const std::string& op, const Value& a, const Value& b) {
   int64_t result = 0;
   if (op == "//" || op == "%") {
     // The quotient of the smallest integer and -1 has more than 64 bits.
-    if (*y == 0 || (*y == -1 && *x == std::numeric_limits<int64_t>::min())) refuse("division by zero, or by -1.");
+    if (*y == 0 || (*y == -1 && *x == std::numeric_limits<int64_t>::min()))
+      refuse("division by zero, or a quotient beyond 64 bits.");
     const bool rounds_down = *x % *y != 0 && (*x < 0) != (*y < 0);
     return {op == "//" ? *x / *y - rounds_down : *x % *y + (rounds_down ? *y : 0)};
   }

@@ -244,7 +244,7 @@ Normalizer strip_white_space(const JsonPart& json) {
   };
 }
 
-// Returns a normalizer that makes a text of a text and does nothing else.
+// Returns a normalizer that applies `change`, and charges the budget for a longer text.
 Normalizer changing(const JsonPart& json, std::function<AlignedText(const AlignedText&)> change) {
   return [change = std::move(change), place = json.place()](const AlignedText& text, StepBudget& budget) {
     AlignedText made = change(text);

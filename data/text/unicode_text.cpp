@@ -29,7 +29,7 @@ bool is_known(char32_t c, uint8_t version) {
   return age[0] > 0 && age[0] <= version;  // 0: unassigned
 }
 
-// Rust's mapping in one version, whatever ICU the machine has.
+// Rust's mapping (Unicode 17), with any version of ICU.
 char32_t lower_case(char32_t c) {
   constexpr std::u32string_view with_next = U"\u1C89\uA7CC\uA7CE\uA7D2\uA7D4\uA7DA";
   constexpr CategorySet unassigned("Cn");
@@ -257,7 +257,7 @@ std::string spelled(CategorySet categories) {
 struct Class {
   std::string_view name, negated;
   std::array<const char*, 5> categories;
-  const char* more;        // in ICU's words
+  const char* more;        // as ICU spells them
   const char* alone = "";  // characters that the class has outside of sets only
 };
 constexpr Class classes[] = {

@@ -155,7 +155,7 @@ Names mixtral_names(const C&) {
                               {"mlp.up", "block_sparse_moe.experts.*.w3.weight", true}})});
 }
 
-// ln1, ln2 and final_ln are other names of norm1, norm2 and final_norm, for models of your own.
+// ln1, ln2 and final_ln are other names of norm1, norm2 and final_norm, for custom models.
 Names gpt2_names(const C&) {
   Names all = completed("layers.#.", "transformer.h.#.",
                         {{"attn.q", "attn.c_attn", false, {1, 3, 0}},

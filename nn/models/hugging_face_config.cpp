@@ -55,7 +55,7 @@ DecoderConfig config_in(const JsonPart& config) {
   return c;
 }
 
-// Returns a config without the differences that change nothing.
+// Returns a config in a normal form: configs that compute the same become equal.
 DecoderConfig normal(DecoderConfig c) {
   const auto remove_if_all = [](std::vector<int64_t>& values, int64_t value) {
     if (std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == value; })) values.clear();
@@ -71,7 +71,7 @@ DecoderConfig normal(DecoderConfig c) {
   return c;
 }
 
-// Reads a text that was written.
+// Reads back a config.json that was written.
 DecoderConfig read_back(const std::string& text) {
   try {
     return config_from_hugging_face(text, "config.json");

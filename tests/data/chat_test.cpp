@@ -92,8 +92,8 @@ std::vector<std::string> parts_of(const RenderedChat& chat) {
   return parts;
 }
 
-// The parts of templates that only append; that remove thinking from earlier turns, with a prompt that the text has or
-// has not; and that end the last turn with another token.
+// The parts of templates that only append messages, that remove thinking from earlier turns, and that end the last turn
+// with another token.
 TEST(ChatTemplate, FindsTheAssistantsParts) {
   const auto all = references();
   const std::string thought = "<think>\nhm\n</think>\n\nYes";
