@@ -266,7 +266,7 @@ TEST_F(DeviceGraphs, AWholeStepReadsAsAStep) {
   const auto loss_fn = toy_loss;
   const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}),
                              {{"batch", "data"}, {"in", replicated}, {"out", replicated}, {"vocab", replicated}});
-  nn::CausalLM model = nn::filter_shard(nn::CausalLM::init(3), mesh_rules);
+  Model model = nn::filter_shard(Model::init(3), mesh_rules);
   Optimizer optimizer(model, optim::adamw({.learning_rate = 0.01}));
   const Batch batch = device_put(normal(Key(1), {8, 8}), {"batch", none}, mesh_rules);
   float latest = INFINITY;

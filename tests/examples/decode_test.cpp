@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "examples/transformer.h"
+#include "nn/tree/tree.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/accounting/ledger.h"
 
@@ -129,7 +130,8 @@ void expect_same_cache_after_an_error(Model model) {
   const Array ids = array<int32_t>({1, 2, 3}, {1, 3});
   nn::DecoderCache cache;
   model.decode(ids, cache);
-  model.layers[1].attn.o.kernel.value = ones({1, 1});
+  for (const nn::Leaf& leaf : nn::leaves(model))
+    if (leaf.path == "layers.1.attn.o.kernel") *leaf.value = ones({1, 1});
   EXPECT_THROW(model.decode(ids, cache), Error);
   for (const nn::KeyValueCache& layer : cache.layers) EXPECT_EQ(layer.length(), 3);
   nn::DecoderCache empty;

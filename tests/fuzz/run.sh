@@ -31,7 +31,7 @@ mkdir -p "$out"
 # missing, and are never called.
 cd "$root"
 sources=(sharding/{base,files}/*.cpp sharding/runtime/{heartbeat,launcher_environment}.cpp
-         sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,hugging_face_config}.cpp
+         sharding/placement/{dtype,shape}.cpp nn/checkpoint/manifest.cpp nn/models/{config,config_fields,hugging_face_config,families,expert_families}.cpp
          nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
          nn/tree/{tree,tree_scalars}.cpp
          $(ls data/*/*.cpp | grep -vE '_stub|data/batches/(shard_batches|stack|to_global|token_batch)|/(loader_core|prefetch|tokenizer_trainer)\.cpp'))
