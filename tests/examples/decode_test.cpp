@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "examples/transformer.h"
-#include "nn/tree/tree.h"
 #include "nn/placement/filter_shard.h"
+#include "nn/tree/tree.h"
 #include "sharding/accounting/ledger.h"
 
 namespace tessera::examples::decode_test {
