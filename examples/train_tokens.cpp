@@ -98,8 +98,7 @@ nn::CausalLM first_model(const TrainOptions& options, const MeshRules& mesh_rule
 
 void set_step_options(nn::CausalLM& model, const TrainOptions& options) {
   model.remat = options.step.remat;
-  for (nn::DecoderLayer& block : model.layers)
-    std::visit([&](auto& attn) { attn.context_parallelism = options.step.context; }, block.attn);
+  model.set_context_parallelism(options.step.context);
   if (const double coef = options.tokens.router_aux_loss_coef; coef > 0) model.set_router_aux_loss_coef(coef);
 }
 

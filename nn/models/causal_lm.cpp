@@ -124,6 +124,11 @@ void CausalLM::set_router_aux_loss_coef(double coefficient) {
   config = changed;
 }
 
+void CausalLM::set_context_parallelism(ContextParallelism context_parallelism) {
+  for (DecoderLayer& layer : layers)
+    std::visit([&](auto& attn) { attn.context_parallelism = context_parallelism; }, layer.attn);
+}
+
 Array CausalLM::hidden(const Array& ids, const TokenInputs& with) const { return hidden_of(*this, ids, with); }
 
 Array CausalLM::logits(const Array& hidden) const {

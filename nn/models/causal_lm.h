@@ -52,6 +52,8 @@ struct CausalLM {
 
   // Sets DecoderConfig::router_aux_loss_coef, for a model that is loaded from a folder. Errors: those of `check`.
   void set_router_aux_loss_coef(double coefficient);
+  // Sets the algorithm of all attention layers for a sharded sequence (nn/layers/attention.h).
+  void set_context_parallelism(ContextParallelism context_parallelism);
   // Maps token ids (batch, seq) to the input of the head, (batch, seq, embed). Error (invalid_argument): an id outside
   // [0, config.vocab_size); `loss` has the same error for a label.
   Array hidden(const Array& ids, const TokenInputs& with = {}) const;

@@ -25,7 +25,7 @@ int main() {
   auto model = nn::filter_shard(nn::CausalLM::init(Key(0), config), mesh_rules);
   auto optimizer = optim::Optimizer(model, optim::adamw({.learning_rate = 1e-3}));
   const auto gradient = nn::value_and_grad(loss_of);
-  std::cout << visualize_sharding(model.layers[0].attn.q.kernel);
+  std::cout << visualize_sharding(model.embed.tokens);
 
   Batch batch;
   batch.ids = randint(Key(1), {8, 16}, 0, 64), batch.labels = randint(Key(2), {8, 16}, 0, 64);

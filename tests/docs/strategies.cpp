@@ -60,7 +60,8 @@ Row train(const char* name, const Mesh& mesh, const Rules& rules, Model model, O
     std::cout << "bytes on each device: " << stored << '\n' << ledger.to_text();
     communicated = ledger.bytes();
   }
-  return {name, batch.ids.value.type_string(), model.layers[0].attn.q.kernel.value.type_string(), stored, communicated};
+  const Param& kernel = std::get<nn::MultiheadAttention>(model.layers[0].attn).q.kernel;
+  return {name, batch.ids.value.type_string(), kernel.value.type_string(), stored, communicated};
 }
 
 template <class Model, class Gradient>
@@ -111,7 +112,7 @@ Row sequence_parallel() {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", 4}});
   const Rules rules{{"batch", "data"}, {"stream_seq", "seq"}};
   nn::CausalLM model = llama(mesh, rules);
-  for (auto& layer : model.layers) layer.attn.context_parallelism = ContextParallelism::exchange;
+  model.set_context_parallelism(ContextParallelism::exchange);
   return train("sequence", mesh, rules, model, nn::value_and_grad(loss_of));
 }
 
@@ -119,7 +120,7 @@ Row context_parallel() {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", 4}});
   const Rules rules{{"batch", "data"}, {"stream_seq", "seq"}};
   nn::CausalLM model = llama(mesh, rules);
-  for (auto& layer : model.layers) layer.attn.context_parallelism = ContextParallelism::ring;
+  model.set_context_parallelism(ContextParallelism::ring);
   return train("context", mesh, rules, model, nn::value_and_grad(loss_of));
 }
 
@@ -160,7 +161,7 @@ Row data_context_and_tensor() {
   const Rules rules{{"batch", "data"},  {"stream_seq", "seq"}, {"vocab", "model"},
                     {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}};
   nn::CausalLM model = llama(mesh, rules);
-  for (auto& layer : model.layers) layer.attn.context_parallelism = ContextParallelism::ring;
+  model.set_context_parallelism(ContextParallelism::ring);
   return train("data x context x tensor", mesh, rules, model, nn::value_and_grad(loss_of));
 }
 
