@@ -35,7 +35,9 @@ std::string_view searched(Run& run, const Value& value, std::string_view text) {
   return part;
 }
 
-enum class Case : uint8_t { lower, upper, capital, title };
+// In a title of Jinja2, words begin after white space, hyphens and opening brackets; in that of Python, after all but
+// letters.
+enum class Case : uint8_t { lower, upper, capital, title, python_title };
 std::string cased(Run& run, std::string_view text, Case to) {
   std::string result(text);
   bool is_first = true;
@@ -44,7 +46,9 @@ std::string cased(Run& run, std::string_view text, Case to) {
     const bool is_upper = c >= 'A' && c <= 'Z', is_lower = c >= 'a' && c <= 'z';
     const bool raises = to == Case::upper || (to != Case::lower && is_first);
     if (raises ? is_lower : is_upper) c = static_cast<char>(c ^ 0x20);
-    is_first = to == Case::title && !is_upper && !is_lower;
+    is_first = to == Case::title
+                   ? std::string_view(" \t\n\v\f\r\x1c\x1d\x1e\x1f-({[<").find(c) != std::string_view::npos
+                   : to == Case::python_title && !is_upper && !is_lower;
   }
   return result;
 }
@@ -92,7 +96,7 @@ Value is_affix(Run& run, const Value& subject, Arguments arguments) {
     const std::string& part = text_of(run, value, "`startswith` and `endswith` need a string");
     return at_start ? text.starts_with(part) : text.ends_with(part);
   };
-  if (!arguments[0].list()) return {fits(arguments[0])};
+  if (!arguments[0].list() || !arguments[0].list()->is_tuple) return {fits(arguments[0])};
   const auto& parts = arguments[0].list()->items;
   return {std::any_of(parts.begin(), parts.end(), fits)};
 }
@@ -136,6 +140,7 @@ void write_json(Run& run, const Value& value, int64_t indent, int64_t level, std
     to += close;
   };
   if (value.text()) {
+    run.take(value.text()->size());
     to += json_string(*value.text());
   } else if (value.list()) {
     all(
@@ -227,7 +232,8 @@ Value select(Run& run, const Value& subject, Arguments arguments) {
 
 template <bool is_string, bool is_list, bool is_dict>
 Value is_kind(Run&, const Value& v, Arguments) {
-  return {(is_string && v.text()) || (is_list && (v.list() || v.is_undefined())) || (is_dict && v.dict())};
+  return {(is_string && (v.text() || v.as<SafeText>())) || (is_list && (v.list() || v.is_undefined())) ||
+          (is_dict && v.dict())};
 }
 template <class... T>
 Value is_type(Run&, const Value& v, Arguments) {
@@ -303,14 +309,18 @@ const Operation methods[] = {
     {"upper", {}, cased<Case::upper>},
     {"lower", {}, cased<Case::lower>},
     {"capitalize", {}, cased<Case::capital>},
-    {"title", {}, cased<Case::title>},
+    {"title", {}, cased<Case::python_title>},
     {"join",
      {"iterable"},
      [](Run& run, const Value& v, Arguments a) {
        return join(run, a[0], std::array{v, Value{}});
      }},
     {"items", {}, items},
-    {"keys", {}, list},
+    {"keys",
+     {},
+     [](Run& run, const Value& v, Arguments) {
+       return dict_of(run, v, "`keys` needs a dictionary"), run.list(run.items_of(v));
+     }},
     {"values",
      {},
      [](Run& run, const Value& v, Arguments) {
@@ -350,8 +360,10 @@ Value raise_exception(Run& run, std::vector<Value> given, Members named) { run.r
 Value strftime_now(Run& run, std::vector<Value> given, Members named) {
   const time_t now = ::time(nullptr);
   struct tm parts {};
-  char text[256];
+  char text[1024];
   const std::string& format = only_text(run, given, named);
+  // At most 9 bytes for each byte, as of %B, or 29 of %c.
+  if (format.size() > sizeof text / 32) run.refuse("`strftime_now` of a longer format than models use.");
   return run.text({text, ::strftime(text, sizeof text, format.c_str(), ::localtime_r(&now, &parts))});
 }
 template <bool is_namespace>

@@ -322,10 +322,10 @@ class Parser {
 
   // Sets one name to a value, or several names to its items.
   static void assign(Run& run, const std::vector<std::string>& names, const Value& value, Scope& scope) {
-    if (names.size() == 1) return set(scope.names, names[0], value);
+    if (names.size() == 1) return run.set(scope.names, names[0], value);
     const std::vector<Value> items = run.items_of(value);
     if (items.size() != names.size()) run.refuse(fmt::format("{} values for {} names.", items.size(), names.size()));
-    for (size_t i = 0; i < items.size(); ++i) set(scope.names, names[i], items[i]);
+    for (size_t i = 0; i < items.size(); ++i) run.set(scope.names, names[i], items[i]);
   }
 
   Statement for_statement() {
@@ -357,7 +357,7 @@ class Parser {
       for (size_t i = 0; i < items.size(); ++i) {
         Scope inner{.outer = &scope};
         assign(run, names, items[i], inner);
-        set(inner.names, "loop", loop_of(run, items, i));
+        run.set(inner.names, "loop", loop_of(run, items, i));
         if (statement(run, inner) == Flow::break_) break;
       }
       Scope inner{.outer = &scope};
@@ -373,7 +373,9 @@ class Parser {
                  {"last", {index + 1 == count}},
                  {"length", {count}},
                  {"revindex", {count - index}},
-                 {"revindex0", {count - index - 1}}};
+                 {"revindex0", {count - index - 1}},
+                 {"depth", {int64_t{1}}},
+                 {"depth0", {int64_t{0}}}};
     if (i > 0) loop.emplace_back("previtem", items[i - 1]);
     if (i + 1 < items.size()) loop.emplace_back("nextitem", items[i + 1]);
     run.step(loop.size());
@@ -385,7 +387,8 @@ class Parser {
     const std::string member = names.size() == 1 && accept(".") ? expect_name() : "";
     if (!is_op("=") && names.size() == 1 && member.empty())
       return counted([name = names[0], statement = body("endset", loops_)](Run& run, Scope& scope) {
-        return set(scope.names, name, run.text(run.captured(statement, scope))), Flow::next;
+        Scope inner{.outer = &scope};
+        return run.set(scope.names, name, run.text(run.captured(statement, inner))), Flow::next;
       });
     expect("=");
     const Expression value = tuple_or_expression();
@@ -396,7 +399,7 @@ class Parser {
       Value result = value(run, scope);
       const Value owner = run.look_up(names[0], &scope);
       if (!owner.as<Namespace*>()) run.refuse("only a member of a namespace can be set", owner);
-      return set((*owner.as<Namespace*>())->members, member, std::move(result)), Flow::next;
+      return run.set((*owner.as<Namespace*>())->members, member, std::move(result)), Flow::next;
     });
   }
 
@@ -424,7 +427,7 @@ class Parser {
         std::make_shared<const Function>([macro = std::move(macro)](Run& run, std::vector<Value> given, Members named) {
           return call(macro, run, std::move(given), std::move(named));
         });
-    return [=](Run&, Scope& scope) { return set(scope.names, name, {function}), Flow::next; };
+    return [=](Run& run, Scope& scope) { return run.set(scope.names, name, {function}), Flow::next; };
   }
 
   static Value call(const Macro& macro, Run& run, std::vector<Value> given, Members named) {
@@ -437,9 +440,9 @@ class Parser {
       run.refuse(fmt::format("{} arguments for the {} of `{}`.", given.size(), parameters.size(), macro.name));
     for (size_t i = 0; i < parameters.size(); ++i)
       if (i < given.size())
-        set(scope.names, parameters[i], std::move(given[i]));
+        run.set(scope.names, parameters[i], std::move(given[i]));
       else if (!run.find(scope.names, parameters[i]))
-        set(scope.names, parameters[i], macro.defaults[i] ? macro.defaults[i](run, scope) : Value{});
+        run.set(scope.names, parameters[i], macro.defaults[i] ? macro.defaults[i](run, scope) : Value{});
     return run.text(run.captured(macro.body, scope));
   }
 
@@ -614,7 +617,7 @@ class Parser {
       for (const auto& [key, value] : members) {
         const Value name = key(run, scope);
         if (!name.text()) run.refuse("a key of a dictionary must be a string", name);
-        set(values, *name.text(), value(run, scope));
+        run.set(values, *name.text(), value(run, scope));
       }
       return run.dict(std::move(values));
     });

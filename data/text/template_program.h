@@ -27,8 +27,8 @@ struct Undefined {
   Text name;  // for errors, or null
 };
 struct None {};
-// A text after the filter `safe`. It can only be written: Jinja2 escapes a text that is added to it, which is not
-// supported.
+// A text after the filter `safe`. It can be written and compared. Jinja2 escapes a text that is added to it, which is
+// not supported.
 struct SafeText {
   Text text;
 };
@@ -68,7 +68,6 @@ struct Value {
   const Dict* dict() const { return shared<Dict>(); }
 };
 Value text_value(std::string text);
-void set(Members& members, std::string_view name, Value value);
 
 struct Scope {
   Members names = {};
@@ -143,6 +142,7 @@ class Run {
   Value binary(const std::string& op, const Value& a, const Value& b);
   std::vector<Value> items_of(const Value& value);  // list(value)
   const Value* find(const Members& members, std::string_view name);
+  void set(Members& members, std::string_view name, Value value);
   Value look_up(const std::string& name, const Scope* scope);
   Value member(const Value& value, const std::string& name);
   Value item(const Value& value, const Value& key);

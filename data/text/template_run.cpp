@@ -14,6 +14,8 @@ namespace {
 constexpr size_t steps_of_any = 5'000'000, steps_per_byte = 100, bytes_of_any = size_t{1} << 24, bytes_per_byte = 64;
 constexpr int max_run_levels = 300;   // of all that runs at one time; a macro that calls itself adds about 6
 constexpr int max_value_levels = 64;  // of lists and dictionaries
+// Keys of dictionaries are compared and copied one by one; those of models' templates have at most 30 bytes.
+constexpr size_t max_key_bytes = 1000;
 
 std::optional<int64_t> integer_of(const Value& value) {
   if (const bool* flag = value.as<bool>()) return *flag;
@@ -21,19 +23,16 @@ std::optional<int64_t> integer_of(const Value& value) {
   return integer ? std::optional(*integer) : std::nullopt;
 }
 
+// Returns the text of a string, also after `safe`; else null.
+const std::string* written_text(const Value& value) {
+  return value.as<SafeText>() ? value.as<SafeText>()->text.get() : value.text();
+}
+
 int depth_of(const Value& value) { return value.list() ? value.list()->depth : value.dict() ? value.dict()->depth : 0; }
 
 }  // namespace
 
 Value text_value(std::string text) { return {std::make_shared<const std::string>(std::move(text))}; }
-
-void set(Members& members, std::string_view name, Value value) {
-  const auto known = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
-  if (known == members.end())
-    members.emplace_back(name, std::move(value));
-  else
-    known->second = std::move(value);
-}
 
 // ---- limits and errors
 
@@ -92,7 +91,10 @@ Value Run::list(std::vector<Value> items, bool is_tuple) {
 }
 
 Value Run::dict(Members members) {
-  take(members.size() * sizeof(Members::value_type));
+  for (const auto& [name, value] : members) {
+    if (name.size() > max_key_bytes) refuse(fmt::format("a key of a dictionary of {} bytes.", name.size()));
+    take(name.size() + sizeof(Members::value_type));
+  }
   Dict dict{std::move(members)};
   for (const auto& [name, value] : dict.members) dict.depth = std::max(dict.depth, depth_of(value) + 1);
   if (dict.depth > max_value_levels)
@@ -105,7 +107,7 @@ std::string Run::string_of(const Value& value) {
   if (value.as<None>()) return "None";
   if (const bool* flag = value.as<bool>()) return *flag ? "True" : "False";
   if (const int64_t* integer = value.as<int64_t>()) return std::to_string(*integer);
-  const std::string* text = value.as<SafeText>() ? value.as<SafeText>()->text.get() : value.text();
+  const std::string* text = written_text(value);
   if (!text) refuse("only strings and numbers can be written; use tojson for others", value);
   take(text->size());
   return *text;
@@ -113,7 +115,7 @@ std::string Run::string_of(const Value& value) {
 
 bool Run::is_true(const Value& value) const {
   if (const auto integer = integer_of(value)) return *integer != 0;
-  if (value.text()) return !value.text()->empty();
+  if (const std::string* text = written_text(value)) return !text->empty();
   if (value.list()) return !value.list()->items.empty();
   if (value.dict()) return !value.dict()->members.empty();
   return !value.is_undefined() && !value.as<None>();
@@ -125,6 +127,13 @@ const Value* Run::find(const Members& members, std::string_view name) {
   return found == members.end() ? nullptr : &found->second;
 }
 
+void Run::set(Members& members, std::string_view name, Value value) {
+  if (const Value* known = find(members, name))
+    const_cast<Value&>(*known) = std::move(value);
+  else
+    members.emplace_back(name, std::move(value));
+}
+
 Value Run::look_up(const std::string& name, const Scope* scope) {
   for (; scope; scope = scope->outer)
     if (const Value* found = find(scope->names, name)) return *found;
@@ -134,8 +143,9 @@ Value Run::look_up(const std::string& name, const Scope* scope) {
 bool Run::are_equal(const Value& a, const Value& b) {
   step();
   if (const auto x = integer_of(a), y = integer_of(b); x && y) return *x == *y;
+  if (const std::string* x = written_text(a), *y = written_text(b); x && y) return step(x->size() / 64), *x == *y;
   if (a.is.index() != b.is.index()) return false;
-  if (a.text()) return step(a.text()->size() / 64), *a.text() == *b.text();
+  if (const auto* function = a.shared<Function>()) return function == b.shared<Function>();
   if (a.list())
     return a.list()->is_tuple == b.list()->is_tuple &&
            std::equal(a.list()->items.begin(), a.list()->items.end(), b.list()->items.begin(), b.list()->items.end(),

@@ -140,6 +140,13 @@ std::string repeated(const std::string& text, int times) {
   return all;
 }
 
+// begin0end begin1end ...
+std::string numbered(const std::string& begin, const std::string& end) {
+  std::string all;
+  for (int i = 0; i < 9999; ++i) all += begin + std::to_string(i) + end;
+  return all;
+}
+
 TEST(ChatTemplate, NamesConstructsThatItDoesNotSupport) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a\n\n{% include 'x' %}", "line 3: the tag `include` is not supported"},
@@ -174,6 +181,21 @@ TEST(ChatTemplate, NamesConstructsThatItDoesNotSupport) {
                  [&] { ChatTemplate::from_text(source); });
 }
 
+// Texts by transformers 5.24.
+TEST(ChatTemplate, CalculatesAsJinjaDoes) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"{{ 'they\\'re a-b (c) d_e f.g\\th' | title }}", "They're A-B (C) D_e F.g\tH"},
+      {"{{ 'they\\'re a_b'.title() }}", "They'Re A_B"},
+      {"{{ ('a' | safe) == ('b' | safe) }} {{ ('a' | safe) == 'a' }}", "False True"},
+      {"{{ 1 if ('' | safe) else 2 }} {{ ('a' | safe) is string }}", "2 True"},
+      {"{{ raise_exception == range }} {{ range == range }}", "False True"},
+      {"{% set x %}{% set y = 1 %}a{% endset %}{{ y is defined }} {{ x }}", "False a"},
+      {"{% for i in 'ab' %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}", "1010"},
+  };
+  for (const auto& [source, text] : cases)
+    EXPECT_EQ(ChatTemplate::from_text(source).render({{"user", "Hi"}}), text) << source;
+}
+
 // Operations that Python rejects, and templates that would take too much time or memory.
 TEST(ChatTemplate, StopsAtOperationsThatFail) {
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -205,6 +227,15 @@ TEST(ChatTemplate, StopsAtOperationsThatFail) {
       {"{% set a = 'a' * 999999 %}{{ (a + 'b') in (a + a) }}", "too many steps"},
       {"{% set a = 'a' * 9999999999 %}", "too much text"},
       {"{% set n = namespace() %}{% set n.n = n %}{{ n.n.n.n | tojson }}", "a namespace given"},
+      {"{% for i in range(99999) %}" + numbered("{% set a", "=1 %}") + "{% endfor %}", "too many steps"},
+      {"{% set n = namespace() %}{% for i in range(99999) %}" + numbered("{% set n.a", "=1 %}") + "{% endfor %}",
+       "too many steps"},
+      {"{% for i in range(99999) %}{% set d = {" + numbered("'a", "': 1,") + "} %}{% endfor %}", "too many steps"},
+      {"{% set a = 'a' * 999999 %}{{ {a: 1} | length }}", "a key of a dictionary of 999999 bytes"},
+      {"{% set a = 'a' * 999999 %}{{ [" + repeated("a,", 9999) + "] | tojson }}", "too much text"},
+      {"{{ 'ab'.keys() }}", "`keys` needs a dictionary: a string given"},
+      {"{{ 'ab'.startswith(['a']) }}", "a list given"},
+      {"{{ strftime_now('" + repeated("%Y", 99) + "') }}", "a longer format"},
   };
   for (const auto& [source, words] : cases)
     expect_error(ErrorKind::invalid_file, {"[ChatTemplate] chat_template.jinja, line ", words}, [&] {
