@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -42,6 +43,10 @@ int64_t checked_num_kv_heads(const Axis& kv_features, int64_t num_heads, int64_t
 // Throws for options with which every call would throw.
 void check_options(const AttentionOptions& options, int64_t head_dim) {
   if (options.rope) (*options.rope)(zeros({1, 1, head_dim}));
+  if (const auto& t = options.temperature; t && !(std::isfinite(t->scale) && t->floor_scale > 0))
+    fail(ErrorKind::invalid_argument, "MultiheadAttention",
+         "temperature with scale = {} and floor_scale = {}, expected numbers, and a floor_scale above 0.", t->scale,
+         t->floor_scale);
   tessera::detail::check_limits("MultiheadAttention", options.window, options.chunk, options.softcap);
 }
 
@@ -168,7 +173,8 @@ Array merge_heads(const Array& y) { return reshape(y, {y.shape(0), y.shape(1), y
 
 // Returns whether queries (..., seq) and keys (..., keys) at these positions are in the same chunk: (..., seq, keys).
 Array in_same_chunk(const MultiheadAttention& layer, const Array& queries, const Array& keys) {
-  const auto number = [&](const Array& at) { return floor_divide(at, static_cast<int32_t>(layer.chunk)); };
+  const auto chunk = static_cast<int32_t>(std::min<int64_t>(layer.chunk, std::numeric_limits<int32_t>::max()));
+  const auto number = [&](const Array& at) { return floor_divide(at, chunk); };
   return equal(expand_dims(number(queries), {-1}), expand_dims(number(keys), {-2}));
 }
 

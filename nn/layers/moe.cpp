@@ -261,6 +261,10 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   if (!o.gated && (o.expert_bias || o.clamped_gate))
     fail(ErrorKind::invalid_argument, "MoeMlp",
          "expert_bias or clamped_gate given for experts that are not gated, expected MoeOptions{.gated = true}.");
+  if (o.clamped_gate && !(o.clamped_gate->limit > 0 && std::isfinite(o.clamped_gate->alpha)))
+    fail(ErrorKind::invalid_argument, "MoeMlp",
+         "clamped_gate with limit = {} and alpha = {}, expected numbers, and a limit above 0.", o.clamped_gate->limit,
+         o.clamped_gate->alpha);
   if (o.num_shared_experts < 0)
     fail(ErrorKind::invalid_argument, "MoeMlp", "num_shared_experts = {}, expected a number of experts from 0 on.",
          o.num_shared_experts);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sharding/base/fail.h"
 
@@ -16,8 +17,9 @@ void refuse_if(bool is_wrong, fmt::format_string<const Args&...> message, const 
 }
 
 void check_number(const char* name, double number, bool may_be_zero = false) {
-  refuse_if(!(std::isfinite(number) && (number > 0 || (may_be_zero && number == 0))),
-            "{} = {}, expected a finite number {}.", name, number, may_be_zero ? "from 0 on" : "above 0");
+  constexpr double most = std::numeric_limits<float>::max();  // models compute in float32
+  refuse_if(!(number <= most && (number > 0 || (may_be_zero && number == 0))), "{} = {}, expected a finite number {}.",
+            name, number, may_be_zero ? "from 0 on" : "above 0");
 }
 
 void check_per_layer(const char* name, const std::vector<int64_t>& values, int64_t layers) {
@@ -61,6 +63,15 @@ void check_numbers(const DecoderConfig& c) {
   check_number("attn_logit_softcapping", c.attn_logit_softcapping, true);
   check_number("final_logit_softcapping", c.final_logit_softcapping, true);
   check_number("router_aux_loss_coef", c.router_aux_loss_coef, true);
+  check_number("rms_norm_eps", c.rms_norm_eps, true);
+  if (c.query_temperature) {
+    check_number("query_temperature.scale", c.query_temperature->scale, true);
+    check_number("query_temperature.floor_scale", c.query_temperature->floor_scale);
+  }
+  if (c.clamped_gate) {
+    check_number("clamped_gate.limit", c.clamped_gate->limit);
+    check_number("clamped_gate.alpha", c.clamped_gate->alpha);
+  }
   refuse_if(c.norm_offset != 0 && c.norm != NormKind::rms, "norm_offset = {}, expected 0 for LayerNorms.",
             c.norm_offset);
 }

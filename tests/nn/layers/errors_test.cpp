@@ -125,6 +125,12 @@ TEST(LayerErrors, OptionsThatDoNotFit) {
        CALL(LatentAttention::init(Key(0), embed, "heads", 2)(ones({1, 3, 8}), {.context = ones({1, 3, 8})}))},
       {kind, "[MultiheadAttention] chunk -1, expected 1 or more, or 0 for all keys.",
        CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.chunk = -1}))},
+      {kind, "[MultiheadAttention] temperature with scale = 0.1 and floor_scale = 0, expected numbers, and a floor_scale "
+             "above 0.",
+       CALL(MultiheadAttention::init(Key(0), embed, heads, 2, {.temperature = QueryTemperature{.floor_scale = 0}}))},
+      {kind, "[MoeMlp] clamped_gate with limit = 0 and alpha = 1.702, expected numbers, and a limit above 0.",
+       CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4},
+                         {.gated = true, .clamped_gate = ClampedGate{.limit = 0}}))},
       {kind, "[MoeMlp] num_shared_experts = -1, expected a number of experts from 0 on.",
        CALL(MoeMlp::init(Key(0), embed, hidden, {"experts", 4}, {.num_shared_experts = -1}))},
       {kind, "[rebalance] the experts have no bias. Give MoeOptions{.balance_bias = true}.",

@@ -407,6 +407,11 @@ TEST(Models, refuse_options_that_exclude_each_other) {
         "[DecoderConfig] kv_lora_rank = 8 with options that latent attention does not have, expected rotary positions, "
         "and no fewer kv heads, norms of heads, sinks, windows, chunks or softcap.",
         refused({.attention_sinks = true, .kv_lora_rank = 8})},
+       {ErrorKind::invalid_argument,
+        "[DecoderConfig] query_temperature.floor_scale = 0, expected a finite number above 0.",
+        refused({.query_temperature = QueryTemperature{.floor_scale = 0}})},
+       {ErrorKind::invalid_argument, "[DecoderConfig] clamped_gate.limit = 1e+300, expected a finite number above 0.",
+        refused({.clamped_gate = ClampedGate{.limit = 1e300}})},
        {ErrorKind::invalid_argument, "[DecoderConfig] 3 windows for 2 layers, expected one for each, or none.",
         refused({.windows = {1, 2, 3}})},
        {ErrorKind::invalid_argument,
