@@ -155,15 +155,16 @@ void set_substitutes(std::vector<HuggingFaceName>& names, const std::string& hea
 
 void check_all_there(const std::vector<HuggingFaceName>& names, const std::string& head_name, const Leaves& model,
                      const WeightFiles& weights) {
-  std::set<std::string> all;
-  for (size_t i = 0; i < model.size(); ++i)
-    for (std::string& name : tensors_of(names[i], model[i], weights)) all.insert(std::move(name));
-  const bool lacks_only_head = std::all_of(
-      all.begin(), all.end(), [&](const std::string& name) { return weights.contains(name) != (name == head_name); });
-  weights.check_has(all, lacks_only_head
-                             ? "config.json has no \"tie_word_embeddings\": true, so the head is not the embedding. "
-                               "A base model without head cannot generate."
-                             : "Are these weights of this architecture?");
+  constexpr size_t enough = 1000;  // to report; a wrong config.json can have 10^8 experts
+  std::set<std::string> missing;
+  for (size_t i = 0; i < model.size() && missing.size() < enough; ++i)
+    for (std::string& name : tensors_of(names[i], model[i], weights))
+      if (!weights.contains(name)) missing.insert(std::move(name));
+  const bool lacks_only_head = missing == std::set<std::string>{head_name};
+  weights.check_has(
+      missing, lacks_only_head ? "config.json has no \"tie_word_embeddings\": true, so the head is not the embedding. "
+                                 "A base model without head cannot generate."
+                               : "Are these weights of this architecture?");
 }
 
 void check_tied_head(const HuggingFaceNames& table, const std::vector<HuggingFaceName>& names, WeightFiles& weights) {

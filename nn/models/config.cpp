@@ -41,6 +41,7 @@ void check_sizes(const DecoderConfig& c) {
                {"max_position_embeddings", c.max_position_embeddings}};
   for (const auto& [name, size] : sizes)
     refuse_if(size < 1 || size > max_decoder_size, "{} = {}, expected 1 to {}.", name, size, max_decoder_size);
+  refuse_if(c.head_dim > max_head_dim, "head_dim = {}, expected 1 to {}.", c.head_dim, max_head_dim);
   refuse_if(c.num_hidden_layers > max_decoder_layers || c.num_local_experts > max_decoder_layers,
             "{} layers and {} experts, expected at most {}.", c.num_hidden_layers, c.num_local_experts,
             max_decoder_layers);
@@ -77,10 +78,11 @@ void check_numbers(const DecoderConfig& c) {
 }
 
 void check_positions(const DecoderConfig& c) {
-  const auto check_rope = [](const char* name, const RotaryEmbedding& rope) {
+  const auto check_rope = [&](const char* name, const RotaryEmbedding& rope) {
     const double positions = rope.scaling.original_positions;
     refuse_if(!(positions >= 0 && positions <= max_decoder_size),
               "{}.scaling.original_positions = {}, expected 0 to {}.", name, positions, max_decoder_size);
+    if (!c.learned_positions) rope(zeros({1, 1, c.head_dim}));  // throws the errors of every call
   };
   check_rope("rope", c.rope);
   if (c.local_rope) check_rope("local_rope", *c.local_rope);

@@ -17,6 +17,8 @@ namespace tessera::nn {
 // Upper bounds of DecoderConfig: of all sizes, and of layers and experts, for which `init` and files have separate
 // objects. Llama 3 405B has 126 layers, Kimi K2 has 384 experts.
 constexpr int64_t max_decoder_size = int64_t{1} << 31, max_decoder_layers = 10'000;
+// Upper bound of head_dim; models have at most 576.
+constexpr int64_t max_head_dim = int64_t{1} << 16;
 
 enum class NormKind { rms, layer };
 
@@ -112,7 +114,7 @@ DecoderConfig config_of_family(std::string_view model_type, const DecoderConfig&
 
 // Checks a config.
 // Errors (invalid_argument)
-//   a size below 1 or above 2^31
+//   a size below 1 or above 2^31; a head_dim above 2^16
 //   more than 10,000 layers or experts
 //   a num_key_value_heads that does not divide num_attention_heads
 //   a different number of windows or no_rope_layers than layers

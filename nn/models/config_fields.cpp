@@ -141,6 +141,10 @@ void read_rope(const JsonPart& config, const RopeKeys& keys, DecoderConfig& c) {
     config.at("rope_scaling").refuse("given together with rope_parameters, expected one of the two.");
   const JsonPart rope = config.at_or_null(is_new ? "rope_parameters" : "rope_scaling");
   const double base = above_zero_or(config, keys.theta, c.rope.base);
+  if (rope.is_null() && c.rope.scaling.kind != RotaryScaling::none) {  // the family's default
+    c.rope.base = base;
+    return;
+  }
   if (!keys.local_theta) {
     c.rope = rope_in(config, rope, keys, base, c);
     return;
@@ -189,7 +193,12 @@ void read_layer_types(const JsonPart& types, int64_t size, DecoderConfig& c) {
 void read_windows(const JsonPart& config, const WindowKeys& keys, DecoderConfig& c) {
   constexpr const char* key = "sliding_window";
   const bool is_none = config.names(key) ? !config.has(key) : keys.size == 0;
-  if (is_none || (keys.has_switch && !config.flag("use_sliding_window", false))) return;
+  if (is_none || (keys.has_switch && !config.flag("use_sliding_window", false))) {
+    if (keys.has_layer_types && config.has("layer_types"))
+      for (const JsonPart& type : config.at("layer_types").items())
+        if (type.text() == "sliding_attention") type.refuse("given without a sliding_window, expected full_attention.");
+    return;
+  }
   const int64_t size = config.integer(key, keys.size);
   if (size < 1) config.at(key).refuse("expected 1 or more.");
   c.windows.assign(static_cast<size_t>(c.num_hidden_layers), 0);

@@ -443,7 +443,7 @@ std::vector<Family> make_families() {
         .tie_word_embeddings = true},
        none_required(llama_fields(joined({attention_bias(),
                                           gemma_scales(true),
-                                          {cap("attn_logit_softcapping", &C::attn_logit_softcapping),
+                                          {only("attn_logit_softcapping", nullptr),
                                            cap("final_logit_softcapping", &C::final_logit_softcapping),
                                            only("mlp_bias", false), only("use_bidirectional_attention", false),
                                            windows({.size = 4096, .has_layer_types = true, .has = not_every(6)})}}),

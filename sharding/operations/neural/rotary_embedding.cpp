@@ -63,6 +63,9 @@ void check_scaling(const RotaryScaling& s, int64_t dims) {
   if (s.kind == RotaryScaling::dynamic) return;
   if (s.kind == RotaryScaling::longrope) {
     check_factors("short_factors", s.short_factors, dims), check_factors("long_factors", s.long_factors, dims);
+    if (!s.attention_factor && s.factor > 1 && s.original_positions <= 1)
+      fail(ErrorKind::invalid_argument, "rotary_embedding",
+           "scaling original_positions = {}, expected more than 1, or an attention_factor.", s.original_positions);
     return;
   }
   const bool is_llama3 = s.kind == RotaryScaling::llama3;

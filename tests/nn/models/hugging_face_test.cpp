@@ -166,7 +166,7 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
   EXPECT_EQ(config_of(R"("model_type": "mistral", "sliding_window": null)").windows, std::vector<int64_t>());
   EXPECT_EQ(config_of(R"("model_type": "mixtral")").rope.base, 1e6);
   const auto kv_heads = [](const std::string& family, const std::string& more = "") {
-    const std::string text = R"({"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    const std::string text = R"({"vocab_size": 32, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2,
                                  "num_attention_heads": 16, "model_type": ")" +
                              family + "\"" + more + "}";
     return config_from_hugging_face(text, "config.json").num_key_value_heads;
@@ -176,6 +176,13 @@ TEST(HuggingFaceConfig, HasTheDefaultsOfItsFamily) {
   EXPECT_EQ(kv_heads("mixtral", ", \"num_key_value_heads\": null"), 16);
   EXPECT_EQ(kv_heads("llama"), 16);
   EXPECT_EQ(config_of(R"("model_type": "mixtral")").windows, std::vector<int64_t>());
+  const auto gpt_oss = [](const std::string& more) {
+    return config_of(R"("model_type": "gpt_oss", "num_local_experts": 4)" + more).rope;
+  };
+  EXPECT_EQ(gpt_oss("").scaling.kind, RotaryScaling::yarn);
+  EXPECT_EQ(gpt_oss("").scaling.factor, 32);
+  EXPECT_EQ(gpt_oss(R"(, "rope_theta": 7, "rope_scaling": null)").base, 7);
+  EXPECT_EQ(gpt_oss(R"(, "rope_parameters": {"rope_type": "default"})").scaling.kind, RotaryScaling::none);
 }
 
 // The keys of folders on the Hugging Face Hub that transformers' current versions write differently.
@@ -248,6 +255,17 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
              "silu, swish, tanh.",
         refused(R"("model_type": "llama", "hidden_act": "mish")")},
+       {ErrorKind::invalid_file, at + "layer_types.1: given without a sliding_window, expected full_attention.",
+        refused(R"("model_type": "smollm3", "sliding_window": 4, "use_sliding_window": false,
+                   "layer_types": ["full_attention", "sliding_attention"])")},
+       {ErrorKind::invalid_file,
+        "[from_pretrained] config.json: [DecoderConfig] head_dim = 65538, expected 1 to 65536.",
+        refused(R"("model_type": "llama", "head_dim": 65538)")},
+       {ErrorKind::invalid_file,
+        "[from_pretrained] config.json: [rotary_embedding] dims 3 of float32[1,1,4], expected an even number up to 4.",
+        refused(R"("model_type": "phi3", "partial_rotary_factor": 0.75)")},
+       {ErrorKind::invalid_file, at + "attn_logit_softcapping: 5E1 is not supported, expected null.",
+        refused(R"("model_type": "gemma3_text", "attn_logit_softcapping": 50.0)")},
        {ErrorKind::invalid_file, at + "rope_scaling: given together with rope_parameters, expected one of the two.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
                    "rope_parameters": {"rope_type": "default"})")},
@@ -574,6 +592,16 @@ TEST_F(Folder, OfAnotherAdapterIsRefused) {
       ErrorKind::invalid_file,
       {layer + "lora_B.weight", layer + "lora_C.weight cannot be added to the base model", "merge_and_unload"},
       [&] { from_pretrained(references / "llama", {.adapter = folder}); });
+}
+
+// A list of all missing tensors would take minutes.
+TEST_F(Folder, OfTooFewExpertsNamesSomeOfTheMissingOnes) {
+  fs::copy(references / "mixtral", folder);
+  boost::json::value config = parse_json_file(folder / "config.json");
+  config.as_object()["num_local_experts"] = config.as_object()["num_hidden_layers"] = 10'000;
+  write_text(folder / "config.json", boost::json::serialize(config), "test");
+  testing::expect_error_with(ErrorKind::invalid_file, {"it has no ", ".experts.10.w", " more."},
+                             [&] { from_pretrained(folder); });
 }
 
 TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {

@@ -146,6 +146,12 @@ TEST(RotaryEmbedding, Errors) {
                                                                    .original_positions = 8,
                                                                    .short_factors = {1},
                                                                    .long_factors = {1, 1}}})));
+  expect_error(ErrorKind::invalid_argument, "scaling original_positions = 1, expected more than 1",
+               CALL(rotary_embedding(ones({4, 2, 4}), {.scaling = {.kind = RotaryScaling::longrope,
+                                                                   .factor = 2,
+                                                                   .original_positions = 1,
+                                                                   .short_factors = {1, 1},
+                                                                   .long_factors = {1, 1}}})));
   expect_error(ErrorKind::shape_mismatch, "(..., seq, heads, head_dim)", CALL(rotary_embedding(ones({2, 4, 3}))));
   expect_error(ErrorKind::shape_mismatch, "float32[4,2]", CALL(rotary_embedding(ones({4, 2}))));
   expect_error(ErrorKind::shape_mismatch, "int32", CALL(rotary_embedding(ones({4, 2, 2}, int32))));
