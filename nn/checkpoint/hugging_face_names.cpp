@@ -35,6 +35,9 @@ std::vector<HuggingFaceName> hugging_face_names(const HuggingFaceNames& table, c
     const auto [pattern, number] = without_number(leaf.path);
     const auto row =
         std::find_if(table.rows.begin(), table.rows.end(), [&](const auto& r) { return r.path == pattern; });
+    if (leaf.path.find(".lora.") != std::string::npos)
+      fail(ErrorKind::invalid_argument, "hugging_face",
+           "{}: a LoRA adapter, expected a model without. Call merge_lora first.", leaf.path);
     if (row == table.rows.end())
       fail(ErrorKind::invalid_argument, "hugging_face",
            "{}: this path is not in the map of {}. nn/checkpoint/hugging_face.h lists the fields.", leaf.path,

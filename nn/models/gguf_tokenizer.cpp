@@ -74,6 +74,8 @@ Vocabulary vocabulary_of(const JsonPart& file, size_t size) {
   Vocabulary all{.tokens = std::vector<std::string>(size), .types = std::vector<int32_t>(size, TokenType::unused)};
   for (const auto& [token, part] : file.at("model").at("vocab").members()) {
     const size_t id = all.ids[token] = id_in(part, all);
+    if (all.types[id] != TokenType::unused)
+      part.refuse(fmt::format("{} given, which is the id of \"{}\" too.", id, all.tokens[id]));
     all.tokens[id] = token, all.types[id] = TokenType::normal;
   }
   if (file.has("added_tokens"))
@@ -130,8 +132,13 @@ std::string pre_tokenizer_of(const JsonPart& file) {
       {fmt::format("{}{{1,3}}{}\nignore_merges", gpt4_begin, gpt4_end), "llama-bpe"},
       {fmt::format("{}\nignore_merges", tekken_splits), "tekken"}};
   std::string splits;
+  bool is_over_bytes = false;
   const JsonPart part = file.at_or_null("pre_tokenizer");
-  for (const JsonPart& step : steps_of(part, "pretokenizers")) splits += splits_of(step);
+  for (const JsonPart& step : steps_of(part, "pretokenizers")) {
+    splits += splits_of(step);
+    is_over_bytes |= step.text("type", "") == "ByteLevel";
+  }
+  if (!is_over_bytes) part.refuse("no step of the type ByteLevel, which llama.cpp has always.");
   if (file.at("model").flag("ignore_merges", false)) splits += "ignore_merges";
   if (const auto found = names.find(splits); found != names.end()) return found->second;
   part.refuse("llama.cpp has no such splits, expected those of GPT-2, SmolLM, Llama 3, Qwen or Mistral NeMo.");
@@ -283,11 +290,12 @@ void add_chat_templates(GgufMetadata& all, const fs::path& folder, const JsonPar
 }  // namespace
 
 GgufMetadata gguf_tokenizer(const fs::path& tokenizer, int64_t vocab_size) {
-  const fs::path folder = is_folder(tokenizer) ? tokenizer : tokenizer.parent_path();
+  const bool is_file = !is_folder(tokenizer);
+  const fs::path folder = is_file ? tokenizer.parent_path() : tokenizer;
   boost::json::value values[3];
   const char* names[] = {"tokenizer.json", "tokenizer_config.json", "config.json"};
   const auto part = [&](size_t i) {
-    const fs::path path = folder / names[i];
+    const fs::path path = is_file && i == 0 ? tokenizer : folder / names[i];
     if (i == 0 || is_there(path)) values[i] = parse_json(read_text(path, gguf_verb), gguf_verb, path.string());
     return JsonPart{values[i], path.string(), gguf_verb, advice};
   };

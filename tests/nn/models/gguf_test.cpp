@@ -289,6 +289,8 @@ TEST_F(GgufFile, IsNotWrittenIfLlamaCppComputesSomethingElse) {
   testing::expect_error_with(ErrorKind::invalid_argument, {"float64 given, expected float16"},
                              [&] { save("llama", {.dtype = float64}); });
   CausalLM model = model_of("llama");
+  testing::expect_error_with(ErrorKind::invalid_argument, {"lora.a: a LoRA adapter", "Call merge_lora first."},
+                             [&] { save_gguf(folder / "large.gguf", with_lora(Key(0), model)); });
   model.embed.tokens.value = model.embed.tokens.value * 1e6;
   testing::expect_error_with(ErrorKind::invalid_argument,
                              {"model.embed_tokens.weight: float16 cannot hold its values. Give .dtype = bfloat16."},
@@ -322,6 +324,13 @@ TEST_F(GgufFile, IsNotWrittenWithATokenizerThatLlamaCppAppliesDifferently) {
   expect({"tokenizer.json.model.type: \"WordPiece\" given", "BPE"}, saving("gpt-2", "\"BPE\"", "\"WordPiece\""));
   expect({"tokenizer.json.model.merges: not all merges to \"", "You can export without a tokenizer."},
          saving("llama", "\"merges\":[", "\"merges\":[[\"o\",\"r\"],"));
+  expect({"tokenizer.json.pre_tokenizer: no step of the type ByteLevel"},
+         saving("qwen2", "\"ByteLevel\"", "\"Digits\",\"individual_digits\":true"));
+  expect({"tokenizer.json.model.vocab.", ": 3 given, which is the id of \""}, saving("gpt-2", "\":2,", "\":3,"));
+  for (const char* name : {"tokenizers.json", "nothing"})  // not the tokenizer.json next to it
+    expect({name, "cannot be opened"}, [&] {
+      save_gguf(folder / "x.gguf", CausalLM::init(Key(0), {.vocab_size = 610}), {.tokenizer = folder / name});
+    });
   expect({"x.gguf"}, [&] { save_gguf(folder / "no/x.gguf", CausalLM::init(Key(0), {})); });
 }
 
