@@ -30,7 +30,14 @@ TokenWriter::TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size
   file_.reserve(0);
 }
 
+// After finish(), the open file is the one that readers see.
+void TokenWriter::check_unfinished() const {
+  if (is_finished_)
+    fail(ErrorKind::invalid_argument, verb, "{}: finish() was called before. Make another writer.", prefix_.string());
+}
+
 void TokenWriter::add(std::span<const int32_t> document) {
+  check_unfinished();
   if (document.size() > INT32_MAX)
     fail(ErrorKind::invalid_argument, verb, "{} tokens in a document, expected fewer than 2^31.", document.size());
   for (const int32_t id : document)
@@ -74,11 +81,13 @@ void TokenWriter::write_index() {
 }
 
 void TokenWriter::finish() {
+  check_unfinished();
   write_buffer();
   file_.sync();
   write_index();
   for (const char* end : {".idx", ".bin"})  // without its index, a .bin would be read as another format
     move_into_place(with_end(prefix_, (std::string(end) + ".partial").c_str()), with_end(prefix_, end), verb);
+  is_finished_ = true;
 }
 
 }  // namespace tessera::data

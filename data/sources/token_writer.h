@@ -20,7 +20,7 @@ class TokenWriter {
  public:
   TokenWriter(const std::filesystem::path& prefix, int64_t vocab_size);
 
-  // Appends a document. Error (invalid_argument): an id outside [0, vocab_size); 2^31 tokens or more.
+  // Appends a document. Error (invalid_argument): an id outside [0, vocab_size); 2^31 tokens or more; after finish().
   void add(std::span<const int32_t> document);
   void finish();
 
@@ -30,10 +30,11 @@ class TokenWriter {
  private:
   void write_buffer();
   void write_index();
+  void check_unfinished() const;
 
   std::filesystem::path prefix_;
   int64_t vocab_size_;
-  bool is_narrow_;
+  bool is_narrow_, is_finished_ = false;
   File file_;
   std::vector<uint8_t> buffer_;
   int64_t written_ = 0, tokens_ = 0;

@@ -95,6 +95,9 @@ TEST(TokenWriter, IsAloneUntilItHasFinished) {
   writer.reset();
   second.add(Ids{4});
   second.finish();
+  const std::string finished = "a: finish() was called before. Make another writer.";
+  expect_error(ErrorKind::invalid_argument, {finished}, [&] { second.add(Ids{5}); });
+  expect_error(ErrorKind::invalid_argument, {finished}, [&] { second.finish(); });
   EXPECT_EQ(folder.read("a.bin"), std::string("\4\0", 2));
 }
 
