@@ -60,7 +60,7 @@ Row train(const char* name, const Mesh& mesh, const Rules& rules, Model model, O
     std::cout << "bytes on each device: " << stored << '\n' << ledger.to_text();
     communicated = ledger.bytes();
   }
-  const Param& kernel = std::get<nn::MultiheadAttention>(model.layers[0].attn).q.kernel;
+  const nn::Param& kernel = std::get<nn::MultiheadAttention>(model.layers[0].attn).q.kernel;
   return {name, batch.ids.value.type_string(), kernel.value.type_string(), stored, communicated};
 }
 
