@@ -354,14 +354,17 @@ class Parser {
           assign(run, names, item, inner);
           return !run.is_true(filter(run, inner));
         });
+      bool has_ended = false;  // as in Jinja2, iterations that a break or continue ends do not count for else
       for (size_t i = 0; i < items.size(); ++i) {
         Scope inner{.outer = &scope};
         assign(run, names, items[i], inner);
         run.set(inner.names, "loop", loop_of(run, items, i));
-        if (statement(run, inner) == Flow::break_) break;
+        const Flow flow = statement(run, inner);
+        if (flow == Flow::break_) break;
+        has_ended |= flow == Flow::next;
       }
       Scope inner{.outer = &scope};
-      return items.empty() && otherwise ? otherwise(run, inner) : Flow::next;
+      return !has_ended && otherwise ? otherwise(run, inner) : Flow::next;
     });
   }
 
@@ -723,8 +726,10 @@ class Parser {
                            keyword.empty() ? std::to_string(i + 1) : detail::shortened(keyword)));
       bound[place] = value;
     }
-    return counted([subject, found, bound = std::move(bound)](Run& run, Scope& scope) {
+    return counted([subject, found, kind, bound = std::move(bound)](Run& run, Scope& scope) {
       const Value value = subject(run, scope);
+      if (kind == OperationKind::method && !value.text() && !value.as<SafeText>() && !value.dict())
+        run.refuse(fmt::format("`{}` needs a string or a dictionary", found->name), value);
       std::vector<Value> arguments;
       for (const Expression& argument : bound) arguments.push_back(argument ? argument(run, scope) : Value{});
       if (value.text()) run.step(value.text()->size() / 64);

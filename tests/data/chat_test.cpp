@@ -190,6 +190,8 @@ TEST(ChatTemplate, CalculatesAsJinjaDoes) {
       {"{{ 1 if ('' | safe) else 2 }} {{ ('a' | safe) is string }}", "2 True"},
       {"{{ raise_exception == range }} {{ range == range }}", "False True"},
       {"{% set x %}{% set y = 1 %}a{% endset %}{{ y is defined }} {{ x }}", "False a"},
+      {"{% for i in 'ab' %}{{ i }}{% continue %}{% else %}c{% endfor %}", "abc"},
+      {"{% for i in 'ab' %}{% if i == 'b' %}{% break %}{% endif %}{{ i }}{% else %}c{% endfor %}", "a"},
       {"{% for i in 'ab' %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}", "1010"},
   };
   for (const auto& [source, text] : cases)
@@ -233,6 +235,9 @@ TEST(ChatTemplate, StopsAtOperationsThatFail) {
       {"{% for i in range(99999) %}{% set d = {" + numbered("'a", "': 1,") + "} %}{% endfor %}", "too many steps"},
       {"{% set a = 'a' * 999999 %}{{ {a: 1} | length }}", "a key of a dictionary of 999999 bytes"},
       {"{% set a = 'a' * 999999 %}{{ [" + repeated("a,", 9999) + "] | tojson }}", "too much text"},
+      {"{{ messages[0].thinking.strip() }}", "`strip` needs a string or a dictionary: `thinking` which is undefined"},
+      {"{{ 1.upper() }}", "`upper` needs a string or a dictionary: an int given"},
+      {"{{ x.items() }}", "`items` needs a string or a dictionary"},
       {"{{ 'ab'.keys() }}", "`keys` needs a dictionary: a string given"},
       {"{{ 'ab'.startswith(['a']) }}", "a list given"},
       {"{{ strftime_now('" + repeated("%Y", 99) + "') }}", "a longer format"},
