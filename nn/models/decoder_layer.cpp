@@ -187,8 +187,10 @@ Array DecoderEmbedding::operator()(const Array& ids, int64_t start, const Array&
     fail(ErrorKind::shape_mismatch, "DecoderEmbedding", "positions {} for ids {}, expected one for each.",
          at.type_string(), ids.type_string());
   const Array table = dtypes.in(*positions);
-  if (!at.is_absent()) return x + dtypes.out(embedding(table, position_offset ? at + position_offset : at));
   const int64_t end = start + ids.shape(-1), most = table.shape(0) - position_offset;
+  if (!at.is_absent())  // a position below 0 would be a row before the offset
+    return x + dtypes.out(embedding(
+                   position_offset ? slice_in_dim(table, position_offset, most + position_offset, 0) : table, at));
   if (end > most)
     fail(ErrorKind::invalid_argument, "DecoderEmbedding", "{} tokens, expected at most {}, for which it has positions.",
          end, most);

@@ -434,6 +434,10 @@ TEST(Models, refuse_options_that_exclude_each_other) {
   testing::expect_errors(
       {{ErrorKind::invalid_argument, "[DecoderEmbedding] 40 tokens, expected at most 32, for which it has positions.",
         [&] { gpt(ids_of(1, 40)); }}});
+  const CausalLM opt = CausalLM::init(Key(0), {.learned_positions = true, .position_offset = 2});
+  testing::expect_error_with(ErrorKind::invalid_argument, {"-1"}, [&] {
+    opt(ids_of(1, 2), {.positions = array<int32_t>({-1, 0}, {1, 2})});
+  });
 }
 
 TEST(DecoderRules, name_every_axis_and_let_own_rules_come_first) {
