@@ -242,9 +242,10 @@ bool has_wide_bias(const at::Tensor& query, const Visibility& sight) {
 }
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Visibility& sight) {
-  const bool has_no_heads = query.size(2) == 0;  // LibTorch's kernel divides by their number
-  if (is_nested() || has_no_heads || sight.softcap > 0 || sight.sinks || has_wide_bias(query, sight) ||
-      shows_what_is_hidden(query, sight))
+  const bool has_no_heads = query.size(2) == 0;              // LibTorch's kernel divides by their number
+  const bool has_wide_values = value.size(3) > key.size(3);  // the kernels that keep no logits do not have them
+  if (is_nested() || has_no_heads || has_wide_values || sight.softcap > 0 || sight.sinks ||
+      has_wide_bias(query, sight) || shows_what_is_hidden(query, sight))
     return attend_by_products(query, key, value, sight);
   const bool by_logits =
       sight.bias || sight.mask || sight.segment_ids || leaves_a_row_blind(sight, query.size(1), key.size(1));
@@ -380,7 +381,7 @@ namespace {
 // Returns whether each query and each key are in the same chunk of the sequence.
 at::Tensor same_chunk(const Places& p, const at::Tensor& mask) {
   const auto numbers = [&](int64_t first, int64_t count) {
-    return at::arange(first, first + count, mask.options().dtype(at::kLong)).floor_divide(p.chunk);
+    return at::div(at::arange(first, first + count, mask.options().dtype(at::kLong)), p.chunk, "floor");
   };
   return numbers(p.first_key + p.offset, p.queries).unsqueeze(1).eq(numbers(p.first_key, p.keys));
 }
