@@ -22,7 +22,7 @@ SECTIONS = {
                "long_runs", "data", "data_text", "data_streams", "losses", "gpus", "report", "twenty_pains"],
     "Concepts": ["modules", "arrays", "conflicts", "rules", "gradients", "randomness", "shard_map",
                  "custom_operations", "abstract_meshes", "layers", "optimizers", "glossary"],
-    "Reference": ["headers", "command_line", "errors", "operations", "jax_differences"],
+    "Reference": ["compatibility", "headers", "command_line", "errors", "operations", "jax_differences"],
     "Internals": ["architecture", "operation_path", "performance", "gpu_tests", "adding", "adding_engines", "testing"],
 }
 

@@ -1,0 +1,103 @@
+# Writes the bill of materials of a release, as SPDX 2.3 in JSON, from the pins of dependencies.cmake.
+#
+#   cmake -DOUT=tessera.spdx.json [-DLIBTORCH=2.11.0] [-DPLATFORM=Linux_x86_64] -P packaging/sbom.cmake
+#
+# SOURCE_DATE_EPOCH sets the date. Equal pins give an equal file.
+cmake_minimum_required(VERSION 3.25)
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
+include("${source}/dependencies.cmake")
+file(STRINGS "${source}/CMakeLists.txt" version REGEX "^project\\(tessera VERSION ")
+string(REGEX REPLACE ".*VERSION ([0-9.]+).*" "\\1" version "${version}")
+if(NOT OUT)
+  message(FATAL_ERROR "[sbom] OUT: not given, expected the file to write: -DOUT=tessera.spdx.json.")
+endif()
+if(NOT LIBTORCH)
+  list(GET tessera_libtorch_versions 0 LIBTORCH)
+endif()
+if(NOT PLATFORM)
+  set(PLATFORM Linux_x86_64)
+endif()
+set(pins "tessera_libtorch_${LIBTORCH}_wheels_${PLATFORM}")
+if(NOT DEFINED ${pins})
+  message(FATAL_ERROR "[sbom] LIBTORCH ${LIBTORCH}, PLATFORM ${PLATFORM}: no pins, expected a pair that "
+                      "dependencies.cmake lists.")
+endif()
+
+set(packages "")
+set(relationships "")
+
+# Adds a package, unless it is there, and its relationship to Tessera. `fields` are additional members of its JSON.
+function(add_package name version license relationship fields)
+  string(REGEX REPLACE "[^A-Za-z0-9.]" "-" id "SPDXRef-${name}")
+  if(packages MATCHES "\"SPDXID\": \"${id}\"")
+    return()
+  endif()
+  string(CONCAT package "{\"SPDXID\": \"${id}\", \"name\": \"${name}\", \"versionInfo\": \"${version}\", "
+                        "\"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false, \"copyrightText\": "
+                        "\"NOASSERTION\", \"licenseConcluded\": \"NOASSERTION\", \"licenseDeclared\": \"${license}\"${fields}}")
+  list(APPEND packages "${package}")
+  set(packages "${packages}" PARENT_SCOPE)
+  if(relationship STREQUAL "DESCRIBES")
+    set(ends "\"spdxElementId\": \"SPDXRef-DOCUMENT\", \"relatedSpdxElement\": \"${id}\"")
+  elseif(relationship STREQUAL "DEPENDS_ON")
+    set(ends "\"spdxElementId\": \"SPDXRef-tessera\", \"relatedSpdxElement\": \"${id}\"")
+  else()
+    set(ends "\"spdxElementId\": \"${id}\", \"relatedSpdxElement\": \"SPDXRef-tessera\"")
+  endif()
+  list(APPEND relationships "{\"relationshipType\": \"${relationship}\", ${ends}}")
+  set(relationships "${relationships}" PARENT_SCOPE)
+endfunction()
+
+# Adds the wheels of a list of pairs: file name, sha256.
+macro(add_wheels relationship)
+  set(pairs ${ARGN})
+  while(pairs)
+    list(POP_FRONT pairs wheel hash)
+    string(REGEX REPLACE "^([^-]+)-([^-]+)-.*" "\\1;\\2" parts "${wheel}")
+    list(POP_FRONT parts name wheel_version)
+    string(REPLACE "_" "-" name "${name}")
+    if(name STREQUAL "torch")
+      set(license BSD-3-Clause)
+    elseif(name STREQUAL "boost-headers")
+      set(license BSL-1.0)
+    else()
+      set(license LicenseRef-NVIDIA)
+    endif()
+    add_package(${name} ${wheel_version} ${license} ${relationship}
+      ", \"packageFileName\": \"${wheel}\", \"checksums\": [{\"algorithm\": \"SHA256\", \"checksumValue\": \"${hash}\"}]\
+, \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", \"referenceType\": \"purl\", \"referenceLocator\": \
+\"pkg:pypi/${name}@${wheel_version}\"}]")
+  endwhile()
+endmacro()
+
+add_package(tessera ${version} Apache-2.0 DESCRIBES "")
+add_wheels(DEPENDS_ON ${${pins}} ${tessera_boost_wheels})
+if(DEFINED tessera_cuda_${LIBTORCH}_wheels_${PLATFORM})  # only with TESSERA_CUDA=FETCH
+  add_wheels(OPTIONAL_DEPENDENCY_OF ${tessera_cuda_${LIBTORCH}_wheels_${PLATFORM}})
+endif()
+if(DEFINED tessera_nvcc_${LIBTORCH}_wheels_${PLATFORM})
+  add_wheels(BUILD_DEPENDENCY_OF ${tessera_nvcc_${LIBTORCH}_wheels_${PLATFORM}})
+endif()
+add_package(icu NOASSERTION Unicode-3.0 OPTIONAL_DEPENDENCY_OF "")
+add_package(zlib NOASSERTION Zlib OPTIONAL_DEPENDENCY_OF "")
+add_package(zstd NOASSERTION BSD-3-Clause OPTIONAL_DEPENDENCY_OF "")
+
+string(UUID uuid NAMESPACE 6ba7b811-9dad-11d1-80b4-00c04fd430c8 TYPE SHA1 NAME "tessera-${version} ${packages}")
+string(TIMESTAMP created "%Y-%m-%dT%H:%M:%SZ" UTC)
+list(JOIN packages ",\n    " packages)
+list(JOIN relationships ",\n    " relationships)
+file(WRITE "${OUT}" "{
+  \"spdxVersion\": \"SPDX-2.3\",
+  \"dataLicense\": \"CC0-1.0\",
+  \"SPDXID\": \"SPDXRef-DOCUMENT\",
+  \"name\": \"tessera-${version}\",
+  \"documentNamespace\": \"https://spdx.org/spdxdocs/tessera-${version}-${uuid}\",
+  \"creationInfo\": {\"created\": \"${created}\", \"creators\": [\"Organization: Tessera\"]},
+  \"hasExtractedLicensingInfos\": [{\"licenseId\": \"LicenseRef-NVIDIA\", \"name\": \"NVIDIA CUDA Toolkit EULA\",
+    \"extractedText\": \"The license of NVIDIA's CUDA Toolkit, in the wheel's folder dist-info.\"}],
+  \"packages\": [
+    ${packages}],
+  \"relationships\": [
+    ${relationships}]
+}
+")
