@@ -1,6 +1,8 @@
 // Implements LatentAttention: attends by the expanded keys of all heads, or, for one position, in compressed features.
 #include "nn/layers/latent_attention.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <functional>
 
@@ -115,8 +117,7 @@ void check_cache(const LatentAttention& layer, const KeyValueCache& cache, const
   if (cache.keys.shape() != Shape{x.shape(0), cache.length(), 1, size})
     fail(ErrorKind::shape_mismatch, "LatentAttention.decode",
          "the cache's keys are {}, expected (batch, length, 1, {}) with a batch of {}. Give each layer and each text "
-         "its "
-         "own cache.",
+         "its own cache.",
          cache.keys.type_string(), size, x.shape(0));
 }
 
@@ -130,7 +131,8 @@ LatentAttention LatentAttention::init(const Key& key, const Axis& embed, const A
   check_positive("LatentAttention", "qk_rope_head_dim", o.qk_rope_head_dim);
   check_positive("LatentAttention", "v_head_dim", o.v_head_dim);
   if (o.q_lora_rank) check_positive("LatentAttention", "q_lora_rank", *o.q_lora_rank);
-  o.rope(zeros({1, 1, o.qk_rope_head_dim}));  // throws the errors of every call
+  tessera::detail::check_rotary([&] { return fmt::format("float32[1,1,{}]", o.qk_rope_head_dim); }, o.qk_rope_head_dim,
+                                o.rope.base, o.rope.dims, o.rope.scaling);
   const auto keys = split<5>(key);
   const auto linear = [&](int i, const Axis& in, const Axis& out, bool bias = false) {
     return Linear::init(keys[i], in, out, {.bias = bias, .kernel_init = o.init, .dtypes = o.dtypes});

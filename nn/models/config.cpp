@@ -1,6 +1,8 @@
 // Checks of a DecoderConfig: its sizes, and options that exclude each other.
 #include "nn/models/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -82,7 +84,9 @@ void check_positions(const DecoderConfig& c) {
     const double positions = rope.scaling.original_positions;
     refuse_if(!(positions >= 0 && positions <= max_decoder_size),
               "{}.scaling.original_positions = {}, expected 0 to {}.", name, positions, max_decoder_size);
-    if (!c.learned_positions) rope(zeros({1, 1, c.head_dim}));  // throws the errors of every call
+    if (!c.learned_positions)
+      tessera::detail::check_rotary([&] { return fmt::format("float32[1,1,{}]", c.head_dim); }, c.head_dim, rope.base,
+                                    rope.dims, rope.scaling);
   };
   check_rope("rope", c.rope);
   if (c.local_rope) check_rope("local_rope", *c.local_rope);

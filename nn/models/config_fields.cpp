@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "nn/models/families.h"
@@ -50,8 +49,8 @@ double above_zero_or(const JsonPart& config, const char* key, double otherwise) 
 
 // ---- rotary positions
 
-double yarn_attention_factor(const JsonPart& rope, double factor) {
-  const auto length = [&](double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1; };
+double attention_factor_in(const JsonPart& rope, double factor) {
+  const auto length = [&](double mscale) { return tessera::detail::yarn_attention_factor(factor, mscale); };
   const double mine = rope.number("mscale", 0), all = rope.number("mscale_all_dim", 0);
   return rope.number("attention_factor", mine != 0 && all != 0 ? length(mine) / length(all) : length(1));
 }
@@ -93,7 +92,7 @@ RotaryScaling scaling_of(const JsonPart& config, const JsonPart& rope, const Rop
     scaling.kind = RotaryScaling::yarn;
     scaling.factor = above_zero_or(rope, "factor", stretch);
     scaling.beta_fast = rope.number("beta_fast", 32), scaling.beta_slow = rope.number("beta_slow", 1);
-    scaling.attention_factor = yarn_attention_factor(rope, scaling.factor);
+    scaling.attention_factor = attention_factor_in(rope, scaling.factor);
     scaling.truncate = rope.flag("truncate", true);
   } else if (type == "dynamic") {
     scaling.kind = RotaryScaling::dynamic, scaling.factor = above_zero(rope.at("factor"));

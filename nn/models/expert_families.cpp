@@ -122,7 +122,7 @@ ConfigField deepseek_layers() {
 }
 
 // Returns by how much mscale_all_dim = 1 lengthens queries and keys.
-double stretch_of(const C& c) { return c.rope.scaling.factor <= 1 ? 0 : 0.1 * std::log(c.rope.scaling.factor); }
+double stretch_of(const C& c) { return tessera::detail::yarn_attention_factor(c.rope.scaling.factor) - 1; }
 
 // The scale of attention with yarn's mscale_all_dim, as in transformers.
 ConfigField latent_scale() {
@@ -132,7 +132,9 @@ ConfigField latent_scale() {
         c.rope.interleaved = config.flag("rope_interleave", true);
         const JsonPart rope = config.at_or_null(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
         const double all = c.rope.scaling.kind == RotaryScaling::none ? 0 : rope.number("mscale_all_dim", 0);
-        if (all != 0) c.attention_scale = c.scale_of_attention() * std::pow(stretch_of(c) * all + 1, 2);
+        if (all == 0) return;
+        const double mscale = tessera::detail::yarn_attention_factor(c.rope.scaling.factor, all);
+        c.attention_scale = c.scale_of_attention() * mscale * mscale;
       },
       [](const C& c, json::object& all) {
         all["rope_interleave"] = c.rope.interleaved;

@@ -301,7 +301,8 @@ ConfigField falcon_architecture() {
       },
       [](const C& c, json::object& all) {
         const bool is_parallel = c.norm_placement != NormPlacement::pre;
-        all["new_decoder_architecture"] = all["parallel_attn"] = is_parallel;
+        all["new_decoder_architecture"] = is_parallel;
+        all["parallel_attn"] = is_parallel;
         all["multi_query"] = c.num_key_value_heads == 1;
         if (is_parallel) all["num_ln_in_parallel_attn"] = c.norm_placement == NormPlacement::parallel ? 2 : 1;
       });
@@ -635,6 +636,14 @@ const Family* find_family(std::string_view model_type) {
   return found == all.end() ? nullptr : &*found;
 }
 
+const Family& family_of(const char* verb, std::string_view model_type) {
+  const Family* family = find_family(model_type);
+  if (!family)
+    fail(ErrorKind::invalid_argument, verb, "model_type: \"{}\" given, expected one of {}.", model_type,
+         known_families());
+  return *family;
+}
+
 std::string known_families() {
   std::vector<std::string> names;
   for (const Family& family : families()) names.push_back(family.defaults.model_type);
@@ -647,11 +656,8 @@ std::string known_families() {
 namespace tessera::nn {
 
 HuggingFaceNames hugging_face_names(const DecoderConfig& config) {
-  const detail::Family* family = detail::find_family(config.model_type);
-  if (!family)
-    fail(ErrorKind::invalid_argument, "hugging_face", "model_type: \"{}\" given, expected one of {}.",
-         config.model_type, detail::known_families());
-  return {config.model_type, family->names(config), family->defaults.tie_word_embeddings};
+  const detail::Family& family = detail::family_of("hugging_face", config.model_type);
+  return {config.model_type, family.names(config), family.defaults.tie_word_embeddings};
 }
 
 }  // namespace tessera::nn

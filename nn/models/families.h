@@ -101,6 +101,8 @@ const std::vector<Family>& families();
 std::vector<Family> expert_families();
 // Returns the family of a model_type; nullptr if there is none.
 const Family* find_family(std::string_view model_type);
+// Returns the family of a model_type. Error (invalid_argument), by the given verb: there is none.
+const Family& family_of(const char* verb, std::string_view model_type);
 // Returns all model types, sorted, for errors.
 std::string known_families();
 

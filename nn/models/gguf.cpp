@@ -108,7 +108,7 @@ GgufMetadata metadata_of(const Architecture& a, const DecoderConfig& c, DType dt
   count("rope.scaling.original_context_length", static_cast<int64_t>(s.original_positions));
   number("rope.scaling.yarn_beta_fast", s.beta_fast);
   number("rope.scaling.yarn_beta_slow", s.beta_slow);
-  const double usual = s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1;  // llama.cpp multiplies by it
+  const double usual = tessera::detail::yarn_attention_factor(s.factor);  // llama.cpp multiplies by it
   number("rope.scaling.attn_factor", s.attention_factor.value_or(usual) / usual);
   return all;
 }

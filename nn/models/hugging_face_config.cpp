@@ -28,14 +28,6 @@ const Family& family_in(const JsonPart& config) {
   return *family;
 }
 
-const Family& family_of(const char* verb, std::string_view model_type) {
-  const Family* family = detail::find_family(model_type);
-  if (!family)
-    fail(ErrorKind::invalid_argument, verb, "model_type: \"{}\" given, expected one of {}.", model_type,
-         detail::known_families());
-  return *family;
-}
-
 // Throws if keys are missing, and lists all of them.
 void check_required(const JsonPart& config, const Family& family) {
   std::vector<std::string> missing;
@@ -66,7 +58,7 @@ DecoderConfig normal(DecoderConfig c) {
   if (scaling.kind == RotaryScaling::none) scaling = {};
   if (scaling.kind == RotaryScaling::linear) scaling.original_positions = 0;
   if (scaling.kind == RotaryScaling::yarn && !scaling.attention_factor)
-    scaling.attention_factor = scaling.factor <= 1 ? 1 : 0.1 * std::log(scaling.factor) + 1;
+    scaling.attention_factor = tessera::detail::yarn_attention_factor(scaling.factor);
   c.vocab_rows = 0, c.dtypes = {};
   return c;
 }
@@ -111,7 +103,7 @@ DecoderConfig config_from_hugging_face(std::string_view text, std::string_view n
 }
 
 std::string config_to_hugging_face(const DecoderConfig& c, DType dtype) {
-  const Family& family = family_of("save_pretrained", c.model_type);
+  const Family& family = detail::family_of("save_pretrained", c.model_type);
   json::object all;
   for (const detail::ConfigField& field : family.fields) field.write(c, all);
   all["architectures"] = json::array{family.architecture};
@@ -123,7 +115,7 @@ std::string config_to_hugging_face(const DecoderConfig& c, DType dtype) {
 }
 
 DecoderConfig config_of_family(std::string_view model_type, const DecoderConfig& sizes) {
-  const Family& family = family_of("config_of_family", model_type);
+  const Family& family = detail::family_of("config_of_family", model_type);
   DecoderConfig rest = sizes;
   json::object all{{"model_type", std::string(model_type)}};
   for (const detail::ConfigField& field : family.fields)

@@ -16,9 +16,7 @@ while [[ ${1-} == --* ]]; do
   shift 2
 done
 readers=("$@")
-# hugging_face_config calls functions that make arrays, which are missing below: it is run by name only.
-[ ${#readers[@]} -gt 0 ] ||
-  readers=($(cd "$root/tests/fuzz" && printf '%s\n' *_fuzz.cpp | sed 's/_fuzz.cpp//' | grep -v hugging_face_config))
+[ ${#readers[@]} -gt 0 ] || readers=($(cd "$root/tests/fuzz" && printf '%s\n' *_fuzz.cpp | sed 's/_fuzz.cpp//'))
 
 cxx=${CXX:-$(command -v clang++-19 || command -v clang++ || true)}
 if ! printf '%s\n' '#if __clang_major__ < 16' '#error older' '#endif' \
@@ -33,7 +31,9 @@ mkdir -p "$out"
 # missing, and are never called.
 cd "$root"
 sources=(sharding/{base,files}/*.cpp sharding/runtime/{heartbeat,launcher_environment}.cpp
-         sharding/placement/{dtype,shape}.cpp nn/checkpoint/{manifest,weight_files}.cpp nn/models/{config,config_fields,hugging_face_config,families,expert_families}.cpp
+         sharding/placement/{dtype,shape}.cpp sharding/operations/neural/rotary_checks.cpp
+         nn/checkpoint/{manifest,weight_files}.cpp
+         nn/models/{config,config_fields,hugging_face_config,families,expert_families}.cpp
          nn/placement/{table,table_json}.cpp nn/report/{measure_hardware,profile_data,step_forecast}.cpp
          nn/tree/{tree,tree_scalars,tree_equal}.cpp
          $(ls data/*/*.cpp | grep -vE '_stub|data/batches/(shard_batches|stack|to_global|token_batch)|/(loader_core|prefetch|tokenizer_trainer)\.cpp'))

@@ -41,42 +41,6 @@ constexpr int64_t max_positions = int64_t{1} << 53;
 
 // ---- checks
 
-void check_above_zero(const char* option, double value) {
-  if (!(value > 0) || std::isinf(value))
-    fail(ErrorKind::invalid_argument, "rotary_embedding", "{} {}, expected a finite one above 0.", option, value);
-}
-
-// Checks that there is one factor for each frequency.
-void check_factors(const char* option, const std::vector<double>& factors, int64_t dims) {
-  if (static_cast<int64_t>(factors.size()) != dims / 2)
-    fail(ErrorKind::invalid_argument, "rotary_embedding", "scaling {} of {} numbers, expected dims / 2 = {}.", option,
-         factors.size(), dims / 2);
-  for (const double factor : factors) check_above_zero(fmt::format("scaling {}", option).c_str(), factor);
-}
-
-void check_scaling(const RotaryScaling& s, int64_t dims) {
-  if (s.kind == RotaryScaling::none) return;
-  check_above_zero("scaling factor", s.factor);
-  if (s.kind == RotaryScaling::linear) return;
-  check_above_zero("scaling original_positions", s.original_positions);
-  if (s.attention_factor) check_above_zero("scaling attention_factor", *s.attention_factor);
-  if (s.kind == RotaryScaling::dynamic) return;
-  if (s.kind == RotaryScaling::longrope) {
-    check_factors("short_factors", s.short_factors, dims), check_factors("long_factors", s.long_factors, dims);
-    if (!s.attention_factor && s.factor > 1 && s.original_positions <= 1)
-      fail(ErrorKind::invalid_argument, "rotary_embedding",
-           "scaling original_positions = {}, expected more than 1, or an attention_factor.", s.original_positions);
-    return;
-  }
-  const bool is_llama3 = s.kind == RotaryScaling::llama3;
-  const double low = is_llama3 ? s.low_frequency : s.beta_slow, high = is_llama3 ? s.high_frequency : s.beta_fast;
-  check_above_zero(is_llama3 ? "scaling low_frequency" : "scaling beta_slow", low);
-  check_above_zero(is_llama3 ? "scaling high_frequency" : "scaling beta_fast", high);
-  if (low >= high)
-    fail(ErrorKind::invalid_argument, "rotary_embedding",
-         "scaling between {} and {}, expected a lower end and a higher one.", low, high);
-}
-
 void check_positions(const Array& x, const RotaryOptions& options) {
   const Array& positions = options.positions;
   check_integers("rotary_embedding", positions, "positions");
@@ -98,14 +62,9 @@ void check_offset(const Array& x, int64_t offset) {
 
 void check(const Array& x, const RotaryOptions& options) {
   const Shape& shape = materialized(x, "rotary_embedding").type->shape;
-  if (!is_floating(x.dtype()) || shape.size() < 3 || shape.back() % 2)
-    fail(ErrorKind::shape_mismatch, "rotary_embedding",
-         "given {}, expected (..., seq, heads, head_dim) of a floating type with an even head_dim.", x.type_string());
-  check_above_zero("base", options.base);
-  if (options.dims < 0 || options.dims > shape.back() || options.dims % 2)
-    fail(ErrorKind::invalid_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.",
-         options.dims, x.type_string(), shape.back());
-  check_scaling(options.scaling, options.dims ? options.dims : shape.back());
+  const bool has_heads = is_floating(x.dtype()) && shape.size() >= 3;
+  check_rotary([&] { return x.type_string(); }, has_heads ? std::optional(shape.back()) : std::nullopt, options.base,
+               options.dims, options.scaling);
   if (options.positions.is_absent())
     check_offset(x, options.offset);
   else
@@ -177,7 +136,7 @@ double length_of_turns(const RotaryScaling& s) {
     return s.attention_factor.value_or(s.factor <= 1 ? 1 : grown);
   }
   if (s.kind != RotaryScaling::yarn) return 1;
-  return s.attention_factor.value_or(s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1);
+  return s.attention_factor.value_or(yarn_attention_factor(s.factor));
 }
 
 // ---- rotation

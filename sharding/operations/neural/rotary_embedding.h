@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "sharding/operations/operand.h"
@@ -61,5 +63,17 @@ struct RotaryOptions {
 //   invalid_argument: an offset below 0, beyond 2^53 or together with positions; a base or a scaling that is not a
 //     positive number; scaling bounds in the wrong order; `dims` that is odd or larger than the head
 Array rotary_embedding(Operand x, const RotaryOptions& options = {});
+
+namespace detail {
+
+// Throws the errors of rotary_embedding that depend on no values. `given` describes x; `head_dim` is absent if x is not
+// floating or has fewer than three dimensions.
+void check_rotary(const std::function<std::string()>& given, std::optional<int64_t> head_dim, double base, int64_t dims,
+                  const RotaryScaling& scaling);
+// Returns the factor of YaRN's queries and keys: 0.1 mscale log(factor) + 1, or 1 for a factor of at most 1. Peng et
+// al., "YaRN: efficient context window extension of large language models" (2023), 3.4.
+double yarn_attention_factor(double factor, double mscale = 1);
+
+}  // namespace detail
 
 }  // namespace tessera
