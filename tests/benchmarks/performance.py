@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/performance.md: the training step of train_step.cpp and other libraries, in turns.
+"""Prints the tables of docs/performance.md: training steps, the loader and tokenizers, with other libraries, in turns.
 
   performance.py --build build/release [--python PYTHON] [--threads 1|all|both] [--turns 5] [--steps N]
+                 [--tokenizer FOLDER... --text FILE...]
 
 A turn runs these programs one after another:
 - train_step with OpenMP's default wait policy, and for several threads again with OMP_WAIT_POLICY=PASSIVE. Both measure
   ours and plain LibTorch; the faster LibTorch counts.
 - with PYTHON: the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). Packages
   that PYTHON does not have are named and left out.
-Then processes.py compares two processes with DDP and FSDP2. A cell is the median of the turns' ratios with the minimum
+Then processes.py compares two processes with DDP and FSDP2, the program `loader` compares the input pipeline with
+Grain, and tokenizer.py compares each tokenizer FOLDER with Hugging Face's `tokenizers`. A cell is the median of the turns' ratios with the minimum
 and the maximum in brackets. The tables are printed; progress goes to standard error.
 """
 import argparse
@@ -71,6 +73,11 @@ def table(turns, theirs):
     return "\n".join(rows)
 
 
+def output_of(*command):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
+    return "```\n" + done.stdout.rstrip() + "\n```"
+
+
 def measured(args):
     yield f"{len(os.sched_getaffinity(0))} cores; {args.turns} turns."
     for threads in {"1": ["1"], "all": ["all"], "both": ["1", "all"]}[args.threads]:
@@ -80,25 +87,35 @@ def measured(args):
             if theirs != "ours":
                 yield table(turns, theirs)
     if args.torch:
-        command = [sys.executable, str(HERE / "processes.py"), "--train", f"{args.build}/examples/train_transformer",
-                   "--python", args.python, "--turns", str(args.turns)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         yield "**Two processes of one thread**, mid, and one of two threads"
-        yield "```\n" + done.stdout.rstrip() + "\n```"
+        yield output_of(sys.executable, HERE / "processes.py", "--train", f"{args.build}/examples/train_transformer",
+                        "--python", args.python, "--turns", args.turns)
+    if args.grain:
+        yield "**The loader**"
+        yield output_of(f"{args.build}/tests/benchmarks/loader", args.python)
+    for folder in args.tokenizer if args.tokenizers else ():
+        yield f"**Tokenizer {pathlib.Path(folder).name}**, one thread"
+        yield output_of(args.python, HERE / "tokenizer.py", "--build", args.build, "--tokenizer", folder,
+                        "--turns", args.turns, *args.text)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the folder of the build")
-    parser.add_argument("--python", help="a Python with jax and optax, torch, or both")
+    parser.add_argument("--python", help="a Python with some of jax, optax, torch, grain and tokenizers")
     parser.add_argument("--threads", choices=["1", "all", "both"], default="both")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, help="of each measurement")
+    parser.add_argument("--tokenizer", nargs="+", default=[], help="folders with a tokenizer.json")
+    parser.add_argument("--text", nargs="+", default=[], help="files that the tokenizers encode")
     args = parser.parse_args()
-    args.jax, args.torch = has(args.python, "jax", "optax"), has(args.python, "torch")
-    for peer, there in (("jax and optax", args.jax), ("torch", args.torch)):
-        if not there:
-            print(f"left out, for want of a Python with {peer}", file=sys.stderr)
+    if bool(args.tokenizer) != bool(args.text):
+        parser.error("--tokenizer and --text belong together")
+    for peer, modules in {"jax": ["jax", "optax"], "torch": ["torch"], "grain": ["grain"],
+                          "tokenizers": ["tokenizers"]}.items():
+        setattr(args, peer, has(args.python, *modules))
+        if not getattr(args, peer):
+            print(f"left out: --python has no {' and '.join(modules)}", file=sys.stderr)
     for part in measured(args):
         print(part + "\n", flush=True)
 

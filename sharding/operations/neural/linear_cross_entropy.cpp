@@ -285,9 +285,14 @@ class ChunkedLoss {
 
   // Returns the function that scales the computed gradients. The graph calls it once, so it may scale in place.
   Backward backward() {
-    Tensors losses;  // the gradient of the weights, on the first device along the vocabulary
-    for (size_t s = 0; s < slots_.size(); ++s)
-      losses.push_back(BlockContext(*call_.plan, static_cast<int>(s)).offset("v") ? at::Tensor() : slots_[s].losses);
+    // The gradient of the weights: the losses on the first device along the vocabulary, and zeros elsewhere. Without
+    // the zeros, a process that has no first device would skip the collective of this gradient.
+    Tensors losses;
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      const at::Tensor& all = slots_[s].losses;
+      const bool is_first = BlockContext(*call_.plan, static_cast<int>(s)).offset("v") == 0;
+      losses.push_back(is_first ? all : all.new_zeros({1}).expand(all.sizes()));
+    }
     const at::Tensor& x = *call_.local(x_operand, 0);
     const bool weighted = call_.operands > weights_operand;
     return [losses, weighted, x_gradients = std::move(x_gradients_), kernel_gradients = std::move(kernel_gradients_),
@@ -300,8 +305,7 @@ class ChunkedLoss {
       for (size_t g = 0; g < kernel_gradients.size(); ++g)
         result[runs + kernel_first[g]] = kernel_gradients[g].mul_(scale[kernel_first[g]]).to(type);
       for (size_t s = 0; weighted && s < runs; ++s)
-        if (losses[s].defined())
-          result[3 * runs + s] = (losses[s] * scale[s]).view(at::IntArrayRef(sizes).slice(0, sizes.size() - 1));
+        result[3 * runs + s] = (losses[s] * scale[s]).view(at::IntArrayRef(sizes).slice(0, sizes.size() - 1));
       return result;
     };
   }
