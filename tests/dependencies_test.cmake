@@ -184,3 +184,5 @@ endfunction()
 check_nccl("" AUTO)
 check_nccl("" OFF)
 check_nccl("TESSERA_CUDA=ON, but there is no CUDA Toolkit with NCCL." ON)
+check("TESSERA_ICU=ON, but there is no ICU. Install it (on Debian and Ubuntu: apt-get install libicu-dev, elsewhere named"
+      "set(CMAKE_DISABLE_FIND_PACKAGE_ICU ON)\nset(TESSERA_ICU ON)\ntessera_import_icu()")

@@ -51,6 +51,7 @@ class Tessera(ConanFile):
         toolchain.user_presets_path = False
         for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
             toolchain.cache_variables[f"TESSERA_BUILD_{part}"] = "OFF"
+        toolchain.cache_variables["TESSERA_FETCH_DEPS"] = "OFF"
         toolchain.cache_variables["TESSERA_CUDA"] = "ON" if self.options.cuda else "OFF"
         toolchain.generate()
 

@@ -1,4 +1,4 @@
-# Builds and installs Tessera from the clone that this port is in. LibTorch is the installed one, or the pinned wheel.
+# Builds and installs Tessera from the clone that this port is in. LibTorch must be installed.
 set(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../..")
 
 vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES compression TESSERA_ZLIB compression TESSERA_ZSTD
@@ -6,7 +6,7 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES compression TESSERA_Z
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_EXAMPLES=OFF -DTESSERA_BUILD_BENCHMARKS=OFF -DTESSERA_CUDA=OFF
-          ${features})
+          -DTESSERA_FETCH_DEPS=OFF ${features})
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/tessera)
 vcpkg_fixup_pkgconfig()
