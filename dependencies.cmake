@@ -87,6 +87,12 @@ set(tessera_boost_wheels
   boost_headers-1.85.0.post1-py3-none-any.whl
   4510a571d3bf6c5e913b31d2a9b2441ee79f883ae42d42a5882dd1da46b35e7f)
 
+# The approximate size of each download, for the message before it.
+set(tessera_size_of_libtorch "540 MB")
+set(tessera_size_of_libtorch-cuda "2.5 GB")
+set(tessera_size_of_nvcc "110 MB")
+set(tessera_size_of_boost "27 MB")
+
 # LibTorch's CPU library and headers, the two CUDA stubs it is linked with, Boost's headers; not the gigabyte of CUDA.
 set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cudart|cupti)\\.so|boost_headers/include/\
 |torch/lib/(?!libtorch_(cuda|python|nvshmem|global_deps)|libtorch\\.so|libc10_cuda|libcaffe2|libshm).*\\.so")
@@ -235,7 +241,13 @@ function(tessera_fetch result name wheels install_hint)
   if(EXISTS "${folder}")  # another configure was faster
     return()
   endif()
-  message(STATUS "Fetching ${name} once, into ${folder}")
+  if(wheel_dir)
+    message(STATUS "Unpacking ${name} once, from ${wheel_dir} into ${folder}")
+  else()
+    string(REGEX REPLACE "-[0-9.]+" "" kind "${name}")
+    message(STATUS "${name} is not installed: fetching ${tessera_size_of_${kind}} once, into ${folder}. "
+                   "To use another one: ${install_hint}")
+  endif()
   set(partial "${cache}/partial")
   file(REMOVE_RECURSE "${partial}")
   file(MAKE_DIRECTORY "${partial}/wheels")

@@ -1,8 +1,8 @@
 # Writes the bill of materials of a release, as SPDX 2.3 in JSON, from the pins of dependencies.cmake.
 #
-#   cmake -DOUT=tessera.spdx.json [-DLIBTORCH=2.11.0] [-DPLATFORM=Linux_x86_64] -P packaging/sbom.cmake
+#   cmake -DOUT=tessera.spdx.json [-DLIBTORCH=2.11.0] [-DBOOST=1.85.0] [-DPLATFORM=Linux_x86_64] -P packaging/sbom.cmake
 #
-# SOURCE_DATE_EPOCH sets the date. Equal pins give an equal file.
+# Versions without a pin are listed without a hash. SOURCE_DATE_EPOCH sets the date. Equal pins give an equal file.
 cmake_minimum_required(VERSION 3.25)
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
 include("${source}/dependencies.cmake")
@@ -14,13 +14,11 @@ endif()
 if(NOT LIBTORCH)
   list(GET tessera_libtorch_versions 0 LIBTORCH)
 endif()
+if(NOT BOOST)
+  set(BOOST ${tessera_boost_version})
+endif()
 if(NOT PLATFORM)
   set(PLATFORM Linux_x86_64)
-endif()
-set(pins "tessera_libtorch_${LIBTORCH}_wheels_${PLATFORM}")
-if(NOT DEFINED ${pins})
-  message(FATAL_ERROR "[sbom] LIBTORCH ${LIBTORCH}, PLATFORM ${PLATFORM}: no pins, expected a pair that "
-                      "dependencies.cmake lists.")
 endif()
 
 set(packages "")
@@ -71,7 +69,12 @@ macro(add_wheels relationship)
 endmacro()
 
 add_package(tessera ${version} Apache-2.0 DESCRIBES "")
-add_wheels(DEPENDS_ON ${${pins}} ${tessera_boost_wheels})
+add_wheels(DEPENDS_ON ${tessera_libtorch_${LIBTORCH}_wheels_${PLATFORM}})
+add_package(torch ${LIBTORCH} BSD-3-Clause DEPENDS_ON "")  # if it has no pin
+if(BOOST STREQUAL tessera_boost_version)
+  add_wheels(DEPENDS_ON ${tessera_boost_wheels})
+endif()
+add_package(boost-headers ${BOOST} BSL-1.0 DEPENDS_ON "")
 if(DEFINED tessera_cuda_${LIBTORCH}_wheels_${PLATFORM})  # only with TESSERA_CUDA=FETCH
   add_wheels(OPTIONAL_DEPENDENCY_OF ${tessera_cuda_${LIBTORCH}_wheels_${PLATFORM}})
 endif()

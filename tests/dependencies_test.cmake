@@ -119,6 +119,11 @@ check("not installed: python3 with pip, which fetches torch==2.11.0 once (apt-ge
 file(WRITE "${SCRATCH}/bin/python3" "#!/bin/sh\n[ \"$3\" = --version ] && exit\necho no network >&2\nexit 1\n")
 check("python3 -m pip could not download torch==2.11.0 (1): no network"
       "set(TESSERA_FETCH_DEPS ON)\nset(tessera_unpacked_files x)\n${fetch}")
+foreach(download IN ITEMS "libtorch-2.11.0-cuda 2.5 GB" "boost-1.85.0 27 MB")  # announced before it begins
+  string(REGEX MATCH "([^ ]+) (.+)" _ "${download}")
+  check("${CMAKE_MATCH_1} is not installed: fetching ${CMAKE_MATCH_2} once, into ${SCRATCH}/cache/${CMAKE_MATCH_1}-"
+        "set(TESSERA_FETCH_DEPS ON)\ntessera_fetch(root ${CMAKE_MATCH_1} \"a-1-any.whl;${sha256}\" \"Install it.\")")
+endforeach()
 file(REMOVE "${SCRATCH}/bin/python3")
 
 # ---- Installed dependencies ------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 # Builds and runs a project that uses Tessera, in clean folders, for one of the ways to get Tessera.
 #
 #   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<its name>
-#         -DUSE=install|archive|deb|subdirectory|shared|conan [-DLAUNCHER=<compiler launcher>] [-DCONAN=<conan>]
-#         -P <this>
+#         -DUSE=install|archive|deb|subdirectory|shared|pkgconfig|conan [-DLAUNCHER=<compiler launcher>]
+#         [-DCONAN=<conan>] [-DPKG_CONFIG=<pkg-config>] -P <this>
 #
 # install: the installed package. archive, deb: the unpacked archive or Debian package. subdirectory: Tessera's source.
-# shared: installed shared libraries. conan: a Conan package.
+# shared: installed shared libraries. pkgconfig: the installed package, without CMake. conan: a Conan package.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -22,8 +22,49 @@ function(expect file)
   endif()
 endfunction()
 
+# Compiles the consumer with the flags of the package in `prefix`, moved there from where it was installed, and runs it.
+function(build_without_cmake prefix)
+  file(RENAME "${prefix}" "${prefix}_moved")
+  run("${CMAKE_COMMAND}" -E env "PKG_CONFIG_PATH=${prefix}_moved/lib/pkgconfig" sh -c
+      "'${COMPILER}' -O0 '${mine}/mine.cpp' -o '${SCRATCH}/mine' $('${PKG_CONFIG}' --cflags --libs tessera)")
+  run("${SCRATCH}/mine")
+  set(said "${said}" PARENT_SCOPE)
+endfunction()
+
+# Checks the installed bill of materials: versions of Tessera and LibTorch, and each pinned wheel with its hash.
+function(check_sbom prefix)
+  file(READ "${prefix}/share/doc/tessera/tessera.spdx.json" sbom)
+  string(JSON count LENGTH "${sbom}" packages)
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    string(JSON name GET "${sbom}" packages ${i} name)
+    string(JSON version GET "${sbom}" packages ${i} versionInfo)
+    string(JSON wheel ERROR_VARIABLE _ GET "${sbom}" packages ${i} packageFileName)
+    string(JSON sha256 ERROR_VARIABLE _ GET "${sbom}" packages ${i} checksums 0 checksumValue)
+    list(APPEND listed "${name} ${version}" "${wheel}" "${sha256}")
+  endforeach()
+  include("${SOURCE}/dependencies.cmake")
+  file(STRINGS "${prefix}/lib/pkgconfig/tessera.pc" lines REGEX "^(torch=|boost_include=|Version: )")
+  string(REGEX MATCH "torch=([^;]+);boost_include=([^;]+);Version: (.+)" _ "${lines}")
+  set(version "${CMAKE_MATCH_3}")
+  set(boost_include "${CMAKE_MATCH_2}")
+  tessera_torch_version(libtorch "${CMAKE_MATCH_1}")
+  tessera_boost_version(boost "${boost_include}")
+  set(tessera_boost_${tessera_boost_version}_wheels ${tessera_boost_wheels})
+  cmake_host_system_information(RESULT processor QUERY OS_PLATFORM)
+  foreach(item IN ITEMS "tessera ${version}" "torch ${libtorch}"
+                        ${tessera_boost_${boost}_wheels} ${tessera_libtorch_${libtorch}_wheels_Linux_${processor}})
+    if(NOT item IN_LIST listed)
+      message(SEND_ERROR "tessera.spdx.json does not list ${item}")
+    endif()
+  endforeach()
+endfunction()
+
 if(USE STREQUAL "conan" AND NOT CONAN)
   message("SKIPPED: there is no conan")
+  return()
+elseif(USE STREQUAL "pkgconfig" AND NOT PKG_CONFIG)
+  message("SKIPPED: there is no pkg-config")
   return()
 endif()
 set(mine "${SOURCE}/tests/consumer")
@@ -55,6 +96,8 @@ if(USE STREQUAL "install")
     endforeach()
   endforeach()
   expect("${SCRATCH}/prefix/include/tessera/tessera.h")
+  expect("${SCRATCH}/prefix/share/doc/tessera/copyright")
+  check_sbom("${SCRATCH}/prefix")
   set(prefix "${SCRATCH}/prefix")
 elseif(USE STREQUAL "archive")
   run(${pack} -G TGZ)
@@ -81,6 +124,9 @@ elseif(USE STREQUAL "shared")
     expect("${prefix}/lib/${soname}")
   endforeach()
   set(linker -DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed)  # the default on some systems
+elseif(USE STREQUAL "pkgconfig")
+  run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix")
+  build_without_cmake("${SCRATCH}/prefix")
 elseif(USE STREQUAL "conan")  # also builds and runs the project
   set(ENV{CONAN_HOME} "${SCRATCH}/conan")
   set(ENV{CXX} "${COMPILER}")
@@ -96,9 +142,12 @@ if(prefix)
 elseif(USE STREQUAL "subdirectory")
   run(${configure} -S "${mine}/subdirectory" -B "${SCRATCH}/build" ${quickly} "-DTESSERA_SOURCE=${SOURCE}")
 endif()
-if(NOT USE STREQUAL "conan")
+if(NOT USE MATCHES "^(pkgconfig|conan)$")
   run("${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target mine)
   run("${SCRATCH}/build/mine")
+endif()
+if(USE STREQUAL "shared" AND PKG_CONFIG)
+  build_without_cmake("${prefix}")
 endif()
 if(NOT said MATCHES "step 300  loss 0[.][12][0-9]+  right 0[.][89][0-9]*\n")
   message(FATAL_ERROR "mine did not learn:\n${said}")

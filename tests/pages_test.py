@@ -3,7 +3,8 @@
     pages_test.py ROOT
 
 Every relative link of README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and docs/*.md leads to a file and, with
-`#`, to a heading of it. A sentence has at most 35 words, a page at most 250 lines; references may be longer.
+`#`, to a heading of it. A sentence has at most 35 words, a page at most 250 lines; references may be longer. All files
+that have Tessera's version have the same one.
 """
 import re
 import sys
@@ -13,6 +14,21 @@ MAX_WORDS, MAX_LINES = 35, 250
 # Pages in which users look things up; they may be longer than MAX_LINES.
 REFERENCES = {"docs/errors.md", "docs/command_line.md", "docs/operations.md", "docs/recipes.md", "docs/strategies.md",
               "docs/sharp_edges.md"}
+
+# The files with Tessera's version, and the text before it. The Conan recipe reads it from the first one.
+VERSIONS = {"CMakeLists.txt": r"^project\(tessera VERSION ", "CHANGELOG.md": r"^## ", "README.md": r"^Version ",
+            "CITATION.cff": "^version: ", "packaging/vcpkg/tessera/vcpkg.json": r'^  "version": "',
+            "packaging/Dockerfile": "^LABEL org.opencontainers.image.version="}
+
+
+def different_versions(root):
+    found = {}
+    for name, before in VERSIONS.items():
+        match = re.search(before + r"([0-9.]*[0-9])", (root / name).read_text(), re.M)
+        found[name] = match and match[1]
+    version = found["CMakeLists.txt"]
+    yield from (f"{name}: version {given}, expected {version} of CMakeLists.txt." for name, given in found.items()
+                if given != version)
 
 
 def without_code(text):
@@ -55,7 +71,7 @@ def main(root):
     root = Path(root)
     pages = [*sorted(root.glob("*.md")), *sorted(root.glob("docs/*.md"))]
     manual = [page for page in pages if page.name == "README.md" or page.parent.name == "docs"]
-    wrong = []
+    wrong = [*different_versions(root)]
     for page in pages:
         name = str(page.relative_to(root))
         wrong += [f"{name}: {link}" for link in broken_links(page)]

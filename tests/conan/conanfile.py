@@ -32,7 +32,7 @@ class Tessera(ConanFile):
 
     def export_sources(self):
         folders = re.findall(r"^add_subdirectory\((.+)\)$", self.project, flags=re.M)  # in every build
-        files_at_root = ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "tessera.h")
+        files_at_root = ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "tessera.h", "packaging/sbom.cmake")
         for files in (*files_at_root, *(f"{folder}/*" for folder in folders)):
             copy(self, files, src=self.repository, dst=self.export_sources_folder)
 
