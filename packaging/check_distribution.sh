@@ -15,10 +15,8 @@ if [[ $# == 0 || $(id -u) != 0 ]]; then
   exit 2
 fi
 [[ ${PRIVATE_MOUNTS:-} ]] || PRIVATE_MOUNTS=1 exec unshare --mount "$0" "$@"  # the mounts below end with this script
-suite=$1
-mirror=${2:-}
+suite=$1 mirror=${2:-}
 root=${WORK:-/var/tmp/tessera_distribution}/$suite
-source=$(cd "$(dirname "$0")/.." && pwd)
 report=""
 
 # Runs a command and adds its minutes and the growth of the system to the report.
@@ -37,7 +35,7 @@ if [[ -e $root ]]; then
 fi
 mkdir -p "$root"
 script=sid components=main
-if [[ $(readlink "/usr/share/debootstrap/scripts/$suite") != sid ]]; then  # Ubuntu, also one that is newer than the tool
+if [[ $(readlink "/usr/share/debootstrap/scripts/$suite") != sid ]]; then  # Ubuntu, also if newer than the tool
   script=gutsy components=main,universe
 fi
 step "(debootstrap $suite)" debootstrap --variant=minbase --include=sudo --components=$components \
@@ -46,8 +44,9 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 chroot "$root" useradd --create-home --shell /bin/bash user
 echo "user ALL=(ALL) NOPASSWD: ALL" >"$root/etc/sudoers.d/user"
+rm -r "$root"/var/lib/apt/lists/*  # as in images of containers and clouds
 echo 'APT::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/yes"
-git clone -q --no-hardlinks "$source" "$root/home/user/tessera"
+git clone -q --no-hardlinks "$(dirname "$0")/.." "$root/home/user/tessera"
 chroot "$root" chown -R user: /home/user
 
 network=()
@@ -63,6 +62,7 @@ while IFS= read -r command; do
     PATH=/usr/local/bin:/usr/bin:/bin "${network[@]}" bash -c "cd ~/tessera && $command"
 done < <(sed -n '/^## Try it/,/^## Status/s/^\$ //p' "$root/home/user/tessera/README.md"
          sed -n '1,/^## /s/^\$ //p' "$root/home/user/tessera/docs/install.md")
+[[ $report == *"--preset train"*"cmake --install"* ]] || { echo "[check] the pages have no such commands" >&2; exit 1; }
 
 . "$root/etc/os-release"
 echo "$PRETTY_NAME, $(chroot "$root" g++ --version | head -1), $(chroot "$root" cmake --version | head -1)"
