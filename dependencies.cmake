@@ -295,7 +295,7 @@ function(tessera_find_torch result)
   execute_process(
     COMMAND python3 -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
     WORKING_DIRECTORY / OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_package)
-  if(no_package)
+  if(no_package OR CMAKE_CROSSCOMPILING)
     set(package "")
   endif()
   foreach(prefix IN LISTS prefixes package)

@@ -145,6 +145,8 @@ check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch")
 check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch/share/cmake")
 check_torch("${SCRATCH}/python/torch" "${SCRATCH}/old")
 check_torch("${SCRATCH}/python/torch" "")
+check("" "set(CMAKE_CROSSCOMPILING ON)  # python3 is for another processor\ntessera_find_torch(found)
+          if(found)\nmessage(FATAL_ERROR \"found \${found}\")\nendif()")
 check_torch("${SCRATCH}/newer" "${SCRATCH}/newer;${SCRATCH}/new")
 
 # A requested version is used, installed or fetched, and no other version.
