@@ -76,7 +76,7 @@ std::vector<Ids> documents_of(const Source& source) {
   return documents;
 }
 
-TEST(TokenFiles, TellTheirFormat) {
+TEST(TokenFiles, ReportTheirFormat) {
   const ScratchFolder folder;
   const struct {
     const char* name;
@@ -247,7 +247,7 @@ TEST(TokenDocuments, EndOrBeginWithASeparator) {
                [&] { token_documents(TokenFiles::open({folder.path("m")}), {.end_of_text = 9}); });
 }
 
-TEST(TokenDocuments, MayBeEmptyWhereAnIndexSaysSo) {
+TEST(TokenDocuments, MayBeEmptyByTheirIndex) {
   const ScratchFolder folder;
   Index index;
   index.documents = {0, 0, 2, 2, 3};
@@ -415,7 +415,7 @@ TEST(TokenFiles, OfTwoFormatsAreOneSetOfNeither) {
                [&] { TokenFiles::open({folder.path()}); });
 }
 
-TEST(TokenFiles, ThatWereMovedSaySo) {
+TEST(TokenFiles, ThrowAfterAMove) {
   const ScratchFolder folder;
   auto files = TokenFiles::open({folder.write("a.bin", "ab")});
   const auto heir = std::move(files);
@@ -425,7 +425,7 @@ TEST(TokenFiles, ThatWereMovedSaySo) {
   expect_error(ErrorKind::invalid_argument, {"[TokenDocuments] this source was moved"}, [&] { documents.size(); });
 }
 
-TEST(TokenFiles, OfNumpyAreReadAlike) {
+TEST(TokenFiles, OfAllVersionsOfNumpyAreRead) {
   const std::string folder = TESSERA_REFERENCE_DIR "/token_files/";
   for (const char* name : {"u2_version_1.npy", "i4_version_2.npy", "u4_version_3.npy", "i8_version_1.npy",
                            "u8_version_3.npy", "u1_version_2.npy", "i1_version_1.npy", "headerless.bin",

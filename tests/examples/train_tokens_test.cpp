@@ -223,7 +223,7 @@ TEST_F(TrainTokens, NeedSomethingToPredict) {
   EXPECT_TRUE(train_on(on_short).says("[data] the training set: no document has two tokens"));
 }
 
-TEST_F(TrainTokens, SayWhatIsWrong) {
+TEST_F(TrainTokens, ReportErrors) {
   const auto expect = [&](const std::string& flags, const std::string& words, int exit_code) {
     const Outcome outcome = train_on(flags);
     EXPECT_EQ(outcome.exit_code, exit_code) << flags << "\n" << outcome.output;

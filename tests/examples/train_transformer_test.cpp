@@ -111,7 +111,7 @@ const PlacementCase pipelines[] = {
      "layers=pipe,heads=model,mlp=model,vocab=model;",
      {"stages   1 micro-batches", "on pipe[3]"}}};
 
-TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
+TEST_F(TrainTransformer, PrintsAllShardingsAndLearnsTheSameOnEveryMesh) {
   expect_the_same_everywhere("--model gpt ", placements);
 }
 
@@ -228,7 +228,7 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
 
 // ---- the strategy chosen by the library
 
-TEST_F(TrainTransformer, TakesTheLayoutThatTheLibraryFinds) {
+TEST_F(TrainTransformer, TakesTheStrategyThatTheLibraryFinds) {
   const std::string file = folder_.path("hardware.json");
   const Run alone = run("--mesh data=1");
   for (const std::string& flags : {std::string("--devices 4 --memory 1GB"), "--devices 2 --hardware " + file,
@@ -398,7 +398,7 @@ TEST_F(TrainTransformer, DataThatIsMissingEmptyOrTooSmallIsAnError) {
   error_of(folder_.write("one.txt", std::string(20, 'x')), "[train_validation_split]");
 }
 
-TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
+TEST_F(TrainTransformer, ALossThatIsNotFiniteNamesTheStep) {
   expect_error("--lr 1e38 --warmup 0 --steps 20", "[train] step 2: the loss is nan, expected a finite number", 1);
   expect_error("--lr 1e38 --warmup 0 --steps 1", "step 1: the validation loss is nan", 1);
 }

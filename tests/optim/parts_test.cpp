@@ -71,7 +71,7 @@ TEST(Parts, AskMasksAndLabelsAtTheFirstUpdate) {
   EXPECT_EQ(masks, 3);
 }
 
-TEST(Parts, TellTheirRatesAndNorms) {
+TEST(Parts, ReportTheirRatesAndNorms) {
   Toy model = Toy::init(1);
   Optimizer optimizer(model, partition(by_dims, "matrix", adamw({.learning_rate = 0.1}), "vector",
                                        chain(clip_by_global_norm(0.5), injected())));

@@ -155,7 +155,7 @@ TEST(ShardedState, OfAModelThatIsNotPlaced) {
 
 // ---- sharding of the state
 
-TEST(ShardedState, LiesOnTheFirstDimThatTheAxesDivide) {
+TEST(ShardedState, IsShardedOnTheFirstDimThatTheAxesDivide) {
   const struct {
     Shape shape;
     PartitionSpec parameter;

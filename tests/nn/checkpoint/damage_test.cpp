@@ -165,7 +165,7 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
 }
 
 // Damaged manifests with a correct commit mark: only their contents reveal the damage.
-TEST_F(DamageTest, TextsThatLieWithAMarkThatFitsAreRefused) {
+TEST_F(DamageTest, WrongTextsWithAValidChecksumAreRefused) {
   const std::string params = "params/model-00001-of-00001.safetensors", state = "state" + params.substr(6);
   const struct {
     const char *file, *from;

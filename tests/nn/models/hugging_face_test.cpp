@@ -32,7 +32,7 @@ std::string config_text(const std::string& more) {
 }
 DecoderConfig config_of(const std::string& more) { return config_from_hugging_face(config_text(more), "config.json"); }
 
-TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
+TEST(HuggingFaceConfig, WithoutAFieldForAnOptionIsNotWritten) {
   const struct {
     const char *family, *option;
     void (*change)(DecoderConfig& c);

@@ -111,7 +111,7 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
   }
 }
 
-TEST(MixedPrecision, GradientsLieWithTheFloat32Parameters) {
+TEST(MixedPrecision, GradientsAreShardedLikeTheFloat32Parameters) {
   for (const Strategy& s : strategies())
     for (const GradientOptions& options :
          {GradientOptions(), {.reduce_dtype = bfloat16}, {.reshard_after_forward = false}}) {

@@ -130,7 +130,7 @@ TEST(RandomTest, ACastRoundsOnceAndStays) {
 
 // ---- dropout
 
-TEST(DropoutTest, KeepsWhatBernoulliSaysAndScalesIt) {
+TEST(DropoutTest, KeepsTheElementsOfBernoulliAndScalesThem) {
   const Array x = normal(Key(1), {4, 6}), keep = bernoulli(key, 0.75, {4, 6});
   const std::vector<float> given = dropout(key, x, 0.25).to_host<float>(), before = x.to_host<float>();
   const std::vector<bool> kept = keep.to_host<bool>();
