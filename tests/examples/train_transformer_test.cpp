@@ -183,6 +183,15 @@ TEST_F(TrainTransformer, TensorBoardShowsTheMetrics) {
   }
 }
 
+TEST_F(TrainTransformer, APipeOfMetricsThatIsClosedIsAnError) {
+  const std::string pipe = folder_.path("pipe");
+  const Outcome outcome = run_program("mkfifo " + pipe + "; head -n 1 " + pipe + " & " + program_ + " --data " + text_ +
+                                      small + " --steps 100000 --metrics " + pipe);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  EXPECT_TRUE(outcome.says("error: [metrics] " + pipe + ": the file cannot be written: Broken pipe."))
+      << outcome.output;
+}
+
 TEST_F(TrainTransformer, LearnsMoreThanPairsOfBytes) {
   const Outcome outcome = train("--mesh data=2 --steps 120 --warmup 10 --lr 1e-2");
   EXPECT_TRUE(outcome.says("after 120 steps; below the bigram entropy")) << outcome.output;
