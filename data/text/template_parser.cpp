@@ -701,7 +701,7 @@ class Parser {
     Given given;
     const TokenType type = now().type;
     if (type == TokenType::string || type == TokenType::integer || is_op("[") ||
-        (type == TokenType::name && !contains({"else", "or", "and", "is", "if"}, now().text)))
+        (type == TokenType::name && !contains({"else", "or", "and", "is"}, now().text)))
       given.emplace_back("", postfix(primary()));
     const Expression result = operation(OperationKind::test, name, subject, std::move(given));
     return is_not ? negated(result) : result;

@@ -161,6 +161,7 @@ TEST(ChatTemplate, NamesConstructsThatItDoesNotSupport) {
       {"{{ 'x }}", "a string has no end"},
       {"{{ ) }}", "a tag has no end"},
       {"{{ x y }}", "`y` given, expected the end of the tag"},
+      {"{{ x is none if y }}", "the test `none`"},
       {"{{ }}", "the end of the tag given, expected an expression"},
       {"{% break %}", "`break` outside of a loop"},
       {"{{ a(*c) }}", "an argument with *"},
