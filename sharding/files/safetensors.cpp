@@ -176,9 +176,8 @@ SafetensorsFile SafetensorsFile::of(const File& opened) {
   std::vector<Entry> entries;
   for (const auto& [key, entry] : header.get_object()) {
     const std::string_view name = key;
-    if (name.size() > detail::max_name_bytes)
-      refuse(path, fmt::format("a name of {} bytes, \"{}...\", expected at most {}. Rename the tensor.", name.size(),
-                               name.substr(0, 60), detail::max_name_bytes));
+    if (const std::string excess = detail::excess_of_name(name); !excess.empty())
+      refuse(path, excess + " Rename the tensor.");
     if (name == "__metadata__")
       for (const auto& [key, text] : JsonPart{entry, path.string() + ": __metadata__", "safetensors"}.members())
         contents->metadata.emplace(key, text.text());
