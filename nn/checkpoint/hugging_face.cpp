@@ -111,7 +111,7 @@ at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, WeightFiles&
 }
 
 Array placed_like(const Leaf& leaf, const Array& values, const std::optional<MeshRules>& place) {
-  if (leaf.value->is_recipe() && place)
+  if (leaf.value->is_lazy() && place)
     return place_parameter(values, *place, resolve(leaf, *place, "load_pretrained").spec, leaf.path);
   return place_parameter_as(values, *leaf.value);
 }

@@ -61,7 +61,7 @@ class Array {
   }
 
   bool is_absent() const { return impl_ == nullptr; }
-  bool is_recipe() const;
+  bool is_lazy() const;
   bool is_committed() const;  // placed on a mesh
 
   const Shape& shape() const;    // global

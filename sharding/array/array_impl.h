@@ -60,7 +60,7 @@ using ArrayPtr = std::shared_ptr<ArrayImpl>;
 inline ArrayState state_of(const Array& x) { return x.impl() ? x.impl()->state.load() : ArrayState::absent; }
 
 struct TapeState;
-class BorrowedGather;
+class ReshardAfterForward;
 
 // An array in another sharding (gathered, summed, reduced), cached for its next use.
 struct Conversion {
@@ -84,7 +84,7 @@ struct Details {
   void come_from(const ArrayPtr& x);
   std::function<ArrayPtr(const ArrayPtr&)> again;
   bool cast = false;                         // differs from `source` only in the element type
-  std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight
+  std::shared_ptr<ReshardAfterForward> borrowed;  // if this is a gathered weight
 };
 
 // Returns the mutex for changes at an array's first use: storing awaited tensors or a conversion. Threads may share

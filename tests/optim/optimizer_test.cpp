@@ -107,7 +107,7 @@ TEST(Optimizer, IsATreeWithGoodPaths) {
   ASSERT_EQ(all.size(), 6);
   EXPECT_EQ(all[0].path, "optimizer.state.1.mu.kernel");
   EXPECT_EQ(all[5].path, "optimizer.state.1.nu.table");
-  EXPECT_TRUE(all[0].value->is_recipe());
+  EXPECT_TRUE(all[0].value->is_lazy());
   const Case c = cases()[4];
   const auto placed = nn::filter_shard(optimizer, mesh_rules_of(c, false));
   const Toy placed_model = nn::filter_shard(model, mesh_rules_of(c, false));

@@ -20,7 +20,7 @@ auto injected() {
 }
 
 // Returns the address of an array's memory; null for a lazy initializer that has not been computed.
-const void* memory_of(const Array& x) { return x.is_recipe() ? nullptr : x.impl()->local[0].data_ptr(); }
+const void* memory_of(const Array& x) { return x.is_lazy() ? nullptr : x.impl()->local[0].data_ptr(); }
 
 TEST(Parts, InPlaceEqualPure) {
   on_all_meshes([](const Case&, const MeshRules& mesh_rules) {

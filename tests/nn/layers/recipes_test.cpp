@@ -47,7 +47,7 @@ TEST(LazyInitializers, the_allocations_are_seen) {
 TEST(LazyInitializers, init_allocates_nothing) {
   const Allocations seen;
   const Model model = Model::init(Key(0));
-  for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+  for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_lazy()) << leaf.path;
   EXPECT_EQ(seen.sizes(), std::vector<int64_t>());
 }
 

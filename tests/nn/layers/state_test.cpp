@@ -307,7 +307,7 @@ TEST(MoeMlp, RebalancingEvensTheLoad) {
 
 TEST(MoeMlp, ExpertsAreDrawnEachAsAKernel) {
   const MoeMlp moe = MoeMlp::init(Key(0), {"embed", 100}, {"hidden", 200}, {"experts", 4});
-  EXPECT_TRUE(moe.up.value.is_recipe());
+  EXPECT_TRUE(moe.up.value.is_lazy());
   EXPECT_NEAR(std(moe.up).item<float>(), 0.1, 0.002);
   EXPECT_EQ(moe.up.axes, (Axes{"experts", "embed", "hidden"}));
   EXPECT_EQ(moe.capacity(64), 40);

@@ -48,7 +48,7 @@ TEST(Placement, ALazyInitializerHasTheSameBitsOnEveryMesh) {
           const Array x = device_put(recipe, NamedSharding(mesh, without_sets(spec)));
           ASSERT_TRUE(at::equal(to_tensor(x), expected))
               << draw.name << " as " << x.type_string() << " on " << mesh.to_string();
-          EXPECT_TRUE(recipe.is_recipe() && !x.is_recipe());
+          EXPECT_TRUE(recipe.is_lazy() && !x.is_lazy());
           ++cases;
         }
       }

@@ -115,7 +115,7 @@ TEST(RandomTest, BlocksOnAMeshAreTheWhole) {
   for (const auto& draw : draws)
     for (const PartitionSpec& spec : {P{}, P{"a", "b"}, P{none, "b"}, P{{"b", "a"}}}) {
       const Array whole = draw(), placed = device_put(draw(), NamedSharding(mesh, spec));
-      EXPECT_TRUE(draw().is_recipe());
+      EXPECT_TRUE(draw().is_lazy());
       EXPECT_EQ(astype(placed, float64).to_host<double>(), astype(whole, float64).to_host<double>())
           << placed.type_string();
     }

@@ -4,7 +4,7 @@
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/step.h"
 
-namespace tessera::borrowed_gather_memory_test {
+namespace tessera::reshard_after_forward_memory_test {
 namespace {
 
 using namespace tessera::testing;
@@ -141,4 +141,4 @@ TEST(MemoryAfterForward, ReturnedArraysStay) {
 }
 
 }  // namespace
-}  // namespace tessera::borrowed_gather_memory_test
+}  // namespace tessera::reshard_after_forward_memory_test

@@ -2,7 +2,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
-namespace tessera::borrowed_gather_test {
+namespace tessera::reshard_after_forward_test {
 namespace {
 
 using namespace tessera::testing;
@@ -291,4 +291,4 @@ TEST(ReshardAfterForward, OverSeveralAxesAtOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::borrowed_gather_test
+}  // namespace tessera::reshard_after_forward_test
