@@ -151,8 +151,10 @@ void read_rope(const JsonPart& config, const RopeKeys& keys, DecoderConfig& c) {
   const bool is_by_layer = rope.has("full_attention") || rope.has("sliding_attention");
   c.rope = rope_in(config, is_by_layer ? rope.at_or_null("full_attention") : rope, keys, base, c);
   const double local_base = above_zero_or(config, keys.local_theta, c.local_rope->base);
-  c.local_rope = rope_in(config, is_by_layer ? rope.at_or_null("sliding_attention") : config.at_or_null("no rope"),
-                         keys, local_base, c);
+  if (is_by_layer)
+    c.local_rope = rope_in(config, rope.at_or_null("sliding_attention"), keys, local_base, c);
+  else
+    c.local_rope = RotaryEmbedding{.base = local_base, .interleaved = c.rope.interleaved};
 }
 
 json::object json_of(const RotaryEmbedding& rope, const RopeKeys& keys, int64_t head_dim) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nn/models/pretrained.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::nn::detail {
@@ -652,12 +651,3 @@ std::string known_families() {
 }
 
 }  // namespace tessera::nn::detail
-
-namespace tessera::nn {
-
-HuggingFaceNames hugging_face_names(const DecoderConfig& config) {
-  const detail::Family& family = detail::family_of("hugging_face", config.model_type);
-  return {config.model_type, family.names(config), family.defaults.tie_word_embeddings};
-}
-
-}  // namespace tessera::nn

@@ -98,7 +98,7 @@ std::string header_of(const std::filesystem::path& path, std::span<const std::by
   uint64_t length = 0;
   std::memcpy(&length, file.data(), length_bytes);
   const std::string_view start(reinterpret_cast<const char*>(file.data()), file.size());
-  if (is_git_lfs_pointer(start)) refuse(path, git_lfs_advice);
+  if (start.starts_with(git_lfs_begin)) refuse(path, git_lfs_advice);
   if (length > max_header_bytes)
     refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, max_header_bytes));
   if (length > file.size() - length_bytes)

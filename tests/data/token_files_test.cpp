@@ -96,6 +96,7 @@ TEST(TokenFiles, ReportTheirFormat) {
        {9}},
       {"a.uint32.bin", bytes_of<uint32_t>({70000, 5}), TokenFormat::headerless_uint32, {70000, 5}},
       {"b.u32.bin", bytes_of<uint32_t>({2147483647}), TokenFormat::headerless_uint32, {2147483647}},
+      {"C.UINT32.bin", bytes_of<uint32_t>({70000, 5}), TokenFormat::headerless_uint32, {70000, 5}},
       {"c.u32.bin", llm_c(20240801, 7, 1, bytes_of<uint32_t>(7)), TokenFormat::llm_c, {7}},
   };
   for (const auto& c : cases) {
@@ -131,7 +132,6 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
       {"ARROW1" + filling, "an Arrow file", "numpy.save"},
       {"\xff\xff\xff\xff" + filling, "an Arrow stream", "numpy.save"},
       {"GGUF" + filling, "a GGUF file", "It holds no tokens"},
-      {"version https://git-lfs.github.com/spec/v1\n" + filling, "a pointer of Git LFS", "git lfs pull"},
       {bytes_of<uint64_t>(8) + "{\"a\": 1}" + filling, "a safetensors file", "It holds no tokens"},
       {"Once upon a time, there was a file of text, which had\r\n64 bytes or more.\xc3\xa9\n", "text", "Tokenize"},
       {bytes_of(llama), "a file of uint32", ".uint32.bin, or name TokenFormat::headerless_uint32"},
@@ -147,6 +147,9 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
       EXPECT_EQ(TokenFiles::open({path}, {.format = TokenFormat::headerless}).size() * 2, std::ssize(bytes));
     }
   }
+  const std::string pointer = folder.write("a.bin", "version https://git-lfs.github.com/spec/v1\n" + filling);
+  expect_error(ErrorKind::invalid_file, {pointer + ": this is a pointer of Git LFS", "git lfs pull"},
+               [&] { TokenFiles::open({pointer}); });
   const std::string path = folder.write("a.uint32.bin", bytes_of(wide));
   expect_error(ErrorKind::invalid_file, {"this is a file of numbers of 8 bytes, expected uint32 tokens"},
                [&] { TokenFiles::open({path}); });
