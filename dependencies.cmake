@@ -192,7 +192,7 @@ function(tessera_unpack_wheel wheel sha256 folder)
     COMMAND python3 -c "import os, re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
 [os.chmod(wheel.extract(file, sys.argv[2]), 0o755 if file.external_attr >> 16 & 0o100 else 0o644) \
 for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not file.is_dir()]"
-            "${wheel}" "${folder}" "${tessera_unpacked_files}"
+            "${wheel}" "${folder}" "${tessera_unpacked_files}|[^/]+\\.dist-info/licenses/"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed)
     message(FATAL_ERROR "[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")

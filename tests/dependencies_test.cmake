@@ -52,10 +52,12 @@ check_compiler("" Clang 16.0.0)
 # ---- Wheels ----------------------------------------------------------------------------------------------------------
 
 make_torch("${SCRATCH}/wheel/torch" 2.11.0)
+file(WRITE "${SCRATCH}/wheel/torch-2.11.0.dist-info/licenses/LICENSE" "")
 file(MAKE_DIRECTORY "${SCRATCH}/wheels" "${SCRATCH}/no_wheels")
 file(WRITE "${SCRATCH}/wheel/nvidia/cu13/bin/nvcc" "#!/bin/sh\n")
 file(CHMOD "${SCRATCH}/wheel/nvidia/cu13/bin/nvcc" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 execute_process(COMMAND "${CMAKE_COMMAND}" -E tar c "${SCRATCH}/wheels/torch-2.11.0-any.whl" --format=zip torch nvidia
+                        torch-2.11.0.dist-info
                 WORKING_DIRECTORY "${SCRATCH}/wheel")
 file(SHA256 "${SCRATCH}/wheels/torch-2.11.0-any.whl" sha256)
 set(fetch "tessera_fetch(root libtorch \"torch-2.11.0-any.whl;${sha256}\" \"Install it.\")")
@@ -71,8 +73,9 @@ check("/wheels/torch-2.11.0-any.whl has sha256 ${sha256}, pinned is ${wrong}."
        tessera_fetch(root libtorch \"torch-2.11.0-any.whl;${wrong}\" \"Install it.\")")
 
 check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\n${fetch}
-          foreach(file IN ITEMS include/ATen/core/Tensor.h lib/libtorch_cpu.so lib/libc10.so)
-            if(NOT EXISTS \"\${root}/torch/\${file}\")\nmessage(FATAL_ERROR \"not unpacked: \${file}\")\nendif()
+          foreach(file IN ITEMS torch/include/ATen/core/Tensor.h torch/lib/libtorch_cpu.so torch/lib/libc10.so
+                                torch-2.11.0.dist-info/licenses/LICENSE)
+            if(NOT EXISTS \"\${root}/\${file}\")\nmessage(FATAL_ERROR \"not unpacked: \${file}\")\nendif()
           endforeach()
           if(EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"CUDA was unpacked\")\nendif()")
 check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it is in the cache

@@ -31,6 +31,18 @@ function(build_without_cmake prefix)
   set(said "${said}" PARENT_SCOPE)
 endfunction()
 
+# Checks that the license names its owner, and that the licenses of what is compiled in are installed.
+function(check_licenses prefix)
+  file(READ "${prefix}/share/doc/tessera/copyright" license)
+  file(READ "${prefix}/share/doc/tessera/third_party_licenses.txt" others)
+  foreach(text IN ITEMS "Copyright 20[0-9]+ The Tessera Authors" "Boost Software License - Version 1.0"
+                        "Copyright .c. 2012 - present, Victor Zverovich" "UNICODE LICENSE V3")
+    if(NOT "${license}${others}" MATCHES "${text}")
+      message(SEND_ERROR "the installed licenses do not contain '${text}'")
+    endif()
+  endforeach()
+endfunction()
+
 # Checks the installed bill of materials: versions of Tessera and LibTorch, and each pinned wheel with its hash.
 function(check_sbom prefix)
   file(READ "${prefix}/share/doc/tessera/tessera.spdx.json" sbom)
@@ -137,6 +149,7 @@ elseif(USE STREQUAL "conan")  # also builds and runs the project
       -c "tools.cmake.cmaketoolchain:generator=${GENERATOR}" -c "tools.cmake.cmake_layout:test_folder=${SCRATCH}/test")
 endif()
 if(prefix)
+  check_licenses("${prefix}")
   run(${configure} -S "${mine}" -B "${SCRATCH}/build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=${prefix}"
       ${linker})
 elseif(USE STREQUAL "subdirectory")

@@ -32,7 +32,7 @@ class Tessera(ConanFile):
 
     def export_sources(self):
         folders = re.findall(r"^add_subdirectory\((.+)\)$", self.project, flags=re.M)  # in every build
-        files_at_root = ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "tessera.h", "packaging/sbom.cmake")
+        files_at_root = ("CMakeLists.txt", "dependencies.cmake", "LICENSE", "tessera.h", "packaging/*")
         for files in (*files_at_root, *(f"{folder}/*" for folder in folders)):
             copy(self, files, src=self.repository, dst=self.export_sources_folder)
 
@@ -60,7 +60,8 @@ class Tessera(ConanFile):
         cmake.build()
 
     def package(self):
-        copy(self, "LICENSE", src=self.source_folder, dst=Path(self.package_folder) / "licenses")
+        for file in ("LICENSE", "packaging/third_party_licenses.txt"):
+            copy(self, file, src=self.source_folder, dst=Path(self.package_folder) / "licenses")
         CMake(self).install()
 
     def package_info(self):
