@@ -26,6 +26,8 @@ def different_versions(root):
     for name, before in VERSIONS.items():
         match = re.search(before + r"([0-9.]*[0-9])", (root / name).read_text(), re.M)
         found[name] = match and match[1]
+    header = "sharding/base/version.h"
+    found[header] = ".".join(re.findall(r"^#define TESSERA_VERSION_[A-Z]+ (\d+)$", (root / header).read_text(), re.M))
     version = found["CMakeLists.txt"]
     yield from (f"{name}: version {given}, expected {version} of CMakeLists.txt." for name, given in found.items()
                 if given != version)
