@@ -83,8 +83,8 @@ struct Details {
   ArrayPtr source, origin;
   void come_from(const ArrayPtr& x);
   std::function<ArrayPtr(const ArrayPtr&)> again;
-  bool cast = false;                         // differs from `source` only in the element type
-  std::shared_ptr<ReshardAfterForward> borrowed;  // if this is a gathered weight
+  bool cast = false;                                           // differs from `source` only in the element type
+  std::shared_ptr<ReshardAfterForward> reshard_after_forward;  // if this is a gathered weight
 };
 
 // Returns the mutex for changes at an array's first use: storing awaited tensors or a conversion. Threads may share
