@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <tessera/nn/placement.h>
+#include <tessera/sharding/runtime.h>
 
 namespace tessera::examples {
 
@@ -181,7 +182,12 @@ void check_export(const std::filesystem::path& folder, bool resumes) {
   if (!resumes && exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
     throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
                                  folder.string()));
+  if (process_index() != 0) return;
+  std::vector<std::filesystem::path> made;  // a run that fails leaves no empty folders
+  std::error_code unknown;
+  for (auto above = absolute(folder); !exists(above, unknown); above = above.parent_path()) made.push_back(above);
   create_directories(folder, error);
+  for (const auto& empty : made) remove(empty, unknown);
   if (error) throw UsageError(fmt::format("[command line] --export: {}: {}.", folder.string(), error.message()));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -284,13 +285,15 @@ void replay(const TrainOptions& options, const MeshRules& mesh_rules, Model& mod
   fmt::print("step {} does not fail here: loss {}, norm of the gradient {}\n", step, row.loss, row.grad_norm);
 }
 
-// Writes the file of --export-gguf in the precision of the computation.
-void export_gguf(const nn::CausalLM& model, const TrainOptions& options) {
+// Writes the file of --export-gguf, with a suffix to its name, in the precision of the computation.
+void export_gguf(const nn::CausalLM& model, const TrainOptions& options, const std::string& suffix = "") {
   const TokenOptions& tokens = options.tokens;
   if (tokens.export_gguf.empty()) return;
   const auto tokenizer =
       tokens.tokenizer.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.tokenizer);
-  nn::save_gguf(tokens.export_gguf, nn::merge_lora(model), {.dtype = options.step.precision, .tokenizer = tokenizer});
+  nn::save_gguf(tokens.export_gguf + suffix, nn::merge_lora(model),
+                {.dtype = options.step.precision, .tokenizer = tokenizer});
+  if (!suffix.empty() && process_index() == 0) std::filesystem::remove(tokens.export_gguf + suffix);
 }
 
 // Returns the exit status.
@@ -301,7 +304,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   check_sample(model.config, tokenizer, options);
   check_sequence_length(model.config, options.model.seq);
   check_export(tokens.export_to, options.save.resume);
-  export_gguf(model, options);  // an error must not come after the training
+  export_gguf(model, options, ".untrained");  // an error must not come after the training
   bool is_done = false;
   const auto run = [&]<bool of_bytes>(std::bool_constant<of_bytes>, const auto& transform, const nn::Filter& trained) {
     if (!options.replay.empty())
@@ -383,6 +386,7 @@ void leave_output_to_the_first(TrainOptions& options) {
 int main(int argc, char** argv) {
   using namespace tessera::examples;
   tessera::use_caching_cpu_allocator();
+  std::signal(SIGPIPE, SIG_IGN);  // a pipe of --metrics whose reader has ended is an error, not the end of the run
   return tessera::run_program([&] {
     try {
       TrainOptions options = parse_options({argv + 1, argv + argc});

@@ -24,13 +24,15 @@ endif()
 set(packages "")
 set(relationships "")
 
-# Adds a package, unless it is there, and its relationship to Tessera. `fields` are additional members of its JSON.
-function(add_package name version license relationship fields)
+# Adds a package, unless it is there, and its relationship to Tessera, or to ARGN. `fields` are additional members of its
+# JSON.
+function(add_package name version license supplier relationship fields)
   string(REGEX REPLACE "[^A-Za-z0-9.]" "-" id "SPDXRef-${name}")
   if(packages MATCHES "\"SPDXID\": \"${id}\"")
     return()
   endif()
   string(CONCAT package "{\"SPDXID\": \"${id}\", \"name\": \"${name}\", \"versionInfo\": \"${version}\", "
+                        "\"supplier\": \"${supplier}\", "
                         "\"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false, \"copyrightText\": "
                         "\"NOASSERTION\", \"licenseConcluded\": \"NOASSERTION\", \"licenseDeclared\": \"${license}\"${fields}}")
   list(APPEND packages "${package}")
@@ -40,7 +42,9 @@ function(add_package name version license relationship fields)
   elseif(relationship STREQUAL "DEPENDS_ON")
     set(ends "\"spdxElementId\": \"SPDXRef-tessera\", \"relatedSpdxElement\": \"${id}\"")
   else()
-    set(ends "\"spdxElementId\": \"${id}\", \"relatedSpdxElement\": \"SPDXRef-tessera\"")
+    list(APPEND ARGN tessera)
+    list(GET ARGN 0 whole)
+    set(ends "\"spdxElementId\": \"${id}\", \"relatedSpdxElement\": \"SPDXRef-${whole}\"")
   endif()
   list(APPEND relationships "{\"relationshipType\": \"${relationship}\", ${ends}}")
   set(relationships "${relationships}" PARENT_SCOPE)
@@ -56,34 +60,54 @@ macro(add_wheels relationship)
     string(REPLACE "_" "-" name "${name}")
     if(name STREQUAL "torch")
       set(license BSD-3-Clause)
+      set(supplier ${pytorch})
     elseif(name STREQUAL "boost-headers")
       set(license BSL-1.0)
+      set(supplier ${boost})
     else()
       set(license LicenseRef-NVIDIA)
+      set(supplier "Organization: NVIDIA")
     endif()
-    add_package(${name} ${wheel_version} ${license} ${relationship}
+    add_package(${name} ${wheel_version} ${license} ${supplier} ${relationship}
       ", \"packageFileName\": \"${wheel}\", \"checksums\": [{\"algorithm\": \"SHA256\", \"checksumValue\": \"${hash}\"}]\
 , \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", \"referenceType\": \"purl\", \"referenceLocator\": \
 \"pkg:pypi/${name}@${wheel_version}\"}]")
   endwhile()
 endmacro()
 
-add_package(tessera ${version} Apache-2.0 DESCRIBES "")
+set(tessera "Organization: The Tessera Authors")
+set(pytorch "Organization: PyTorch Foundation")
+set(boost "Organization: The Boost authors")
+add_package(tessera ${version} Apache-2.0 ${tessera} DESCRIBES "")
 add_wheels(DEPENDS_ON ${tessera_libtorch_${LIBTORCH}_wheels_${PLATFORM}})
-add_package(torch ${LIBTORCH} BSD-3-Clause DEPENDS_ON "")  # if it has no pin
+add_package(torch ${LIBTORCH} BSD-3-Clause ${pytorch} DEPENDS_ON "")  # if it has no pin
 if(BOOST STREQUAL tessera_boost_version)
   add_wheels(DEPENDS_ON ${tessera_boost_wheels})
 endif()
-add_package(boost-headers ${BOOST} BSL-1.0 DEPENDS_ON "")
+add_package(boost-headers ${BOOST} BSL-1.0 ${boost} DEPENDS_ON "")
+# Libraries of unknown versions: compiled into Tessera, and in or with LibTorch.
+add_package(fmt NOASSERTION MIT "Organization: The {fmt} authors" CONTAINED_BY "")
+add_package(unicode-data 16.0.0 Unicode-3.0 "Organization: Unicode, Inc." CONTAINED_BY "")
+set(gcc_license "GPL-3.0-or-later WITH GCC-exception-3.1")
+add_package(oneDNN NOASSERTION Apache-2.0 ${pytorch} CONTAINED_BY "" torch)
+add_package(gloo NOASSERTION BSD-3-Clause ${pytorch} CONTAINED_BY "" torch)
+add_package(libgomp NOASSERTION "${gcc_license}" ${pytorch} CONTAINED_BY "" torch)
+if(PLATFORM STREQUAL "Linux_x86_64")
+  add_package(oneMKL NOASSERTION LicenseRef-Intel ${pytorch} CONTAINED_BY "" torch)
+elseif(PLATFORM STREQUAL "Linux_aarch64")
+  add_package(ArmComputeLibrary NOASSERTION MIT ${pytorch} CONTAINED_BY "" torch)
+  add_package(libgfortran NOASSERTION "${gcc_license}" ${pytorch} CONTAINED_BY "" torch)
+  add_package(nvpl NOASSERTION LicenseRef-NVIDIA ${pytorch} CONTAINED_BY "" torch)
+endif()
 if(DEFINED tessera_cuda_${LIBTORCH}_wheels_${PLATFORM})  # only with TESSERA_CUDA=FETCH
   add_wheels(OPTIONAL_DEPENDENCY_OF ${tessera_cuda_${LIBTORCH}_wheels_${PLATFORM}})
 endif()
 if(DEFINED tessera_nvcc_${LIBTORCH}_wheels_${PLATFORM})
   add_wheels(BUILD_DEPENDENCY_OF ${tessera_nvcc_${LIBTORCH}_wheels_${PLATFORM}})
 endif()
-add_package(icu NOASSERTION Unicode-3.0 OPTIONAL_DEPENDENCY_OF "")
-add_package(zlib NOASSERTION Zlib OPTIONAL_DEPENDENCY_OF "")
-add_package(zstd NOASSERTION BSD-3-Clause OPTIONAL_DEPENDENCY_OF "")
+add_package(icu NOASSERTION Unicode-3.0 NOASSERTION OPTIONAL_DEPENDENCY_OF "")
+add_package(zlib NOASSERTION Zlib NOASSERTION OPTIONAL_DEPENDENCY_OF "")
+add_package(zstd NOASSERTION BSD-3-Clause NOASSERTION OPTIONAL_DEPENDENCY_OF "")
 
 string(UUID uuid NAMESPACE 6ba7b811-9dad-11d1-80b4-00c04fd430c8 TYPE SHA1 NAME "tessera-${version} ${packages}")
 string(TIMESTAMP created "%Y-%m-%dT%H:%M:%SZ" UTC)
@@ -95,9 +119,13 @@ file(WRITE "${OUT}" "{
   \"SPDXID\": \"SPDXRef-DOCUMENT\",
   \"name\": \"tessera-${version}\",
   \"documentNamespace\": \"https://spdx.org/spdxdocs/tessera-${version}-${uuid}\",
-  \"creationInfo\": {\"created\": \"${created}\", \"creators\": [\"Organization: Tessera\"]},
-  \"hasExtractedLicensingInfos\": [{\"licenseId\": \"LicenseRef-NVIDIA\", \"name\": \"NVIDIA CUDA Toolkit EULA\",
-    \"extractedText\": \"The license of NVIDIA's CUDA Toolkit, in the wheel's folder dist-info.\"}],
+  \"creationInfo\": {\"created\": \"${created}\", \"creators\": [\"${tessera}\"]},
+  \"hasExtractedLicensingInfos\": [
+    {\"licenseId\": \"LicenseRef-NVIDIA\", \"name\": \"NVIDIA Software License Agreement\",
+     \"extractedText\": \"https://docs.nvidia.com/cuda/eula/, and the license file of each wheel\",
+     \"seeAlsos\": [\"https://docs.nvidia.com/cuda/eula/\"]},
+    {\"licenseId\": \"LicenseRef-Intel\", \"name\": \"Intel Simplified Software License\",
+     \"extractedText\": \"https://www.intel.com/content/www/us/en/developer/articles/license/onemkl-license-faq.html\"}],
   \"packages\": [
     ${packages}],
   \"relationships\": [

@@ -106,7 +106,7 @@ check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")
           if(NOT EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"no CUDA\")\nendif()
           execute_process(COMMAND \"\${root}/nvidia/cu13/bin/nvcc\" COMMAND_ERROR_IS_FATAL ANY)")
 check("CUDA is not installed, and no wheels of it are pinned for LibTorch 2.12.0 on"
-      "set(CMAKE_HOST_SYSTEM_NAME Linux)\ntessera_cuda_wheels(wheels cuda 2.12.0 \"Install it.\")")
+      "set(CMAKE_SYSTEM_NAME Linux)\ntessera_cuda_wheels(wheels cuda 2.12.0 \"Install it.\")")
 file(GLOB left RELATIVE "${SCRATCH}/cache" "${SCRATCH}/cache/*")
 if(NOT left MATCHES "^libtorch-[0-9a-f]+;lock$")
   message(SEND_ERROR "the cache holds more than what was fetched: ${left}")
@@ -148,6 +148,8 @@ check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch")
 check_torch("${SCRATCH}/new/libtorch" "${SCRATCH}/new/libtorch/share/cmake")
 check_torch("${SCRATCH}/python/torch" "${SCRATCH}/old")
 check_torch("${SCRATCH}/python/torch" "")
+check("" "set(CMAKE_CROSSCOMPILING ON)  # python3 is for another processor\ntessera_find_torch(found)
+          if(found)\nmessage(FATAL_ERROR \"found \${found}\")\nendif()")
 check_torch("${SCRATCH}/newer" "${SCRATCH}/newer;${SCRATCH}/new")
 
 # A requested version is used, installed or fetched, and no other version.
@@ -158,7 +160,8 @@ check("TESSERA_LIBTORCH_VERSION=2.12.0 is not pinned: give 2.11.0 or 2.15.0, or 
       "set(CMAKE_PREFIX_PATH \"${SCRATCH}/new\")\nset(TESSERA_LIBTORCH_VERSION 2.12.0)\ntessera_import_torch()")
 
 function(check_fetched message version processor)
-  check("${message}" "set(CMAKE_HOST_SYSTEM_PROCESSOR ${processor})\nset(TESSERA_WHEEL_DIR \"${SCRATCH}/no_wheels\")
+  check("${message}" "set(CMAKE_SYSTEM_NAME Linux)\nset(CMAKE_SYSTEM_PROCESSOR ${processor})
+                      set(TESSERA_WHEEL_DIR \"${SCRATCH}/no_wheels\")
                       set(TESSERA_LIBTORCH_VERSION \"${version}\")\ntessera_import_torch()")
 endfunction()
 

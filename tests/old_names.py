@@ -194,6 +194,9 @@ PLAIN = [
     ("PipelineOptions::micro_batches", "num_micro_batches"),
     ("AnyStream", "Stream<T>"),
     ("StreamMark", "StreamPosition"),
+    ("is_recipe", "is_lazy"),
+    ("is_asked_for", "is_explicit"),
+    ("BorrowedGather", "ReshardAfterForward"),
 ]
 
 

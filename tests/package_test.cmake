@@ -33,7 +33,7 @@ endfunction()
 
 # Checks that the license names its owner, and that the licenses of what is compiled in are installed.
 function(check_licenses prefix)
-  file(READ "${prefix}/share/doc/tessera/copyright" license)
+  file(READ "${prefix}/share/doc/tessera/LICENSE" license)
   file(READ "${prefix}/share/doc/tessera/third_party_licenses.txt" others)
   foreach(text IN ITEMS "Copyright 20[0-9]+ The Tessera Authors" "Boost Software License - Version 1.0"
                         "Copyright .c. 2012 - present, Victor Zverovich" "UNICODE LICENSE V3")
@@ -64,7 +64,7 @@ function(check_sbom prefix)
   tessera_boost_version(boost "${boost_include}")
   set(tessera_boost_${tessera_boost_version}_wheels ${tessera_boost_wheels})
   cmake_host_system_information(RESULT processor QUERY OS_PLATFORM)
-  foreach(item IN ITEMS "tessera ${version}" "torch ${libtorch}"
+  foreach(item IN ITEMS "tessera ${version}" "torch ${libtorch}" "fmt NOASSERTION" "unicode-data 16.0.0"
                         ${tessera_boost_${boost}_wheels} ${tessera_libtorch_${libtorch}_wheels_Linux_${processor}})
     if(NOT item IN_LIST listed)
       message(SEND_ERROR "tessera.spdx.json does not list ${item}")
@@ -108,6 +108,7 @@ if(USE STREQUAL "install")
     endforeach()
   endforeach()
   expect("${SCRATCH}/prefix/include/tessera/tessera.h")
+  expect("${SCRATCH}/prefix/share/doc/tessera/LICENSE")
   check_sbom("${SCRATCH}/prefix")
   set(prefix "${SCRATCH}/prefix")
   include("${SOURCE}/tests/find_package_test.cmake")

@@ -16,7 +16,7 @@ REFERENCES = {"docs/errors.md", "docs/command_line.md", "docs/operations.md", "d
               "docs/sharp_edges.md"}
 
 # The files with Tessera's version, and the text before it. The Conan recipe reads it from the first one.
-VERSIONS = {"CMakeLists.txt": r"^project\(tessera VERSION ", "CHANGELOG.md": r"^## ", "README.md": r"^Version ",
+VERSIONS = {"CMakeLists.txt": r"^project\(tessera VERSION ", "CHANGELOG.md": r"^## ", "README.md": r"^This is version ",
             "CITATION.cff": "^version: ", "packaging/vcpkg/tessera/vcpkg.json": r'^  "version": "',
             "packaging/Dockerfile": "^LABEL org.opencontainers.image.version="}
 
@@ -26,6 +26,8 @@ def different_versions(root):
     for name, before in VERSIONS.items():
         match = re.search(before + r"([0-9.]*[0-9])", (root / name).read_text(), re.M)
         found[name] = match and match[1]
+    header = "sharding/base/version.h"
+    found[header] = ".".join(re.findall(r"^#define TESSERA_VERSION_[A-Z]+ (\d+)$", (root / header).read_text(), re.M))
     version = found["CMakeLists.txt"]
     yield from (f"{name}: version {given}, expected {version} of CMakeLists.txt." for name, given in found.items()
                 if given != version)

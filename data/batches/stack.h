@@ -93,8 +93,9 @@ constexpr bool has_arrays_only() {
 
 template <class T>
 T stack_struct(const std::vector<T>& records) {
-  static_assert(has_arrays_only<T>(),
-                "tessera: a struct that stack takes holds arrays only; name the batch: stack_as<Batch>.");
+  static_assert(
+      has_arrays_only<T>(),
+      "tessera: stack needs a struct of arrays only. For others, give the type of the batch: stack_as<Batch>.");
   check_records(records.size());
   T batch = records.front();
   std::vector<nn::Leaves> leaves;
@@ -122,7 +123,7 @@ Array stack_field(const std::vector<Record>& records) {
   constexpr std::string_view name = nn::detail::field_names<Batch>[i];
   constexpr size_t from = field_named<Record>(name);
   static_assert(from < nn::detail::field_count<Record>,
-                "tessera: stack_as<Batch>: a field of the batch has no field of its name in the record.");
+                "tessera: stack_as<Batch>: each field of the batch needs a field of the same name in the record.");
   return column(
       records, name, [](const Record& r) -> const auto& { return boost::pfr::get<from>(r); });
 }

@@ -155,10 +155,11 @@ void detail::make_global(const nn::Leaves& batch, const MeshRules& mesh_rules) {
     if (!leaf.value->is_absent()) *leaf.value = placed_by_rules(leaf, mesh_rules);
 }
 
-ShardByProcess::ShardByProcess(const MeshRules& mesh_rules, const std::string& rows)
-    : ShardOptions(shard_of(
-          mesh_rules.mesh(),
-          mesh_rules.activations().resolve(Axes(rows), {mesh_rules.mesh().size()}, "ShardByProcess", rows).spec)) {}
+ShardByProcess::ShardByProcess(const MeshRules& mesh_rules, const std::string& batch_axis)
+    : ShardOptions(shard_of(mesh_rules.mesh(),
+                            mesh_rules.activations()
+                                .resolve(Axes(batch_axis), {mesh_rules.mesh().size()}, "ShardByProcess", batch_axis)
+                                .spec)) {}
 
 // ---- replicas -------------------------------------------------------------------------------------------------------
 

@@ -59,11 +59,11 @@ ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec, int process, 
 // shard if this process has no device of the mesh.
 ShardOptions shard_of(const Mesh& mesh, const PartitionSpec& spec);
 
-// The shard of this process for LoaderOptions, by the rule of `mesh_rules` for the logical axis `rows`:
+// The shard of this process for LoaderOptions, by the rule of `mesh_rules` for the logical axis of a batch's rows:
 //   Loader loader(tokens, token_batch, {.batch_size = 32, .shard = ShardByProcess(mesh_rules)});
 // Errors: as MeshRules::resolve and shard_of.
 struct ShardByProcess : ShardOptions {
-  explicit ShardByProcess(const MeshRules& mesh_rules, const std::string& rows = "batch");
+  explicit ShardByProcess(const MeshRules& mesh_rules, const std::string& batch_axis = "batch");
 };
 
 namespace detail {

@@ -34,7 +34,7 @@ inline constexpr Unbatched unbatched;
 
 // A batch whose last rows may be padding: copies of its last record, with a mask of false.
 template <class Batch>
-struct Masked {
+struct PaddedBatch {
   Batch batch;
   NamedArray mask{"batch"};  // bool (B)
 };
@@ -62,7 +62,7 @@ struct Masking {
   auto operator()(std::vector<T> records, int64_t valid) const {
     const auto count = static_cast<int64_t>(records.size());
     using Batch = std::decay_t<std::invoke_result_t<const F&, std::vector<T>>>;
-    Masked<Batch> batch{std::invoke(f, std::move(records))};
+    PaddedBatch<Batch> batch{std::invoke(f, std::move(records))};
     batch.mask = mask_of(count, valid);
     return batch;
   }
@@ -84,7 +84,7 @@ using batch_of = std::decay_t<std::invoke_result_t<const Collator<F>&, std::vect
 }  // namespace detail
 
 // Returns a collate function that pads the last batch of an epoch, so that evaluation uses every record once. The batch
-// of pad_last_batch(stack) is Masked<Batch>. The average over the rows whose mask is true is the average over the
+// of pad_last_batch(stack) is PaddedBatch<Batch>. The average over the rows whose mask is true is the average over the
 // records.
 template <class F>
 auto pad_last_batch(F collate) {

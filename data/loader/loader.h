@@ -129,7 +129,9 @@ class Loader {
   void reset_stats() { core().reset_stats(); }
 
   // Returns the position of the next batch. Call it between batches, also inside the loop over batches: batches that
-  // were made ahead but not returned do not count.
+  // were made ahead but not returned do not count. After the last batch of an epoch, that is the next epoch's first
+  // batch, so a loader that restores the state does not return the end of the epoch again. (Streams do, without
+  // pad_last_batch.)
   LoaderState state() const { return core().state(); }
 
   // Resumes from `state`: the next batches are those that would have followed there, on any number of shards.

@@ -35,7 +35,7 @@ struct TokenFilesOptions {
 //   an .idx file of the same name exists: Megatron
 //   the file begins with the magic number of llm.c or numpy: that format
 //   the name ends in .npy: numpy
-//   the name ends in .uint32.bin or .u32.bin: headerless uint32
+//   the name ends in .uint32.bin or .u32.bin, in any case: headerless uint32
 //   otherwise: headerless uint16
 // A file whose bytes show a different format (zip archives, pickles, safetensors, text, wider numbers) is an Error,
 // unless you name the format.

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <string_view>
 
 #include "data/sources/text_source.h"
 #include "sharding/base/fail.h"
+#include "sharding/files/file.h"
 
 namespace tessera::data::detail {
 namespace {
@@ -65,8 +67,7 @@ constexpr Kind other_kinds[] = {
     {"PAR1", "a Parquet file", save_ids},
     {"ARROW1", "an Arrow file", save_ids},
     {"\xff\xff\xff\xff", "an Arrow stream, as the .arrow files of datasets are", save_ids},
-    {"GGUF", "a GGUF file, which has a model's weights", no_tokens},
-    {"version https://git-lfs", "a pointer of Git LFS", "Run in its folder: git lfs pull"}};
+    {"GGUF", "a GGUF file, which has a model's weights", no_tokens}};
 
 // Detects a pickle, which begins with PROTO 2 to 5 and ends with STOP.
 bool is_pickle(const ByteSource& bytes, const SourceFile& file) {
@@ -110,13 +111,16 @@ bool is_wider_than(const ByteSource& bytes, const SourceFile& file) {
 
 // Returns the format of a file without a header, by its name. Throws if its bytes show a different format.
 TokenFormat headerless_format(const ByteSource& bytes, const SourceFile& file) {
-  const bool is_uint32 = file.path.ends_with(".uint32.bin") || file.path.ends_with(".u32.bin");
+  std::string path = file.path;
+  std::transform(path.begin(), path.end(), path.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool is_uint32 = path.ends_with(".uint32.bin") || path.ends_with(".u32.bin");
   const std::string type = is_uint32 ? "uint32" : "uint16";
   const auto refuse = [&](const char* kind, const char* advice) {
     fail_tokens(file.path,
                 fmt::format("this is {}, expected {} tokens. {}. If these are {} tokens, name TokenFormat::{}", kind,
                             type, advice, type, is_uint32 ? "headerless_uint32" : "headerless"));
   };
+  if (begins_with(bytes, file, git_lfs_begin)) fail_tokens(file.path, std::string(git_lfs_advice));
   for (const Kind& kind : other_kinds)
     if (begins_with(bytes, file, kind.begin)) refuse(kind.name, kind.advice);
   if (is_pickle(bytes, file)) refuse("a pickle", save_ids);

@@ -77,8 +77,7 @@ BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> voca
 // beginning of `right`.
 void BytePairEncoding::add_crossing(const std::string& left, const std::string& right) {
   constexpr size_t byte_token = 6;
-  size_t last = left.size() - 1;
-  while (last > 0 && (left[last] & 0xC0) == 0x80) --last;
+  const size_t last = character_before(left, left.size());
   const auto ids_of = [&](std::string_view character, std::string_view byte, bool has_unknown) {
     std::array<const int32_t*, 3> ids = {find(character)};
     if (byte.size() == byte_token && byte.starts_with("<0x")) ids[1] = find(byte);
@@ -108,17 +107,13 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
     for (const char byte : word) tokens.push_back({byte_ids_[static_cast<unsigned char>(byte)], 1});
     return tokens;
   }
-  std::optional<Token> unknown;
-  const auto end_unknown = [&] {
-    if (unknown) tokens.push_back(*unknown);
-    unknown.reset();
-  };
+  bool after_unknown = false;
   for (size_t i = 0, n; i < word.size(); i += n) {
     n = options_.over_bytes ? 1 : character_bytes(word[i]);
     const std::string_view character =
         options_.over_bytes ? spelled_bytes()[static_cast<unsigned char>(word[i])] : word.substr(i, n);
+    const bool is_fused = std::exchange(after_unknown, false) && options_.fuse_unknown;
     if (const int32_t* id = find(character)) {
-      end_unknown();
       tokens.push_back({*id, static_cast<int32_t>(n)});
       continue;
     }
@@ -128,18 +123,16 @@ std::vector<BytePairEncoding::Token> BytePairEncoding::characters(std::string_vi
         if (const int32_t* id = find(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c))))
           bytes.push_back({*id, 1});
     if (bytes.size() == n) {
-      end_unknown();
       tokens.insert(tokens.end(), bytes.begin(), bytes.end());
     } else if (options_.unknown) {
-      if (!options_.fuse_unknown) end_unknown();
-      if (!unknown) unknown = Token{*find(*options_.unknown), 0};
-      unknown->bytes += static_cast<int32_t>(n);
+      if (!is_fused) tokens.push_back({*find(*options_.unknown), 0});
+      tokens.back().bytes += static_cast<int32_t>(n);
+      after_unknown = true;
     } else {
       fail(ErrorKind::invalid_argument, "Tokenizer.encode",
            "\"{}\" is not in the vocabulary, which has no unknown token.", character);
     }
   }
-  end_unknown();
   return tokens;
 }
 

@@ -36,7 +36,7 @@ struct RenderedChat {
 // A chat template in Jinja2, with the options and functions of `transformers`. Rendered texts are equal to those of
 // apply_chat_template(messages, tokenize=False). Supported are the tags if, for, set, macro, break, continue and
 // generation; the filters, tests and methods in data/text/template_functions.cpp; and raise_exception, strftime_now,
-// namespace, dict and range. Not supported are fractions, case beyond ASCII, and lists or dictionaries as text.
+// namespace and range. Not supported are fractions, case beyond ASCII, and lists or dictionaries as text.
 //   const auto chat = data::ChatTemplate::open("Llama-3.2-1B-Instruct");
 //   std::cout << chat.render({{"user", "Hello"}}, {.add_generation_prompt = true});
 // Several threads may use one template; copies are handles.

@@ -1,10 +1,10 @@
 // Reads conversations, and assigns weights to their tokens.
 #include "data/text/chat_tokens.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 
 #include "data/sources/json_lines.h"
+#include "data/text/unicode_text.h"
 #include "sharding/base/fail.h"
 
 namespace tessera::data {
@@ -58,17 +58,14 @@ ChatTokens chat_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, con
   const RenderedChat rendered = chat.render_with_spans(messages, options.variables);
   const Encoding encoding = tokenizer.encode(rendered.text, {.add_special_tokens = false});
   // Offsets of tokens count characters, and spans count bytes.
-  const auto characters_before = [&](size_t end) {
-    return std::count_if(rendered.text.begin(), rendered.text.begin() + static_cast<ptrdiff_t>(end),
-                         [](char c) { return (c & 0xC0) != 0x80; });
-  };
+  detail::CharacterCounts characters(rendered.text);
   ChatTokens result;
   for (const int32_t id : encoding.ids) result.tokens.push_back({id, 0});
-  if (!encoding.offsets.empty() && encoding.offsets.back().second > characters_before(rendered.text.size()))
+  if (!encoding.offsets.empty() && encoding.offsets.back().second > characters.before(rendered.text.size()))
     fail(ErrorKind::invalid_argument, "chat_tokens", "a tokenizer of bytes for a text beyond ASCII, expected ASCII.");
   size_t token = 0, kept = 0;
   for (const auto& [begin, end] : rendered.assistant) {
-    const auto first = characters_before(begin), last = characters_before(end);
+    const int64_t first = characters.before(begin), last = characters.before(end);
     while (token < encoding.ids.size() && encoding.offsets[token].second <= first) ++token;
     for (; token < encoding.ids.size() && encoding.offsets[token].first < last; ++token)
       result.tokens[token].weight = 1;

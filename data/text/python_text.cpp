@@ -24,8 +24,7 @@ std::string_view stripped(std::string_view text, std::optional<std::string_view>
   };
   while (left && !text.empty() && drops(first_character(text))) text.remove_prefix(first_character(text).size());
   while (right && !text.empty()) {
-    size_t last = text.size() - 1;
-    while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
+    const size_t last = detail::character_before(text, text.size());
     if (!drops(text.substr(last))) break;
     text.remove_suffix(text.size() - last);
   }

@@ -2,7 +2,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "data/text/python_text.h"
@@ -35,9 +34,7 @@ std::string_view searched(Run& run, const Value& value, std::string_view text) {
   return part;
 }
 
-// In a title of Jinja2, words begin after white space, hyphens and opening brackets; in that of Python, after all but
-// letters.
-enum class Case : uint8_t { lower, upper, capital, title, python_title };
+enum class Case : uint8_t { lower, upper, capital, title };
 std::string cased(Run& run, std::string_view text, Case to) {
   std::string result(text);
   bool is_first = true;
@@ -46,9 +43,9 @@ std::string cased(Run& run, std::string_view text, Case to) {
     const bool is_upper = c >= 'A' && c <= 'Z', is_lower = c >= 'a' && c <= 'z';
     const bool raises = to == Case::upper || (to != Case::lower && is_first);
     if (raises ? is_lower : is_upper) c = static_cast<char>(c ^ 0x20);
-    is_first = to == Case::title
-                   ? std::string_view(" \t\n\v\f\r\x1c\x1d\x1e\x1f-({[<").find(c) != std::string_view::npos
-                   : to == Case::python_title && !is_upper && !is_lower;
+    // In a title of Jinja2, words begin after white space, hyphens and opening brackets.
+    is_first =
+        to == Case::title && std::string_view(" \t\n\v\f\r\x1c\x1d\x1e\x1f-({[<").find(c) != std::string_view::npos;
   }
   return result;
 }
@@ -182,12 +179,6 @@ Value end(Run& run, const Value& subject, Arguments) {
   const std::vector<Value> items = run.items_of(subject);
   return items.empty() ? Value{} : is_first ? items.front() : items.back();
 }
-Value reverse(Run& run, const Value& subject, Arguments) {
-  if (subject.text()) run.refuse("`reverse` of a string is not supported, expected [::-1].");
-  std::vector<Value> items = run.items_of(subject);
-  std::reverse(items.begin(), items.end());
-  return run.list(std::move(items));
-}
 Value attribute(Run& run, Value value, std::string_view path) {
   for (const std::string_view name : split(path, ".", -1)) value = run.member(value, std::string(name));
   return value;
@@ -255,7 +246,6 @@ const Operation filters[] = {
     {"trim", {"chars"}, strip<true, true>},
     {"tojson", {"ensure_ascii", "indent"}, tojson},
     {"length", {}, length},
-    {"count", {}, length},
     {"join", {"d", "attribute"}, join},
     {"upper", {}, cased<Case::upper>},
     {"lower", {}, cased<Case::lower>},
@@ -263,9 +253,7 @@ const Operation filters[] = {
     {"title", {}, cased<Case::title>},
     {"first", {}, end<true>},
     {"last", {}, end<false>},
-    {"reverse", {}, reverse},
     {"default", {"default_value", "boolean"}, default_value},
-    {"d", {"default_value", "boolean"}, default_value},
     {"string", {}, string},
     {"safe",
      {},
@@ -309,25 +297,7 @@ const Operation methods[] = {
     {"upper", {}, cased<Case::upper>},
     {"lower", {}, cased<Case::lower>},
     {"capitalize", {}, cased<Case::capital>},
-    {"title", {}, cased<Case::python_title>},
-    {"join",
-     {"iterable"},
-     [](Run& run, const Value& v, Arguments a) {
-       return join(run, a[0], std::array{v, Value{}});
-     }},
     {"items", {}, items},
-    {"keys",
-     {},
-     [](Run& run, const Value& v, Arguments) {
-       return dict_of(run, v, "`keys` needs a dictionary"), run.list(run.items_of(v));
-     }},
-    {"values",
-     {},
-     [](Run& run, const Value& v, Arguments) {
-       std::vector<Value> values;
-       for (const auto& [name, value] : dict_of(run, v, "`values` needs a dictionary").members) values.push_back(value);
-       return run.list(std::move(values));
-     }},
     {"get",
      {"key", "default"},
      [](Run& run, const Value& v, Arguments a) {
@@ -366,10 +336,9 @@ Value strftime_now(Run& run, std::vector<Value> given, Members named) {
   if (format.size() > sizeof text / 32) run.refuse("`strftime_now` of a longer format than models use.");
   return run.text({text, ::strftime(text, sizeof text, format.c_str(), ::localtime_r(&now, &parts))});
 }
-template <bool is_namespace>
-Value make_members(Run& run, std::vector<Value> given, Members named) {
-  if (!given.empty()) run.refuse("`namespace` and `dict` with a positional argument are not supported.");
-  return is_namespace ? run.make_namespace(std::move(named)) : run.dict(std::move(named));
+Value make_namespace(Run& run, std::vector<Value> given, Members named) {
+  if (!given.empty()) run.refuse("`namespace` with a positional argument is not supported.");
+  return run.make_namespace(std::move(named));
 }
 Value range(Run& run, std::vector<Value> given, Members named) {
   constexpr int64_t max = 100'000;  // as in the sandbox of Jinja2
@@ -395,7 +364,7 @@ Members functions() {
       members.push_back({name, {std::make_shared<const Function>(std::move(f))}});
     };
     add("raise_exception", raise_exception), add("strftime_now", strftime_now), add("range", range);
-    add("namespace", make_members<true>), add("dict", make_members<false>);
+    add("namespace", make_namespace);
     return members;
   }();
   return all;

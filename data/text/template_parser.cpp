@@ -329,22 +329,14 @@ class Parser {
   }
 
   Statement for_statement() {
-    ++scopes_, ++loops_;
+    ++scopes_;
     const bool has_brackets = accept("(");
     const std::vector<std::string> names = targets();
     if (has_brackets) expect(")");
     if (!accept_word("in")) refuse_token("`in`");
     const Expression iterable = or_expression();
     const Expression filter = accept_word("if") ? expression() : Expression();
-    expect_close();
-    const Statement statement = block({"else", "endfor"});
-    --loops_;
-    Statement otherwise;
-    if (accept_word("else")) {
-      expect_close();
-      otherwise = block({"endfor"});
-    }
-    ++at_, expect_close();
+    const Statement statement = body("endfor", loops_ + 1);
     --scopes_;
     return counted([=](Run& run, Scope& scope) {
       std::vector<Value> items = run.items_of(iterable(run, scope));
@@ -354,17 +346,13 @@ class Parser {
           assign(run, names, item, inner);
           return !run.is_true(filter(run, inner));
         });
-      bool has_ended = false;  // as in Jinja2, iterations that a break or continue ends do not count for else
       for (size_t i = 0; i < items.size(); ++i) {
         Scope inner{.outer = &scope};
         assign(run, names, items[i], inner);
         run.set(inner.names, "loop", loop_of(run, items, i));
-        const Flow flow = statement(run, inner);
-        if (flow == Flow::break_) break;
-        has_ended |= flow == Flow::next;
+        if (statement(run, inner) == Flow::break_) break;
       }
-      Scope inner{.outer = &scope};
-      return !has_ended && otherwise ? otherwise(run, inner) : Flow::next;
+      return Flow::next;
     });
   }
 
@@ -701,7 +689,7 @@ class Parser {
     Given given;
     const TokenType type = now().type;
     if (type == TokenType::string || type == TokenType::integer || is_op("[") ||
-        (type == TokenType::name && !contains({"else", "or", "and", "is", "if"}, now().text)))
+        (type == TokenType::name && !contains({"else", "or", "and", "is"}, now().text)))
       given.emplace_back("", postfix(primary()));
     const Expression result = operation(OperationKind::test, name, subject, std::move(given));
     return is_not ? negated(result) : result;

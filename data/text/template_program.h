@@ -172,7 +172,7 @@ struct Operation {
 enum class OperationKind : uint8_t { filter, test, method };
 // Returns null for an unknown name.
 const Operation* find_operation(OperationKind kind, std::string_view name);
-// Returns raise_exception, strftime_now, namespace, dict and range.
+// Returns raise_exception, strftime_now, namespace and range.
 Members functions();
 
 }  // namespace tessera::data::jinja

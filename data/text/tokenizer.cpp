@@ -27,12 +27,6 @@ namespace tessera::data {
 
 using namespace detail;
 
-namespace {
-
-constexpr int64_t max_file_bytes = int64_t{1} << 30;
-
-}  // namespace
-
 namespace detail {
 
 // Caches the tokens of recent words, so that most words are merged once. Any number of threads may encode concurrently:
@@ -370,14 +364,15 @@ void check_config_is_gpt2(const std::filesystem::path& folder) {
 Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   require_unicode();
   const std::filesystem::path json = is_folder(path) ? path / "tokenizer.json" : path;
-  if (!is_folder(path) || is_there(json)) return from_json(read_text(json, "Tokenizer", max_file_bytes), json.string());
+  if (!is_folder(path) || is_there(json))
+    return from_json(read_text(json, "Tokenizer", max_tokenizer_bytes), json.string());
   const std::filesystem::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
   if (!is_there(vocabulary) || !is_there(merges))
     fail(ErrorKind::invalid_file, "Tokenizer", "{}: has neither tokenizer.json nor vocab.json with merges.txt.",
          path.string());
   check_config_is_gpt2(path);
   boost::json::array pairs;
-  const std::string text = read_text(merges, "Tokenizer", max_file_bytes);
+  const std::string text = read_text(merges, "Tokenizer", max_tokenizer_bytes);
   for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
@@ -385,7 +380,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
     if (!line.empty() && !line.starts_with("#version")) pairs.emplace_back(line);
   }
   boost::json::value ids =
-      parse_json(read_text(vocabulary, "Tokenizer", max_file_bytes), "Tokenizer", vocabulary.string());
+      parse_json(read_text(vocabulary, "Tokenizer", max_tokenizer_bytes), "Tokenizer", vocabulary.string());
   using Object = boost::json::object;
   boost::json::array added;
   if (const auto* object = ids.if_object())
@@ -409,41 +404,6 @@ void check_length(size_t bytes, const char* verb) {
     fail(ErrorKind::invalid_argument, verb, "{} bytes of text, expected fewer than 2^31. Split it.", bytes);
 }
 
-// Counts the characters of a text that begin before a byte. Fastest if the byte is a little after the previous one.
-class CharacterCounts {
- public:
-  explicit CharacterCounts(std::string_view text) : text_(text) {
-    before_blocks_.reserve(text.size() / block + 1);
-    int32_t count = 0;
-    for (size_t at = 0; at + block <= text.size(); at += block) {
-      before_blocks_.push_back(count);
-      count += in(at, at + block);
-    }
-    before_blocks_.push_back(count);
-  }
-  int64_t before(int32_t byte) {
-    const auto end = static_cast<size_t>(byte);
-    if (end < at_ || end - at_ > block) at_ = end - end % block, count_ = before_blocks_[end / block];
-    for (; at_ < end; ++at_) count_ += begins_character(text_[at_]);
-    return count_;
-  }
-
- private:
-  static constexpr size_t block = 64;  // bytes that a few vector operations count
-
-  static bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
-  int32_t in(size_t begin, size_t end) const {
-    int32_t count = 0;
-    for (size_t i = begin; i < end; ++i) count += begins_character(text_[i]);
-    return count;
-  }
-
-  std::string_view text_;
-  std::vector<int32_t> before_blocks_;
-  size_t at_ = 0;
-  int32_t count_ = 0;  // characters before at_
-};
-
 // Removes the white space at the ends of a byte-level token from its range.
 std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::string_view token, bool keeps_first) {
   std::vector<bool> is_space;
@@ -461,32 +421,45 @@ std::pair<int64_t, int64_t> trimmed(std::pair<int64_t, int64_t> range, std::stri
   return range;
 }
 
+// Calls on_token for the added tokens of a text, and on_text(begin, end) for what is between them, in order.
+template <class OnToken, class OnText>
+void in_sections(std::string_view text, const AddedTokens& added, OnToken on_token, OnText on_text) {
+  size_t done = 0;
+  for (const AddedTokens::Found& token : added.find(text)) {
+    if (done < token.begin) on_text(done, token.begin);
+    on_token(token);
+    done = token.end;
+  }
+  if (done < text.size()) on_text(done, text.size());
+}
+
 }  // namespace
 
-Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  if (!parts_) return encoded_bytes(text);
-  const Parts& parts = *parts_;
-  if (const int64_t place = first_invalid_utf8(text); place >= 0)
-    fail(ErrorKind::invalid_argument, "Tokenizer.encode", "the byte at {} is not UTF-8.", place);
-  check_length(text.size(), "Tokenizer.encode");
-  WordCache::Loan cache(parts.word_cache);
-  StepBudget budget(text.size());
-  CharacterCounts characters(text);
-  Encoding result;
-  const auto add_special = [&](const std::vector<int32_t>& ids) {
-    if (!options.add_special_tokens) return;
-    for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
-  };
+// One call of encode.
+struct Tokenizer::Encoder {
+  const Parts& parts;
+  std::string_view text;
+  WordCache::Loan cache{parts.word_cache};
+  StepBudget budget{text.size()};
+  CharacterCounts characters{text};
+  Encoding result = {};
   bool is_first = true;
+
+  void add_special(const std::vector<int32_t>& ids) {
+    for (const int32_t id : ids) result.ids.push_back(id), result.offsets.emplace_back(0, 0);
+  }
+
   // Adds a token; `bytes` is its range of the text, and `spelled` the token as the file spells it.
-  const auto add = [&](int32_t id, ByteRange bytes, std::string_view spelled) {
-    std::pair<int64_t, int64_t> range{characters.before(bytes.begin), characters.before(bytes.end)};
+  void add(int32_t id, ByteRange bytes, std::string_view spelled) {
+    const auto place = [&](int32_t byte) { return characters.before(static_cast<size_t>(byte)); };
+    std::pair<int64_t, int64_t> range{place(bytes.begin), place(bytes.end)};
     if (parts.post.trims_offsets) range = trimmed(range, spelled, is_first && parts.post.adds_prefix_space);
     is_first = false;
     result.ids.push_back(id);
     result.offsets.push_back(range);
-  };
-  const auto encode_word = [&](const AlignedText& word) {
+  }
+
+  void add_word(const AlignedText& word) {
     const std::string_view all = word.text();
     for (size_t from = 0, to, begin = 0; from < all.size(); from = to) {
       to = parts.model.section_end(all, from);
@@ -496,42 +469,41 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
         begin = end;
       }
     }
-  };
-  const auto in_sections = [](std::string_view whole, const AddedTokens& added, const auto& on_token,
-                              const auto& on_text) {
-    size_t done = 0;
-    for (const AddedTokens::Found& token : added.find(whole)) {
-      if (done < token.begin) on_text(done, token.begin);
-      on_token(token);
-      done = token.end;
-    }
-    if (done < whole.size()) on_text(done, whole.size());
-  };
-  const auto encode_section = [&](size_t begin, size_t end) {
+  }
+
+  void add_section(size_t begin, size_t end) {
     AlignedText normalized =
         parts.normalizer(AlignedText(text.substr(begin, end - begin), static_cast<int32_t>(begin)), budget);
+    const std::string_view all = normalized.text();
     in_sections(
-        normalized.text(), parts.in_normalized,
-        [&](const AddedTokens::Found& token) {
-          add(token.token->id, normalized.origin(token.begin, token.end),
-              normalized.text().substr(token.begin, token.end - token.begin));
+        all, parts.in_normalized,
+        [&](const AddedTokens::Found& found) {
+          add(found.token->id, normalized.origin(found.begin, found.end),
+              all.substr(found.begin, found.end - found.begin));
         },
         [&](size_t from, size_t to) {
-          const bool is_all = to - from == normalized.text().size();
-          parts.pre_tokenizer(is_all ? std::move(normalized) : normalized.part(from, to), budget,
-                              std::ref(encode_word));
+          AlignedText part = to - from == all.size() ? std::move(normalized) : normalized.part(from, to);
+          parts.pre_tokenizer(std::move(part), budget, [&](const AlignedText& word) { add_word(word); });
         });
-  };
-  add_special(parts.post.before);
+  }
+};
+
+Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  if (!parts_) return encoded_bytes(text);
+  if (const int64_t place = first_invalid_utf8(text); place >= 0)
+    fail(ErrorKind::invalid_argument, "Tokenizer.encode", "the byte at {} is not UTF-8.", place);
+  check_length(text.size(), "Tokenizer.encode");
+  Encoder encoder{*parts_, text};
+  if (options.add_special_tokens) encoder.add_special(parts_->post.before);
   in_sections(
-      text, parts.in_text,
-      [&](const AddedTokens::Found& token) {
-        add(token.token->id, {static_cast<int32_t>(token.begin), static_cast<int32_t>(token.end)},
-            text.substr(token.begin, token.end - token.begin));
+      text, parts_->in_text,
+      [&](const AddedTokens::Found& found) {
+        encoder.add(found.token->id, {static_cast<int32_t>(found.begin), static_cast<int32_t>(found.end)},
+                    text.substr(found.begin, found.end - found.begin));
       },
-      encode_section);
-  add_special(parts.post.after);
-  return result;
+      [&](size_t begin, size_t end) { encoder.add_section(begin, end); });
+  if (options.add_special_tokens) encoder.add_special(parts_->post.after);
+  return std::move(encoder.result);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {

@@ -76,6 +76,7 @@ class Tokenizer {
 
  private:
   struct Parts;
+  struct Encoder;
   explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
   std::shared_ptr<const Parts> parts_;  // null for `bytes`
 };

@@ -54,8 +54,6 @@ void check_sizes(const JsonPart& json) {
 // ---- patterns
 
 using Visit = std::function<void(size_t, size_t)>;
-// Calls visit(begin, end) for the matches in a text, in order.
-using Pattern = std::function<void(std::string_view, StepBudget&, const Visit&)>;
 
 // Returns a pattern that matches the string `what`.
 Pattern literal(const JsonPart& json, const std::string& what) {
@@ -77,11 +75,8 @@ Pattern words(WordEnd end_of) {
 Pattern pattern_of(const JsonPart& json) {
   if (json.has("Regex")) {
     const JsonPart regex = json.at("Regex");
-    if (const WordEnd end_of = word_end_of(regex.text())) return words(end_of);
-    return [compiled = std::make_shared<const Regex>(regex.text(), regex.place())](
-               std::string_view text, StepBudget& budget, const Visit& visit) {
-      compiled->for_each_match(text, budget, visit);
-    };
+    const WordEnd end_of = word_end_of(regex.text());
+    return end_of ? words(end_of) : regular_expression(regex.text(), regex.place());
   }
   return literal(json.at("String"), json.at("String").text());
 }
@@ -458,33 +453,9 @@ constexpr size_t max_template_ids = 1024;  // model files have at most a few
 
 int32_t id_of(const JsonPart& json) { return static_cast<int32_t>(json.integer(0, INT32_MAX)); }
 
-Template read_template(const JsonPart& json) {
+// Reads the tokens around a text of a TemplateProcessing.
+Template template_processing(const JsonPart& json) {
   Template made;
-  if (json.is_null()) return made;
-  const std::string type = json.at("type").text();
-  if (type == "Sequence") {
-    for (const JsonPart& item : json.at("processors").items()) {
-      const Template part = read_template(item);
-      made.before.insert(made.before.begin(), part.before.begin(), part.before.end());
-      made.after.insert(made.after.end(), part.after.begin(), part.after.end());
-      made.trims_offsets |= part.trims_offsets;
-      made.adds_prefix_space |= part.adds_prefix_space;
-    }
-    return made;
-  }
-  if (type == "ByteLevel") {
-    made.trims_offsets = json.flag("trim_offsets", true);
-    made.adds_prefix_space = json.flag("add_prefix_space", true);
-    return made;
-  }
-  if (type == "RobertaProcessing" || type == "BertProcessing") {
-    made.before = {id_of(json.at("cls").item(1))}, made.after = {id_of(json.at("sep").item(1))};
-    made.trims_offsets = type == "RobertaProcessing" && json.flag("trim_offsets", true);
-    made.adds_prefix_space = json.flag("add_prefix_space", true);
-    return made;
-  }
-  if (type != "TemplateProcessing")
-    refuse_type(json, type, {"Sequence", "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing"});
   bool is_after = false;
   for (const JsonPart& item : json.at("single").items()) {
     if (item.has("Sequence")) {
@@ -499,6 +470,30 @@ Template read_template(const JsonPart& json) {
         item.refuse(fmt::format("more than {} tokens around a text, expected fewer.", max_template_ids));
     }
   }
+  return made;
+}
+
+Template read_template(const JsonPart& json) {
+  Template made;
+  if (json.is_null()) return made;
+  const std::string type = json.at("type").text();
+  if (type == "TemplateProcessing") return template_processing(json);
+  if (type == "Sequence") {
+    for (const JsonPart& item : json.at("processors").items()) {
+      const Template part = read_template(item);
+      made.before.insert(made.before.begin(), part.before.begin(), part.before.end());
+      made.after.insert(made.after.end(), part.after.begin(), part.after.end());
+      made.trims_offsets |= part.trims_offsets;
+      made.adds_prefix_space |= part.adds_prefix_space;
+    }
+    return made;
+  }
+  const bool is_byte_level = type == "ByteLevel", is_roberta = type == "RobertaProcessing";
+  if (!is_byte_level && !is_roberta && type != "BertProcessing")
+    refuse_type(json, type, {"Sequence", "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing"});
+  if (!is_byte_level) made.before = {id_of(json.at("cls").item(1))}, made.after = {id_of(json.at("sep").item(1))};
+  made.trims_offsets = type != "BertProcessing" && json.flag("trim_offsets", true);
+  made.adds_prefix_space = json.flag("add_prefix_space", true);
   return made;
 }
 

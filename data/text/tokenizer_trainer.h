@@ -23,8 +23,9 @@ struct TokenizerTrainerOptions {
 // Counts words and learns merges by byte pair encoding (Sennrich, Haddow and Birch, 2016). The most frequent pair of
 // adjacent tokens becomes a token; among equally frequent pairs, the pair with the smaller ids. This repeats until the
 // vocabulary is full or no pair is frequent enough. Merges and ids equal BpeTrainer's with the byte-level
-// alphabet. All distinct words are kept in memory, about 100 bytes each; a few thousand merges take one second. Use it
-// from one thread at a time. Needs ICU, as Tokenizer.
+// alphabet. All distinct words are kept in memory, about 100 bytes each; a few thousand merges take one second. Each
+// merge reads the words with its pair completely, so long words are slow: one word of 1 MB and 30,000 tokens take 34 s
+// of one core. Use it from one thread at a time. Needs ICU, as Tokenizer.
 class TokenizerTrainer {
  public:
   // Checks the options.

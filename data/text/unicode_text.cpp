@@ -228,21 +228,6 @@ AlignedText normalized(const AlignedText& text, NormalForm form) {
   return made;
 }
 
-struct Regex::Compiled {
-  std::unique_ptr<icu::RegexPattern> pattern;
-  std::string text, where;
-
-  [[noreturn]] void refuse(UErrorCode error, const StepBudget& budget) const {
-    const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
-                      : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
-                                                         : u_errorName(error);
-    fail(ErrorKind::invalid_file, "Tokenizer",
-         "{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an "
-         "expression with fewer ways to match.",
-         where, budget.text_bytes(), shortened(text), why);
-  }
-};
-
 namespace {
 
 // Returns the characters of the categories as a set of ICU's expressions spells them.
@@ -368,59 +353,68 @@ std::string in_icus_dialect(std::string_view pattern, const std::string& where) 
   return result;
 }
 
+UBool on_tick(const void* budget, int32_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->tick(); }
+UBool on_attempt(const void* budget, int64_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->attempt(); }
+
+struct Compiled {
+  std::unique_ptr<icu::RegexPattern> pattern;
+  std::string text, where;
+
+  void for_each_match(std::string_view in, StepBudget& budget, const std::function<void(size_t, size_t)>& visit) const {
+    UErrorCode error = budget.attempt() ? U_ZERO_ERROR : U_REGEX_STOPPED_BY_CALLER;
+    UText utext = UTEXT_INITIALIZER;
+    const std::unique_ptr<UText, UText* (*)(UText*)> closed(
+        utext_openUTF8(&utext, in.data(), static_cast<int64_t>(in.size()), &error), utext_close);
+    const std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(error));
+    if (U_SUCCESS(error)) {
+      matcher->setMatchCallback(on_tick, &budget, error);
+      matcher->setFindProgressCallback(on_attempt, &budget, error);
+      matcher->reset(&utext);
+      int64_t last_end = -1;
+      while (matcher->find(error) && U_SUCCESS(error)) {
+        const int64_t begin = matcher->start64(error), end = matcher->end64(error);
+        if (begin == end && begin == last_end) continue;
+        visit(static_cast<size_t>(begin), static_cast<size_t>(end));
+        last_end = end;
+      }
+    }
+    if (U_FAILURE(error)) refuse(error, budget);
+  }
+
+  [[noreturn]] void refuse(UErrorCode error, const StepBudget& budget) const {
+    const char* why = error == U_REGEX_STOPPED_BY_CALLER ? "takes too long"
+                      : error == U_REGEX_STACK_OVERFLOW  ? "needs too much memory"
+                                                         : u_errorName(error);
+    fail(ErrorKind::invalid_file, "Tokenizer",
+         "{}: for a text of {} bytes the regular expression {} {}. Shorten the text, or write an "
+         "expression with fewer ways to match.",
+         where, budget.text_bytes(), shortened(text), why);
+  }
+};
+
 }  // namespace
 
-Regex::Regex(const std::string& pattern, const std::string& where) {
+Pattern regular_expression(const std::string& expression, const std::string& where) {
   UErrorCode error = U_ZERO_ERROR;
   UParseError place{};
-  auto compiled = std::make_unique<Compiled>();
   constexpr uint32_t flags = UREGEX_UNIX_LINES | UREGEX_MULTILINE;  // `.`, `^` and `$` as in Oniguruma
-  compiled->pattern.reset(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(pattern, where)), flags, place, error));
+  const auto compiled = std::make_shared<Compiled>();
+  compiled->text = expression, compiled->where = where;
+  compiled->pattern.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(in_icus_dialect(expression, where)),
+                                                     flags, place, error));
   if (U_FAILURE(error))
     fail(ErrorKind::invalid_file, "Tokenizer", "{}: the regular expression {} cannot be read: {}.", where,
-         shortened(pattern), u_errorName(error));
+         shortened(expression), u_errorName(error));
   // Each step back copies a frame with the positions of all groups; expressions of models have at most a few groups.
   constexpr int32_t max_groups = 64;
   const std::unique_ptr<icu::RegexMatcher> matcher(compiled->pattern->matcher(error));
   if (U_FAILURE(error) || matcher->groupCount() > max_groups)
     fail(ErrorKind::invalid_file, "Tokenizer",
-         "{}: the regular expression {} has more than {} groups. Write (?:...) for groups.", where, shortened(pattern),
-         max_groups);
-  compiled->text = pattern, compiled->where = where;
-  compiled_ = std::move(compiled);
-}
-Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
-Regex& Regex::operator=(Regex&&) noexcept = default;
-
-namespace {
-
-UBool on_tick(const void* budget, int32_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->tick(); }
-UBool on_attempt(const void* budget, int64_t) { return static_cast<StepBudget*>(const_cast<void*>(budget))->attempt(); }
-
-}  // namespace
-
-void Regex::for_each_match(std::string_view text, StepBudget& budget,
-                           const std::function<void(size_t, size_t)>& visit) const {
-  UErrorCode error = budget.attempt() ? U_ZERO_ERROR : U_REGEX_STOPPED_BY_CALLER;
-  UText utext = UTEXT_INITIALIZER;
-  const std::unique_ptr<UText, UText* (*)(UText*)> closed(
-      utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &error), utext_close);
-  const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->pattern->matcher(error));
-  if (U_SUCCESS(error)) {
-    matcher->setMatchCallback(on_tick, &budget, error);
-    matcher->setFindProgressCallback(on_attempt, &budget, error);
-    matcher->reset(&utext);
-    int64_t last_end = -1;
-    while (matcher->find(error) && U_SUCCESS(error)) {
-      const int64_t begin = matcher->start64(error), end = matcher->end64(error);
-      if (begin == end && begin == last_end) continue;
-      visit(static_cast<size_t>(begin), static_cast<size_t>(end));
-      last_end = end;
-    }
-  }
-  if (U_FAILURE(error)) compiled_->refuse(error, budget);
+         "{}: the regular expression {} has more than {} groups. Write (?:...) for groups.", where,
+         shortened(expression), max_groups);
+  return [compiled](std::string_view text, StepBudget& budget, const std::function<void(size_t, size_t)>& visit) {
+    compiled->for_each_match(text, budget, visit);
+  };
 }
 
 }  // namespace tessera::data::detail

@@ -64,6 +64,23 @@ size_t character_bytes(char first);
 // Returns the code point at byte `place`.
 char32_t character_at(std::string_view text, size_t place);
 
+// Counts the characters of a text that begin before a byte. Fast if the byte is near the previous one.
+class CharacterCounts {
+ public:
+  explicit CharacterCounts(std::string_view text) : text_(text) {}
+  int64_t before(size_t byte) {
+    const auto begins_character = [&](size_t at) { return (text_[at] & 0xC0) != 0x80; };
+    for (; at_ < byte; ++at_) count_ += begins_character(at_);
+    for (; at_ > byte; --at_) count_ -= begins_character(at_ - 1);
+    return count_;
+  }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0;
+  int64_t count_ = 0;  // characters before at_
+};
+
 // Returns the place of the character before byte `place`.
 size_t character_before(std::string_view text, size_t place);
 // Return the end of the text without the white space before `end`, down to `least`, and with the white space after it.
@@ -86,22 +103,13 @@ int byte_of_character(char32_t c);
 // Returns UTF-8 in which each invalid sequence of bytes is replaced by U+FFFD, as Rust's from_utf8_lossy.
 std::string valid_utf8(std::string_view bytes);
 
-// A regular expression in the dialect of tokenizer.json (Oniguruma's). Error (invalid_file), which contains `where`: an
-// invalid expression. Several threads may use one Regex.
-class Regex {
- public:
-  Regex(const std::string& pattern, const std::string& where);
-  ~Regex();
-  Regex(Regex&&) noexcept;
-  Regex& operator=(Regex&&) noexcept;
-  // Calls visit(begin, end) for the matches in `text`, in order. An empty match directly after another match is
-  // skipped. Error (invalid_file), which names the expression: it exceeds the rest of the budget, or ICU's stack.
-  void for_each_match(std::string_view text, StepBudget& budget,
-                      const std::function<void(size_t, size_t)>& visit) const;
+// Calls visit(begin, end) for the matches in a text, in order. Several threads may use one Pattern.
+using Pattern =
+    std::function<void(std::string_view text, StepBudget& budget, const std::function<void(size_t, size_t)>& visit)>;
 
- private:
-  struct Compiled;
-  std::unique_ptr<const Compiled> compiled_;
-};
+// Returns the pattern of a regular expression in the dialect of tokenizer.json (Oniguruma's). An empty match directly
+// after another match is skipped. Errors (invalid_file), which contain `where`: an invalid expression; when it is
+// called, it exceeds the rest of the budget, or ICU's stack.
+Pattern regular_expression(const std::string& expression, const std::string& where);
 
 }  // namespace tessera::data::detail

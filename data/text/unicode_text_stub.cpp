@@ -17,15 +17,7 @@ bool is_combining_mark(char32_t) { refuse(); }
 AlignedText lower_case(const AlignedText&) { refuse(); }
 AlignedText normalized(const AlignedText&, NormalForm) { refuse(); }
 
-struct Regex::Compiled {};
-Regex::Regex(const std::string&, const std::string&) { refuse(); }
-Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
-Regex& Regex::operator=(Regex&&) noexcept = default;
-void Regex::for_each_match(std::string_view, StepBudget&, const std::function<void(size_t, size_t)>&) const {
-  refuse();
-}
-
+Pattern regular_expression(const std::string&, const std::string&) { refuse(); }
 void require_unicode() { refuse(); }
 
 }  // namespace tessera::data::detail

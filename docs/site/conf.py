@@ -1,6 +1,6 @@
 """Sphinx: the manual as a site with a search. build.py prepares the folder of sources."""
 project = "Tessera"
-author = "The Tessera authors"
+author = "The Tessera Authors"
 extensions = ["myst_parser"]
 root_doc = "index"
 include_patterns = ["*.md", "docs/*.md", "api/*.md"]

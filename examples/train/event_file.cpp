@@ -6,7 +6,9 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <span>
 
@@ -89,7 +91,9 @@ OutputFile::OutputFile(const std::string& path, Start start)
 
 void OutputFile::append(std::string_view bytes) {
   file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();
-  if (!file_) fail(ErrorKind::invalid_file, "metrics", path_ + ": the file cannot be written. Is the disk full?");
+  if (!file_)
+    fail(ErrorKind::invalid_file, "metrics",
+         fmt::format("{}: the file cannot be written: {}.", path_, std::strerror(errno)));
 }
 
 void OutputFile::sync() const {

@@ -143,7 +143,8 @@ void Checkpointer::save(int64_t step, const NamedState& state, const SaveExtra& 
   std::string identity;
   const WhoHas who_has = impl_->votes ? who_has_values(state, *impl_->votes) : WhoHas();
   together(impl_->options.processes, impl_->folder / std::to_string(step), "save", [&] {
-    if (step < 0) fail(ErrorKind::invalid_argument, "save", "step {} given, expected a number from 0 on.", step);
+    if (step < 0 || step > kMaxStep)
+      fail(ErrorKind::invalid_argument, "save", "step {} given, expected a number from 0 to {}.", step, kMaxStep);
     check_step_is_free(impl_->folder, step);
     save = std::make_shared<Save>(impl_->folder, step, state, extra, impl_->options);
     if (impl_->votes) identity = save->identity();

@@ -89,9 +89,9 @@ class Checkpointer {
   // written.
   // Errors
   //   invalid_file: a checkpoint of this step exists; a file cannot be written; extra is not JSON
-  //   invalid_argument: a negative step; an array that differs between replicas or has no data; two arrays with one
-  //     path; a name that is not UTF-8; metrics that are not finite, or that lack RetentionPolicy::metric although
-  //     RetentionPolicy::best is set
+  //   invalid_argument: a step outside [0, 10^15]; an array that differs between replicas or has no data; two arrays
+  //     with one path; a name that is not UTF-8; metrics that are not finite, or that lack RetentionPolicy::metric
+  //     although RetentionPolicy::best is set
   //   inconsistent: different steps or trees on other processes
   void save(int64_t step, const NamedState& state, const SaveExtra& extra = {});
 

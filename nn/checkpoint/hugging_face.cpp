@@ -111,7 +111,7 @@ at::Tensor read_ours(const HuggingFaceName& from, const Leaf& leaf, WeightFiles&
 }
 
 Array placed_like(const Leaf& leaf, const Array& values, const std::optional<MeshRules>& place) {
-  if (leaf.value->is_recipe() && place)
+  if (leaf.value->is_lazy() && place)
     return place_parameter(values, *place, resolve(leaf, *place, "load_pretrained").spec, leaf.path);
   return place_parameter_as(values, *leaf.value);
 }
@@ -330,7 +330,7 @@ void write_files(const fs::path& folder, const Files& files, const std::function
 
 // Gathers the tensors with all processes, in one order; process 0 writes them. After an error, process 0 continues to
 // gather, because the other processes do.
-void write_together(const TensorsToWrite& tensors, const std::function<at::Tensor(size_t)>& values) {
+void write_together(const detail::TensorsToWrite& tensors, const std::function<at::Tensor(size_t)>& values) {
   size_t i = 0;
   std::exception_ptr error;
   try {
@@ -344,8 +344,8 @@ void write_together(const TensorsToWrite& tensors, const std::function<at::Tenso
 
 }  // namespace
 
-void save_tensors(const fs::path& path, const HuggingFaceNames& table, const Leaves& model, int64_t vocab,
-                  const std::function<TensorsToWrite(const std::vector<TensorEntry>&)>& plan) {
+void detail::save_tensors(const fs::path& path, const HuggingFaceNames& table, const Leaves& model, int64_t vocab,
+                          const std::function<TensorsToWrite(const std::vector<TensorEntry>&)>& plan) {
   const at::AutoGradMode off(false);
   std::vector<HuggingFaceName> names;
   Sources sources;
@@ -369,9 +369,9 @@ void save_tensors(const fs::path& path, const HuggingFaceNames& table, const Lea
 
 void save_pretrained(const fs::path& folder, const HuggingFaceNames& table, const Leaves& model, int64_t max_file_bytes,
                      int64_t vocab) {
-  save_tensors(folder, table, model, vocab, [&](const std::vector<TensorEntry>& entries) {
+  detail::save_tensors(folder, table, model, vocab, [&](const std::vector<TensorEntry>& entries) {
     const Files files = files_of(entries, max_file_bytes);
-    TensorsToWrite tensors;
+    detail::TensorsToWrite tensors;
     std::string headers;
     for (const auto& [file, plan] : files) {
       for (const TensorEntry& entry : plan.tensors()) tensors.order.push_back(entry.name);

@@ -11,7 +11,7 @@
 #include "nn/checkpoint/hugging_face.h"
 #include "sharding/files/safetensors_writer.h"
 
-namespace tessera::nn {
+namespace tessera::nn::detail {
 
 // A plan to write tensors. Every process has the same plan:
 //   {.order = {"a", "b"}, .identity = "2 tensors", .write = [](const auto& next) { store(next()), store(next()); }}
@@ -28,4 +28,4 @@ struct TensorsToWrite {
 void save_tensors(const std::filesystem::path& path, const HuggingFaceNames& table, const Leaves& model, int64_t vocab,
                   const std::function<TensorsToWrite(const std::vector<TensorEntry>&)>& plan);
 
-}  // namespace tessera::nn
+}  // namespace tessera::nn::detail

@@ -58,8 +58,7 @@ int64_t bytes_in(const SavedTensor& tensor, const JsonPart& shape) {
 }
 
 SavedTensor tensor_in(const std::string& name, const JsonPart& part) {
-  if (name.size() > tessera::detail::max_name_bytes)
-    part.refuse(fmt::format("a name of {} bytes, expected at most {}.", name.size(), tessera::detail::max_name_bytes));
+  if (const std::string excess = tessera::detail::excess_of_name(name); !excess.empty()) part.refuse(excess);
   const JsonPart axes = part.at("axes"), file = part.at("file"), sums = part.at("crc32c");
   const auto dtype = dtype_of(part.at("dtype").text());
   if (!dtype) part.at("dtype").refuse_type("an element type, such as float32");
@@ -146,7 +145,7 @@ Manifest Manifest::from_json(std::string_view text, std::string_view name) {
   check("format", json::value(kFormat), fmt::format("\"{}\"", kFormat));
   check("version", kVersion, fmt::format("{}, the one this program reads", kVersion));
   check("chunk_bytes", kChunkBytes, std::to_string(kChunkBytes));
-  Manifest manifest{.step = whole.at("step").count(), .tensors = {}};
+  Manifest manifest{.step = whole.at("step").integer(0, kMaxStep), .tensors = {}};
   for (const auto& [path, tensor] : whole.at("tensors").members()) manifest.tensors.push_back(tensor_in(path, tensor));
   return manifest;
 }
@@ -197,9 +196,8 @@ SafetensorsIndex SafetensorsIndex::from_json(std::string_view text, std::string_
 }
 
 void check_name(std::string_view what, std::string_view name) {
-  if (name.size() > tessera::detail::max_name_bytes)
-    fail(ErrorKind::invalid_argument, "save", "{} \"{}...\": a name of {} bytes, expected at most {}. Shorten it.",
-         what, name.substr(0, 60), name.size(), tessera::detail::max_name_bytes);
+  if (const std::string excess = tessera::detail::excess_of_name(name); !excess.empty())
+    fail(ErrorKind::invalid_argument, "save", "{}: {} Shorten it.", what, excess);
   boost::system::error_code error;
   json::parse(json::serialize(json::string(name)), error);
   if (!error) return;

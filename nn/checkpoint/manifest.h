@@ -31,8 +31,9 @@ struct SavedTensor {
 // manifest.json: {"format": "tessera checkpoint", "version": 1, "step": 100, "chunk_bytes": 1048576,
 //   "tensors": {name: {"dtype": "float32", "shape": [4, 8], "axes": ["vocab", "embed"], "file": "params/...",
 //   "crc32c": ["0a1b2c3d", ...]}}}
+constexpr int64_t kMaxStep = 1'000'000'000'000'000;  // a program may add to the step that it restores
 struct Manifest {
-  int64_t step = 0;
+  int64_t step = 0;                  // at most kMaxStep
   std::vector<SavedTensor> tensors;  // in the order of the tree
 
   std::string to_json() const;

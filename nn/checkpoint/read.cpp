@@ -26,7 +26,7 @@ at::Tensor empty_block(const Shape& shape, DType dtype, c10::Device device) {
 
 const Type* future_type(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules) {
   const Type* type = leaf.value->impl()->type;
-  if (leaf.value->is_recipe() && mesh_rules)
+  if (leaf.value->is_lazy() && mesh_rules)
     return placed_type(type->dtype, type->shape,
                        NamedSharding(mesh_rules->mesh(), resolve(leaf, *mesh_rules, "restore").spec), "restore");
   if (type->varying)
@@ -37,7 +37,7 @@ const Type* future_type(const Leaf& leaf, const std::optional<MeshRules>& mesh_r
 
 void add_facts(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules, ArrayImpl& made) {
   const ArrayImpl& old = *leaf.value->impl();
-  if (!leaf.value->is_recipe() || !mesh_rules) {
+  if (!leaf.value->is_lazy() || !mesh_rules) {
     copy_facts(old, made);
     if (made.type != old.type && made.details) made.details->placed = nullptr;  // it describes a partial sum
     made.weight = old.weight;

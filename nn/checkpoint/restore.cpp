@@ -32,21 +32,23 @@ class Differences {
   void refuse_any(const fs::path& checkpoint) const {
     const size_t count = missing_.size() + unused_.size() + other_.size();
     if (count == 0) return;
-    std::string text = fmt::format("{}: it differs from the tree in {} places.", checkpoint.string(), count);
-    add(text, "the checkpoint lacks", missing_);
-    add(text, "the tree lacks", unused_);
-    add(text, "other shapes or types:", other_);
-    text += "\n  Restore into the tree that was saved";
-    if (!missing_.empty()) text += ", or keep_missing to leave what the checkpoint lacks as it is";
-    if (!unused_.empty()) text += ", or ignore_unused to skip what the tree lacks";
-    fail(ErrorKind::invalid_file, "restore", text + ", or rename paths.");
+    std::vector<std::string> lines;
+    add(lines, "the checkpoint lacks", missing_);
+    add(lines, "the tree lacks", unused_);
+    add(lines, "other shapes or types:", other_);
+    std::string& advice = lines.emplace_back("Restore into the tree that was saved");
+    if (!missing_.empty()) advice += ", or keep_missing to leave what the checkpoint lacks as it is";
+    if (!unused_.empty()) advice += ", or ignore_unused to skip what the tree lacks";
+    advice += ", or rename paths.";
+    fail_lines(ErrorKind::invalid_file, "restore",
+               fmt::format("{}: it differs from the tree in {} places.", checkpoint.string(), count), lines);
   }
 
  private:
-  static void add(std::string& text, const char* words, const std::vector<std::string>& lines) {
+  static void add(std::vector<std::string>& lines, const char* words, const std::vector<std::string>& names) {
     constexpr size_t shown = 10;
-    for (size_t i = 0; i < std::min(shown, lines.size()); ++i) text += fmt::format("\n  {} {}", words, lines[i]);
-    if (lines.size() > shown) text += fmt::format("\n  {} {} more", words, lines.size() - shown);
+    for (size_t i = 0; i < std::min(shown, names.size()); ++i) lines.push_back(fmt::format("{} {}", words, names[i]));
+    if (names.size() > shown) lines.push_back(fmt::format("{} {} more", words, names.size() - shown));
   }
 
   std::vector<std::string> missing_, unused_, other_;
@@ -54,7 +56,7 @@ class Differences {
 
 bool has_no_data(const RestoreTarget& target) {
   const Array& x = *target.leaf->value;
-  const MeshImpl* mesh = x.is_recipe() && target.mesh_rules ? target.mesh_rules->mesh().impl() : x.impl()->type->mesh;
+  const MeshImpl* mesh = x.is_lazy() && target.mesh_rules ? target.mesh_rules->mesh().impl() : x.impl()->type->mesh;
   return mesh && mesh->has_no_hardware();
 }
 

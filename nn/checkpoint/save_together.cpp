@@ -41,7 +41,7 @@ bool is_of_several(const Leaf& leaf, const std::optional<MeshRules>& mesh_rules)
   const auto crosses = [](const MeshImpl* mesh) { return mesh && whole_of(mesh)->processes > 1; };
   if (leaf.value->is_absent()) return false;
   return crosses(leaf.value->impl()->type->mesh) ||
-         (mesh_rules && leaf.value->is_recipe() && crosses(mesh_rules->mesh().impl()));
+         (mesh_rules && leaf.value->is_lazy() && crosses(mesh_rules->mesh().impl()));
 }
 
 void together(const Leaves& model, const std::filesystem::path& path, const char* verb,

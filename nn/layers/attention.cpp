@@ -133,20 +133,6 @@ void check_groups(const Array& queries, const Array& keys) {
        queries.shape(2), queries.shape(3), keys.shape(2), keys.shape(3));
 }
 
-void check_broadcasts(const char* name, const Array& given, const Shape& logits) {
-  if (given.is_absent() || broadcasts_to(given.shape(), logits)) return;
-  fail(ErrorKind::shape_mismatch, "MultiheadAttention",
-       "{} {}, expected to broadcast to (batch, heads, seq, keys) = ({}).", name, given.type_string(),
-       fmt::join(logits, ", "));
-}
-
-void check_decodes(const MultiheadAttention& layer) {
-  if (!layer.causal)
-    fail(ErrorKind::invalid_argument, "MultiheadAttention.decode",
-         "the layer is not causal, so its result at a position depends on later positions. Make it with {.causal = "
-         "true}.");
-}
-
 // Throws unless the cache is (batch, length, kv_heads, head_dim) with the batch, heads and head_dim of the new
 // positions.
 void check_cache(const KeyValueCache& cache, const Array& x, const MultiheadAttention& layer) {
@@ -314,7 +300,8 @@ Array MultiheadAttention::operator()(Operand input, const AttentionInputs& with)
   const Array values = split_heads(v(read), kv_heads_of(*this));
   check_groups(queries, keys), check_batch(queries, keys);
   const Shape logits{x.shape(0), num_heads, x.shape(1), read.shape(1)};
-  check_broadcasts("mask", with.mask, logits), check_broadcasts("bias", with.bias, logits);
+  check_broadcasts("MultiheadAttention", "mask", with.mask, logits);
+  check_broadcasts("MultiheadAttention", "bias", with.bias, logits);
   AttentionInputs limited = with;
   DotProductAttentionOptions options = options_of(*this);
   if (chunk && !with.positions.is_absent()) {
@@ -332,13 +319,13 @@ Array MultiheadAttention::decode(Operand input, KeyValueCache& cache, const Deco
   const LayerScope scope(*this, input);
   const Array& x = input.array();
   check_stream(x);
-  check_decodes(*this), check_self(*this, x), check_cache(cache, x, *this);
+  check_decodes("MultiheadAttention", causal), check_self(*this, x), check_cache(cache, x, *this);
   const Positions at{cache.length(), with.positions};
   KeyValueCache longer = cache;
   longer.append(keys_of(*this, x, at), split_heads(v(x), kv_heads_of(*this)));
   const Array queries = queries_of(*this, x, at);
   check_groups(queries, longer.keys);
-  check_broadcasts("mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
+  check_broadcasts("MultiheadAttention", "mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
   DotProductAttentionOptions options = options_of(*this);
   options.mask = with.mask, options.offset = at.offset;
   if (chunk && !with.positions.is_absent()) {

@@ -100,18 +100,7 @@ void check_call(const Array& x, const AttentionInputs& with) {
     fail(ErrorKind::invalid_argument, "LatentAttention", "a context given, expected none: it attends to x alone.");
 }
 
-void check_mask(const char* name, const Array& given, const Shape& logits) {
-  if (!given.is_absent() && !broadcasts_to(given.shape(), logits))
-    fail(ErrorKind::shape_mismatch, "LatentAttention",
-         "{} {}, expected to broadcast to (batch, heads, seq, keys) = {}.", name, given.type_string(),
-         to_string(logits));
-}
-
 void check_cache(const LatentAttention& layer, const KeyValueCache& cache, const Array& x) {
-  if (!layer.causal)
-    fail(ErrorKind::invalid_argument, "LatentAttention.decode",
-         "the layer is not causal, so its result at a position depends on later positions. Make it with {.causal = "
-         "true}.");
   if (cache.keys.is_absent()) return;
   const int64_t size = rank_of(layer) + layer.qk_rope_head_dim;
   if (cache.keys.shape() != Shape{x.shape(0), cache.length(), 1, size})
@@ -165,7 +154,8 @@ Array LatentAttention::operator()(Operand input, const AttentionInputs& with) co
   const Array& x = input.array();
   check_call(x, with);
   const Shape logits{x.shape(0), num_heads, x.shape(1), x.shape(1)};
-  check_mask("mask", with.mask, logits), check_mask("bias", with.bias, logits);
+  check_broadcasts("LatentAttention", "mask", with.mask, logits);
+  check_broadcasts("LatentAttention", "bias", with.bias, logits);
   const Rotate rotated = rotation_of(*this, 0, with.positions);
   return o(joined_heads(attend_expanded(*this, queries_of(*this, x, rotated), compressed(*this, x, rotated),
                                         {.bias = with.bias,
@@ -178,13 +168,13 @@ Array LatentAttention::operator()(Operand input, const AttentionInputs& with) co
 Array LatentAttention::decode(Operand input, KeyValueCache& cache, const DecodeInputs& with) const {
   const LayerScope scope(*this, input);
   const Array& x = input.array();
-  check_call(x, {}), check_cache(*this, cache, x);
+  check_call(x, {}), check_decodes("LatentAttention", causal), check_cache(*this, cache, x);
   const int64_t start = cache.length();
   const Rotate rotated = rotation_of(*this, start, with.positions);
   const Array added = compressed(*this, x, rotated);
   KeyValueCache longer = cache;
   longer.append(added, features(added, 0, 0));
-  check_mask("mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
+  check_broadcasts("LatentAttention", "mask", with.mask, {x.shape(0), num_heads, x.shape(1), longer.length()});
   const Queries queries = queries_of(*this, x, rotated);
   const Array out = o(joined_heads(
       x.shape(1) == 1 ? attend_compressed(*this, queries, longer.keys, with.mask)

@@ -251,13 +251,9 @@ std::variant<Mlp, GatedMlp> shared_experts(const Key& key, const Axis& embed, co
   return mlp;
 }
 
-}  // namespace
-
-MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts, const MoeOptions& o) {
-  check_positive("MoeMlp", "experts", experts.size);
-  check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
-  check_routing(o.top_k, o.capacity_factor, experts.size);
-  check_groups(o.num_groups, o.top_k_groups, o.top_k, experts.size);
+void check_options(const MoeOptions& o, int64_t experts) {
+  check_routing(o.top_k, o.capacity_factor, experts);
+  check_groups(o.num_groups, o.top_k_groups, o.top_k, experts);
   if (!o.gated && (o.expert_bias || o.clamped_gate))
     fail(ErrorKind::invalid_argument, "MoeMlp",
          "expert_bias or clamped_gate given for experts that are not gated, expected MoeOptions{.gated = true}.");
@@ -268,6 +264,14 @@ MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const
   if (o.num_shared_experts < 0)
     fail(ErrorKind::invalid_argument, "MoeMlp", "num_shared_experts = {}, expected a number of experts from 0 on.",
          o.num_shared_experts);
+}
+
+}  // namespace
+
+MoeMlp MoeMlp::init(const Key& key, const Axis& embed, const Axis& hidden, const Axis& experts, const MoeOptions& o) {
+  check_positive("MoeMlp", "experts", experts.size);
+  check_axis("MoeMlp", embed), check_axis("MoeMlp", hidden);
+  check_options(o, experts.size);
   const auto keys = split<5>(key);
   const Array router = initial("MoeMlp", "router_init", o.router_init, keys[0], {embed.size, experts.size});
   MoeMlp moe{.router = {o.dtypes.param(router), {embed, none}},

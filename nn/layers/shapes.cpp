@@ -60,6 +60,19 @@ bool broadcasts_to(const Shape& from, const Shape& to) {
   return std::equal(from.rbegin(), from.rend(), to.rbegin(), [](int64_t a, int64_t b) { return a == 1 || a == b; });
 }
 
+void check_broadcasts(const char* layer, const char* name, const Array& given, const Shape& logits) {
+  if (!given.is_absent() && !broadcasts_to(given.shape(), logits))
+    fail(ErrorKind::shape_mismatch, layer, "{} {}, expected to broadcast to (batch, heads, seq, keys) = ({}).", name,
+         given.type_string(), fmt::join(logits, ", "));
+}
+
+void check_decodes(const char* layer, bool causal) {
+  if (!causal)
+    fail(ErrorKind::invalid_argument, fmt::format("{}.decode", layer),
+         "the layer is not causal, so its result at a position depends on later positions. Make it with {.causal = "
+         "true}.");
+}
+
 AxisName axis_of(const Param& param, int dim) {
   const int size = static_cast<int>(param.axes.size()), at = dim < 0 ? dim + size : dim;
   return at >= 0 && at < size ? param.axes[at] : AxisName(none);

@@ -46,6 +46,11 @@ void check_places(const char* layer, const Array& x, int spatial);
 // Returns true if x of shape `from` broadcasts to `to`.
 bool broadcasts_to(const Shape& from, const Shape& to);
 
+// Throws Error (shape_mismatch) unless a mask or bias, if given, broadcasts to the shape of an attention's logits.
+void check_broadcasts(const char* layer, const char* name, const Array& given, const Shape& logits);
+// Throws Error (invalid_argument) unless an attention layer that decodes is causal.
+void check_decodes(const char* layer, bool causal);
+
 // Returns the name of dimension `dim` of a parameter (negative: from the end); none if its axes do not name it.
 AxisName axis_of(const Param& param, int dim);
 // Calls the initializer. Throws if it is empty, or if its result is absent or does not have this shape.

@@ -43,7 +43,8 @@ struct CausalLM {
   DecoderNorm final_norm;
   std::optional<Linear> head;  // absent if the head shares the embedding
   DecoderConfig config;
-  bool remat = false;  // true: the backward pass recomputes each block's activations
+  bool remat = false;                      // true: the backward pass recomputes each block's activations
+  std::vector<int32_t> eos_token_id = {};  // of the folder's generation_config.json: ends the texts of `generate`
 
   // Makes a decoder. Weights are normal with standard deviation 0.02. Those that write to the residual stream are
   // divided by sqrt(2 layers), as in Radford et al., "Language models are unsupervised multitask learners" (GPT-2,

@@ -151,8 +151,10 @@ void read_rope(const JsonPart& config, const RopeKeys& keys, DecoderConfig& c) {
   const bool is_by_layer = rope.has("full_attention") || rope.has("sliding_attention");
   c.rope = rope_in(config, is_by_layer ? rope.at_or_null("full_attention") : rope, keys, base, c);
   const double local_base = above_zero_or(config, keys.local_theta, c.local_rope->base);
-  c.local_rope = rope_in(config, is_by_layer ? rope.at_or_null("sliding_attention") : config.at_or_null("no rope"),
-                         keys, local_base, c);
+  if (is_by_layer)
+    c.local_rope = rope_in(config, rope.at_or_null("sliding_attention"), keys, local_base, c);
+  else
+    c.local_rope = RotaryEmbedding{.base = local_base, .interleaved = c.rope.interleaved};
 }
 
 json::object json_of(const RotaryEmbedding& rope, const RopeKeys& keys, int64_t head_dim) {
@@ -173,6 +175,16 @@ json::object json_of(const RotaryEmbedding& rope, const RopeKeys& keys, int64_t 
     all["short_factor"] = json::value_from(s.short_factors), all["long_factor"] = json::value_from(s.long_factors);
   if (is_yarn) all["beta_fast"] = s.beta_fast, all["beta_slow"] = s.beta_slow, all["truncate"] = s.truncate;
   return all;
+}
+
+void write_rope(const DecoderConfig& c, const RopeKeys& keys, json::object& all) {
+  const json::object mine = json_of(c.rope, keys, c.head_dim);
+  all["rope_parameters"] = mine;
+  if (keys.original_positions && c.rope.scaling.original_positions > 0)
+    all["original_max_position_embeddings"] = static_cast<int64_t>(c.rope.scaling.original_positions);
+  if (keys.local_theta)
+    all["rope_parameters"] = json::object{
+        {"full_attention", mine}, {"sliding_attention", json_of(c.local_rope.value_or(c.rope), keys, c.head_dim)}};
 }
 
 // ---- windows
@@ -220,12 +232,11 @@ void write_windows(const DecoderConfig& c, const WindowKeys& keys, json::object&
 // Returns the field of a member that `read` reads from a value other than null, and `write` writes.
 template <class T, class Read, class Write>
 ConfigField member_field(const char* key, T DecoderConfig::*member, Read read, Write write) {
-  return {.key = key,
-          .read =
-              [=](const JsonPart& config, DecoderConfig& c) {
-                if (config.has(key)) c.*member = read(config.at(key));
-              },
-          .write = [=](const DecoderConfig& c, json::object& all) { all[key] = write(c.*member); }};
+  return {key,
+          [=](const JsonPart& config, DecoderConfig& c) {
+            if (config.has(key)) c.*member = read(config.at(key));
+          },
+          [=](const DecoderConfig& c, json::object& all) { all[key] = write(c.*member); }};
 }
 
 }  // namespace
@@ -268,58 +279,41 @@ ConfigField nullable(const char* key, int64_t DecoderConfig::*member) {
 }
 
 ConfigField cap(const char* key, double DecoderConfig::*member) {
-  return {
-      .key = key,
-      .read =
+  return {key,
           [=](const JsonPart& config, DecoderConfig& c) {
             if (config.names(key)) c.*member = config.number(key, 0);
           },
-      .write = [=](const DecoderConfig& c,
-                   json::object& all) { all[key] = c.*member == 0 ? json::value(nullptr) : json::value(c.*member); }};
+          [=](const DecoderConfig& c, json::object& all) {
+            all[key] = c.*member == 0 ? json::value(nullptr) : json::value(c.*member);
+          }};
 }
 
 ConfigField only(const char* key, const json::value& value) {
-  return {.key = key,
-          .read =
-              [=](const JsonPart& config, DecoderConfig&) {
-                if (!config.has(key)) return;
-                const JsonPart given = config.at(key);
-                const bool is_same =
-                    value.is_number() ? given.number() == value.to_number<double>() : given.value == value;
-                if (!is_same)
-                  given.refuse(fmt::format("{} is not supported, expected {}.", json::serialize(given.value),
-                                           json::serialize(value)));
-              },
-          .write = [](const DecoderConfig&, json::object&) {}};
+  return {key, [=](const JsonPart& config, DecoderConfig&) {
+            if (!config.has(key)) return;
+            const JsonPart given = config.at(key);
+            const bool is_same = value.is_number() ? given.number() == value.to_number<double>() : given.value == value;
+            if (!is_same)
+              given.refuse(fmt::format("{} is not supported, expected {}.", json::serialize(given.value),
+                                       json::serialize(value)));
+          }};
 }
 
 ConfigField derived_sizes() {
-  return {.read =
-              [](const JsonPart& config, DecoderConfig& c) {
-                if (c.num_key_value_heads == 0) c.num_key_value_heads = c.num_attention_heads;
-                if (c.intermediate_size == 0) c.intermediate_size = 4 * c.hidden_size;
-                if (c.head_dim) return;
-                if (c.hidden_size % c.num_attention_heads)
-                  config.refuse(fmt::format("{} heads do not divide {} features, and no head_dim is given.",
-                                            c.num_attention_heads, c.hidden_size));
-                c.head_dim = c.hidden_size / c.num_attention_heads;
-              },
-          .write = [](const DecoderConfig&, json::object&) {}};
+  return {.read = [](const JsonPart& config, DecoderConfig& c) {
+    if (c.num_key_value_heads == 0) c.num_key_value_heads = c.num_attention_heads;
+    if (c.intermediate_size == 0) c.intermediate_size = 4 * c.hidden_size;
+    if (c.head_dim) return;
+    if (c.hidden_size % c.num_attention_heads)
+      config.refuse(fmt::format("{} heads do not divide {} features, and no head_dim is given.", c.num_attention_heads,
+                                c.hidden_size));
+    c.head_dim = c.hidden_size / c.num_attention_heads;
+  }};
 }
 
 ConfigField rope(const RopeKeys& keys) {
   return {.read = [=](const JsonPart& config, DecoderConfig& c) { read_rope(config, keys, c); },
-          .write =
-              [=](const DecoderConfig& c, json::object& all) {
-                const json::object mine = json_of(c.rope, keys, c.head_dim);
-                all["rope_parameters"] = mine;
-                if (keys.original_positions && c.rope.scaling.original_positions > 0)
-                  all["original_max_position_embeddings"] = static_cast<int64_t>(c.rope.scaling.original_positions);
-                if (keys.local_theta)
-                  all["rope_parameters"] =
-                      json::object{{"full_attention", mine},
-                                   {"sliding_attention", json_of(c.local_rope.value_or(c.rope), keys, c.head_dim)}};
-              }};
+          .write = [=](const DecoderConfig& c, json::object& all) { write_rope(c, keys, all); }};
 }
 
 ConfigField windows(const WindowKeys& keys) {

@@ -26,9 +26,7 @@ Names expert_names() {
 Names qwen3_moe_names(const C& c) { return joined({expert_names(), llama_names(c)}); }
 
 Names shared_expert_names(const std::string& theirs) {
-  return layer_names({{"mlp.shared.gate", theirs + ".gate_proj"},
-                      {"mlp.shared.up", theirs + ".up_proj"},
-                      {"mlp.shared.down", theirs + ".down_proj"}});
+  return layer_names(projections("mlp.shared", theirs, {"gate", "up", "down"}));
 }
 
 Names deepseek_v3_names(const C& c) {
@@ -66,10 +64,7 @@ Names gpt_oss_names(const C& c) {
 
 Names llama4_names(const C& c) {
   return joined({fused_expert_names("feed_forward", 1), shared_expert_names("feed_forward.shared_expert"),
-                 layer_names({{"mlp.gate", "feed_forward.gate_proj"},
-                              {"mlp.up", "feed_forward.up_proj"},
-                              {"mlp.down", "feed_forward.down_proj"}}),
-                 llama_names(c)});
+                 layer_names(projections("mlp", "feed_forward", {"gate", "up", "down"})), llama_names(c)});
 }
 
 // ---- fields of config.json
@@ -96,29 +91,27 @@ json::array layers_where(const C& c, bool has_experts) {
 // Layers with experts: those whose number, from 1 on, is a multiple of `step`, except the listed ones (Qwen); or the
 // listed ones, if there is a list (Llama 4).
 ConfigField listed_layers(const char* step, const char* list, bool has_experts) {
-  return custom(
-      list,
-      [=](const JsonPart& config, C& c) {
-        const int64_t every = config.integer(step, 1);
-        if (every < 1) config.at(step).refuse_type("1 or more");
-        const bool is_list = has_experts && config.has(list);
-        for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.moe_layers.push_back(!is_list && (i + 1) % every == 0);
-        if (!config.has(list)) return;
-        for (const JsonPart& layer : config.at(list).items())
-          c.moe_layers[static_cast<size_t>(layer.integer(0, c.num_hidden_layers - 1))] = has_experts;
-      },
-      [=](const C& c, json::object& all) { all[step] = 1, all[list] = layers_where(c, has_experts); });
+  return {list,
+          [=](const JsonPart& config, C& c) {
+            const int64_t every = config.integer(step, 1);
+            if (every < 1) config.at(step).refuse_type("1 or more");
+            const bool is_list = has_experts && config.has(list);
+            for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.moe_layers.push_back(!is_list && (i + 1) % every == 0);
+            if (!config.has(list)) return;
+            for (const JsonPart& layer : config.at(list).items())
+              c.moe_layers[static_cast<size_t>(layer.integer(0, c.num_hidden_layers - 1))] = has_experts;
+          },
+          [=](const C& c, json::object& all) { all[step] = 1, all[list] = layers_where(c, has_experts); }};
 }
 
 // DeepSeek has experts from a layer on.
 ConfigField deepseek_layers() {
-  return custom(
-      "first_k_dense_replace",
-      [](const JsonPart& config, C& c) {
-        const int64_t first = config.integer("first_k_dense_replace", 3);
-        for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.moe_layers.push_back(i >= first);
-      },
-      [](const C& c, json::object& all) { all["first_k_dense_replace"] = layers_where(c, false).size(); });
+  return {"first_k_dense_replace",
+          [](const JsonPart& config, C& c) {
+            const int64_t first = config.integer("first_k_dense_replace", 3);
+            for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.moe_layers.push_back(i >= first);
+          },
+          [](const C& c, json::object& all) { all["first_k_dense_replace"] = layers_where(c, false).size(); }};
 }
 
 // Returns by how much mscale_all_dim = 1 lengthens queries and keys.
@@ -126,24 +119,23 @@ double stretch_of(const C& c) { return tessera::detail::yarn_attention_factor(c.
 
 // The scale of attention with yarn's mscale_all_dim, as in transformers.
 ConfigField latent_scale() {
-  return custom(
-      "rope_interleave",
-      [](const JsonPart& config, C& c) {
-        c.rope.interleaved = config.flag("rope_interleave", true);
-        const JsonPart rope = config.at_or_null(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-        const double all = c.rope.scaling.kind == RotaryScaling::none ? 0 : rope.number("mscale_all_dim", 0);
-        if (all == 0) return;
-        const double mscale = tessera::detail::yarn_attention_factor(c.rope.scaling.factor, all);
-        c.attention_scale = c.scale_of_attention() * mscale * mscale;
-      },
-      [](const C& c, json::object& all) {
-        all["rope_interleave"] = c.rope.interleaved;
-        C plain = c;
-        plain.attention_scale = {};
-        const double mscale = std::sqrt(c.scale_of_attention() / plain.scale_of_attention());
-        if (c.attention_scale && stretch_of(c) > 0)
-          all["rope_parameters"].as_object()["mscale_all_dim"] = (mscale - 1) / stretch_of(c);
-      });
+  return {"rope_interleave",
+          [](const JsonPart& config, C& c) {
+            c.rope.interleaved = config.flag("rope_interleave", true);
+            const JsonPart rope = config.at_or_null(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+            const double all = c.rope.scaling.kind == RotaryScaling::none ? 0 : rope.number("mscale_all_dim", 0);
+            if (all == 0) return;
+            const double mscale = tessera::detail::yarn_attention_factor(c.rope.scaling.factor, all);
+            c.attention_scale = c.scale_of_attention() * mscale * mscale;
+          },
+          [](const C& c, json::object& all) {
+            all["rope_interleave"] = c.rope.interleaved;
+            C plain = c;
+            plain.attention_scale = {};
+            const double mscale = std::sqrt(c.scale_of_attention() / plain.scale_of_attention());
+            if (c.attention_scale && stretch_of(c) > 0)
+              all["rope_parameters"].as_object()["mscale_all_dim"] = (mscale - 1) / stretch_of(c);
+          }};
 }
 
 ConfigFields latent_sizes() {
@@ -154,152 +146,132 @@ ConfigFields latent_sizes() {
 
 // Llama 4's temperature of layers without rotary positions.
 ConfigField temperature() {
-  return custom(
-      "attn_temperature_tuning",
-      [](const JsonPart& config, C& c) {
-        if (!config.flag("attn_temperature_tuning", true)) return;
-        c.query_temperature = {config.number("attn_scale", 0.1), config.number("floor_scale", 8192)};
-      },
-      [](const C& c, json::object& all) {
-        all["attn_temperature_tuning"] = c.query_temperature.has_value();
-        if (!c.query_temperature) return;
-        all["attn_scale"] = c.query_temperature->scale,
-        all["floor_scale"] = std::llround(c.query_temperature->floor_scale);
-      });
+  return {"attn_temperature_tuning",
+          [](const JsonPart& config, C& c) {
+            if (!config.flag("attn_temperature_tuning", true)) return;
+            c.query_temperature = {config.number("attn_scale", 0.1), config.number("floor_scale", 8192)};
+          },
+          [](const C& c, json::object& all) {
+            all["attn_temperature_tuning"] = c.query_temperature.has_value();
+            if (!c.query_temperature) return;
+            all["attn_scale"] = c.query_temperature->scale,
+            all["floor_scale"] = std::llround(c.query_temperature->floor_scale);
+          }};
 }
 
 // Throws unless the layers that attend to chunks are those with rotary positions.
 ConfigField chunked_layers() {
-  return custom(
-      "layer_types",
-      [](const JsonPart& config, C& c) {
+  return {
+      "layer_types", [](const JsonPart& config, C& c) {
         if (!config.has("layer_types")) return;
         const JsonPart types = config.at("layer_types");
         for (size_t i = 0; i < types.length() && i < c.no_rope_layers.size(); ++i)
           if ((types.item(i).text() == "chunked_attention") != (c.no_rope_layers[i] != 0))
             types.item(i).refuse("is not supported, expected chunked_attention in layers with rotary positions only.");
-      },
-      [](const C&, json::object&) {});
+      }};
 }
 
 ConfigField clamped_gate() {
-  return custom(
-      "swiglu_limit",
-      [](const JsonPart& config, C& c) {
-        c.clamped_gate = {config.number("swiglu_limit", 7), config.number("swiglu_alpha", 1.702)};
-      },
-      [](const C& c, json::object& all) {
-        const ClampedGate gate = c.clamped_gate.value_or(ClampedGate{});
-        all["swiglu_limit"] = gate.limit, all["swiglu_alpha"] = gate.alpha;
-      });
+  return {"swiglu_limit",
+          [](const JsonPart& config, C& c) {
+            c.clamped_gate = {config.number("swiglu_limit", 7), config.number("swiglu_alpha", 1.702)};
+          },
+          [](const C& c, json::object& all) {
+            const ClampedGate gate = c.clamped_gate.value_or(ClampedGate{});
+            all["swiglu_limit"] = gate.limit, all["swiglu_alpha"] = gate.alpha;
+          }};
 }
 
 Family qwen3_moe() {
   return {"Qwen3MoeForCausalLM",
           {.model_type = "qwen3_moe",
-           .num_key_value_heads = 4,
-           .head_dim = 0,
            .qk_norm = true,
            .num_local_experts = 128,
            .num_experts_per_tok = 8,
            .moe_intermediate_size = 768,
            .norm_topk_prob = false},
-          llama_fields(joined({attention_bias(),
-                               expert_sizes("num_experts", "moe_intermediate_size"),
-                               {field("num_local_experts", &C::num_local_experts, max_decoder_layers),
-                                field("norm_topk_prob", &C::norm_topk_prob), only("mlp_bias", false),
-                                listed_layers("decoder_sparse_step", "mlp_only_layers", false), router_loss(),
-                                windows({.size = 4096, .has_switch = true})}})),
-          qwen3_moe_names};
+          llama_fields({attention_bias(), expert_sizes("num_experts", "moe_intermediate_size"),
+                        field("num_local_experts", &C::num_local_experts, max_decoder_layers),
+                        field("norm_topk_prob", &C::norm_topk_prob), only("mlp_bias", false),
+                        listed_layers("decoder_sparse_step", "mlp_only_layers", false), router_loss(),
+                        windows({.size = 4096, .has_switch = true})}),
+          qwen3_moe_names,
+          /*num_key_value_heads=*/4};
 }
 
 Family deepseek_v3() {
-  return {"DeepseekV3ForCausalLM",
-          {.model_type = "deepseek_v3",
-           .num_key_value_heads = 0,
-           .head_dim = 64,
-           .kv_lora_rank = 512,
-           .q_lora_rank = 1536,
-           .num_local_experts = 256,
-           .num_experts_per_tok = 8,
-           .moe_intermediate_size = 2048,
-           .n_shared_experts = 1,
-           .router_score = RouterScore::sigmoid,
-           .routed_scaling_factor = 2.5,
-           .n_group = 8,
-           .topk_group = 4,
-           .has_balance_bias = true},
-          joined({sizes(),
-                  {required(field("intermediate_size", &C::intermediate_size)),
-                   option(nullable("num_key_value_heads", &C::num_key_value_heads)),
-                   field("qk_rope_head_dim", &C::head_dim), derived_sizes(), field("rms_norm_eps", &C::rms_norm_eps),
-                   field("hidden_act", &C::hidden_act), rope(), option(field("n_shared_experts", &C::n_shared_experts)),
-                   field("norm_topk_prob", &C::norm_topk_prob),
-                   field("routed_scaling_factor", &C::routed_scaling_factor), option(field("n_group", &C::n_group)),
-                   option(field("topk_group", &C::topk_group)), only("topk_method", "noaux_tc"),
-                   only("scoring_func", "sigmoid"), only("moe_layer_freq", 1), deepseek_layers()},
-                  attention_bias(),
-                  expert_sizes("n_routed_experts", "moe_intermediate_size"),
-                  latent_sizes()}),
-          deepseek_v3_names};
+  return {
+      "DeepseekV3ForCausalLM",
+      {.model_type = "deepseek_v3",
+       .kv_lora_rank = 512,
+       .q_lora_rank = 1536,
+       .num_local_experts = 256,
+       .num_experts_per_tok = 8,
+       .moe_intermediate_size = 2048,
+       .n_shared_experts = 1,
+       .router_score = RouterScore::sigmoid,
+       .routed_scaling_factor = 2.5,
+       .n_group = 8,
+       .topk_group = 4,
+       .has_balance_bias = true},
+      {sizes(), required(field("intermediate_size", &C::intermediate_size)),
+       option(nullable("num_key_value_heads", &C::num_key_value_heads)), field("qk_rope_head_dim", &C::head_dim),
+       inner_fields(), option(field("n_shared_experts", &C::n_shared_experts)),
+       field("norm_topk_prob", &C::norm_topk_prob), field("routed_scaling_factor", &C::routed_scaling_factor),
+       option(field("n_group", &C::n_group)), option(field("topk_group", &C::topk_group)),
+       only("topk_method", "noaux_tc"), only("scoring_func", "sigmoid"), only("moe_layer_freq", 1), deepseek_layers(),
+       attention_bias(), expert_sizes("n_routed_experts", "moe_intermediate_size"), latent_sizes()},
+      deepseek_v3_names,
+      0,
+      /*head_dim=*/64};
 }
 
 Family gpt_oss() {
-  return {"GptOssForCausalLM",
-          {.model_type = "gpt_oss",
-           .num_key_value_heads = 8,
-           .head_dim = 64,
-           .rms_norm_eps = 1e-5,
-           .rope = {.base = 150000,
-                    .scaling = {.kind = RotaryScaling::yarn,
-                                .factor = 32,
-                                .original_positions = 4096,
-                                .beta_fast = 32,
-                                .beta_slow = 1,
-                                .truncate = false}},
-           .attention_bias = true,
-           .output_bias = true,
-           .attention_sinks = true,
-           .num_local_experts = 128,
-           .num_experts_per_tok = 4,
-           .expert_bias = true},
-          llama_fields(joined({attention_bias(),
-                               {field("num_local_experts", &C::num_local_experts, max_decoder_layers),
-                                field("num_experts_per_tok", &C::num_experts_per_tok), clamped_gate(), router_loss(),
-                                windows({.size = 128,
-                                         .has_layer_types = true,
-                                         .has = [](const JsonPart&, const C&, int64_t i) { return i % 2 == 0; }})}})),
-          gpt_oss_names};
+  return {
+      "GptOssForCausalLM",
+      {.model_type = "gpt_oss",
+       .rms_norm_eps = 1e-5,
+       .rope = {.base = 150000,
+                .scaling = {.kind = RotaryScaling::yarn, .factor = 32, .original_positions = 4096, .truncate = false}},
+       .attention_bias = true,
+       .output_bias = true,
+       .attention_sinks = true,
+       .num_local_experts = 128,
+       .num_experts_per_tok = 4,
+       .expert_bias = true},
+      llama_fields({attention_bias(), field("num_local_experts", &C::num_local_experts, max_decoder_layers),
+                    field("num_experts_per_tok", &C::num_experts_per_tok), clamped_gate(), router_loss(),
+                    windows({.size = 128, .has_layer_types = true, .has = every_second})}),
+      gpt_oss_names,
+      /*num_key_value_heads=*/8,
+      /*head_dim=*/64};
 }
 
 Family llama4() {
-  return {"Llama4ForCausalLM",
-          {.model_type = "llama4_text",
-           .num_key_value_heads = 8,
-           .head_dim = 128,
-           .intermediate_size = 16384,
-           .rms_norm_eps = 1e-5,
-           .rope = {.base = 5e5, .interleaved = true},
-           .qk_norm_after_rope = true,
-           .attention_chunk_size = 8192,
-           .num_local_experts = 16,
-           .num_experts_per_tok = 1,
-           .moe_intermediate_size = 8192,
-           .n_shared_experts = 1,
-           .router_score = RouterScore::sigmoid,
-           .norm_topk_prob = false,
-           .scale_expert_inputs = true},
-          joined({sizes(),
-                  {field("intermediate_size_mlp", &C::intermediate_size),
-                   nullable("num_key_value_heads", &C::num_key_value_heads), nullable("head_dim", &C::head_dim),
-                   derived_sizes(), field("rms_norm_eps", &C::rms_norm_eps), field("hidden_act", &C::hidden_act),
-                   rope(), only("router_jitter_noise", 0),
-                   listed_layers("interleave_moe_layer_step", "moe_layers", true), no_rope_layers(), chunked_layers(),
-                   temperature(), option(field("attention_chunk_size", &C::attention_chunk_size)),
-                   field("use_qk_norm", &C::qk_norm_after_rope)},
-                  attention_bias(),
-                  expert_sizes("num_local_experts", "intermediate_size")}),
-          llama4_names};
+  return {
+      "Llama4ForCausalLM",
+      {.model_type = "llama4_text",
+       .intermediate_size = 16384,
+       .rms_norm_eps = 1e-5,
+       .rope = {.base = 5e5, .interleaved = true},
+       .qk_norm_after_rope = true,
+       .attention_chunk_size = 8192,
+       .num_local_experts = 16,
+       .num_experts_per_tok = 1,
+       .moe_intermediate_size = 8192,
+       .n_shared_experts = 1,
+       .router_score = RouterScore::sigmoid,
+       .norm_topk_prob = false,
+       .scale_expert_inputs = true},
+      {sizes(), field("intermediate_size_mlp", &C::intermediate_size),
+       nullable("num_key_value_heads", &C::num_key_value_heads), nullable("head_dim", &C::head_dim), inner_fields(),
+       only("router_jitter_noise", 0), listed_layers("interleave_moe_layer_step", "moe_layers", true), no_rope_layers(),
+       chunked_layers(), temperature(), option(field("attention_chunk_size", &C::attention_chunk_size)),
+       field("use_qk_norm", &C::qk_norm_after_rope), attention_bias(),
+       expert_sizes("num_local_experts", "intermediate_size")},
+      llama4_names,
+      /*num_key_value_heads=*/8,
+      /*head_dim=*/128};
 }
 
 }  // namespace

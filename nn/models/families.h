@@ -18,13 +18,19 @@ using tessera::detail::JsonPart;
 // Maps one key of config.json, or a group of keys, to members of a DecoderConfig. `read` leaves the family's default if
 // the key is missing.
 struct ConfigField {
-  std::string key;
+  std::string key = {};
   std::function<void(const JsonPart& config, DecoderConfig& c)> read;
-  std::function<void(const DecoderConfig& c, boost::json::object& all)> write;
+  std::function<void(const DecoderConfig& c, boost::json::object& all)> write = [](const auto&, auto&) {};
   bool is_size = false, is_required = false;
 };
 
-using ConfigFields = std::vector<ConfigField>;
+// A list of fields, which may contain lists.
+struct ConfigFields : std::vector<ConfigField> {
+  ConfigFields(ConfigField field) { push_back(std::move(field)); }
+  ConfigFields(std::initializer_list<ConfigFields> parts) {
+    for (const ConfigFields& part : parts) insert(end(), part.begin(), part.end());
+  }
+};
 
 template <class T>
 std::vector<T> joined(std::initializer_list<std::vector<T>> parts) {
@@ -68,23 +74,26 @@ struct WindowKeys {
   std::function<bool(const JsonPart& config, const DecoderConfig& c, int64_t layer)> has = {};
 };
 ConfigField windows(const WindowKeys& keys);
-// A key with its own reader and writer.
-ConfigField custom(const char* key, std::function<void(const JsonPart& config, DecoderConfig& c)> read,
-                   std::function<void(const DecoderConfig& c, boost::json::object& all)> write);
+inline bool every_second(const JsonPart&, const DecoderConfig&, int64_t layer) { return layer % 2 == 0; }
 // SmolLM3's and Llama 4's layers without rotary positions: by default every fourth.
 ConfigField no_rope_layers();
 // The routers' balance loss, which is used if output_router_logits is true.
 ConfigField router_loss();
 
-// Sizes that all families have; the keys that Llama and its descendants share; the biases of q, k, v and o.
+// Sizes that all families have; the keys that Llama and its descendants share, and those without sizes; the biases of
+// q, k, v and o.
 ConfigFields sizes(const char* hidden = "hidden_size", const char* layers = "num_hidden_layers",
                    const char* heads = "num_attention_heads", const char* positions = "max_position_embeddings");
 ConfigFields llama_fields(const ConfigFields& more, const RopeKeys& keys = {}, const char* activation = "hidden_act");
+ConfigFields inner_fields(const RopeKeys& keys = {}, const char* activation = "hidden_act");
 ConfigFields attention_bias();
 
 // Completes the names of a layer's arrays: {"attn.q", "self_attn.q_proj"} becomes the rows of its kernel and bias.
 std::vector<HuggingFaceName> layer_names(const std::vector<HuggingFaceName>& rows,
-                                         const std::string& theirs = "model.layers.#.");
+                                         const std::string& theirs = "model.layers.#.", bool transposed = true);
+// Returns the rows of layers whose names end in _proj: {"attn.q", "self_attn.q_proj"} for "attn", "self_attn" and "q".
+std::vector<HuggingFaceName> projections(const std::string& ours, const std::string& theirs,
+                                         std::initializer_list<const char*> layers);
 // The names of Llama's arrays.
 std::vector<HuggingFaceName> llama_names(const DecoderConfig& c);
 
@@ -94,6 +103,7 @@ struct Family {
   DecoderConfig defaults;    // with the family's model_type
   ConfigFields fields;
   std::function<std::vector<HuggingFaceName>(const DecoderConfig& c)> names;
+  int64_t num_key_value_heads = 0, head_dim = 0;  // if config.json has none; 0: as in `derived_sizes`
 };
 
 const std::vector<Family>& families();

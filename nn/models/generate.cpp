@@ -89,8 +89,8 @@ void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_ne
          max_new_tokens, prompt, std::max<int64_t>(0, config.max_position_embeddings + 1 - prompt));
 }
 
-bool ends(const Ids& row, const GenerateOptions& options) {
-  const auto& last = options.eos_token_id;
+bool ends(const Ids& row, const CausalLM& model, const GenerateOptions& options) {
+  const Ids& last = options.eos_token_id.empty() ? model.eos_token_id : options.eos_token_id;
   if (std::find(last.begin(), last.end(), row.back()) != last.end()) return true;
   return options.stopping_criteria && options.stopping_criteria(row);
 }
@@ -134,7 +134,7 @@ std::vector<Ids> generate(const CausalLM& model, const Key& key, const std::vect
       const Key of_token = fold_in(fold_in(key, static_cast<uint32_t>(row)), static_cast<uint32_t>(i));
       next[row] = sample_token(of_token, std::span(last).subspan(row * vocab, vocab), options.sampling);
       written[row].push_back(next[row]);
-      done[row] = ends(written[row], options);
+      done[row] = ends(written[row], model, options);
     }
     if (std::all_of(done.begin(), done.end(), [](bool is) { return is; })) break;
   }

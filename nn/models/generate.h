@@ -29,7 +29,7 @@ int32_t sample_token(const Key& key, std::span<const float> logits, const Sampli
 struct GenerateOptions {
   int64_t max_new_tokens = 64;  // after each prompt
   SamplingOptions sampling = {};
-  std::vector<int32_t> eos_token_id = {};  // a row ends after any of these
+  std::vector<int32_t> eos_token_id = {};  // a row ends after any of these; empty: the model's
   // Called after each token of a row, with all tokens that were generated for the row. The row ends if it returns true,
   // for example because the decoded text has a stop word. By default no row ends this way.
   std::function<bool(std::span<const int32_t> written)> stopping_criteria = {};

@@ -9,14 +9,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numbers>
 
 #include "nn/checkpoint/hugging_face_tensors.h"
 #include "nn/models/gguf_file.h"
 #include "nn/models/pretrained.h"
 #include "sharding/base/fail.h"
 
-namespace tessera::nn {
+namespace tessera::nn::detail {
 
 namespace {
 
@@ -185,52 +184,58 @@ at::Tensor values_in_gguf(const Architecture& a, const DecoderConfig& c, const T
 
 // Returns the divisors of llama3's frequencies.
 at::Tensor rope_factors(const RotaryEmbedding& rope, int64_t head_dim) {
-  const RotaryScaling& s = rope.scaling;
   std::vector<double> factors;
   for (int64_t i = 0; i < head_dim; i += 2) {
-    const double turned = std::pow(rope.base, -static_cast<double>(i) / static_cast<double>(head_dim));
-    const double turns = s.original_positions * turned / (2 * std::numbers::pi);
-    const double smooth = std::clamp((turns - s.low_frequency) / (s.high_frequency - s.low_frequency), 0.0, 1.0);
-    factors.push_back(1 / ((1 - smooth) / s.factor + smooth));
+    const double f = std::pow(rope.base, -static_cast<double>(i) / static_cast<double>(head_dim));
+    factors.push_back(f / tessera::detail::llama3_frequency(f, rope.scaling));
   }
   return at::tensor(factors, at::kFloat);
 }
 
+// Returns the plan to write the tensors `theirs`, as save_pretrained has them, to a GGUF file.
+TensorsToWrite plan_of(const std::filesystem::path& file, const DecoderConfig& c, const GgufOptions& options,
+                       DType dtype, const std::vector<TensorEntry>& theirs) {
+  config_to_hugging_face(c, dtype);  // throws for options that the family does not have
+  const Architecture a = architecture_of(c.model_type);
+  check_options(a, c);
+  GgufMetadata metadata = metadata_of(a, c, dtype), tokenizer{{"tokenizer.ggml.model", "none"}};
+  metadata.emplace_back("general.name", file.stem().string());
+  if (options.tokenizer) tokenizer = gguf_tokenizer(*options.tokenizer, c.vocab_size);
+  metadata.insert(metadata.end(), tokenizer.begin(), tokenizer.end());
+  TensorsToWrite tensors;
+  std::vector<TensorEntry> ours;
+  for (const TensorEntry& entry : theirs) {
+    tensors.order.push_back(entry.name);
+    tensors.identity += fmt::format("{} {}, ", entry.name, to_string(entry.shape));
+    ours.push_back(entry_in_gguf(a, entry, dtype));
+  }
+  if (c.rope.scaling.kind == RotaryScaling::llama3)
+    ours.push_back({"rope_freqs.weight", DType::float32, {c.head_dim / 2}});
+  tensors.identity = fmt::format("{} tensors, mark {:x}", theirs.size(), std::hash<std::string>{}(tensors.identity));
+  tensors.write = [=, &c](const auto& next) {
+    at::Tensor held;
+    write_gguf(file, metadata, ours, [&, i = size_t{0}](const TensorEntry& entry) mutable {
+      held = i < theirs.size() ? values_in_gguf(a, c, theirs[i], next(), entry) : rope_factors(c.rope, c.head_dim);
+      ++i;
+      return std::span(static_cast<const std::byte*>(held.const_data_ptr()), held.nbytes());
+    });
+  };
+  return tensors;
+}
+
 }  // namespace
+
+}  // namespace tessera::nn::detail
+
+namespace tessera::nn {
 
 void save_gguf(const std::filesystem::path& file, const CausalLM& model, const GgufOptions& options) {
   CausalLM copy = model;
   const DecoderConfig& c = copy.config;
   const Leaves all = leaves(copy);
   const DType dtype = options.dtype.value_or(all.front().value->dtype());
-  save_tensors(file, hugging_face_names(c), all, c.vocab_size, [&](const std::vector<TensorEntry>& theirs) {
-    config_to_hugging_face(c, dtype);  // throws for options that the family does not have
-    const Architecture a = architecture_of(c.model_type);
-    check_options(a, c);
-    GgufMetadata metadata = metadata_of(a, c, dtype), tokenizer{{"tokenizer.ggml.model", "none"}};
-    metadata.emplace_back("general.name", file.stem().string());
-    if (options.tokenizer) tokenizer = gguf_tokenizer(*options.tokenizer, c.vocab_size);
-    metadata.insert(metadata.end(), tokenizer.begin(), tokenizer.end());
-    TensorsToWrite tensors;
-    std::vector<TensorEntry> ours;
-    for (const TensorEntry& entry : theirs) {
-      tensors.order.push_back(entry.name);
-      tensors.identity += fmt::format("{} {}, ", entry.name, to_string(entry.shape));
-      ours.push_back(entry_in_gguf(a, entry, dtype));
-    }
-    if (c.rope.scaling.kind == RotaryScaling::llama3)
-      ours.push_back({"rope_freqs.weight", DType::float32, {c.head_dim / 2}});
-    tensors.identity = fmt::format("{} tensors, mark {:x}", theirs.size(), std::hash<std::string>{}(tensors.identity));
-    tensors.write = [=, &file, &c](const auto& next) {
-      at::Tensor held;
-      write_gguf(file, metadata, ours, [&, i = size_t{0}](const TensorEntry& entry) mutable {
-        held = i < theirs.size() ? values_in_gguf(a, c, theirs[i], next(), entry) : rope_factors(c.rope, c.head_dim);
-        ++i;
-        return std::span(static_cast<const std::byte*>(held.const_data_ptr()), held.nbytes());
-      });
-    };
-    return tensors;
-  });
+  detail::save_tensors(file, hugging_face_names(c), all, c.vocab_size,
+                       [&](const auto& theirs) { return detail::plan_of(file, c, options, dtype, theirs); });
 }
 
 }  // namespace tessera::nn

@@ -6,7 +6,7 @@
 
 #include "sharding/base/fail.h"
 
-namespace tessera::nn {
+namespace tessera::nn::detail {
 
 namespace {
 
@@ -79,4 +79,4 @@ void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
   tessera::detail::write_tensor_file(path, gguf_verb, header.bytes(), tensors, offsets, begin + size, bytes_of);
 }
 
-}  // namespace tessera::nn
+}  // namespace tessera::nn::detail

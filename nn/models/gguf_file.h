@@ -10,7 +10,7 @@
 
 #include "sharding/files/safetensors_writer.h"
 
-namespace tessera::nn {
+namespace tessera::nn::detail {
 
 inline constexpr const char* gguf_verb = "save_gguf";  // names the caller in errors
 
@@ -35,4 +35,4 @@ void write_gguf(const std::filesystem::path& path, const GgufMetadata& metadata,
 //   no end-of-text token
 GgufMetadata gguf_tokenizer(const std::filesystem::path& tokenizer, int64_t vocab_size);
 
-}  // namespace tessera::nn
+}  // namespace tessera::nn::detail

@@ -13,7 +13,7 @@
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
 
-namespace tessera::nn {
+namespace tessera::nn::detail {
 
 namespace {
 
@@ -296,7 +296,8 @@ GgufMetadata gguf_tokenizer(const fs::path& tokenizer, int64_t vocab_size) {
   const char* names[] = {"tokenizer.json", "tokenizer_config.json", "config.json"};
   const auto part = [&](size_t i) {
     const fs::path path = is_file && i == 0 ? tokenizer : folder / names[i];
-    if (i == 0 || is_there(path)) values[i] = parse_json(read_text(path, gguf_verb), gguf_verb, path.string());
+    if (i == 0 || is_there(path))
+      values[i] = parse_json(read_text(path, gguf_verb, max_tokenizer_bytes), gguf_verb, path.string());
     return JsonPart{values[i], path.string(), gguf_verb, advice};
   };
   const JsonPart file = part(0), config = part(1), model = file.at("model");
@@ -315,4 +316,4 @@ GgufMetadata gguf_tokenizer(const fs::path& tokenizer, int64_t vocab_size) {
   return all;
 }
 
-}  // namespace tessera::nn
+}  // namespace tessera::nn::detail

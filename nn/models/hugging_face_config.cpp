@@ -43,6 +43,7 @@ DecoderConfig config_in(const JsonPart& config) {
         .refuse("quantized weights are not supported. Give the folder of the weights in a floating type.");
   check_required(config, family);
   DecoderConfig c = family.defaults;
+  c.num_key_value_heads = family.num_key_value_heads, c.head_dim = family.head_dim;
   for (const detail::ConfigField& field : family.fields) field.read(config, c);
   return c;
 }

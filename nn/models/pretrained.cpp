@@ -11,14 +11,20 @@
 #include "nn/checkpoint/hugging_face.h"
 #include "nn/checkpoint/save.h"
 #include "nn/checkpoint/weight_files.h"
-#include "nn/models/config.h"
+#include "nn/models/families.h"
 #include "nn/placement/filter_shard.h"
 #include "sharding/base/fail.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
+#include "sharding/files/json_part.h"
 #include "sharding/runtime/processes.h"
 
 namespace tessera::nn {
+
+HuggingFaceNames hugging_face_names(const DecoderConfig& config) {
+  const detail::Family& family = detail::family_of("hugging_face", config.model_type);
+  return {config.model_type, family.names(config), family.defaults.tie_word_embeddings};
+}
 
 namespace {
 
@@ -59,9 +65,26 @@ DecoderConfig config_in(const fs::path& folder, const PretrainedOptions& options
   return config;
 }
 
+// Returns the ids of generation_config.json that end a text; none without this file.
+std::vector<int32_t> eos_token_ids(const fs::path& folder) {
+  constexpr const char* verb = "from_pretrained";
+  const fs::path file = folder / "generation_config.json";
+  if (!is_there(file)) return {};
+  const boost::json::value value = parse_json(read_text(file, verb), verb, file.string());
+  const auto ids = tessera::detail::JsonPart(value, file.string(), verb).at_or_null("eos_token_id");
+  std::vector<int32_t> all;
+  const auto add = [&](const auto& id) { all.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX))); };
+  if (ids.value.is_array())
+    std::ranges::for_each(ids.items(), add);
+  else if (!ids.is_null())
+    add(ids);
+  return all;
+}
+
 CausalLM loaded(const fs::path& folder, const PretrainedOptions& options, const std::optional<MeshRules>& mesh_rules) {
   const DecoderConfig config = config_in(folder, options);
   CausalLM model = CausalLM::init(Key(0), config);
+  model.eos_token_id = eos_token_ids(folder);
   load_pretrained(folder, hugging_face_names(config), leaves(model), mesh_rules, config.vocab_size, options.adapter);
   return model;
 }
@@ -131,7 +154,7 @@ void copy_files(const fs::path& from, const fs::path& folder) {
     if (!belongs_to(file, from))
       fail(ErrorKind::invalid_file, verb, "{}: a link to {}, outside the folder. Put a copy of the file in its place.",
            file.string(), fs::canonical(file).string());
-    std::string text = read_text(file, verb);
+    std::string text = read_text(file, verb, max_tokenizer_bytes);
     if (file.filename() == "tokenizer_config.json")
       if (boost::json::value config = parse_json(text, verb, file.string()); remove_code(config))
         text = boost::json::serialize(config) + "\n";

@@ -93,15 +93,14 @@ template <class Tree, class Other>
   requires(!std::convertible_to<Other, MeshRules> && !std::convertible_to<Other, NamedSharding> &&
            !detail::ChoosesSharding<Other>)
 auto filter_shard(const Tree&, const Other&) {
-    static_assert(
-        tessera::detail::dependent_false<Tree>,
-        "tessera: filter_shard takes a tree and a MeshRules, a NamedSharding, or a function of path and array "
-        "that returns a NamedSharding: filter_shard(model, mesh_rules).");
+    static_assert(tessera::detail::dependent_false<Tree>,
+                  "tessera: filter_shard takes a tree, and a MeshRules, a NamedSharding, or a function of path and "
+                  "array that returns a NamedSharding: filter_shard(model, mesh_rules).");
 }
 template <class Tree>
 void filter_shard(const Tree&, const Mesh&, const Rules&) {
   static_assert(tessera::detail::dependent_false<Tree>,
-                "tessera: a mesh and rules are one MeshRules: filter_shard(model, MeshRules(mesh, rules)).");
+                "tessera: pass the mesh and the rules as one MeshRules: filter_shard(model, MeshRules(mesh, rules)).");
 }
 
 struct FsdpOptions {

@@ -114,8 +114,8 @@ template <class Tree, class Other, class... Rest>
 requires(!std::convertible_to<Other, MeshRules>) PlacementTable
     placement_table(const Tree&, const Other&, const Rest&...) {
   static_assert(tessera::detail::dependent_false<Tree>,
-                "tessera: placement_table takes one tree, or named ones: "
-                "placement_table(named(\"model\", model, \"optimizer\", optimizer)).");
+                "tessera: placement_table takes one tree, or named trees: placement_table(named(\"model\", model, "
+                "\"optimizer\", optimizer)).");
   return placement_table(Leaves());
 }
 

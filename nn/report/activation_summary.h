@@ -84,8 +84,9 @@ void run_traced(const OnReturn& on_return, Model& model, F&& f, Args&... args) {
 
 template <class Model, class Call, class... Args>
 ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args) {
-  static_assert(is_tree<Model>,
-                "tessera: activation_summary takes a model, or a function and its arguments, the model first.");
+  static_assert(
+      is_tree<Model>,
+      "tessera: activation_summary takes a model, or a function and its arguments, of which the model is the first.");
   std::vector<Array*> arrays, of_arguments;
   append_arrays(model, arrays);
   std::apply([&](auto&... arg) { (append_arrays(arg, of_arguments), ...); }, args);
@@ -119,8 +120,8 @@ ActivationTable trace_of(Model model, const Call& call, std::tuple<Args...> args
 template <class F, class... Args>
 ActivationTable activation_summary(const F& f, const Args&... args) {
   static_assert(sizeof...(Args) > 0,
-                "tessera: activation_summary calls what it is given: activation_summary(model, x), "
-                "activation_summary(loss, model, batch).");
+                "tessera: activation_summary cannot call its first argument with the others: activation_summary(model, "
+                "x), activation_summary(loss, model, batch).");
   if constexpr (detail::is_tree<F> && !std::is_empty_v<F>) {
     return detail::trace_of(f, [](auto& model, auto&... rest) { return model(rest...); }, std::tuple<Args...>(args...));
   } else {

@@ -128,8 +128,8 @@ class GraphedStep {
   auto operator()(Args&&... args) {
     constexpr bool reads = std::is_invocable_v<F&, const std::remove_cvref_t<Args>&...>;
     static_assert(std::is_invocable_v<F&, detail::Seen<Args, reads>...>,
-                  "tessera: the captured step cannot be called with these arguments; what it takes as Model& must be "
-                  "neither const nor a temporary.");
+                  "tessera: the step cannot be called with these arguments. An argument that it takes as Model& must "
+                  "be neither const nor a temporary.");
     using Result = std::decay_t<std::invoke_result_t<F&, detail::Seen<Args, reads>...>>;
     std::tuple<detail::Held<Args, reads>...> own(args...);
     detail::CapturedCall call;

@@ -71,8 +71,9 @@ auto jvp(F f, std::source_location where = std::source_location::current()) {
 template <class F>
 auto hvp(F loss_fn, Filter trained = is_trainable, std::source_location where = std::source_location::current()) {
   return [loss_fn, trained, where]<class Model, class... Rest>(const Model& model, const Rest&... rest) {
-    static_assert((std::is_same_v<Model, Rest> || ...),
-                  "tessera: the last argument of hvp is the vector, of the model's type: hvp(loss)(model, batch, v).");
+    static_assert(
+        (std::is_same_v<Model, Rest> || ...),
+        "tessera: the last argument of hvp must be the vector, of the model's type: hvp(loss)(model, batch, v).");
     const CallerScope caller(where);
     const auto arguments = std::forward_as_tuple(rest...);
     const Model& vector = std::get<sizeof...(Rest) - 1>(arguments);

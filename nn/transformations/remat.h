@@ -67,7 +67,7 @@ class RematCall {
   using Copies = std::tuple<std::remove_const_t<Parts>...>;
   using Result = std::decay_t<decltype(std::apply([](auto& g, auto&... rest) { return g(rest...); },
                                                   std::declval<std::tuple<Parts&...>>()))>;
-  static_assert(is_tree<Result>, "tessera: a function under remat returns an Array, or a struct of arrays.");
+  static_assert(is_tree<Result>, "tessera: a function under remat must return an Array or a struct of arrays.");
 
   RematCall(const std::source_location& where, Parts&... parts) : where_(where), copies_(parts...) {}
 
@@ -161,9 +161,11 @@ template <class F>
 auto remat(F&& f, RematPolicy policy = RematPolicy::nothing_saveable,
            std::source_location where = std::source_location::current()) {
   using Function = std::decay_t<F>;
-  static_assert(!detail::is_function_like<Function>() || std::is_empty_v<Function> || std::is_pointer_v<Function>,
-                "tessera: remat of a function that captures. Captured arrays would get no gradient: make them "
-                "arguments.");
+  static_assert(
+      !detail::is_function_like<Function>() || std::is_empty_v<Function> || std::is_pointer_v<Function> ||
+          requires { typename Function::HoldsNoArrays; },
+      "tessera: the function under remat has captures, and captured arrays would get no gradient. Pass them "
+      "as arguments.");
   if constexpr (detail::is_used_in_place<F>)
     return [&f, policy, where](auto&&... args) {
       return detail::remat_of(where, policy, f, static_cast<detail::AsPart<detail::AsModel<decltype(args)>>&>(args)...);

@@ -158,12 +158,12 @@ auto value_and_grad_of(const F& f, const Filter& trained, const GradientOptions&
                        const Args&... args) {
   constexpr bool is_callable = requires { f(model, args...); };
   static_assert(is_callable,
-                "tessera: the loss function cannot be called with this model and these arguments; one that takes "
-                "Model& needs a model that is neither const nor a temporary.");
+                "tessera: the loss function cannot be called with this model and these arguments. If it takes Model&, "
+                "the model must be neither const nor a temporary.");
   if constexpr (is_callable && check_tree<std::remove_const_t<Model>>()) {
     constexpr bool returns_loss = is_loss<decltype(f(model, args...))>;
     static_assert(returns_loss,
-                  "tessera: a loss function returns an Array or a WeightedSum, or a std::pair of one and aux.");
+                  "tessera: a loss function must return an Array or a WeightedSum, or a std::pair of either and aux.");
     if constexpr (returns_loss) {
       try {
         return value_and_grad_of_checked(f, trained, options, model, args...);
@@ -233,9 +233,9 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
 template <class F, class Model, class... Args>
 requires(!std::convertible_to<Model, Filter> &&
          !std::convertible_to<Model, GradientOptions>) auto value_and_grad(const F&, const Model&, const Args&...) {
-  static_assert(tessera::detail::dependent_false<Model>,
-                "tessera: value_and_grad makes a function, which is called with the model: "
-                "value_and_grad(loss)(model, batch).");
+  static_assert(
+      tessera::detail::dependent_false<Model>,
+      "tessera: value_and_grad returns a function. Call that with the model: value_and_grad(loss)(model, batch).");
 }
 
 // Returns the gradients of the numbered arguments instead of the first argument's: a single gradient for one number, a
@@ -248,7 +248,7 @@ auto value_and_grad(F f, GradientOptions options = {}, std::source_location wher
   return [f, options, where](const auto&... args) {
     constexpr size_t numbers[] = {First, Rest...};
     static_assert(((First < sizeof...(args)) && ... && (Rest < sizeof...(args))),
-                  "tessera: value_and_grad is given the number of an argument that the call does not have.");
+                  "tessera: value_and_grad got the number of an argument that the call does not have.");
     const auto all = std::forward_as_tuple(args...);
     const auto pick = [&]<size_t Argument>(const auto& chosen) -> decltype(auto) {
       constexpr size_t place = std::find(std::begin(numbers), std::end(numbers), Argument) - std::begin(numbers);

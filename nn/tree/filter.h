@@ -76,7 +76,7 @@ std::pair<Tree, Tree> partition(const Tree& tree, const Filter& filter) {
 // other static fields come from the first tree. Error (invalid_argument): trees of different structures.
 template <class Tree, class... Rest>
 Tree combine(Tree tree, const Rest&... rest) {
-  static_assert((std::is_same_v<Tree, Rest> && ...), "tessera: combine takes trees of one type.");
+  static_assert((std::is_same_v<Tree, Rest> && ...), "tessera: the trees of combine must have the same type.");
   (detail::fill_absent(leaves(tree), leaves(rest)), ...);
   return tree;
 }

@@ -240,27 +240,28 @@ template <class T>
 constexpr bool check_reflectable() {
   constexpr Mistake mistake = mistake_of<T>();
   static_assert(mistake != Mistake::function,
-                "tessera: a module holds no function, which can be neither compared nor saved; use an enum, or a "
+                "tessera: a module cannot have functions, which can be neither compared nor saved. Use an enum, or a "
                 "std::variant of structs with operator().");
   static_assert(mistake != Mistake::pointer,
-                "tessera: a module holds values, no pointers and no views; use the value itself, a std::optional, "
-                "std::vector or std::variant.");
+                "tessera: a module cannot have pointers or views. Use the value itself, std::optional, std::vector or "
+                "std::variant.");
   static_assert(mistake != Mistake::unordered,
-                "tessera: a module holds no unordered_map, whose order is not fixed; use std::map.");
-  static_assert(mistake != Mistake::is_union, "tessera: a module is no union; use std::variant.");
+                "tessera: a module cannot have an unordered_map, because its order is not fixed. Use std::map.");
+  static_assert(mistake != Mistake::is_union, "tessera: a module cannot be a union. Use std::variant.");
   static_assert(mistake != Mistake::virtual_function,
-                "tessera: a module has no virtual function; use a std::variant of structs.");
+                "tessera: a module cannot have virtual functions. Use a std::variant of structs.");
   static_assert(mistake != Mistake::no_aggregate,
-                "tessera: a module is an aggregate: public fields and no constructor (make it in a static init()), or "
-                "a class with the hook visit_fields.");
-  static_assert(mistake != Mistake::base, "tessera: a module has no base class; make the base a field.");
-  static_assert(mistake != Mistake::reference, "tessera: a module has no reference as a field; hold the value itself.");
-  static_assert(mistake != Mistake::c_array, "tessera: a module has no C array; use std::array or std::vector.");
+                "tessera: a module must be an aggregate, with public fields and without constructors. Make it in a "
+                "static init(), or give the class the hook visit_fields.");
+  static_assert(mistake != Mistake::base, "tessera: a module cannot have a base class. Make the base a field.");
+  static_assert(mistake != Mistake::reference,
+                "tessera: a module cannot have references as fields. Store the value itself.");
+  static_assert(mistake != Mistake::c_array, "tessera: a module cannot have C arrays. Use std::array or std::vector.");
   static_assert(mistake != Mistake::too_many,
-                "tessera: a module has at most 100 fields; group some of them in structs.");
+                "tessera: a module can have at most 100 fields. Group some of them in structs.");
   static_assert(mistake != Mistake::constant,
-                "tessera: a module has no const field and no reference, since it is assigned to; leave out the const, "
-                "and hold values.");
+                "tessera: a module cannot have const fields or references, because it is assigned to. Remove the "
+                "const, and store values.");
   return mistake == Mistake::none;
 }
 

@@ -67,8 +67,8 @@ void check_state(const std::vector<Slot>& slots, const State& state, const char*
                                      near.empty() ? "which has no such arrays" : "near it " + near[0]));
     }
   if (!mistakes.empty())
-    fail(ErrorKind::invalid_argument, verb, "{} of the arrays do not fit the tree, which is as it was:\n  {}",
-         mistakes.size(), fmt::join(mistakes, "\n  "));
+    fail_lines(ErrorKind::invalid_argument, verb,
+               fmt::format("{} of the arrays do not fit the tree, which is as it was:", mistakes.size()), mistakes);
 }
 
 void write_state(const Leaves& tree, const State& state) {

@@ -116,7 +116,7 @@ template <class T>
 constexpr void check_elements() {
   if constexpr (is_std_array<T>)
     static_assert(!is_module<typename T::value_type>,
-                  "tessera: a module has no std::array of modules; use std::vector.");
+                  "tessera: a module cannot have a std::array of modules. Use std::vector.");
 }
 
 template <class T>
@@ -335,7 +335,8 @@ Tree tree_map(F&& f, const Tree& tree, const Rest&... rest) {
   using detail::ArrayOf;
   constexpr bool takes_path = std::is_invocable_r_v<Array, F&, const std::string&, const Array&, ArrayOf<Rest>...>;
   constexpr bool takes_arrays = std::is_invocable_r_v<Array, F&, const Array&, ArrayOf<Rest>...>;
-  static_assert(takes_path || takes_arrays, "tessera: the function takes an Array of each tree and returns one.");
+  static_assert(takes_path || takes_arrays,
+                "tessera: the function must take one Array of each tree, and return an Array.");
   const auto call = [&](const std::string& path, const auto&... x) {
     if constexpr (takes_path) return Array(f(path, x...));
     if constexpr (takes_arrays && !takes_path) return Array(f(x...));

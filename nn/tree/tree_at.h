@@ -167,12 +167,13 @@ Tree tree_at(Where&& where, Tree tree, const Replace& replace) {
   } else {
     using Part = decltype(std::invoke(where, tree));
     static_assert(std::is_lvalue_reference_v<Part> && !std::is_const_v<std::remove_reference_t<Part>>,
-                  "tessera: the function of tree_at returns a reference into the tree: [](auto& m) -> auto& { return "
-                  "m.head; }.");
+                  "tessera: the function of tree_at must return a reference into the tree: [](auto& m) -> auto& { "
+                  "return m.head; }.");
     auto& part = std::invoke(where, tree);
-    static_assert(detail::takes<std::remove_reference_t<Part>, Replace>() ||
-                      std::is_invocable_v<const Replace&, const std::remove_reference_t<Part>&>,
-                  "tessera: tree_at replaces a part by one of the same type, or by what a function makes of it.");
+    static_assert(
+        detail::takes<std::remove_reference_t<Part>, Replace>() ||
+            std::is_invocable_v<const Replace&, const std::remove_reference_t<Part>&>,
+        "tessera: tree_at replaces a part by a value of the same type, or by the result of a function of the part.");
     if constexpr (detail::takes<std::remove_reference_t<Part>, Replace>())
       detail::put(part, replace);
     else

@@ -29,8 +29,9 @@ requires std::same_as<decltype(std::declval<const Report&>().to_text()), std::st
   return detail::print(out, report.to_text());
 }
 
-// Returns a table with one row per module: its path, its type, and the number, elements and bytes of all arrays in it.
-// The last row is the sum. Bytes are bytes of the global arrays; placement_table has the bytes per device.
+// Returns a table with one row per module that has arrays: its path, its type, and the number, elements and bytes of
+// all arrays in it. A dot in a map's key counts as a deeper module. The last row is the sum. Bytes are bytes of the
+// global arrays; placement_table has the bytes per device.
 //   std::cout << nn::tree_summary(model, {.depth = 3});
 // Accepts lazy initializers and abstract arrays, and allocates nothing.
 template <class Tree>

@@ -90,14 +90,14 @@ template <class Model, class Transform>
 constexpr bool check_transform() {
   if constexpr (std::same_as<Transform, NotGiven>) {
     static_assert(tessera::detail::dependent_false<Model>,
-                  "tessera: an optimizer has a model and a transform: Optimizer(model, transform).");
+                  "tessera: an optimizer needs a model and a transform: Optimizer(model, transform).");
   } else if constexpr (requires(const Model& model) { take_transform(model); }) {
     static_assert(tessera::detail::dependent_false<Model>,
-                  "tessera: the model comes first: Optimizer(model, transform).");
+                  "tessera: the model must be the first argument: Optimizer(model, transform).");
   } else if constexpr (nn::detail::check_tree<Model>()) {
-    static_assert(
-        TransformOf<Transform, Model>,
-        "tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.");
+    static_assert(TransformOf<Transform, Model>,
+                  "tessera: an optimizer's transform needs init(params), and update(grads, state, params) that returns "
+                  "{updates, state}.");
     return TransformOf<Transform, Model>;
   }
   return false;
@@ -222,7 +222,7 @@ class Optimizer {
   // Diagnoses a common mistake: an optimizer cannot be printed.
   friend std::ostream& operator<<(std::ostream& out, const Optimizer&) {
     static_assert(tessera::detail::dependent_false<Model>,
-                  "tessera: of an optimizer print nn::tree_summary(optimizer).");
+                  "tessera: to print an optimizer, use nn::tree_summary(optimizer).");
     return out;
   }
 

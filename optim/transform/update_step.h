@@ -183,8 +183,8 @@ struct InPlaceTransform {
   template <class Model>
   auto update(Model&, const Model&) const {
     static_assert(tessera::detail::dependent_false<Model>,
-                  "tessera: a transform's update is pure, (grads, state, params) -> {updates, state}; "
-                  "optim::Optimizer(model, transform) has update(model, grads).");
+                  "tessera: a transform's update takes (grads, state, params) and returns {updates, state}. To update "
+                  "a model, make an optim::Optimizer(model, transform) and call update(model, grads).");
   }
 };
 

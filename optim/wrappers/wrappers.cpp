@@ -106,7 +106,7 @@ void make_own(const nn::Leaves& tree) {
     Array& x = *leaf.value;
     if (!nn::is_trainable(leaf))
       x = Array();
-    else if (x.is_recipe())
+    else if (x.is_lazy())
       x = 1.0 * astype(x, moment_dtype(x.dtype()));
     else
       x = kept(astype(x, moment_dtype(x.dtype())), zeros_for(x), "init");

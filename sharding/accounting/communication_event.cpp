@@ -22,6 +22,8 @@ int64_t notify(Communication communication) {
 void notify_awaited(int64_t number) { emit(Events::communication, &Observer::awaited, number); }
 void notify_arrived(int64_t number) { emit(Events::communication, &Observer::arrived, number); }
 
-bool is_asked_for(const Provenance& cause) { return cause.reason == asked_for() || cause.reason == handed_out(); }
+bool is_explicit(const Provenance& cause) {
+  return cause.reason == explicit_reason() || cause.reason == returned_value_reason();
+}
 
 }  // namespace tessera::detail

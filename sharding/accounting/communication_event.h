@@ -47,7 +47,7 @@ void notify_awaited(int64_t number);
 void notify_arrived(int64_t number);
 
 // Returns whether the user's line requests this communication: a placement, a constraint, or reading a value.
-bool is_asked_for(const Provenance& cause);
+bool is_explicit(const Provenance& cause);
 // Returns the record of the communication in a ledger.
 CommRecord record_of(const Communication& communication);
 // The Provenance::operation of reductions of parameter gradients.

@@ -30,7 +30,7 @@ class CommunicationGuard::Watch : public Observer {
         innermost_(innermost_guard(), this) {}
 
   void check(const Communication& c) override {
-    if (this == innermost_guard() && forbids_ && !is_asked_for(c.cause) && !is_allowed(c)) refuse(c);
+    if (this == innermost_guard() && forbids_ && !is_explicit(c.cause) && !is_allowed(c)) refuse(c);
   }
 
  private:

@@ -277,7 +277,7 @@ void detail::check_moved(const CheckedMove& move, std::span<const at::Tensor> be
 }
 
 void detail::check_value(const CheckedValue& value, const Array& x) {
-  if (x.is_absent() || x.is_recipe()) return;
+  if (x.is_absent() || x.is_lazy()) return;
   const ArrayImpl& array = materialized(x, value.verb);
   if (are_finite(array.local)) return;
   const Values values = look_at(array);

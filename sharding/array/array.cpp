@@ -216,7 +216,7 @@ Array& Array::operator=(const Array& x) & = default;
 Array& Array::operator=(Array&& x) & noexcept = default;
 Array::~Array() = default;
 
-bool Array::is_recipe() const { return state_of(*this) == ArrayState::lazy; }
+bool Array::is_lazy() const { return state_of(*this) == ArrayState::lazy; }
 bool Array::is_committed() const { return impl_ && impl_->type->mesh; }
 const Shape& Array::shape() const { return checked(*this, "shape").type->shape; }
 int Array::ndim() const { return static_cast<int>(shape().size()); }

@@ -48,15 +48,20 @@ class Array {
   Array& operator=(const Array& x) &;
   Array& operator=(Array&& x) & noexcept;
   ~Array();
-  // Diagnostic for a common mistake: assignment to a temporary.
+  // Diagnostics for common mistakes: assignment to a temporary, and an update in place.
   template <class T>
   void operator=(const T&) && {
     static_assert(detail::dependent_false<T>,
-                  "tessera: x[0] = v would change nothing, since x[0] is a new array. Use x = x.at({0}).set(v).");
+                  "tessera: x[0] = v would change nothing, because x[0] is a new array. Use x = x.at({0}).set(v).");
+  }
+  template <class T>
+  void operator+=(const T&) const {
+    static_assert(detail::dependent_false<T>,
+                  "tessera: arrays do not change. Use x = x + v, or x = x.at({0}).add(v) for a part.");
   }
 
   bool is_absent() const { return impl_ == nullptr; }
-  bool is_recipe() const;
+  bool is_lazy() const;
   bool is_committed() const;  // placed on a mesh
 
   const Shape& shape() const;    // global
@@ -87,14 +92,15 @@ class Array {
   // Diagnostics for common mistakes: T is not an element type, is not a number, or is missing.
   template <class T>
   requires(!detail::ElementType<T>) std::vector<T> to_host() const {
-    static_assert(detail::dependent_false<T>,
-                  "tessera: no array has elements of this C++ type: read it as its own, x.to_host<float>().");
+    static_assert(
+        detail::dependent_false<T>,
+        "tessera: no array has elements of this C++ type. Give the type of the array's elements: x.to_host<float>().");
     return {};
   }
   template <class T>
   requires(!std::is_arithmetic_v<T>) T item() const {
     static_assert(detail::dependent_false<T>,
-                  "tessera: item reads a number, of the type that it is given: x.item<float>().");
+                  "tessera: item returns a number, so its type must be arithmetic: x.item<float>().");
     return {};
   }
   template <std::same_as<void>... Nothing>
@@ -111,7 +117,8 @@ class Array {
   // Returns the element type, shape and sharding: "float32[8@data,4@model]{U:pipe}".
   std::string type_string() const;
 
-  // Returns the dotted path of a parameter in its tree, which filter_shard sets; empty for other arrays.
+  // Returns the dotted path of a parameter in its tree, which filter_shard sets, also for casts of the parameter. Empty
+  // for other arrays.
   const std::string& path() const;
 
   // Returns the selected elements, as numpy's x[...] does. `entries` has LibTorch's form, one entry for each dimension:
@@ -129,7 +136,7 @@ class Array {
     requires std::integral<T>
   Array index(T, More...) const {  // a mistake
       static_assert(detail::dependent_false<T>,
-                    "tessera: index takes a list of entries, one for each dim: x.index({0, 1}).");
+                    "tessera: index takes a list of entries, one for each dimension: x.index({0, 1}).");
       return {};
   }
   // Returns x.index({entry}): x[0], x[range(2, 5)], x[ids].
@@ -142,7 +149,8 @@ class Array {
   template <std::same_as<void>... Nothing>
   Array at(Index, Index = {}, Index = {}, Index = {}, Index = {}, Index = {}) const {
     static_assert(detail::dependent_false<Nothing...>,
-                  "tessera: at updates, and takes braces: x.at({0}).set(v). To read, use x.index({0}) or x[0].");
+                  "tessera: at is for updates, and its entries need braces: x.at({0}).set(v). To read, use "
+                  "x.index({0}) or x[0].");
     return {};
   }
 
@@ -184,11 +192,11 @@ class ArrayUpdate {
   // Diagnostic for a common mistake: an update that is stored in a variable.
   template <class T>
   void set(const T&) & {
-    static_assert(detail::dependent_false<T>, "tessera: an update is one expression: x = x.at({0}).set(v).");
+    static_assert(detail::dependent_false<T>, "tessera: an update must be one expression: x = x.at({0}).set(v).");
   }
   template <class T>
   void add(const T&) & {
-    static_assert(detail::dependent_false<T>, "tessera: an update is one expression: x = x.at({0}).add(v).");
+    static_assert(detail::dependent_false<T>, "tessera: an update must be one expression: x = x.at({0}).add(v).");
   }
 
  private:
@@ -251,13 +259,13 @@ template <class T = void, class Values>
 requires(std::is_void_v<T> || !std::convertible_to<const Values&, std::span<const T>>) Array
     array(const Values&, const Shape&) {
   static_assert(detail::dependent_false<Values>,
-                "tessera: array takes a list or a std::vector, and a shape; for another range give the type of its "
-                "elements: array<float>(values, {3, 4}). Another type is astype's.");
+                "tessera: array takes a list or a std::vector, and a shape. For other ranges, give the element type: "
+                "array<float>(values, {3, 4}). To convert the elements, use astype.");
   return {};
 }
 template <class T = void, class Values, std::integral... Size>
 requires(sizeof...(Size) > 0) Array array(const Values&, Size...) {
-  static_assert(detail::dependent_false<Values>, "tessera: a shape has braces: array(values, {3, 4}).");
+  static_assert(detail::dependent_false<Values>, "tessera: write a shape with braces: array(values, {3, 4}).");
   return {};
 }
 
@@ -267,12 +275,12 @@ Array full(Shape shape, double value, DType dtype = float32);
 // Diagnostic for a common mistake: a shape without braces.
 template <std::integral... Size>
 Array zeros(Size...) {
-  static_assert(detail::dependent_false<Size...>, "tessera: a shape has braces: zeros({3, 4}).");
+  static_assert(detail::dependent_false<Size...>, "tessera: write a shape with braces: zeros({3, 4}).");
   return {};
 }
 template <std::integral... Size>
 Array ones(Size...) {
-  static_assert(detail::dependent_false<Size...>, "tessera: a shape has braces: ones({3, 4}).");
+  static_assert(detail::dependent_false<Size...>, "tessera: write a shape with braces: ones({3, 4}).");
   return {};
 }
 

@@ -60,7 +60,7 @@ using ArrayPtr = std::shared_ptr<ArrayImpl>;
 inline ArrayState state_of(const Array& x) { return x.impl() ? x.impl()->state.load() : ArrayState::absent; }
 
 struct TapeState;
-class BorrowedGather;
+class ReshardAfterForward;
 
 // An array in another sharding (gathered, summed, reduced), cached for its next use.
 struct Conversion {
@@ -83,8 +83,8 @@ struct Details {
   ArrayPtr source, origin;
   void come_from(const ArrayPtr& x);
   std::function<ArrayPtr(const ArrayPtr&)> again;
-  bool cast = false;                         // differs from `source` only in the element type
-  std::shared_ptr<BorrowedGather> borrowed;  // if this is a gathered weight
+  bool cast = false;                                           // differs from `source` only in the element type
+  std::shared_ptr<ReshardAfterForward> reshard_after_forward;  // if this is a gathered weight
 };
 
 // Returns the mutex for changes at an array's first use: storing awaited tensors or a conversion. Threads may share

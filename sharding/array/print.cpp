@@ -234,7 +234,7 @@ std::ostream& operator<<(std::ostream& out, const Array& x) {
   const std::string type = x.type_string();
   out << type;
   if (x.is_absent()) return out;
-  if (x.is_recipe() && x.size() > max_printed) return out << " a lazy initializer, without values yet";
+  if (x.is_lazy() && x.size() > max_printed) return out << " a lazy initializer, without values yet";
   if (x.is_committed() && x.impl()->type->mesh->elsewhere)
     return out << " on devices of " << x.impl()->type->mesh->words_of_members();
   if (x.is_committed() && x.sharding().mesh().is_abstract()) return out << " on a mesh without hardware";

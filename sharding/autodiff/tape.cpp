@@ -122,8 +122,8 @@ ArrayPtr root_of(const Array& loss) {
   materialized(loss, "value_and_grad");
   ArrayPtr root = loss.impl();
   if (root->type->reduced || is_tape_parameter(*root))
-    root =
-        convert(*root, root, with_reduced(root->type, 0), {.operation = "loss", .where = {}, .reason = handed_out()});
+    root = convert(*root, root, with_reduced(root->type, 0),
+                   {.operation = "loss", .where = {}, .reason = returned_value_reason()});
   if (!wants_gradient(*root)) fail_no_gradient();
   return root;
 }
@@ -239,7 +239,7 @@ Array detail::finalize_result(const Array& x, std::source_location where) {
   if (!a.type->unreduced && !a.type->reduced && whole == a.type->mesh) return Array(plain);
   const Type* value = at_rest(a.type);
   return Array(convert(*plain, plain, whole == a.type->mesh ? value : type_on(value, whole),
-                       {.operation = "loss", .where = where, .reason = handed_out()}));
+                       {.operation = "loss", .where = where, .reason = returned_value_reason()}));
 }
 
 }  // namespace tessera

@@ -73,12 +73,12 @@ Text as_text(std::string words) { return std::make_shared<const std::string>(std
 
 Text lasting_text(const char* words) { return Text(Text(), new std::string(words)); }
 
-Text asked_for() {
+Text explicit_reason() {
   static const Text reason = lasting_text("explicit");
   return reason;
 }
 
-Text handed_out() {
+Text returned_value_reason() {
   static const Text reason = lasting_text("a value is returned, not a partial sum");
   return reason;
 }

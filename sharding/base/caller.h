@@ -83,8 +83,8 @@ struct Provenance {
 };
 
 // Return the `reason` of a communication that the user's line requests, and of one that makes a value readable.
-Text asked_for();
-Text handed_out();
+Text explicit_reason();
+Text returned_value_reason();
 
 // Returns a short name for each file, with as few trailing parts of its path as make it unique: "model.cpp",
 // "a/model.cpp".

@@ -20,7 +20,9 @@ bool names(std::string_view message, std::string_view path) {
 
 }  // namespace
 
-void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
+void fail(ErrorKind kind, std::string_view verb, std::string_view message) { fail_lines(kind, verb, message, {}); }
+
+void fail_lines(ErrorKind kind, std::string_view verb, std::string_view message, std::span<const std::string> lines) {
   const auto& module = detail::current_module_path();
   const bool adds_path = module && !names(message, *module);
   std::string text;
@@ -28,7 +30,9 @@ void fail(ErrorKind kind, std::string_view verb, std::string_view message) {
   text.append("[").append(verb).append("] ");
   if (adds_path) text.append(*module).append(": ");
   text.append(message);
-  throw Error(kind, detail::escaped(text));  // it may contain names from files
+  text = detail::escaped(text, "\t");  // it may contain names from files
+  for (const std::string& line : lines) text.append("\n  ").append(detail::escaped(line, "\t"));
+  throw Error(kind, text);
 }
 
 void detail::fail_moved(std::string_view verb, std::string_view what) {

@@ -1,6 +1,7 @@
 // Error: the exception class of the library, and functions that throw it.
 #pragma once
 
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -45,8 +46,11 @@ class Error : public std::runtime_error {
 };
 
 // Throws an Error with the message "[verb] message". Adds the current module path (ModulePathScope) unless `message`
-// names it, and escapes control characters.
+// names it, and escapes control characters, also line feeds. fail_lines appends each of `lines` on its own line,
+// indented.
 [[noreturn]] void fail(ErrorKind kind, std::string_view verb, std::string_view message);
+[[noreturn]] void fail_lines(ErrorKind kind, std::string_view verb, std::string_view message,
+                             std::span<const std::string> lines);
 
 namespace detail {
 

@@ -191,8 +191,6 @@ std::string read_text(const std::filesystem::path& path, const char* verb, int64
   return text;
 }
 
-bool is_git_lfs_pointer(std::string_view text) { return text.starts_with("version https://git-lfs"); }
-
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb) {
   const std::filesystem::path partial = path.string() + ".partial";
   struct stat there = {};

@@ -67,9 +67,10 @@ class File {
 // Returns the text of the file. Throws invalid_file if it is missing, not a regular file, or larger than `most` bytes.
 // The default is 64 MiB, several times the largest manifest in use.
 std::string read_text(const std::filesystem::path& path, const char* verb, int64_t most = int64_t{1} << 26);
+inline constexpr int64_t max_tokenizer_bytes = int64_t{1} << 30;  // for the files of a tokenizer
 
-// Returns whether the text is a Git LFS pointer: the content of a file that Git LFS has not downloaded.
-bool is_git_lfs_pointer(std::string_view text);
+// A Git LFS pointer is the content of a file that Git LFS has not downloaded. It begins with this text.
+inline constexpr std::string_view git_lfs_begin = "version https://git-lfs";
 inline constexpr std::string_view git_lfs_advice =
     "this is a pointer of Git LFS, not the file itself. Run in its folder: git lfs pull";
 

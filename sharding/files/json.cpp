@@ -97,7 +97,7 @@ void check(std::string_view text, std::string_view verb, std::string_view name, 
   error_code ec;
   const size_t parsed = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && parsed < text.size()) ec = json::error::extra_data;
-  if (ec && is_git_lfs_pointer(text)) fail(ErrorKind::invalid_file, verb, "{}: {}", name, git_lfs_advice);
+  if (ec && text.starts_with(git_lfs_begin)) fail(ErrorKind::invalid_file, verb, "{}: {}", name, git_lfs_advice);
   if (ec)
     fail(ErrorKind::invalid_file, verb, "{}: {}: {}", name, position(text, parsed), explain(parser.handler(), ec));
 }

@@ -98,7 +98,7 @@ std::string header_of(const std::filesystem::path& path, std::span<const std::by
   uint64_t length = 0;
   std::memcpy(&length, file.data(), length_bytes);
   const std::string_view start(reinterpret_cast<const char*>(file.data()), file.size());
-  if (is_git_lfs_pointer(start)) refuse(path, git_lfs_advice);
+  if (start.starts_with(git_lfs_begin)) refuse(path, git_lfs_advice);
   if (length > max_header_bytes)
     refuse_start(fmt::format("the header's length is {}, expected at most {} bytes", length, max_header_bytes));
   if (length > file.size() - length_bytes)
@@ -176,9 +176,8 @@ SafetensorsFile SafetensorsFile::of(const File& opened) {
   std::vector<Entry> entries;
   for (const auto& [key, entry] : header.get_object()) {
     const std::string_view name = key;
-    if (name.size() > detail::max_name_bytes)
-      refuse(path, fmt::format("a name of {} bytes, \"{}...\", expected at most {}. Rename the tensor.", name.size(),
-                               name.substr(0, 60), detail::max_name_bytes));
+    if (const std::string excess = detail::excess_of_name(name); !excess.empty())
+      refuse(path, excess + " Rename the tensor.");
     if (name == "__metadata__")
       for (const auto& [key, text] : JsonPart{entry, path.string() + ": __metadata__", "safetensors"}.members())
         contents->metadata.emplace(key, text.text());

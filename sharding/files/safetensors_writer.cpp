@@ -1,6 +1,8 @@
 // Lays out and writes safetensors files.
 #include "sharding/files/safetensors_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -40,10 +42,8 @@ void check_tensors(const std::vector<TensorEntry>& tensors) {
       fail(ErrorKind::invalid_argument, "safetensors", "{}: {} dimensions, expected at most {}. Reshape it.", name,
            shape.size(), detail::JsonPart::max_dims);
   for (const std::string_view name : names)
-    if (name.size() > detail::max_name_bytes)
-      fail(ErrorKind::invalid_argument, "safetensors",
-           "a name of {} bytes, \"{}...\", expected at most {}. Shorten it.", name.size(), name.substr(0, 60),
-           detail::max_name_bytes);
+    if (const std::string excess = detail::excess_of_name(name); !excess.empty())
+      fail(ErrorKind::invalid_argument, "safetensors", "{} Shorten it.", excess);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
@@ -67,6 +67,12 @@ std::string framed(std::string header) {
 }
 
 }  // namespace
+
+std::string detail::excess_of_name(std::string_view name) {
+  constexpr size_t most = 4096;
+  if (name.size() <= most) return "";
+  return fmt::format("a name of {} bytes, \"{}...\", expected at most {}.", name.size(), name.substr(0, 60), most);
+}
 
 std::optional<int64_t> detail::byte_count(DType dtype, const Shape& shape) {
   int64_t size = 1;

@@ -22,8 +22,9 @@ namespace detail {
 // A file begins with the length of its header, a uint64. The format allows headers of up to 100 MB.
 constexpr size_t length_bytes = 8;
 constexpr uint64_t max_header_bytes = 100'000'000;
-// The maximum length of tensor names, for writing and reading. Names of models have about 60 bytes.
-constexpr size_t max_name_bytes = 4096;
+// Returns "a name of 5000 bytes, "aaa...", expected at most 4096." for a tensor name of more than 4 KiB; else an empty
+// text. Names of models have about 60 bytes.
+std::string excess_of_name(std::string_view name);
 
 // The names of element types in the format.
 inline constexpr std::pair<std::string_view, DType> safetensors_types[] = {

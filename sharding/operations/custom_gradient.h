@@ -80,14 +80,15 @@ class CustomGradient {
 //
 // Parameters
 //   f: takes arrays and returns an Array; called if no gradient is recorded
-//   forward: called instead of f if a gradient is recorded. Returns a std::pair of the same result and of residuals of
-//     any type.
+//   forward: called instead of f if a gradient is recorded. Returns a std::pair of the same result, which is not
+//     checked, and of residuals of any type.
 //   backward: takes the residuals and the result's cotangent, which has the result's sharding. Returns the cotangents
 //     of the arguments: an Array, or a pair, tuple or vector of Arrays. An absent Array is a gradient of zeros, for
 //     example for an integer argument.
 //
 // The functions take and return arrays of any sharding. The cotangents that `backward` returns are resharded like the
-// arguments. Partial sums are reduced before and after each function. Captured arrays get no gradients. For second
+// arguments. Partial sums are reduced before and after each function, so the gradient of a replicated parameter is
+// reduced at each use. Captured arrays get no gradients. For second
 // derivatives, `forward` and `backward` are differentiated.
 //
 // Errors

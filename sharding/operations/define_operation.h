@@ -57,8 +57,8 @@ class LocalBackward {
   template <class Fn, size_t... I>
   LocalBackward(Fn fn, std::index_sequence<I...>) {
     static_assert(sizeof...(I) <= 12,
-                  "A backward function takes the cotangent, the operands, what the function saved, "
-                  "and perhaps a `const BlockContext&`; and it returns tensors.");
+                  "tessera: a backward function must take the cotangent, the operands, the tensors that the function "
+                  "saved, and optionally a `const BlockContext&`. It must return tensors.");
     constexpr bool with_block = std::is_invocable_v<const Fn&, Tensor<I>..., const BlockContext&>;
     if constexpr (with_block || std::is_invocable_v<const Fn&, Tensor<I>...>) {
       parameters_ = sizeof...(I);
@@ -101,6 +101,8 @@ at::Tensor call_function(const Operation& operation, const std::shared_ptr<const
 template <class Fn>
 class DefinedOperation {
  public:
+  using HoldsNoArrays = void;  // nn::remat accepts it
+
   DefinedOperation(const Operation& operation, DefineOptions options, Fn fn)
       : operation_(&operation), out_dtype_(options.out_dtype), fn_(std::move(fn)) {
     if (options.backward) backward_ = std::make_shared<const LocalBackward>(std::move(options.backward));

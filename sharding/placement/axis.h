@@ -29,7 +29,8 @@ struct Axis {
   // Diagnostic for a common mistake: the size before the name.
   template <std::integral Size, std::convertible_to<std::string> Name>
   Axis(Size, const Name&) {
-    static_assert(detail::dependent_false<Size>, "tessera: an axis is its name and its size: Axis{\"embed\", 64}.");
+    static_assert(detail::dependent_false<Size>,
+                  "tessera: an axis has a name and a size, in this order: Axis{\"embed\", 64}.");
   }
 
   friend std::ostream& operator<<(std::ostream& out, const Axis& axis);  // prints embed=512

@@ -65,7 +65,7 @@ constexpr DType dtype_for() {
   else if constexpr (std::is_same_v<T, bool>)
     return DType::boolean;
   else
-    static_assert(!sizeof(T), "tessera: elements are float, double, bool, uint8_t, or int8_t to int64_t.");
+    static_assert(!sizeof(T), "tessera: the element type must be float, double, bool, uint8_t, or int8_t to int64_t.");
 }
 
 namespace detail {

@@ -145,19 +145,19 @@ struct LooseNames {
 template <class Nothing = void>
 Mesh make_mesh(detail::LooseAxis, detail::LooseAxis = {"", 1}, detail::LooseAxis = {"", 1}) {
   static_assert(detail::dependent_false<Nothing>,
-                "tessera: a mesh has a list of axes, also of one: make_mesh({{\"data\", 4}}).");
+                "tessera: the axes of a mesh must be a list, even for one axis: make_mesh({{\"data\", 4}}).");
   return {};
 }
 template <class Nothing = void>
 Mesh make_mesh(std::vector<detail::SwappedAxis>) {
   static_assert(detail::dependent_false<Nothing>,
-                "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
+                "tessera: an axis has a name and a size, in this order: make_mesh({{\"data\", 4}}).");
   return {};
 }
 template <class Nothing = void>
 Mesh make_mesh(detail::LooseSizes, detail::LooseNames) {
   static_assert(detail::dependent_false<Nothing>,
-                "tessera: an axis is its name and its size: make_mesh({{\"data\", 4}}).");
+                "tessera: an axis has a name and a size, in this order: make_mesh({{\"data\", 4}}).");
   return {};
 }
 

@@ -100,7 +100,7 @@ struct Rule {
     requires(std::same_as<Other, None> || std::is_arithmetic_v<Other> || std::is_null_pointer_v<Other>)
   Rule(std::string name, Other) : logical(std::move(name)) {
       static_assert(detail::dependent_false<Other>,
-                    "tessera: a rule is a logical axis and the mesh axes that shard it, or replicated: {\"embed\", "
+                    "tessera: a rule maps a logical axis to the mesh axes that shard it, or to replicated: {\"embed\", "
                     "\"data\"}, {\"embed\", replicated}.");
   }
   Rule(const Rule& rule);
@@ -135,7 +135,7 @@ class Rules : public std::vector<Rule> {
     requires(sizeof...(Other) > 0)
   Rules(const char*, const Other*...) {
       static_assert(detail::dependent_false<Other...>,
-                    "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
+                    "tessera: rules must be a list, even for one rule: {{\"batch\", \"data\"}}.");
   }
   explicit Rules(std::vector<Rule> rules);
   Rules(const Rules& rules);
@@ -196,12 +196,14 @@ class MeshRules {
   MeshRules(Mesh mesh, Rules rules, MeshRulesOptions options = {});
   template <class Options = MeshRulesOptions>
   MeshRules(const Rules&, const Mesh&, const Options& = {}) {
-    static_assert(detail::dependent_false<Options>, "tessera: the mesh comes first: MeshRules(mesh, rules).");
+    static_assert(detail::dependent_false<Options>,
+                  "tessera: the mesh must be the first argument: MeshRules(mesh, rules).");
   }
   template <class Nothing = void>
   MeshRules(const Mesh&, Loose, Loose = none(), Loose = none(), Loose = none(), Loose = none(), Loose = none(),
             Loose = none()) {
-    static_assert(detail::dependent_false<Nothing>, "tessera: rules are a list, also of one: {{\"batch\", \"data\"}}.");
+    static_assert(detail::dependent_false<Nothing>,
+                  "tessera: rules must be a list, even for one rule: {{\"batch\", \"data\"}}.");
   }
   explicit MeshRules(const detail::MeshRulesImpl* impl) : impl_(impl) {}
 

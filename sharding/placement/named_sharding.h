@@ -31,7 +31,7 @@ class NamedSharding {
   template <class Spec>
   requires(!std::convertible_to<Spec, PartitionSpec>) NamedSharding(const Mesh&, const Spec&) {
     static_assert(detail::dependent_false<Spec>,
-                  "tessera: a NamedSharding has a mesh and a spec: NamedSharding(mesh, P{\"data\"}).");
+                  "tessera: a NamedSharding needs a mesh and a spec: NamedSharding(mesh, P{\"data\"}).");
   }
 
   Mesh mesh() const;

@@ -64,7 +64,7 @@ class PartitionSpec {
   template <class... Entry>
   requires(sizeof...(Entry) > 0 &&
            (std::constructible_from<SpecEntry, Entry> && ...)) explicit PartitionSpec(const Entry&...) {
-    static_assert(detail::dependent_false<Entry...>, "tessera: a PartitionSpec has braces: P{\"data\", none}.");
+    static_assert(detail::dependent_false<Entry...>, "tessera: write a PartitionSpec with braces: P{\"data\", none}.");
   }
 
   const std::vector<SpecEntry>& entries() const { return entries_; }

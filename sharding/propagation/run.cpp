@@ -189,7 +189,7 @@ namespace {
     held = convert(a, operands[i]->impl(), to,
                    {.operation = site.operation.name, .where = site.where, .reason = call.plan->reason, .path = {}});
   call.array[i] = held.get();
-  call.frees_weights |= held->details && held->details->borrowed;
+  call.frees_weights |= held->details && held->details->reshard_after_forward;
 }
 
 }  // namespace
@@ -332,8 +332,8 @@ void free_weights(const Prepared& call, std::span<const Array> results) {
   Tensors all;
   for (const Array& x : results) all.append(x.impl()->local.begin(), x.impl()->local.end());
   for (int i = 0; i < call.operands; ++i)
-    if (const ArrayPtr& held = call.state->held[i]; held && held->details && held->details->borrowed)
-      held->details->borrowed->free_after_use(held->local, all);
+    if (const ArrayPtr& held = call.state->held[i]; held && held->details && held->details->reshard_after_forward)
+      held->details->reshard_after_forward->free_after_use(held->local, all);
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ ArrayPtr convert(ArrayImpl& a, const ArrayPtr& self, const Type* to, const Prove
   ArrayPtr made = make_array(to, std::move(tensors));
   made->weight = a.weight;
   made->mesh_rules = a.mesh_rules;
-  if (resharded) made->detail().borrowed = resharded;
+  if (resharded) made->detail().reshard_after_forward = resharded;
   // A weight whose memory is freed is gathered for each use, so it is not cached. Nor is a weight outside a tape: else
   // inference with sharded weights would end up with the whole model on every device.
   if (!resharded && (recorded || !a.weight)) keep(a, {to, recorded, made});
@@ -186,10 +186,10 @@ c10::SmallVector<c10::Storage, 1> storages_of(const Tensors& tensors) {
 
 }  // namespace
 
-BorrowedGather::BorrowedGather(const Tensors& gathered, bool recorded, std::function<Tensors()> again)
+ReshardAfterForward::ReshardAfterForward(const Tensors& gathered, bool recorded, std::function<Tensors()> again)
     : again_(std::move(again)), memory_(storages_of(gathered)), holders_(holders_of(gathered)), recorded_(recorded) {}
 
-void BorrowedGather::free_after_use(const Tensors& gathered, const Tensors& results) {
+void ReshardAfterForward::free_after_use(const Tensors& gathered, const Tensors& results) {
   if (!is_gathered_) return;
   for (const at::Tensor& result : results)
     for (const c10::Storage& memory : memory_)
@@ -198,13 +198,13 @@ void BorrowedGather::free_after_use(const Tensors& gathered, const Tensors& resu
   release();
 }
 
-void BorrowedGather::release() {
+void ReshardAfterForward::release() {
   for (const c10::Storage& memory : memory_)
     memory.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, memory.device()));
   is_gathered_ = false;
 }
 
-void BorrowedGather::regather() {
+void ReshardAfterForward::regather() {
   if (is_gathered_) return;
   const Tensors again = again_();
   for (size_t i = 0; i < again.size(); ++i) {

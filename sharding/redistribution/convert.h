@@ -26,14 +26,14 @@ struct Resharding;
 
 // The memory of one gathered weight that one operation uses. The autograd graph shows whether the backward pass reads
 // the weight: if nothing holds it after the operation, it is not gathered a second time.
-class BorrowedGather : public std::enable_shared_from_this<BorrowedGather> {
+class ReshardAfterForward : public std::enable_shared_from_this<ReshardAfterForward> {
  public:
   // Makes the owner of a gathered weight's memory.
   // - `gathered`: the tensors, which nothing else holds yet.
   // - `again`: gathers them for the backward pass.
   // - `recorded`: whether the gather has a backward pass, which calls release(). The gather of a frozen weight has
   //   none: after regather() only the graph holds its memory.
-  BorrowedGather(const Tensors& gathered, bool recorded, std::function<Tensors()> again);
+  ReshardAfterForward(const Tensors& gathered, bool recorded, std::function<Tensors()> again);
   // Frees the memory after the operation on `gathered` that made `results`, unless a result is a view of the weight.
   void free_after_use(const Tensors& gathered, const Tensors& results);
   // Frees the memory.
@@ -61,7 +61,7 @@ class PolicyConversion {
   virtual bool has_late_gradients() const = 0;
   // Returns the owner of the memory of `result` if it is freed after its use; null if the result is cached for other
   // uses. Called after the conversion was recorded (`recorded`), or when a graph may keep the result.
-  virtual std::shared_ptr<BorrowedGather> reshard_after_forward(const Tensors& start, const Tensors& result,
+  virtual std::shared_ptr<ReshardAfterForward> reshard_after_forward(const Tensors& start, const Tensors& result,
                                                                 bool recorded) = 0;
 };
 

@@ -90,7 +90,7 @@ ArrayPtr exchange_blocks(const ArrayPtr& a, const Type* to, const Provenance& ca
 
 // Places an unplaced array: every device generates its block of a lazy initializer, or copies it from the host's value.
 ArrayPtr first_placement(const Array& x, const Type* to) {
-  if (x.is_recipe())
+  if (x.is_lazy())
     return make_array(to, make_blocks(to, [&, recipe = x.impl()->details->recipe](const IndexRanges& b) {
                         return generate(*recipe, to->dtype, to->shape, b, to->mesh->device);
                       }));
@@ -102,7 +102,7 @@ ArrayPtr first_placement(const Array& x, const Type* to) {
 
 ArrayPtr place(const Array& x, const Type* to, const Provenance& cause) try {
   ArrayImpl& a = *x.impl();
-  const bool recorded = !x.is_recipe() && wants_gradient(a);
+  const bool recorded = !x.is_lazy() && wants_gradient(a);
   if (a.type->mesh == to->mesh || are_stages(a.type->mesh, to->mesh) || (!a.type->mesh && recorded))
     return convert(a, x.impl(), to, cause);
   const Type* value = at_rest(to);  // a partial sum is made from the complete value
@@ -142,7 +142,7 @@ Array put(const Array& x, const NamedSharding& sharding, Reach reach, const char
   const CallerScope caller(where);
   const Type* to = placed_inside(placed_type(x.dtype(), x.shape(), sharding, verb), x.impl()->type, verb);
   check_reach(x.impl()->type, to, reach, verb);
-  const Array placed(place(x, to, {.operation = verb, .where = where, .reason = asked_for(), .path = {}}));
+  const Array placed(place(x, to, {.operation = verb, .where = where, .reason = explicit_reason(), .path = {}}));
   emit(Events::operations, &Observer::moved, *x.impl(), placed);
   return placed;
 }
@@ -269,8 +269,9 @@ Array gather(const Array& x, std::source_location where) {
 Array reduce_partial_sum(const Array& x, std::source_location where) {
   const Type* type = materialized(x, "reduce_partial_sum").type;
   if (!type->unreduced) return x;
-  const Array finished(place(x, with_unreduced(type, 0),
-                             {.operation = "reduce_partial_sum", .where = where, .reason = asked_for(), .path = {}}));
+  const Array finished(
+      place(x, with_unreduced(type, 0),
+            {.operation = "reduce_partial_sum", .where = where, .reason = explicit_reason(), .path = {}}));
   emit(Events::operations, &Observer::moved, *x.impl(), finished);
   return finished;
 }

@@ -16,8 +16,8 @@ Array redistribute(const Array& x, const NamedSharding& to, std::source_location
     fail(ErrorKind::device_mismatch, "redistribute",
          "{} is on the mesh ({}), the target is the mesh ({}). Move it with device_put.", x.type_string(),
          Mesh(a.type->mesh).to_string(), to.mesh().to_string());
-  return Array(
-      detail::convert(a, x.impl(), type, {.operation = "redistribute", .where = where, .reason = detail::asked_for()}));
+  return Array(detail::convert(a, x.impl(), type,
+                               {.operation = "redistribute", .where = where, .reason = detail::explicit_reason()}));
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 namespace tessera::detail {
 
-// The steps of a conversion. The autograd graph runs them backward, and a BorrowedGather runs them again.
+// The steps of a conversion. The autograd graph runs them backward, and a ReshardAfterForward runs them again.
 struct Resharding {
   const Type* from;
   const Type* to;  // if its element type differs, tensors are cast before the first step

@@ -64,7 +64,7 @@ Along axes_of(const char* verb, const SpecEntry& mesh_axes) {
 }
 
 Provenance cause_of(const char* verb, const Operand& x) {
-  return {.operation = verb, .where = x.where(), .reason = asked_for(), .path = {}};
+  return {.operation = verb, .where = x.where(), .reason = explicit_reason(), .path = {}};
 }
 
 // Returns x as a value that varies along the axes.

@@ -21,7 +21,7 @@ std::vector<ArrayPtr> arguments_of(const std::vector<Array>& blocks) {
     arguments.push_back(inside(block, "local_map"));
     varying |= arguments.back()->type->varying;
   }
-  const Provenance cause{.operation = "local_map", .where = {}, .reason = asked_for(), .path = {}};
+  const Provenance cause{.operation = "local_map", .where = {}, .reason = explicit_reason(), .path = {}};
   for (ArrayPtr& a : arguments) {
     if (a->type->sharded | a->type->unreduced)
       fail(ErrorKind::varying_axis, "local_map",

@@ -158,9 +158,9 @@ TypeKey argument_key(const Type* type, const ReadSpec& read, AxisSet manual, con
 
 ArrayPtr placed(const Array& x, const Type* to, const std::source_location& where) {
   const ArrayImpl& a = *x.impl();
-  const bool recorded = !x.is_recipe() && wants_gradient(a);
+  const bool recorded = !x.is_lazy() && wants_gradient(a);
   if (a.type->mesh != to->mesh && (a.type->mesh || !recorded)) return device_put(x, sharding_of(to), where).impl();
-  return convert(*x.impl(), x.impl(), to, {.operation = "shard_map", .where = where, .reason = asked_for()});
+  return convert(*x.impl(), x.impl(), to, {.operation = "shard_map", .where = where, .reason = explicit_reason()});
 }
 
 }  // namespace
@@ -203,7 +203,7 @@ Array ShardMapCall::leave_one(const Array& x, const PartitionSpec& spec, size_t 
   ArrayPtr a = detail::inside(x, "shard_map");
   const std::string what = fmt::format("result {}, {}", i, a->type->to_string());
   const ReadSpec read = SpecReader(mesh_, axes, what).read(spec, a->type->shape.size());
-  const Provenance cause{.operation = "shard_map", .where = where_, .reason = asked_for(), .path = {}};
+  const Provenance cause{.operation = "shard_map", .where = where_, .reason = explicit_reason(), .path = {}};
   const AxisSet apart = read.sharded | read.unreduced;
   if (const AxisSet claimed = a->type->varying & axes & ~apart) {
     if (options_.check_vma)

@@ -92,7 +92,8 @@ void collect_arrays(Result& result, std::vector<Array*>& arrays) {
   else if constexpr (requires { std::tuple_size<Result>::value; })
     std::apply([&](auto&... elements) { (collect_arrays(elements, arrays), ...); }, result);
   else
-    static_assert(!sizeof(Result), "[shard_map] the function returns an Array, or a tuple, array or vector of Arrays.");
+    static_assert(!sizeof(Result),
+                  "tessera: a function of shard_map must return an Array, or a tuple, array or vector of Arrays.");
 }
 
 }  // namespace detail

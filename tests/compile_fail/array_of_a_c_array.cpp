@@ -1,4 +1,4 @@
-// expect: tessera: array takes a list or a std::vector, and a shape; for another range give the type of its elements: array<float>(values, {3, 4}). Another type is astype's.
+// expect: tessera: array takes a list or a std::vector, and a shape. For other ranges, give the element type: array<float>(values, {3, 4}). To convert the elements, use astype.
 #include "sharding/array.h"
 
 const float values[] = {1, 2};

@@ -1,4 +1,4 @@
-// expect: tessera: a module has no std::array of modules; use std::vector.
+// expect: tessera: a module cannot have a std::array of modules. Use std::vector.
 #include <array>
 
 #include "tests/compile_fail/module.h"

@@ -1,4 +1,4 @@
-// expect: tessera: a module has no C array; use std::array or std::vector.
+// expect: tessera: a module cannot have C arrays. Use std::array or std::vector.
 #include "tests/compile_fail/module.h"
 
 struct Model {

@@ -1,4 +1,4 @@
-// expect: tessera: combine takes trees of one type.
+// expect: tessera: the trees of combine must have the same type.
 #include "tests/compile_fail/module.h"
 
 struct Layer {

@@ -1,4 +1,4 @@
-// expect: tessera: a module has no const field and no reference, since it is assigned to; leave out the const, and hold values.
+// expect: tessera: a module cannot have const fields or references, because it is assigned to. Remove the const, and store values.
 #include "tests/compile_fail/module.h"
 
 struct Model {

@@ -1,4 +1,4 @@
-// expect: tessera: a module has no base class; make the base a field.
+// expect: tessera: a module cannot have a base class. Make the base a field.
 #include <optional>
 
 #include "tests/compile_fail/module.h"

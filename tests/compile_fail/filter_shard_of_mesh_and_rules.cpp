@@ -1,4 +1,4 @@
-// expect: tessera: a mesh and rules are one MeshRules: filter_shard(model, MeshRules(mesh, rules)).
+// expect: tessera: pass the mesh and the rules as one MeshRules: filter_shard(model, MeshRules(mesh, rules)).
 #include "nn/placement.h"
 
 struct Line {

@@ -1,4 +1,4 @@
-// expect: tessera: filter_shard takes a tree and a MeshRules, a NamedSharding, or a function of path and array that returns a NamedSharding: filter_shard(model, mesh_rules).
+// expect: tessera: filter_shard takes a tree, and a MeshRules, a NamedSharding, or a function of path and array that returns a NamedSharding: filter_shard(model, mesh_rules).
 #include "nn/placement.h"
 
 struct Line {

@@ -1,4 +1,4 @@
-// expect: tessera: a module has no reference as a field; hold the value itself.
+// expect: tessera: a module cannot have references as fields. Store the value itself.
 #include "tests/compile_fail/module.h"
 
 struct Model {

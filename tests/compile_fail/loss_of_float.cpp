@@ -1,4 +1,4 @@
-// expect: tessera: a loss function returns an Array or a WeightedSum, or a std::pair of one and aux.
+// expect: tessera: a loss function must return an Array or a WeightedSum, or a std::pair of either and aux.
 #include "nn/transformations.h"
 
 struct Line {

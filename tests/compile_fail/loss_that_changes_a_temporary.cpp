@@ -1,4 +1,4 @@
-// expect: tessera: the loss function cannot be called with this model and these arguments; one that takes Model& needs a model that is neither const nor a temporary.
+// expect: tessera: the loss function cannot be called with this model and these arguments. If it takes Model&, the model must be neither const nor a temporary.
 #include "nn/transformations.h"
 
 using namespace tessera;

@@ -1,4 +1,4 @@
-// expect: tessera: the mesh comes first: MeshRules(mesh, rules).
+// expect: tessera: the mesh must be the first argument: MeshRules(mesh, rules).
 #include "sharding/placement.h"
 
 tessera::MeshRules place(tessera::Mesh mesh) { return {{{"batch", "data"}}, mesh}; }

@@ -1,4 +1,4 @@
-// expect: tessera: a mesh has a list of axes, also of one: make_mesh({{"data", 4}}).
+// expect: tessera: the axes of a mesh must be a list, even for one axis: make_mesh({{"data", 4}}).
 #include "sharding/placement.h"
 
 const tessera::Mesh mesh = tessera::make_mesh({"data", 4});

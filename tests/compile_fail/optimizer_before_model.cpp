@@ -1,4 +1,4 @@
-// expect: tessera: the model comes first: Optimizer(model, transform).
+// expect: tessera: the model must be the first argument: Optimizer(model, transform).
 #include "optim/optimizer.h"
 
 struct Line {

@@ -1,4 +1,4 @@
-// expect: tessera: an optimizer's transform has init(params) and update(grads, state, params) -> {updates, state}.
+// expect: tessera: an optimizer's transform needs init(params), and update(grads, state, params) that returns {updates, state}.
 #include "optim/optimizer.h"
 
 struct Line {

@@ -1,4 +1,4 @@
-// expect: tessera: an optimizer has a model and a transform: Optimizer(model, transform).
+// expect: tessera: an optimizer needs a model and a transform: Optimizer(model, transform).
 #include "optim/optimizer.h"
 
 void start() { tessera::optim::Optimizer(tessera::optim::adamw({.learning_rate = 0.1})); }

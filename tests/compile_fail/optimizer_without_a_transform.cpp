@@ -1,4 +1,4 @@
-// expect: tessera: an optimizer has a model and a transform: Optimizer(model, transform).
+// expect: tessera: an optimizer needs a model and a transform: Optimizer(model, transform).
 #include "optim/optimizer.h"
 
 struct Line {

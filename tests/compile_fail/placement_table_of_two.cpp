@@ -1,4 +1,4 @@
-// expect: tessera: placement_table takes one tree, or named ones: placement_table(named("model", model, "optimizer", optimizer)).
+// expect: tessera: placement_table takes one tree, or named trees: placement_table(named("model", model, "optimizer", optimizer)).
 #include "nn/placement.h"
 
 struct Line {

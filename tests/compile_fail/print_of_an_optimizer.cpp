@@ -1,4 +1,4 @@
-// expect: tessera: of an optimizer print nn::tree_summary(optimizer).
+// expect: tessera: to print an optimizer, use nn::tree_summary(optimizer).
 #include <iostream>
 
 #include "optim/optimizer.h"

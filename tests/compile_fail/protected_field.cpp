@@ -1,4 +1,4 @@
-// expect: tessera: a module is an aggregate: public fields and no constructor (make it in a static init()), or a class with the hook visit_fields.
+// expect: tessera: a module must be an aggregate, with public fields and without constructors. Make it in a static init(), or give the class the hook visit_fields.
 #include "tests/compile_fail/module.h"
 
 struct Model {

@@ -1,4 +1,4 @@
-// expect: tessera: a function under remat returns an Array, or a struct of arrays.
+// expect: tessera: a function under remat must return an Array or a struct of arrays.
 #include "nn/transformations.h"
 
 using namespace tessera;

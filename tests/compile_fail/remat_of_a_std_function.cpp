@@ -1,4 +1,4 @@
-// expect: tessera: remat of a function that captures. Captured arrays would get no gradient: make them arguments.
+// expect: tessera: the function under remat has captures, and captured arrays would get no gradient. Pass them as arguments.
 #include <functional>
 
 #include "nn/transformations.h"

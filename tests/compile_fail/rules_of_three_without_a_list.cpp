@@ -1,4 +1,4 @@
-// expect: tessera: rules are a list, also of one: {{"batch", "data"}}.
+// expect: tessera: rules must be a list, even for one rule: {{"batch", "data"}}.
 #include "sharding/placement.h"
 
 tessera::MeshRules place(tessera::Mesh mesh) {

@@ -1,4 +1,4 @@
-// expect: tessera: a shape has braces: zeros({3, 4}).
+// expect: tessera: write a shape with braces: zeros({3, 4}).
 #include "sharding/array.h"
 
 const tessera::Array x = tessera::zeros(3, 4);

@@ -1,4 +1,4 @@
-// expect: tessera: a PartitionSpec has braces: P{"data", none}.
+// expect: tessera: write a PartitionSpec with braces: P{"data", none}.
 #include "sharding/placement.h"
 
 const tessera::PartitionSpec spec("data", tessera::none);

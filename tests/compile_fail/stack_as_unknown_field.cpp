@@ -1,4 +1,4 @@
-// expect: tessera: stack_as<Batch>: a field of the batch has no field of its name in the record.
+// expect: tessera: stack_as<Batch>: each field of the batch needs a field of the same name in the record.
 #include "data/batches/stack.h"
 
 struct Example {

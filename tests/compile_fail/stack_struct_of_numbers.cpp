@@ -1,4 +1,4 @@
-// expect: tessera: a struct that stack takes holds arrays only; name the batch: stack_as<Batch>.
+// expect: tessera: stack needs a struct of arrays only. For others, give the type of the batch: stack_as<Batch>.
 #include "data/batches/stack.h"
 
 struct Example {

@@ -1,4 +1,4 @@
-// expect: tessera: a module holds no function, which can be neither compared nor saved; use an enum, or a std::variant of structs with operator().
+// expect: tessera: a module cannot have functions, which can be neither compared nor saved. Use an enum, or a std::variant of structs with operator().
 #include <functional>
 
 #include "tests/compile_fail/module.h"

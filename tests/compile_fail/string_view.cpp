@@ -1,4 +1,4 @@
-// expect: tessera: a module holds values, no pointers and no views; use the value itself, a std::optional, std::vector or std::variant.
+// expect: tessera: a module cannot have pointers or views. Use the value itself, std::optional, std::vector or std::variant.
 #include <string_view>
 
 #include "tests/compile_fail/module.h"

@@ -1,4 +1,4 @@
-// expect: tessera: a module has at most 100 fields; group some of them in structs.
+// expect: tessera: a module can have at most 100 fields. Group some of them in structs.
 #include "tests/compile_fail/module.h"
 
 struct Model {

@@ -1,4 +1,4 @@
-// expect: tessera: a transform's update is pure, (grads, state, params) -> {updates, state}; optim::Optimizer(model, transform) has update(model, grads).
+// expect: tessera: a transform's update takes (grads, state, params) and returns {updates, state}. To update a model, make an optim::Optimizer(model, transform) and call update(model, grads).
 #include "optim/optimizer.h"
 
 struct Line {

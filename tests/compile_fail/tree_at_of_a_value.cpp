@@ -1,4 +1,4 @@
-// expect: tessera: the function of tree_at returns a reference into the tree: [](auto& m) -> auto& { return m.head; }.
+// expect: tessera: the function of tree_at must return a reference into the tree: [](auto& m) -> auto& { return m.head; }.
 #include "tests/compile_fail/module.h"
 
 struct Model {

@@ -1,4 +1,4 @@
-// expect: tessera: tree_at replaces a part by one of the same type, or by what a function makes of it.
+// expect: tessera: tree_at replaces a part by a value of the same type, or by the result of a function of the part.
 #include "tests/compile_fail/module.h"
 
 struct Layer {

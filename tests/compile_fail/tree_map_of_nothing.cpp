@@ -1,4 +1,4 @@
-// expect: tessera: the function takes an Array of each tree and returns one.
+// expect: tessera: the function must take one Array of each tree, and return an Array.
 #include "nn/tree.h"
 
 using tessera::Array;

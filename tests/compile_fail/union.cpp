@@ -1,4 +1,4 @@
-// expect: tessera: a module is no union; use std::variant.
+// expect: tessera: a module cannot be a union. Use std::variant.
 #include "tests/compile_fail/module.h"
 
 union Either {

@@ -1,4 +1,4 @@
-// expect: tessera: a module holds no unordered_map, whose order is not fixed; use std::map.
+// expect: tessera: a module cannot have an unordered_map, because its order is not fixed. Use std::map.
 #include <string>
 #include <unordered_map>
 

@@ -1,4 +1,4 @@
-// expect: tessera: an update is one expression: x = x.at({0}).set(v).
+// expect: tessera: an update must be one expression: x = x.at({0}).set(v).
 #include "sharding/array.h"
 
 tessera::Array updated(const tessera::Array& x, const tessera::Array& v) {

@@ -1,4 +1,4 @@
-// expect: tessera: value_and_grad makes a function, which is called with the model: value_and_grad(loss)(model, batch).
+// expect: tessera: value_and_grad returns a function. Call that with the model: value_and_grad(loss)(model, batch).
 #include "nn/transformations.h"
 
 struct Line {

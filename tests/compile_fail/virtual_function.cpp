@@ -1,4 +1,4 @@
-// expect: tessera: a module has no virtual function; use a std::variant of structs.
+// expect: tessera: a module cannot have virtual functions. Use a std::variant of structs.
 #include "tests/compile_fail/module.h"
 
 struct Model {

@@ -176,7 +176,7 @@ TEST(NcclEngine, IsTheEngineOfGpus) {
       c10::kCUDA, [](const std::vector<int>& all, c10::Device) -> ProcessGroup& { return process_group(all); }));
 }
 
-TEST(NcclWithoutGpu, SaysThatThereIsNone) {
+TEST(NcclWithoutGpu, ReportsThatThereIsNone) {
   if (visible_gpus() > 0) GTEST_SKIP() << "here are GPUs: " << visible_gpus();
   expect_error(
       ErrorKind::invalid_argument,

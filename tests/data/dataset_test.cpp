@@ -66,7 +66,7 @@ TEST(Dataset, EveryRecordOncePerEpochInAnotherOrder) {
   }
 }
 
-TEST(Dataset, RepeatJoinsEpochsThatAreEachShuffledAnew) {
+TEST(Dataset, RepeatJoinsEpochsThatAreEachShuffledAgain) {
   const auto shuffled = range(10).shuffle(3);
   const auto twice = shuffled.repeat(2), forever = shuffled.repeat();
   EXPECT_EQ(twice.size(), 20);
@@ -177,7 +177,7 @@ TEST(Dataset, ACacheComputesEachRecordOnce) {
   EXPECT_EQ(calls, 5);
 }
 
-TEST(Dataset, SourcesOfOnesOwnAndDescriptions) {
+TEST(Dataset, CustomSourcesAndDescriptions) {
   struct Squares {
     int64_t size() const { return 4; }
     int64_t operator[](int64_t i) const { return i * i; }

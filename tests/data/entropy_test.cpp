@@ -22,7 +22,7 @@ TEST(Entropy, OfKnownTexts) {
   EXPECT_EQ(bigram_entropy(one), 0);
 }
 
-TEST(Entropy, OfAllBytesAlike) {
+TEST(Entropy, OfUniformBytes) {
   std::string bytes;
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) bytes += {static_cast<char>(a), static_cast<char>(b)};

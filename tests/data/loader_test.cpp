@@ -155,7 +155,7 @@ TEST(Loader, ATransientFailureIsTriedAgain) {
   EXPECT_EQ(*loader.next(), (Batch{0, 1, 2, 3}));
 }
 
-TEST(Loader, SaysThatTheProgramWaitsForInput) {
+TEST(Loader, ReportsThatTheProgramWaitsForInput) {
   struct Recorder : tessera::detail::Observer {
     Recorder() : Observer(tessera::detail::Events::activities) {}
     std::vector<std::chrono::nanoseconds> waited_for;
@@ -363,7 +363,7 @@ TEST(LoaderState, IsJson) {
     expect_error(ErrorKind::invalid_file, {"[from_json]", "line 1"}, [&] { LoaderState::from_json(text); });
 }
 
-TEST(LoaderState, OfAnotherDatasetSaysWhatChanged) {
+TEST(LoaderState, OfAnotherDatasetNamesTheChange) {
   Loader was(range(100).shuffle(1).repeat(), as_rows, {.batch_size = 4});
   take(was, 2);
   Loader same(range(100).shuffle(1).repeat(), as_rows, {.batch_size = 10, .prefetch = 0});

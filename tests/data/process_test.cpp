@@ -113,7 +113,7 @@ void expect_to_go_on_after_fork(const S& source) {
   }
 }
 
-TEST(Process, AForkedLoaderGoesOnWithThreadsOfItsOwn) {
+TEST(Process, AForkedLoaderContinuesWithItsOwnThreads) {
   expect_to_go_on_after_fork(range(97).shuffle(1).repeat());
   expect_to_go_on_after_fork(range(97).shuffle(1).repeat().filter(odd));
 }

@@ -215,7 +215,7 @@ TEST(ByteSource, AScanLooksAtAMappedFileAgainAndAgain) {
   EXPECT_LT(seen, 3'000'000);
 }
 
-TEST(ByteSource, DescribesWhatItHoldsNotWhereItLies) {
+TEST(ByteSource, DescribesItsContentsNotItsPath) {
   const ScratchFolder folder;
   folder.write("1/a", "one");
   folder.write("2/a", "one");
@@ -244,7 +244,7 @@ TEST(TokenSource, ReadsNumbersOfSeveralBytes) {
                [&] { fs::resize_file(small, 7), TokenSource<uint16_t>::open({small}); });
 }
 
-TEST(ByteSource, ThatWasMovedSaysSo) {
+TEST(ByteSource, ThrowsAfterAMove) {
   auto source = ByteSource::from_string("abc");
   const auto heir = std::move(source);
   const std::function<void()> uses[] = {[&] { source.size(); },      [&] { source.files(); },

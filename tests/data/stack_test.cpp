@@ -114,7 +114,7 @@ TEST(Stack, RowsThatDoNotFitAreErrors) {
   });
 }
 
-TEST(PadLastBatch, FillsUpTheLastBatchAndSaysSo) {
+TEST(PadLastBatch, FillsUpAndMarksTheLastBatch) {
   const auto batches = range(10).batch(4, pad_last_batch(stack));
   ASSERT_EQ(batches.size(), 3);
   EXPECT_EQ(values<int64_t>(batches[2].batch), (std::vector<int64_t>{8, 9, 9, 9}));

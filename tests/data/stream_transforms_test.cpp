@@ -393,7 +393,7 @@ TEST(DividedStream, AProcessMakesAnNthOfTheRecords) {
 }
 
 // After each batch the states of all processes are joined, and any number of processes continues from the result.
-TEST(DividedStream, GoesOnAnywhereWithAnyNumberOfProcesses) {
+TEST(DividedStream, ContinuesAnywhereWithAnyNumberOfProcesses) {
   Loader alone(divided_rows(4), as_vector, {.batch_size = 8, .prefetch = 0});
   std::vector<Numbers> expected;
   for (int i = 0; i < 30; ++i) expected.push_back(*alone.next());

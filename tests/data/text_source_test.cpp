@@ -125,7 +125,7 @@ TEST(Documents, AreReadWhenAskedFor) {
   expect_error(ErrorKind::invalid_argument, {"file 2"}, [&] { DocumentSource::open({folder.path()})[2]; });
 }
 
-TEST(TextSources, ThatWereMovedSaySo) {
+TEST(TextSources, ThrowAfterAMove) {
   const ScratchFolder folder;
   folder.write("a.txt", "one");
   auto lines = LineSource::from_string("one\ntwo");

@@ -76,7 +76,7 @@ std::vector<Ids> documents_of(const Source& source) {
   return documents;
 }
 
-TEST(TokenFiles, TellTheirFormat) {
+TEST(TokenFiles, ReportTheirFormat) {
   const ScratchFolder folder;
   const struct {
     const char* name;
@@ -96,6 +96,7 @@ TEST(TokenFiles, TellTheirFormat) {
        {9}},
       {"a.uint32.bin", bytes_of<uint32_t>({70000, 5}), TokenFormat::headerless_uint32, {70000, 5}},
       {"b.u32.bin", bytes_of<uint32_t>({2147483647}), TokenFormat::headerless_uint32, {2147483647}},
+      {"C.UINT32.bin", bytes_of<uint32_t>({70000, 5}), TokenFormat::headerless_uint32, {70000, 5}},
       {"c.u32.bin", llm_c(20240801, 7, 1, bytes_of<uint32_t>(7)), TokenFormat::llm_c, {7}},
   };
   for (const auto& c : cases) {
@@ -131,7 +132,6 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
       {"ARROW1" + filling, "an Arrow file", "numpy.save"},
       {"\xff\xff\xff\xff" + filling, "an Arrow stream", "numpy.save"},
       {"GGUF" + filling, "a GGUF file", "It holds no tokens"},
-      {"version https://git-lfs.github.com/spec/v1\n" + filling, "a pointer of Git LFS", "git lfs pull"},
       {bytes_of<uint64_t>(8) + "{\"a\": 1}" + filling, "a safetensors file", "It holds no tokens"},
       {"Once upon a time, there was a file of text, which had\r\n64 bytes or more.\xc3\xa9\n", "text", "Tokenize"},
       {bytes_of(llama), "a file of uint32", ".uint32.bin, or name TokenFormat::headerless_uint32"},
@@ -147,6 +147,9 @@ TEST(TokenFiles, OfOtherKindsAreRefused) {
       EXPECT_EQ(TokenFiles::open({path}, {.format = TokenFormat::headerless}).size() * 2, std::ssize(bytes));
     }
   }
+  const std::string pointer = folder.write("a.bin", "version https://git-lfs.github.com/spec/v1\n" + filling);
+  expect_error(ErrorKind::invalid_file, {pointer + ": this is a pointer of Git LFS", "git lfs pull"},
+               [&] { TokenFiles::open({pointer}); });
   const std::string path = folder.write("a.uint32.bin", bytes_of(wide));
   expect_error(ErrorKind::invalid_file, {"this is a file of numbers of 8 bytes, expected uint32 tokens"},
                [&] { TokenFiles::open({path}); });
@@ -247,7 +250,7 @@ TEST(TokenDocuments, EndOrBeginWithASeparator) {
                [&] { token_documents(TokenFiles::open({folder.path("m")}), {.end_of_text = 9}); });
 }
 
-TEST(TokenDocuments, MayBeEmptyWhereAnIndexSaysSo) {
+TEST(TokenDocuments, MayBeEmptyByTheirIndex) {
   const ScratchFolder folder;
   Index index;
   index.documents = {0, 0, 2, 2, 3};
@@ -415,7 +418,7 @@ TEST(TokenFiles, OfTwoFormatsAreOneSetOfNeither) {
                [&] { TokenFiles::open({folder.path()}); });
 }
 
-TEST(TokenFiles, ThatWereMovedSaySo) {
+TEST(TokenFiles, ThrowAfterAMove) {
   const ScratchFolder folder;
   auto files = TokenFiles::open({folder.write("a.bin", "ab")});
   const auto heir = std::move(files);
@@ -425,7 +428,7 @@ TEST(TokenFiles, ThatWereMovedSaySo) {
   expect_error(ErrorKind::invalid_argument, {"[TokenDocuments] this source was moved"}, [&] { documents.size(); });
 }
 
-TEST(TokenFiles, OfNumpyAreReadAlike) {
+TEST(TokenFiles, OfAllVersionsOfNumpyAreRead) {
   const std::string folder = TESSERA_REFERENCE_DIR "/token_files/";
   for (const char* name : {"u2_version_1.npy", "i4_version_2.npy", "u4_version_3.npy", "i8_version_1.npy",
                            "u8_version_3.npy", "u1_version_2.npy", "i1_version_1.npy", "headerless.bin",

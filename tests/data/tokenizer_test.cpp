@@ -107,9 +107,8 @@ TEST_F(TokenizerTest, RegularExpressionsAreOnigurumas) {
   const auto found = [](const std::string& pattern, const std::string& text) {
     std::vector<std::string> pieces;
     detail::StepBudget budget(text.size());
-    detail::Regex(pattern, "test").for_each_match(text, budget, [&](size_t begin, size_t end) {
-      pieces.push_back(text.substr(begin, end - begin));
-    });
+    detail::regular_expression(pattern, "test")(
+        text, budget, [&](size_t begin, size_t end) { pieces.push_back(text.substr(begin, end - begin)); });
     return pieces;
   };
   using Pieces = std::vector<std::string>;

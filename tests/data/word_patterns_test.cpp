@@ -58,12 +58,12 @@ TEST(WordPatterns, FindTheMatchesOfTheirExpressions) {
   for (const char* pattern : patterns) {
     const WordEnd end_of = word_end_of(pattern);
     ASSERT_NE(end_of, nullptr) << pattern;
-    const Regex regex(pattern, "test");
+    const Pattern regex = regular_expression(pattern, "test");
     for (size_t round = 0, done = 0; done < characters; ++round) {
       const std::string text = random_text(random, round % 2, round % 3 == 0);
       StepBudget budget(text.size());
       std::vector<size_t> expected, given;
-      regex.for_each_match(text, budget, [&](size_t, size_t end) { expected.push_back(end); });
+      regex(text, budget, [&](size_t, size_t end) { expected.push_back(end); });
       for (size_t at = 0; at < text.size();) given.push_back(at = end_of(text, at));
       ASSERT_EQ(given, expected) << pattern << "\n" << ::testing::PrintToString(text);
       done += text.size() / 2;

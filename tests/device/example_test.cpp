@@ -27,7 +27,7 @@ std::vector<double> losses_of_example(const std::string& command, const std::fil
   return losses;
 }
 
-TEST(Device, TrainsTheExampleWhenTheEnvironmentSaysSo) {
+TEST(Device, TrainsTheExampleIfTheEnvironmentRequestsIt) {
   const data::ScratchFolder folder;
   const char* other = std::getenv("TESSERA_PROGRAM_ON_DEVICE");  // another device, or more than one process
   const std::string command =

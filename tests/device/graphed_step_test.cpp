@@ -86,7 +86,7 @@ TEST_F(DeviceGraphs, ACapturedStepHasTheBitsOfTheStep) {
     }
 }
 
-TEST_F(DeviceGraphs, AnotherShapeOrNumberIsRecordedAnew) {
+TEST_F(DeviceGraphs, AnotherShapeOrNumberIsRecordedAgain) {
   const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
   nn::GraphedStep step([](const Array& x, float factor) { return x * factor; });
   const auto result = [&](int64_t rows, float factor, float value) {
@@ -131,7 +131,7 @@ TEST_F(DeviceGraphs, ResultsAreTheCallersOwn) {
   EXPECT_EQ(rows.recordings(), 1);
 }
 
-TEST_F(DeviceGraphs, AnIndexOutsideIsSaidOfAReplayToo) {
+TEST_F(DeviceGraphs, AnIndexOutOfRangeInAReplayIsReported) {
   const Mesh mesh = make_mesh({{"data", 1}}, {.device = there});
   const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
   const Array table = placed(normal(Key(1), {4, 3}));
@@ -305,7 +305,7 @@ TEST_F(DeviceGraphs, CopiesAndRestoredStatesAreSeen) {
 }
 
 // The learning rate is not in the optimizer's tree. If it changes, the step must still be recorded again.
-TEST_F(DeviceGraphs, AnotherOptimizerInTheSamePlaceIsRecordedAnew) {
+TEST_F(DeviceGraphs, AnotherOptimizerInTheSamePlaceIsRecordedAgain) {
   const MeshRules mesh_rules(make_mesh({{"data", 2}}, {.device = there}), {{"batch", "data"}});
   Array model = device_put(full({4}, 0), {"batch"}, mesh_rules);
   const Array grads = device_put(full({4}, 1), {"batch"}, mesh_rules);

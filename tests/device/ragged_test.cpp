@@ -192,7 +192,7 @@ TEST(DeviceRagged, ExpertsWithoutACapacityAreThoseOfTheHost) {
 }
 
 // Operands of grouped products are dense and begin at multiples of 16 bytes; those of ragged_dot need not.
-TEST(DeviceRagged, OperandsOfAnyLayoutFit) {
+TEST(DeviceRagged, OperandsOfAnyMemoryFormatFit) {
   const GroupedProducts grouped;
   const Mesh mesh = make_mesh({{"data", 1}}, {.device = there});
   const auto far = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
@@ -253,7 +253,7 @@ TEST(DeviceRagged, SecondDerivativesAreThoseOfTheHost) {
   EXPECT_EQ(kernels.grouped, 0);
 }
 
-TEST(DeviceRagged, GroupsOfMoreRowsThanThereAreAreSaidWithTheNextValue) {
+TEST(DeviceRagged, GroupsOfTooManyRowsAreReportedWithTheNextValue) {
   const Mesh mesh = make_mesh({{"data", 1}}, {.device = there});
   const auto placed = [&](const Array& x) { return device_put(x, NamedSharding(mesh, P{})); };
   for (const bool exist : {false, true}) {

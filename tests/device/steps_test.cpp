@@ -64,7 +64,7 @@ void expect_no_wait(const Mesh& mesh, nn::DecoderConfig config, const Options& o
   }
 }
 
-TEST(DeviceSteps, WaitForNothingButTheLoss) {
+TEST(DeviceSteps, WaitOnlyForTheLoss) {
   const nn::DecoderConfig llama{.vocab_size = 32,
                                 .hidden_size = 16,
                                 .num_hidden_layers = 2,
@@ -91,7 +91,7 @@ TEST(DeviceSteps, WaitForNothingButTheLoss) {
 
 // ---- late reports and errors
 
-TEST(DeviceSteps, AnIndexOutsideIsSaidWithTheNextValue) {
+TEST(DeviceSteps, AnIndexOutOfRangeIsReportedWithTheNextValue) {
   const Mesh mesh = make_mesh({{"data", 2}}, {.device = there});
   const Array table = device_put(normal(Key(1), {4, 3}), NamedSharding(mesh, P{}));
   const Array ids = device_put(array<int32_t>({0, 9, -7, 1}, {4}), NamedSharding(mesh, P{"data"}));

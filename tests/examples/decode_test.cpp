@@ -95,7 +95,7 @@ TEST(Decode, LlamaInPartsIsLlamaAtOnce) { expect_same_everywhere(llama()); }
 TEST(Decode, LlamaOfOneKvHeadInPartsIsItselfAtOnce) { expect_same_everywhere(llama(1)); }
 TEST(Decode, LlamaOfAsManyKvHeadsInPartsIsItselfAtOnce) { expect_same_everywhere(llama(4)); }
 
-TEST(Decode, TheCacheLiesAsTheHeadsDo) {
+TEST(Decode, TheCacheIsShardedLikeTheHeads) {
   const MeshRules mesh_rules = mesh_rules_of({{"data", 2}, {"model", 2}});
   const nn::CausalLM placed = nn::filter_shard(llama(), mesh_rules);
   nn::DecoderCache cache;
@@ -112,7 +112,7 @@ TEST(Decode, TheCacheLiesAsTheHeadsDo) {
         << r.operation << ' ' << r.kind;
 }
 
-TEST(Decode, GptEndsWithItsPositionsAndLlamaGoesOn) {
+TEST(Decode, GptEndsWithItsPositionsAndLlamaContinues) {
   const Array ids = array<int32_t>(std::vector<int32_t>(seq, 3), {1, seq}), next = slice_in_dim(ids, 0, 1, 1);
   nn::DecoderCache of_gpt, of_llama;
   const nn::CausalLM a = gpt();

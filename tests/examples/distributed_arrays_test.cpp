@@ -67,7 +67,7 @@ TEST(DistributedArrays, PrintsTheNumbersOfItsDocument) {
   }
 }
 
-TEST(DistributedArrays, ShowsWhoHoldsWhat) {
+TEST(DistributedArrays, ShowsTheBlocksOfEachDevice) {
   const Outcome outcome = run_program(TESSERA_DISTRIBUTED_ARRAYS);
   for (const char* words :
        {"SingleDeviceSharding(device=0)", "NamedSharding(mesh=Mesh('x': 2, 'y': 4), spec=P('x', 'y'))",

@@ -6,7 +6,7 @@
 namespace tessera::examples::input_pipeline_test {
 namespace {
 
-TEST(InputPipeline, SlicesByProcessAndGoesOnAnywhere) {
+TEST(InputPipeline, SlicesByProcessAndContinuesAnywhere) {
   const Outcome outcome = run_program(TESSERA_INPUT_PIPELINE);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   for (const char* line : {"16 records over 4 processes, drop_remainder=false: [0, 4) [4, 8) [8, 12) [12, 16)\n",

@@ -102,7 +102,7 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
   EXPECT_EQ(error_of([&] {
               full.write(ValidationMetrics{1, 2});
             }),
-            "[metrics] /dev/full: the file cannot be written. Is the disk full?");
+            "[metrics] /dev/full: the file cannot be written: No space left on device.");
 }
 
 }  // namespace

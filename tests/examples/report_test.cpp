@@ -65,7 +65,7 @@ TEST_F(TrainingReport, IsOneFileThatNeedsNothing) {
   }
 }
 
-TEST_F(TrainingReport, SaysWhereEverythingLies) {
+TEST_F(TrainingReport, ListsAllShardings) {
   for (const char* flags : placements) {
     const Page page = page_of(flags);
     EXPECT_NE(page.printed.find(page.table().to_text()), std::string::npos) << flags << page.printed;
@@ -73,7 +73,7 @@ TEST_F(TrainingReport, SaysWhereEverythingLies) {
 }
 
 // Each printed row of the ledger has the same count and bytes on the page.
-TEST_F(TrainingReport, SaysWhatAStepCommunicates) {
+TEST_F(TrainingReport, ListsTheCommunicationOfAStep) {
   for (const char* flags : placements) {
     const Page page = page_of(flags);
     std::istringstream lines(page.printed.substr(page.printed.find("One step communicates")));
@@ -97,7 +97,7 @@ TEST_F(TrainingReport, SaysWhatAStepCommunicates) {
   }
 }
 
-TEST_F(TrainingReport, DrawsWhatTheMetricsSay) {
+TEST_F(TrainingReport, DrawsTheMetrics) {
   const Page page = page_of("--steps 6");
   const json::array& charts = page.data.at("charts").as_array();
   ASSERT_EQ(charts.size(), 4u);
@@ -118,7 +118,7 @@ TEST_F(TrainingReport, DrawsWhatTheMetricsSay) {
   EXPECT_NEAR(validation.back().at(1).to_number<double>(), page.rows.back()["validation_loss"], 1e-5);
 }
 
-TEST_F(TrainingReport, GoesOnWithATrainingThatGoesOn) {
+TEST_F(TrainingReport, ContinuesWithAResumedTraining) {
   const std::string save = " --save " + folder_.path("saved") + " --save-every 2";
   page_of("--steps 4" + save);
   std::filesystem::remove_all(folder_.path("saved/step-00000004"));

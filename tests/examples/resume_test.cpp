@@ -21,13 +21,13 @@ class ResumeTest : public Training {
   std::string steps_ = " --steps 9 --warmup 3 --lr 0.01";
 };
 
-TEST_F(ResumeTest, ComputesItsStepsAsItsOwnFlagsSay) {
+TEST_F(ResumeTest, ComputesItsStepsByItsOwnFlags) {
   run("--strategy sp --steps 2" + save_to("run"));
   const Run resumed = run("--strategy cp --steps 4" + save_to("run") + " --resume");
   EXPECT_TRUE(resumed.outcome.says("permute        seq ")) << resumed.outcome.output;
 }
 
-TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
+TEST_F(ResumeTest, ContinuesAsIfItHadNeverStoppedOnEveryMesh) {
   steps_ += " --layers 2";
   const Run expected = run("--mesh data=1" + steps_ + save_to("whole"));
   const auto save = folder_name("run");
@@ -45,7 +45,7 @@ TEST_F(ResumeTest, GoesOnAsIfItHadNeverStoppedOnEveryMesh) {
 }
 
 // Kills each run as soon as a checkpoint of `step` or later is complete. Usually another save is in progress then.
-TEST_F(ResumeTest, KilledRunsGoOnWithTheLossCurveWhole) {
+TEST_F(ResumeTest, KilledRunsContinueWithACompleteLossCurve) {
   const std::string long_steps = " --steps 60 --warmup 3 --lr 0.003 --seq 64 --batch 32";  // about 10 ms per step
   const Run expected = run("--mesh data=1" + long_steps);
   const std::string metrics = folder_.path("curve.jsonl");

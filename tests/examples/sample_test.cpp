@@ -57,7 +57,7 @@ TEST(Sample, AFullWindowSlidesByHalf) {
     }
 }
 
-TEST(Sample, EndsWhereItIsTold) {
+TEST(Sample, EndsAtTheGivenNumberOfTokens) {
   const nn::CausalLM model = models()[0];
   const Ids whole = sample(model, Key(0), prompt, likeliest_tokens, 6);
   nn::GenerateOptions options = likeliest_tokens;

@@ -10,7 +10,7 @@
 namespace tessera::examples::spmd_strategies_test {
 namespace {
 
-TEST(SpmdStrategies, SayWhatEveryDeviceHolds) {
+TEST(SpmdStrategies, PrintTheBlocksOfEveryDevice) {
   const Outcome outcome = run_program(TESSERA_SPMD_STRATEGIES);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   for (const char* words :

@@ -168,7 +168,7 @@ TEST_F(Tokenize, AnyNumberOfThreadsWritesTheSameBytes) {
   }
 }
 
-TEST_F(Tokenize, GoesOnAfterAnyShard) {
+TEST_F(Tokenize, ContinuesAfterAnyShard) {
   auto chosen = options("whole", corpus());
   chosen.separator = "", chosen.shard_documents = 50;
   tokenize_files(chosen);
@@ -187,7 +187,7 @@ TEST_F(Tokenize, GoesOnAfterAnyShard) {
 }
 
 // Kills the program at moments spread over its run, and restarts it until it finishes.
-TEST_F(Tokenize, GoesOnAfterItWasKilledAnywhere) {
+TEST_F(Tokenize, ContinuesAfterItWasKilledAnywhere) {
   corpus();
   const auto command = [&](const std::string& out) {
     return std::vector<std::string>{TESSERA_TOKENIZE,
@@ -330,7 +330,7 @@ TEST_F(Tokenize, RefusesAPlaceThatIsAFileOrAmongTheTexts) {
   EXPECT_TRUE(tokenize_files(options("texts_of_tokens", {"texts"})).is_finished) << "a folder next to the texts";
 }
 
-TEST_F(Tokenize, TextThatCannotBeReadIsAnErrorAndMendedTextIsAnother) {
+TEST_F(Tokenize, UnreadableTextIsAnErrorAndRepairedTextIsDifferent) {
   folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": 7}     \n");
   auto chosen = options("out", {"a.jsonl"});
   chosen.shard_documents = 1;
@@ -354,7 +354,7 @@ TEST_F(Tokenize, AStartThatFailedLeavesTheFolderFree) {
   EXPECT_EQ(documents("tokens"), (std::vector<Ids>{{5, 2, 9}}));
 }
 
-TEST_F(Tokenize, TheProgramSaysWhatItDoesAndRefuses) {
+TEST_F(Tokenize, TheProgramReportsItsWorkAndItsErrors) {
   folder.write("a.txt", "ab c");
   const std::string program = TESSERA_TOKENIZE,
                     given = " --tokenizer " + folder.path() + " --out " + folder.path("out");

@@ -95,7 +95,7 @@ TEST_F(TrainStep, StateIsCutOverAnyAxesOfAnyMesh) {
   }
 }
 
-TEST_F(TrainStep, TheLedgerSaysWhatEachFlagCosts) {
+TEST_F(TrainStep, TheLedgerHasTheCostOfEachFlag) {
   const std::string fsdp = "--steps 1 --warmup 0 --strategy fsdp" + two_rows;
   const auto gathers = [&](const Outcome& o, const char* pass) { return ledger_line(o, "all_gather", "data", pass); };
   const Outcome plain = train(fsdp), kept = train(fsdp + " --no-reshard-after-forward"),

@@ -68,6 +68,24 @@ TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
   EXPECT_EQ(norm(before).value.to_host<float>(), norm(after).value.to_host<float>());
 }
 
+// A llama of two layers has 9 tensors in each, the embedding and the last norm.
+TEST_F(TrainTokens, AreWrittenForLlamaCpp) {
+  run_on(texts() + sizes + " --model llama --mesh data=2 --export " + folder_.path("model") + " --export-gguf " +
+         folder_.path("model.gguf"));
+  const std::string file = folder_.read("model.gguf");
+  EXPECT_EQ(file.substr(0, 16), std::string("GGUF\3\0\0\0\24\0\0\0\0\0\0\0", 16));
+  nn::save_gguf(folder_.path("again.gguf"), nn::from_pretrained(folder_.path("model")), {.tokenizer = tokenizer});
+  EXPECT_TRUE(folder_.read("again.gguf") == file) << "not the trained weights";
+}
+
+TEST_F(TrainTokens, LeaveNothingIfTheyFail) {
+  const std::string flags = " --model llama --lr 1e38 --warmup 0 --steps 20 --export " + folder_.path("a/b/model") +
+                            " --export-gguf " + folder_.path("model.gguf");
+  EXPECT_EQ(run_program(program_ + texts() + sizes + " --seq 16 --batch 8" + flags).exit_code, 1);
+  EXPECT_FALSE(fs::exists(folder_.path("a")));
+  EXPECT_FALSE(fs::exists(folder_.path("model.gguf")) || fs::exists(folder_.path("model.gguf.untrained")));
+}
+
 TEST_F(TrainTokens, LearnTheAnswersOfConversations) {
   const std::string from = folder_.path("model");
   run_on(texts() + sizes + " --model llama --strategy tp --export " + from);
@@ -223,7 +241,7 @@ TEST_F(TrainTokens, NeedSomethingToPredict) {
   EXPECT_TRUE(train_on(on_short).says("[data] the training set: no document has two tokens"));
 }
 
-TEST_F(TrainTokens, SayWhatIsWrong) {
+TEST_F(TrainTokens, ReportErrors) {
   const auto expect = [&](const std::string& flags, const std::string& words, int exit_code) {
     const Outcome outcome = train_on(flags);
     EXPECT_EQ(outcome.exit_code, exit_code) << flags << "\n" << outcome.output;

@@ -111,7 +111,7 @@ const PlacementCase pipelines[] = {
      "layers=pipe,heads=model,mlp=model,vocab=model;",
      {"stages   1 micro-batches", "on pipe[3]"}}};
 
-TEST_F(TrainTransformer, SaysWhereEverythingLiesAndLearnsTheSameOnEveryMesh) {
+TEST_F(TrainTransformer, PrintsAllShardingsAndLearnsTheSameOnEveryMesh) {
   expect_the_same_everywhere("--model gpt ", placements);
 }
 
@@ -183,6 +183,15 @@ TEST_F(TrainTransformer, TensorBoardShowsTheMetrics) {
   }
 }
 
+TEST_F(TrainTransformer, APipeOfMetricsThatIsClosedIsAnError) {
+  const std::string pipe = folder_.path("pipe");
+  const Outcome outcome = run_program("mkfifo " + pipe + "; head -n 1 " + pipe + " & " + program_ + " --data " + text_ +
+                                      small + " --steps 100000 --metrics " + pipe);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  EXPECT_TRUE(outcome.says("error: [metrics] " + pipe + ": the file cannot be written: Broken pipe."))
+      << outcome.output;
+}
+
 TEST_F(TrainTransformer, LearnsMoreThanPairsOfBytes) {
   const Outcome outcome = train("--mesh data=2 --steps 120 --warmup 10 --lr 1e-2");
   EXPECT_TRUE(outcome.says("after 120 steps; below the bigram entropy")) << outcome.output;
@@ -228,7 +237,7 @@ TEST_F(TrainTransformer, ReadsFoldersAndTheHeadersOfLibTorch) {
 
 // ---- the strategy chosen by the library
 
-TEST_F(TrainTransformer, TakesTheLayoutThatTheLibraryFinds) {
+TEST_F(TrainTransformer, TakesTheStrategyThatTheLibraryFinds) {
   const std::string file = folder_.path("hardware.json");
   const Run alone = run("--mesh data=1");
   for (const std::string& flags : {std::string("--devices 4 --memory 1GB"), "--devices 2 --hardware " + file,
@@ -398,7 +407,7 @@ TEST_F(TrainTransformer, DataThatIsMissingEmptyOrTooSmallIsAnError) {
   error_of(folder_.write("one.txt", std::string(20, 'x')), "[train_validation_split]");
 }
 
-TEST_F(TrainTransformer, ALossThatIsNotFiniteSaysAtWhichStep) {
+TEST_F(TrainTransformer, ALossThatIsNotFiniteNamesTheStep) {
   expect_error("--lr 1e38 --warmup 0 --steps 20", "[train] step 2: the loss is nan, expected a finite number", 1);
   expect_error("--lr 1e38 --warmup 0 --steps 1", "step 1: the validation loss is nan", 1);
 }

@@ -15,6 +15,7 @@
 #include "data/sources/token_files.h"
 #include "data/text/tokenizer.h"
 #include "nn/checkpoint/checkpoint.h"
+#include "nn/checkpoint/hugging_face.h"
 #include "nn/checkpoint/manifest.h"
 #include "nn/models/config.h"
 #include "nn/placement/table.h"
@@ -220,6 +221,52 @@ void add_configs(std::vector<Case>& all) {
   config("ManyKeys", "llama", "2",
          [](size_t n) { return listed(n, [](size_t i) { return fmt::format(R"("{}": 0)", i); }); });
   config("LongFamily", repeated("a", 100'000).c_str(), "2", [](size_t) { return R"("a": 0)"; });
+}
+
+// A model of one weight, its file, and an adapter of PEFT for it.
+struct OneWeight {
+  Param kernel;
+};
+
+void add_pretrained(std::vector<Case>& all) {
+  // A file of float32[1,1] tensors with these names, and of `more`.
+  const auto weights = [](const std::vector<std::string>& names, const std::string& more) {
+    std::string header = "{" + more;
+    for (size_t i = 0; i < names.size(); ++i)
+      header += fmt::format(R"({}"{}": {{"dtype": "F32", "shape": [1, 1], "data_offsets": [{}, {}]}})",
+                            header.size() > 1 ? ", " : "", names[i], 4 * i, 4 * i + 4);
+    return little_endian(header.size() + 1, 8) + header + "}" + std::string(4 * names.size(), '\0');
+  };
+  const auto load = [&](const char* name, const Make& base, const Make& config, const Make& adapter) {
+    all.push_back({name, [=](const ScratchFolder& folder, size_t bytes) -> Reading {
+                     const std::vector<std::string> matrices = {"w.lora_A.weight", "w.lora_B.weight"};
+                     folder.write("base/model.safetensors", weights({"w.weight"}, base(bytes)));
+                     folder.write("adapter/adapter_config.json", config(bytes));
+                     folder.write("adapter/adapter_model.safetensors", weights(matrices, adapter(bytes)));
+                     return [base = folder.path("base"), adapter = folder.path("adapter")] {
+                       OneWeight model{.kernel = {zeros({1, 1}), {"in", "out"}}};
+                       nn::load_pretrained(base, {.rows = {{.path = "kernel", .name = "w.weight"}}}, nn::leaves(model),
+                                           {}, 0, adapter);
+                     };
+                   }});
+  };
+  const auto nothing = [](size_t) { return std::string(); };
+  const auto lora = [](size_t) { return std::string(R"({"peft_type": "LORA", "r": 1})"); };
+  const auto tensors = [](size_t n) {
+    return listed(
+        n, [](size_t i) { return fmt::format(R"("{}": {{"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", i); });
+  };
+  load("PretrainedWithAdapter", nothing, lora, nothing);
+  load("PretrainedManyTensors", tensors, lora, nothing);
+  load("AdapterManyTensors", nothing, lora, tensors);
+  load("AdapterDeepConfig", nothing, deep, nothing);
+  load(
+      "AdapterManyKeys", nothing,
+      [](size_t n) {
+        return R"({"peft_type": "LORA", "r": 1, )" + listed(n, [](size_t i) { return fmt::format(R"("{}": 0)", i); }) +
+               "}";
+      },
+      nothing);
 }
 
 // ---- tokenizers
@@ -616,6 +663,7 @@ std::vector<Case> cases() {
   add_safetensors(all);
   add_checkpoints(all);
   add_configs(all);
+  add_pretrained(all);
   add_tokenizers(all);
   add_texts(all);
   add_tokens(all);

@@ -108,7 +108,7 @@ TEST(ModulesPage, TreesAndFilters) {
   EXPECT_EQ(nn::testing::paths_of(nn::leaves(average)), std::vector<std::string>{"sum"});
 }
 
-TEST(ModulesPage, AParamOfOnesOwn) {
+TEST(ModulesPage, ACustomParam) {
   const MeshRules mesh_rules{make_mesh({{"model", 2}}), {{"hidden", "model"}}};
   const Scale scale = nn::filter_shard(Scale::init({"hidden", 4}), mesh_rules);
   EXPECT_EQ(nn::testing::paths_of(nn::leaves(scale)), std::vector<std::string>{"w"});

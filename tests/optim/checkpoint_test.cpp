@@ -50,7 +50,7 @@ struct Training {
   Optimizer<nn::Mlp, decltype(clipped_adamw())> optimizer;
 };
 
-TEST(OptimizerCheckpoint, GoesOnOnEveryMeshAsIfItHadNeverStopped) {
+TEST(OptimizerCheckpoint, ContinuesOnEveryMeshAsIfItHadNeverStopped) {
   const data::ScratchFolder folder;
   Training whole(mesh_rules_of(meshes[0]));
   std::vector<double> losses;
@@ -86,7 +86,7 @@ TEST(OptimizerCheckpoint, UpdatesDuringASaveDoNotReachIt) {
 }
 
 // Gradients that accumulate adds up without a reduction are partial sums.
-TEST(OptimizerCheckpoint, GoesOnBetweenTheUpdatesThatAccumulateAddsUp) {
+TEST(OptimizerCheckpoint, ContinuesBetweenTheUpdatesThatAccumulateSums) {
   for (const auto& mesh : meshes) {
     const MeshRules mesh_rules = mesh_rules_of(mesh);
     const auto make = [&](uint64_t seed) {

@@ -53,7 +53,7 @@ TEST(GlobalNorm, OfMillionsOfElementsIsExact) {
                 1.5 * std::sqrt(5'000'001.0), 1e-3);
 }
 
-TEST(GlobalNorm, PendingSumsAreSummedFirst) {
+TEST(GlobalNorm, PartialSumsAreReducedFirst) {
   for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}})) {
     const Array x = device_put(normal(Key(1), {8, 3}), NamedSharding(mesh, P{"data"}));
     const Array pending = sum(x, {0});

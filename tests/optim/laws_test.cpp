@@ -167,7 +167,7 @@ void expect_kept_by_rule(const AnyTransform& transform, const MeshRules& mesh_ru
   }
 }
 
-TEST(Laws, StateLiesByRuleAndKeepsItsTypes) {
+TEST(Laws, StateIsShardedByRuleAndKeepsItsTypes) {
   for_all([](const AnyTransform& transform) {
     for (const Case& c : meshes()) {
       SCOPED_TRACE(c.name);

@@ -41,7 +41,7 @@ TEST(LostGradients, OfAnotherMeshNameBoth) {
   expect_near(model[0], std::vector<float>(15, 1), 0);
 }
 
-TEST(LostGradients, AnOptimizerThatWasMovedSaysSo) {
+TEST(LostGradients, AMovedOptimizerThrows) {
   Model model{ones({3})};
   Optimizer optimizer(model, sgd({.learning_rate = 0.1}));
   Optimizer heir = std::move(optimizer);
@@ -63,7 +63,7 @@ TEST(LostGradients, ParametersThatCameLaterAreTrainedByTheirPart) {
   for (size_t i = 0; i < 2; ++i) EXPECT_LT(max(model[i] - before[i]).item<float>(), -0.1) << "without its decay";
 }
 
-TEST(LostGradients, ParametersMayLieOnTwoMeshes) {
+TEST(LostGradients, ParametersMayBeOnTwoMeshes) {
   const auto on = [](const Mesh& mesh) { return device_put(ones({15}), NamedSharding(mesh, P{"a"})); };
   const Mesh three = make_mesh({{"a", 3}}), five = make_mesh({{"a", 5}});
   Model model{on(three), on(five)};
@@ -72,7 +72,7 @@ TEST(LostGradients, ParametersMayLieOnTwoMeshes) {
   for (const Array& p : model) EXPECT_LT(max(p).item<float>(), 0.95);
 }
 
-TEST(LostGradients, AScheduleThatIsAnEmptyFunctionSaysSo) {
+TEST(LostGradients, AnEmptyScheduleThrows) {
   Model model{ones({3})};
   Optimizer optimizer(model, adam({.learning_rate = std::function<double(int64_t)>()}));
   const std::string message = error_of(ErrorKind::invalid_argument, [&] { optimizer.update(model, {ones({3})}); });

@@ -76,7 +76,7 @@ TEST(Optimizer, EveryReplicaIsUpdated) {
   }
 }
 
-TEST(Optimizer, StateLiesWhereItsParameterLies) {
+TEST(Optimizer, StateIsShardedLikeItsParameter) {
   on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
     Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     Optimizer optimizer(model, clipped_adamw());
@@ -107,7 +107,7 @@ TEST(Optimizer, IsATreeWithGoodPaths) {
   ASSERT_EQ(all.size(), 6);
   EXPECT_EQ(all[0].path, "optimizer.state.1.mu.kernel");
   EXPECT_EQ(all[5].path, "optimizer.state.1.nu.table");
-  EXPECT_TRUE(all[0].value->is_recipe());
+  EXPECT_TRUE(all[0].value->is_lazy());
   const Case c = cases()[4];
   const auto placed = nn::filter_shard(optimizer, mesh_rules_of(c, false));
   const Toy placed_model = nn::filter_shard(model, mesh_rules_of(c, false));
@@ -129,7 +129,7 @@ TEST(Optimizer, MadeBeforeTheModelWasPlaced) {
   });
 }
 
-TEST(Optimizer, KeepsPathLayoutPlacementAndMemory) {
+TEST(Optimizer, KeepsPathMeshRulesShardingAndMemory) {
   on_all_meshes([](const Case& c, const MeshRules& mesh_rules) {
     Toy model = nn::filter_shard(Toy::init(1), mesh_rules);
     for (const bool fused : {true, false}) {
@@ -286,7 +286,7 @@ TEST(Optimizer, SgdWithAMomentumOfZeroIsSgd) {
   expect_tree_near(model, same, 1e-6);
 }
 
-TEST(Optimizer, TellsRateNormAndCount) {
+TEST(Optimizer, ReportsRateNormAndCount) {
   Toy model = Toy::init(1);
   Optimizer optimizer(model, clipped_adamw());
   EXPECT_EQ(optimizer.learning_rate(), 0);
@@ -313,7 +313,7 @@ TEST(Optimizer, CommunicatesOneNumberAtMost) {
   });
 }
 
-TEST(Optimizer, GradientsThatLieElsewhereAreMovedToTheParameter) {
+TEST(Optimizer, GradientsAreReshardedLikeTheParameter) {
   const Mesh mesh = make_mesh({{"data", 4}});
   std::vector<Array> model{device_put(ones({8, 4}), NamedSharding(mesh, P{"data"}))}, same = model;
   const Array g = device_put(normal(Key(1), {8, 4}), NamedSharding(mesh, P{none, "data"}));
@@ -326,7 +326,7 @@ TEST(Optimizer, GradientsThatLieElsewhereAreMovedToTheParameter) {
   EXPECT_EQ(model[0].impl()->type, same[0].impl()->type);
 }
 
-TEST(Optimizer, ATransformOfOnesOwn) {
+TEST(Optimizer, ACustomTransform) {
   struct Halve {
     EmptyState init(const Toy&) const { return {}; }
     std::pair<Toy, EmptyState> update(const Toy& grads, EmptyState, const Toy&) const {
@@ -340,7 +340,7 @@ TEST(Optimizer, ATransformOfOnesOwn) {
   for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(host(model.bias)[i], 0.5 * before[i], 1e-6);
 }
 
-TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
+TEST(Optimizer, PartialSumsForUnplacedParametersAreReduced) {
   for (const Mesh mesh : tessera::testing::shared_and_private({{"data", 4}})) {
     const Array x = device_put(array<float>({1, -2, -3, -4}, {4}), NamedSharding(mesh, P{"data"}));
     Array w = ones({1});
@@ -352,7 +352,7 @@ TEST(Optimizer, PendingGradientsOfWhatWasNeverPlacedAreSummed) {
   }
 }
 
-TEST(Optimizer, TellsOfTheLastUpdateThatWasDone) {
+TEST(Optimizer, ReportsTheLastUpdate) {
   std::vector<Array> model{ones({2})}, grads{ones({2})};
   Optimizer optimizer(model, sgd({.learning_rate = [](int64_t n) { return n == 0 ? 0.1 : 1e38; }}));
   EXPECT_EQ(optimizer.grad_norm("no such part"), std::nullopt);

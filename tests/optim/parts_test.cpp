@@ -20,7 +20,7 @@ auto injected() {
 }
 
 // Returns the address of an array's memory; null for a lazy initializer that has not been computed.
-const void* memory_of(const Array& x) { return x.is_recipe() ? nullptr : x.impl()->local[0].data_ptr(); }
+const void* memory_of(const Array& x) { return x.is_lazy() ? nullptr : x.impl()->local[0].data_ptr(); }
 
 TEST(Parts, InPlaceEqualPure) {
   on_all_meshes([](const Case&, const MeshRules& mesh_rules) {
@@ -71,7 +71,7 @@ TEST(Parts, AskMasksAndLabelsAtTheFirstUpdate) {
   EXPECT_EQ(masks, 3);
 }
 
-TEST(Parts, TellTheirRatesAndNorms) {
+TEST(Parts, ReportTheirRatesAndNorms) {
   Toy model = Toy::init(1);
   Optimizer optimizer(model, partition(by_dims, "matrix", adamw({.learning_rate = 0.1}), "vector",
                                        chain(clip_by_global_norm(0.5), injected())));

@@ -124,7 +124,7 @@ TEST(ShardedState, HalfPrecisionIsRoundedOnce) {
 TEST(ShardedState, OfAModelThatIsPlacedLater) {
   const Model plain = Model::init();
   const Optimizer before(plain, clipped_adamw(), over_data);
-  EXPECT_TRUE(plain.toy.kernel.value.is_recipe());
+  EXPECT_TRUE(plain.toy.kernel.value.is_lazy());
   on_all_meshes([&](const Case&, const MeshRules& mesh_rules) {
     Model with = nn::filter_shard(plain, mesh_rules), without = with;
     auto late = before;
@@ -155,7 +155,7 @@ TEST(ShardedState, OfAModelThatIsNotPlaced) {
 
 // ---- sharding of the state
 
-TEST(ShardedState, LiesOnTheFirstDimThatTheAxesDivide) {
+TEST(ShardedState, IsShardedOnTheFirstDimThatTheAxesDivide) {
   const struct {
     Shape shape;
     PartitionSpec parameter;

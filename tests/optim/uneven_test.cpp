@@ -107,7 +107,7 @@ TEST(Uneven, NoVocabularyIsGathered) {
   for (const CommRecord& record : ledger.records()) EXPECT_LT(record.bytes, 257 * 8 * 4) << record.reason;
 }
 
-TEST(Uneven, TheTableSaysWhatADeviceHolds) {
+TEST(Uneven, TheTableHasTheBytesOfADevice) {
   Training training(meshes[0], 50257);
   const auto table = nn::placement_table(nn::named("model", training.model, "optimizer", training.optimizer));
   int64_t held = 0;
@@ -121,7 +121,7 @@ TEST(Uneven, TheTableSaysWhatADeviceHolds) {
   EXPECT_EQ(nn::parse_placement_table(table.to_json()), table);
 }
 
-TEST(Uneven, ACheckpointIsThatOfOneDeviceAndGoesOnOnEveryMesh) {
+TEST(Uneven, ACheckpointIsThatOfOneDeviceAndContinuesOnEveryMesh) {
   for (const int64_t vocab : {257, 50257}) {
     const data::ScratchFolder one, padded, again;
     Training alone({{"model", 1}}, vocab), training(meshes[0], vocab, 2);

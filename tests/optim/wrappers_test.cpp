@@ -121,7 +121,7 @@ TEST(Accumulate, AStateOfAnotherModelIsRefused) {
 }
 
 // Data parallel: nothing is communicated until the boundary, where all gradients are reduced once.
-TEST(Accumulate, PendingGradientsAreReducedAtTheBoundary) {
+TEST(Accumulate, PartialSumsAreReducedAtTheBoundary) {
   const MeshRules mesh_rules{make_mesh({{"data", 4}}),
                              {{"in", replicated}, {"out", replicated}, {"vocab", replicated}}};
   Toy model = nn::filter_shard(Toy::init(1), mesh_rules), plain = model;
@@ -368,7 +368,7 @@ TEST(Options, AModelOnAnotherMeshIsAnError) {
   EXPECT_TRUE(words.starts_with("[Optimizer.update] state.0.mu.p: the state is on ")) << words;
 }
 
-TEST(OwnOptimizer, LearnsAndStandsInTheDocuments) {
+TEST(OwnOptimizer, LearnsAndIsInTheDocumentation) {
   Tree params{{"p", array<float>({1, -1})}};
   Optimizer optimizer(params, own::tiger(0.5, 0));
   optimizer.update(params, Tree{{"p", array<float>({3, -2})}});

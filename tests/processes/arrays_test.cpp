@@ -198,7 +198,7 @@ TEST(ManyProcesses, EveryCollective) {
   std::cout << cases << " collectives\n";
 }
 
-TEST(ManyProcesses, WhatIsSaidToBeEqualIsTheFirstDevices) {
+TEST(ManyProcesses, AReplicatedValueIsTheFirstDevices) {
   on_every_way([](Mesh mesh, Mesh abstract) {
     const int64_t n = mesh.size("a");
     const at::Tensor x = random_tensor({n, 4}, 1);

@@ -287,7 +287,7 @@ TEST_F(OddOne, WhoseSaveFailsFailsAllAndTheNextSaveIsWhole) {
 }
 
 // The other processes must not wait in the reduction of the partial sum.
-TEST_F(OddOne, WhoseMetricsAreNoNumbersFailsAllAlsoWithPendingSums) {
+TEST_F(OddOne, WhoseMetricsAreNoNumbersFailsAllAlsoWithPartialSums) {
   const Mesh mesh = make_mesh({{"a", process_count()}});
   const Array pending = sum(device_put(ones({process_count(), 2}), NamedSharding(mesh, P{"a"})), {0});
   Array x = pending;

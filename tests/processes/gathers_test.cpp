@@ -225,7 +225,7 @@ TEST_F(HybridAcrossProcesses, SumsOverReplicasBeginWithEachBlock) {
   expect_equal_gradients(early, end);
 }
 
-TEST_F(HybridAcrossProcesses, AWeightThatIsAlsoUsedAsItLiesIsSummedAtTheEnd) {
+TEST_F(HybridAcrossProcesses, AWeightThatIsAlsoUsedShardedIsReducedAtTheEnd) {
   hybrid_pass(weights_, *mesh_, /*again=*/true);
   const HybridPass early = hybrid_pass(weights_, *mesh_, true), end = hybrid_pass_at_the_end(weights_, *mesh_, true);
   EXPECT_EQ(early.sums_in_all, layers);

@@ -26,7 +26,7 @@ TEST(ManyProcesses, TheSameSeedGivesTheSameBits) {
   });
 }
 
-TEST(ManyProcesses, EachSeesItsDevicesAndKnowsOfTheOthers) {
+TEST(ManyProcesses, EachSeesItsDevicesAndTheNumberOfOthers) {
   on_every_way([](Mesh mesh, Mesh) {
     EXPECT_EQ(mesh.process_count(), process_count());
     EXPECT_EQ(mesh.process_index(), process_index());
@@ -107,7 +107,7 @@ TEST(ManyProcesses, RowsOfEachProcess) {
 
 std::vector<int> machines_of_all() { return make_mesh({{"a", process_count()}}).machines(); }
 
-TEST(ManyProcesses, ThoseOfAMachineStandTogether) {
+TEST(ManyProcesses, ThoseOfAMachineAreAdjacent) {
   const Mesh mesh = make_mesh({{"a", process_count()}, {"b", 2}});
   const std::vector<int> machines = mesh.machines();
   EXPECT_TRUE(std::is_sorted(machines.begin(), machines.end()));

@@ -110,7 +110,7 @@ TEST(Input, AllMakeTheSameSteps) {
   });
 }
 
-TEST(Input, OneArrayLiesAsItsShardingSays) {
+TEST(Input, OneArrayHasItsSharding) {
   const auto records = range(100).repeat().map([](int64_t x) { return std::vector<int64_t>(16, x); });
   on_all_mesh_rules([&](const MeshRules& mesh_rules) {
     const NamedSharding sharding(mesh_rules.mesh(),

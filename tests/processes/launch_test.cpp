@@ -118,7 +118,7 @@ TEST(FromEnvironment, ReadsTheJob) {
   EXPECT_NE(job(on_nodes("a"), {{"SLURM_JOB_ID", "17"}}), job(on_nodes("a"), {{"SLURM_JOB_ID", "18"}}));
 }
 
-TEST(FromEnvironment, SaysWhatIsMissing) {
+TEST(FromEnvironment, NamesMissingVariables) {
   const std::vector<std::pair<Variables, std::string>> cases{
       {on_nodes(",9],login1"),
        "[initialize] Slurm's list of machines \",9],login1\" begins with no name. Set MASTER_ADDR and MASTER_PORT to "

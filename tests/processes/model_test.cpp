@@ -91,7 +91,7 @@ void expect_near(Gpt given, Gpt expected, double tolerance) {
     EXPECT_LE(difference(whole(*ours[i].value), whole(*theirs[i].value)), tolerance) << ours[i].path;
 }
 
-TEST(ManyProcesses, AModelOnEveryLayoutIsTheModelOfOneProcess) {
+TEST(ManyProcesses, AModelWithAnyMeshRulesIsTheModelOfOneProcess) {
   Gpt alone = Gpt::init(Key(0), {});
   const Step expected = step_of(alone, tokens(), false);
   for (const Strategy& s : strategies) {

@@ -105,7 +105,7 @@ TEST_P(ProcessGroupLaw, ExchangeKeepsTheOrderBetweenTwo) {
 }
 
 // Collectives of secondary() run concurrently with others, in any order relative to them.
-TEST_P(ProcessGroupLaw, WhatWasBegunGoesOnBesideOtherVerbs) {
+TEST_P(ProcessGroupLaw, PendingCollectivesAreConcurrentWithOthers) {
   ProcessGroup& group = process_group(everyone());
   at::Tensor first = numbers(process_index(), {30000}, GetParam()), second = numbers(process_index(), {50}, GetParam());
   std::unique_ptr<Work> one, two;

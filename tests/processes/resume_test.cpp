@@ -33,7 +33,7 @@ TEST_F(ProcessResume, LayersOnStagesGoOnOnOtherStages) {
   expect_losses(run_by(4, four + save_to("two") + " --resume"), expected, 2e-5);
 }
 
-TEST_F(ProcessResume, WhatTwoSavedGoesOnByOneAndByFourOnOtherMeshes) {
+TEST_F(ProcessResume, ARunOfTwoContinuesWithOneAndFourOnOtherMeshes) {
   constexpr double tolerance = 2e-5;  // float32 sums in another order
   const std::string mesh = " --mesh data=4,model=2";
   const Run expected = run_by(1, mesh + save_to("one"));

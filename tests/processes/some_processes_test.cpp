@@ -191,7 +191,7 @@ TEST_F(SomeProcesses, AreGivenRowsAndShards) {
 }
 
 // Arrays cannot move to a mesh with other processes; every process gets the same error.
-TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
+TEST_F(SomeProcesses, RefuseArraysOfOtherMeshes) {
   const Mesh whole = make_mesh({{"a", 2 * process_count()}}), mesh = mesh_of_members();
   const Array x = device_put(batch_of(0), NamedSharding(whole, P{}));
   expect_error(ErrorKind::device_mismatch,
@@ -207,7 +207,7 @@ TEST_F(SomeProcesses, RefuseWhatLiesElsewhere) {
 }
 
 // Clipping works on processes without values. There grad_norm() throws an error that names the processes with values.
-TEST_F(SomeProcesses, TellNormsWhereTheValuesAre) {
+TEST_F(SomeProcesses, ReportNormsWhereTheValuesAre) {
   const MeshRules mesh_rules(mesh_of_members(), rules[0]);
   Model model = nn::filter_shard(Model::init(Key(0)), mesh_rules);
   auto optimizer =

@@ -49,7 +49,7 @@ TEST(Stages, TrainInMicroBatchesByEachSchedule) {
     }
 }
 
-TEST(Stages, SayWhoCutsTheBatch) {
+TEST(Stages, NameTheAxesThatShardTheBatch) {
   const MeshRules mesh_rules(make_mesh(strategy("pipe4").mesh), pipe);
   const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   expect_error(ErrorKind::not_divisible,
@@ -62,7 +62,7 @@ TEST(Stages, SayWhoCutsTheBatch) {
                [] { nn::pipeline(loss_of, {.num_micro_batches = 0}); });
 }
 
-TEST(Stages, SayWhatWasNeverPlaced) {
+TEST(Stages, NameUnplacedArrays) {
   const MeshRules mesh_rules(make_mesh(strategy("pipe4").mesh), pipe);
   const Model model = nn::filter_shard(Model::init(Key(0), depth), mesh_rules);
   const CommLedger ledger;
@@ -107,7 +107,7 @@ TEST(Stages, AreMeshesOfTheirOwn) {
                [&] { (void)nn::filter_shard(Model::init(Key(0), 3), MeshRules(mesh, pipe_data)); });
 }
 
-TEST(Stages, LieAlongOneAxis) {
+TEST(Stages, AreAlongOneAxis) {
   Rules both = pipe_data;
   both[0] = {"layers", {"pipe", "data"}};
   const MeshRules mesh_rules(make_mesh({{"data", 2}, {"pipe", 4}}), both);

@@ -97,7 +97,7 @@ TEST(Strangers, RunsOfTwoTokensShareAnAgentsStore) {
   for (const std::string& key : agent.listKeys()) EXPECT_EQ(key.find("secret"), std::string::npos) << key;
 }
 
-TEST(Strangers, AnAgentsStoreWithoutProcessZeroIsSaidToBeOfAnotherToken) {
+TEST(Strangers, AnAgentsStoreWithoutProcessZeroIsReportedAsAnotherToken) {
   c10d::TCPStore agent("127.0.0.1", {.port = 0, .isServer = true, .waitWorkers = false});
   const Outcome outcome = start_one(
       1, fmt::format("MASTER_PORT={} TORCHELASTIC_USE_AGENT_STORE=True TESSERA_START_TIMEOUT=2", agent.getPort()));

@@ -131,7 +131,7 @@ TEST(Torchrun, DifferentSettingsAreAnError) {
       << outcome.output;
 }
 
-TEST(Torchrun, WhatIsWrongOrMissingIsSaid) {
+TEST(Torchrun, WrongOrMissingVariablesAreReported) {
   const std::pair<const char*, const char*> cases[]{
       {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost",
        "[initialize] torchrun sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; here is RANK=1, WORLD_SIZE=2, "

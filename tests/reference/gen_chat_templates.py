@@ -235,8 +235,6 @@ Mode: {{ mode }}{{ "\\n" }}
 {%- else -%}
 {{ message.content + '<|im_end|>' }}
 {%- endif %}
-{%- else %}
-nothing
 {%- endfor %}
 {%- if add_generation_prompt %}
 {{ header("assistant", end=true) }}
@@ -277,12 +275,12 @@ CONSTRUCTS = r"""{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 2 + 3 * 4 - 1 }} {{ 
 {{ ([1, 2] + [3]) | length }} {{ 'é日🙂'|length }} {{ 'é日🙂'[1] }} {{ 'é日🙂'[::-1] }} {{ 'abcdef'[1:-1:2] }} {{ [1, 2, 3][-1] }} {{ [1][5] is defined }}
 {{ none or 'x' }} {{ '' and y }} {{ not [] }} {{ 'b' in 'abc' }} {{ 'k' in {'k': 1} }} {{ 2 not in (1, 3) }} {{ nothing }} {{ nothing is undefined }}
 {{ 'a,b,,c'.split(',') | join('|') }} {{ ' a  b '.split() | join('|') }} {{ 'a b c'.split(' ', 1)[1] }} {{ 'xxaxx'.strip('x') }} {{ ' q '.lstrip() }}.
-{{ 'Title me'.title() }} {{ 'ab' | upper }} {{ 'AB'.lower() }} {{ 'aB' | capitalize }} {{ 'aXbX'.replace('X', '--', 1) }} {{ 'ab'.startswith(('x', 'a')) }}
+{{ 'Title me' | title }} {{ 'ab' | upper }} {{ 'AB'.lower() }} {{ 'aB' | capitalize }} {{ 'aXbX'.replace('X', '--', 1) }} {{ 'ab'.startswith(('x', 'a')) }}
 {{ {'b': [1, none, true], 'a': 'é"\\\nCTRL<'} | tojson }} {{ [] | tojson }} {{ {'a': {}, 'b': [1, {'c': 2}]} | tojson(indent=2) }}
 {{ 'x' if false }}{{ 'y' if true else 'z' }} {{ 1 if 0 else 2 if 0 else 3 }} {{ nothing | default('d') }} {{ '' | default('e', true) }} {{ '' | default('f') }}.
 {{ range(3) | join(',') }} {{ range(5, 1, -2) | join(',') }} {{ {'z': 1, 'B': 2}.items() | map('first') | join }} {{ {'z': 1, 'B': 2} | dictsort | map('last') | join }}
 {% for k, v in {'p': 1, 'q': 2}.items() %}{{ loop.index }}{{ loop.revindex0 }}{{ k }}={{ v }}{{ loop.previtem[0] if loop.previtem is defined }}{{ loop.nextitem[0] if loop.nextitem }}{{ ', ' if not loop.last }}{% endfor %}
-{% for i in range(9) if i % 2 %}{% if i == 3 %}{% continue %}{% elif i == 7 %}{% break %}{% endif %}{{ i }}{% set i = 0 %}{% else %}none{% endfor %}{% for i in [] %}{% else %} empty{% endfor %}
+{% for i in range(9) if i % 2 %}{% if i == 3 %}{% continue %}{% elif i == 7 %}{% break %}{% endif %}{{ i }}{% set i = 0 %}{% endfor %}
 {% set a, b = 1, 2 %}{% set x = 1 %}{% for i in [1] %}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}{{ a }}{{ b }}
 """
 CONSTRUCTS = CONSTRUCTS.replace("CTRL", "\u0001") + r"""{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}{{ loop is defined }}]{% endmacro %}{% for q in 'xy' %}{{ m(q, c=1) }}{{ m(b=q) }}{% endfor %}
@@ -293,7 +291,7 @@ CONSTRUCTS = CONSTRUCTS.replace("CTRL", "\u0001") + r"""{% macro m(a, b='B', c=n
  x{{- ' y' -}}  
 z
   {% if true %}  
-  {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | reverse | list | first }} {{ "qé\t'\"\\x" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
+  {% endif %}end {{ 'adj' 'acent' }} {{ [3, 1] | list | first }} {{ "qé\t'\"\\x" }} {{ 'a' is in ['a'] }} {{ 1 is eq 1 }} {{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.get('b') }}
 {{ [{'n': {'v': 1}}, {'n': {'v': 2}}] | map(attribute='n.v') | join('+') }} {{ [1, none, '', 2] | select | join }} {{ [{'a': 1}, {'b': 2}] | rejectattr('a') | list | length }} {{ ('a' ~ 'b') | safe }}
 {% set d = {'title': 'T', 'items': 1} %}{{ d.title }}{{ d['items'] }}{{ d.other is defined }}{{ messages | length }}{{ messages[0].role }}{{ messages[-1]['content'] }}
 """

@@ -86,7 +86,7 @@ Checksum sum_of_class(const std::string& name, const std::string& all) {
     return sum;
   }
   StepBudget budget(all.size());
-  Regex(name, name).for_each_match(all, budget, [&](size_t begin, size_t) { sum.add(character_at(all, begin)); });
+  regular_expression(name, name)(all, budget, [&](size_t begin, size_t) { sum.add(character_at(all, begin)); });
   return sum;
 }
 

@@ -227,7 +227,8 @@ Tensors PrefetchSchedule::start_of(const WeightGather& gather) const {
     const ArrayPtr weight = gather.frozen.lock();
     return weight && weight->type == from ? weight->local : Tensors();
   }
-  const ArrayImpl& a = materialized(Array(parameters_[gather.parameter]), "value_and_grad");
+  const Array parameter(parameters_[gather.parameter]);
+  const ArrayImpl& a = materialized(parameter, "value_and_grad");
   Tensors tensors;
   for (int i = 0; i < from->mesh->slots(from->slots); ++i)
     tensors.push_back(a.local[project(from->mesh, from->slots, i, a.slots)]);

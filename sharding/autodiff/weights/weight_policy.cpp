@@ -39,10 +39,10 @@ class WeightConversion : public PolicyConversion {
   }
   bool has_late_gradients() const override { return leaf_ != nullptr; }
 
-  std::shared_ptr<BorrowedGather> reshard_after_forward(const Tensors& start, const Tensors& result,
+  std::shared_ptr<ReshardAfterForward> reshard_after_forward(const Tensors& start, const Tensors& result,
                                                         bool recorded) override {
     if (!reshard_after_forward_) return nullptr;
-    memory_ = std::make_shared<BorrowedGather>(
+    memory_ = std::make_shared<ReshardAfterForward>(
         result, recorded, [gathers = gathers_, gather = gather_, resharding = resharding_, start]() mutable {
           if (!gather) return resharding->forward(start, /*in_backward_pass=*/true);
           gather->in_backward_pass = true;
@@ -58,7 +58,7 @@ class WeightConversion : public PolicyConversion {
   const std::shared_ptr<const Resharding> resharding_;
   std::optional<WeightGather> gather_;
   ArrayPtr leaf_;  // the parameter's leaf, if its gradient is reduce-scattered with its block
-  std::shared_ptr<BorrowedGather> memory_;
+  std::shared_ptr<ReshardAfterForward> memory_;
 };
 
 }  // namespace
@@ -66,7 +66,7 @@ class WeightConversion : public PolicyConversion {
 std::shared_ptr<PolicyConversion> WeightPolicy::take(const ArrayPtr& a, const ArrayPtr& start,
                                                      const std::shared_ptr<const Resharding>& resharding) {
   // A gather that the user's own line requests is not managed here, because its last use is unknown.
-  if (!a->weight || resharding->cause.reason == asked_for() || !resharding->gathers()) return nullptr;
+  if (!a->weight || resharding->cause.reason == explicit_reason() || !resharding->gathers()) return nullptr;
   auto conversion = std::make_shared<WeightConversion>(gathers_, scatters_, reshard_after_forward_, resharding);
   conversion->find_place(a, start);
   return conversion;

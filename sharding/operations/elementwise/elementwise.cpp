@@ -80,7 +80,7 @@ Array times(const ArrayOrNumber& x, const Number& number) {
   if (!std::isfinite(number.floating)) return binary({scale_without_end_op, Domain::any}, x, number, times_elementwise);
   const ArrayImpl* given = x.array().impl().get();
   if (!given || !is_floating(given->type->dtype)) return binary({scale_op, Domain::any}, x, number, times_elementwise);
-  if (x.array().is_recipe()) return scaled(x.array(), number.floating);
+  if (x.array().is_lazy()) return scaled(x.array(), number.floating);
   return scaled_array(x, number.floating, multiplied_by);
 }
 
@@ -101,7 +101,7 @@ Array operator/(ArrayOrNumber a, ArrayOrNumber b) {
 
 Array operator-(Operand x) {
   const ArrayImpl* given = x.array().impl().get();
-  if (given && is_floating(given->type->dtype) && x.array().is_recipe()) return times(x, -1);
+  if (given && is_floating(given->type->dtype) && x.array().is_lazy()) return times(x, -1);
   if (given && is_floating(given->type->dtype))
     return run_on_parameter({.operation = scale_op, .where = x.where()}, x.array(),
                             [](Locals t, const BlockContext&) { return at::neg(t[0]); });
@@ -266,7 +266,7 @@ at::Tensor as_integers(const at::Tensor& t, at::ScalarType type) {
 Array astype(Operand x, DType dtype) {
   const Array& a = x.array();
   if (!a.is_absent() && a.dtype() == dtype) return a;
-  if (a.is_recipe() && can_recast(a)) return recast(a, dtype);
+  if (a.is_lazy() && can_recast(a)) return recast(a, dtype);
   return run_on_parameter(
       {.operation = is_floating(dtype) ? astype_op : rounding_op, .out_dtype = dtype, .where = x.where()}, a,
       [dtype](Locals t, const BlockContext&) {

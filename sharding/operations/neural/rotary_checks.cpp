@@ -1,7 +1,8 @@
-// Checks of rotary positions that need no array, and YaRN's default factor.
+// Checks of rotary positions that need no array, YaRN's default factor and Llama 3's frequencies.
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "sharding/base/fail.h"
 #include "sharding/operations/neural/rotary_embedding.h"
@@ -62,6 +63,14 @@ void check_rotary(const std::function<std::string()>& given, std::optional<int64
 
 double yarn_attention_factor(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+double llama3_frequency(double f, const RotaryScaling& s) {
+  const double wavelength = 2 * std::numbers::pi / f, turns = s.original_positions / wavelength;
+  if (turns > s.high_frequency) return f;
+  if (turns < s.low_frequency) return f / s.factor;
+  const double smooth = (turns - s.low_frequency) / (s.high_frequency - s.low_frequency);
+  return (1 - smooth) * f / s.factor + smooth * f;
 }
 
 }  // namespace tessera::detail

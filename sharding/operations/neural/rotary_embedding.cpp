@@ -73,14 +73,6 @@ void check(const Array& x, const RotaryOptions& options) {
 
 // ---- frequencies
 
-double llama3_frequency(double f, const RotaryScaling& s) {
-  const double wavelength = 2 * std::numbers::pi / f, turns = s.original_positions / wavelength;
-  if (turns > s.high_frequency) return f;
-  if (turns < s.low_frequency) return f / s.factor;
-  const double smooth = (turns - s.low_frequency) / (s.high_frequency - s.low_frequency);
-  return (1 - smooth) * f / s.factor + smooth * f;
-}
-
 // Returns the coordinate that turns this many times in the original positions.
 double coordinate_of(double turns, int64_t dims, double base, const RotaryScaling& s) {
   const double exact = static_cast<double>(dims) * std::log(s.original_positions / (turns * 2 * std::numbers::pi));

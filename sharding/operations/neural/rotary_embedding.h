@@ -28,7 +28,8 @@ namespace tessera {
 //            sines are multiplied by attention_factor, sqrt(1 + ln(factor) / ln(original_positions)) unless given.
 //            Ding et al., "LongRoPE" (2024).
 struct RotaryScaling {
-  enum Kind { none, linear, llama3, yarn, dynamic, longrope };
+  enum class Kind { none, linear, llama3, yarn, dynamic, longrope };
+  using enum Kind;
   Kind kind = none;
   double factor = 1;
   double original_positions = 0;                              // for all but linear: the number of positions of training
@@ -73,6 +74,8 @@ void check_rotary(const std::function<std::string()>& given, std::optional<int64
 // Returns the factor of YaRN's queries and keys: 0.1 mscale log(factor) + 1, or 1 for a factor of at most 1. Peng et
 // al., "YaRN: efficient context window extension of large language models" (2023), 3.4.
 double yarn_attention_factor(double factor, double mscale = 1);
+// Returns the frequency that a scaling of kind llama3 makes of f.
+double llama3_frequency(double f, const RotaryScaling& scaling);
 
 }  // namespace detail
 

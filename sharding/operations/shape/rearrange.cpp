@@ -139,8 +139,8 @@ Array rearrange(const Rearrangement& call, const std::vector<Array>& given_opera
   };
   Array result = exchanged(placed, to, steps.get(key_of(call, from, to), make_step).second, cause);
   for (const ArrayPtr& operand : placed)
-    if (operand->details && operand->details->borrowed)
-      operand->details->borrowed->free_after_use(operand->local, result.impl()->local);
+    if (operand->details && operand->details->reshard_after_forward)
+      operand->details->reshard_after_forward->free_after_use(operand->local, result.impl()->local);
   return result;
 }
 

@@ -78,7 +78,7 @@ TEST_F(CheckpointTest, ValuesComeBackOnEveryOtherPlacement) {
   }
 }
 
-TEST_F(CheckpointTest, RecipesArePlacedByALayoutAsFilterShardWould) {
+TEST_F(CheckpointTest, LazyInitializersArePlacedByMeshRulesAsByFilterShard) {
   save(folder(), 1, named_state("model", model_));
   for (const Strategy& strategy : strategies()) {
     Saved model = Saved::init(Key(2)), placed = filter_shard(model_, strategy.mesh_rules);
@@ -204,7 +204,7 @@ TEST_F(CheckpointTest, ExtraComesBackAsTheSameValues) {
 }
 
 // A partial sum is saved and restored as its reduced sum.
-TEST_F(CheckpointTest, APendingSumIsSavedAsItsSum) {
+TEST_F(CheckpointTest, APartialSumIsSavedAsItsSum) {
   const Mesh mesh = make_mesh({{"data", 2}});
   Array x = device_put(array<float>({1, 2}), NamedSharding(mesh, P{}.unreduced({"data"})));
   save(folder(), 1, named("x", x));
@@ -215,7 +215,7 @@ TEST_F(CheckpointTest, APendingSumIsSavedAsItsSum) {
   EXPECT_EQ(x.sharding().spec().to_string(), P{}.to_string());
 }
 
-TEST_F(CheckpointTest, OneThatWasMovedSaysSo) {
+TEST_F(CheckpointTest, ThrowsAfterAMove) {
   Checkpointer checkpoints(folder());
   const Checkpointer other(std::move(checkpoints));
   const auto gone = [](const auto& call) {

@@ -145,12 +145,13 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
       {"\"version\": 1", "\"version\": 2", "manifest.version: 2 given, expected 1, the one this program reads"},
       {"float32", "float3", "expected an element type, such as float32"},
       {"tessera", "Tessera", "expected \"tessera checkpoint\""},
-      {"\"step\": 1", "\"step\": -1", "expected a whole number from 0 on"},
+      {"\"step\": 1", "\"step\": -1", "expected a whole number from 0 to 1000000000000000"},
+      {"\"step\": 1", "\"step\": 4611686018427387904", "expected a whole number from 0 to 1000000000000000"},
       {"[30,20]",
        "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
        "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
        "65 dimensions, expected at most 64."},
-      {"model.kernel", long_name.c_str(), "a name of 5000 bytes, expected at most 4096."},
+      {"model.kernel", long_name.c_str(), "...\", expected at most 4096."},
       {"\"embed\",\"hidden\"", "\"embed\"", "expected a name for each dim"}};
   save_small();
   const std::string manifest = text_of(folder() / "1/manifest.json");
@@ -165,7 +166,7 @@ TEST_F(DamageTest, ManifestsThatNameOtherFilesAreRefused) {
 }
 
 // Damaged manifests with a correct commit mark: only their contents reveal the damage.
-TEST_F(DamageTest, TextsThatLieWithAMarkThatFitsAreRefused) {
+TEST_F(DamageTest, WrongTextsWithAValidChecksumAreRefused) {
   const std::string params = "params/model-00001-of-00001.safetensors", state = "state" + params.substr(6);
   const struct {
     const char *file, *from;
@@ -417,14 +418,16 @@ TEST_F(DamageTest, AnOldDamagedOneStaysAndStopsNoSave) {
 
 TEST_F(DamageTest, BadArgumentsSaveNothing) {
   Checkpointer checkpoints(folder());
-  expect_error(ErrorKind::invalid_argument, "[save] step -1 given, expected a number from 0 on.",
-               [&] { checkpoints.save(-1, named_state("model", model_)); });
+  for (const int64_t step : {int64_t{-1}, int64_t{1} << 62})
+    expect_error(ErrorKind::invalid_argument,
+                 "[save] step " + std::to_string(step) + " given, expected a number from 0 to 1000000000000000.",
+                 [&] { checkpoints.save(step, named_state("model", model_)); });
   expect_error(ErrorKind::invalid_argument, "[save] metric \"loss\": nan given, expected a finite number.",
                [&] { checkpoints.save(1, named_state("model", model_), {.extra = {}, .metrics = {{"loss", NAN}}}); });
   expect_error_with(ErrorKind::invalid_file, {"[save] extra \"loader\": line 1, column 1"},
                     [&] { checkpoints.save(1, named_state("model", model_), {.extra = {{"loader", "three"}}}); });
   expect_error_with(
-      ErrorKind::invalid_argument, {"[save] extra \"xxx", "a name of 4097 bytes, expected at most 4096."},
+      ErrorKind::invalid_argument, {"[save] extra: a name of 4097 bytes, \"xxx", "...\", expected at most 4096."},
       [&] { checkpoints.save(1, named_state("model", model_), {.extra = {{std::string(4097, 'x'), "1"}}}); });
   for (const RetentionPolicy& keep :
        {RetentionPolicy{.latest = -1}, RetentionPolicy{.every = -2}, RetentionPolicy{.best = -3, .metric = "loss"}})

@@ -121,7 +121,7 @@ class HuggingFaceTest : public ::testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(HuggingFaceTest, Gpt2IsReadWithAndWithoutItsPrefixWhereverTheModelLies) {
+TEST_F(HuggingFaceTest, Gpt2IsReadWithAndWithoutItsPrefixOnAnyMesh) {
   for (const std::string prefix : {"", "transformer."}) {
     const Theirs files = gpt2_files(prefix);
     files.write(path("model.safetensors"));

@@ -96,7 +96,7 @@ TEST(LayerFields, NumbersOfHeadsAreCheckedByTheCall) {
                    layer, [](auto& attention) { attention.num_kv_heads = 3; }, text));
 }
 
-TEST(LayerFields, WhatAttentionTakesBesideItsInput) {
+TEST(LayerFields, OptionsOfAttention) {
   constexpr auto kind = ErrorKind::shape_mismatch;
   const auto layer = MultiheadAttention::init(Key(0), embed, heads, 2);
   const auto cross = MultiheadAttention::init(Key(0), embed, heads, 2, {.causal = false, .context = Axis{"c", 5}});

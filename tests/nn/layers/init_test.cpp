@@ -21,7 +21,7 @@ Moments moments_of(const Array& x) { return {mean(x).item<float>(), std(x).item<
 void expect_distribution(const char* name, const Initializer& initializer, const Shape& shape, double stddev,
                          double largest) {
   const Array x = initializer(Key(0), shape);
-  EXPECT_TRUE(x.is_recipe()) << name;
+  EXPECT_TRUE(x.is_lazy()) << name;
   const Moments m = moments_of(x);
   EXPECT_NEAR(m.mean, 0, 0.02 * stddev) << name;
   EXPECT_NEAR(m.stddev, stddev, 0.01 * stddev) << name;

@@ -109,7 +109,7 @@ void expect_attention(int64_t kv_heads, const std::vector<std::string>& names) {
   expect_law(layer, shape, stream, names, [=](const Tensors& w) { return attention(w, 6, kv_heads, 100.0); });
 }
 
-TEST(LayersLaw, AttentionWithKvHeadsLyingApart) {
+TEST(LayersLaw, AttentionWithKvHeadsShardedDifferently) {
   for (const int64_t kv_heads : {1, 2, 3, 6}) expect_attention(kv_heads, {"heads", "kv_heads", "seq"});
 }
 

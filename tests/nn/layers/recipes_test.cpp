@@ -38,27 +38,27 @@ struct Model {
   }
 };
 
-TEST(Recipes, the_allocations_are_seen) {
+TEST(LazyInitializers, the_allocations_are_seen) {
   const Allocations seen;
   array<float>({1, 2, 3});
   EXPECT_GE(seen.largest(), 12);
 }
 
-TEST(Recipes, init_allocates_nothing) {
+TEST(LazyInitializers, init_allocates_nothing) {
   const Allocations seen;
   const Model model = Model::init(Key(0));
-  for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+  for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_lazy()) << leaf.path;
   EXPECT_EQ(seen.sizes(), std::vector<int64_t>());
 }
 
-TEST(Recipes, the_table_before_placing_allocates_nothing) {
+TEST(LazyInitializers, the_table_before_placing_allocates_nothing) {
   const Allocations seen;
   const MeshRules mesh_rules = testing::strategies()[3].mesh_rules;
   EXPECT_GT(placement_table(Model::init(Key(0)), mesh_rules).bytes_per_device(), 0);
   EXPECT_EQ(seen.sizes(), std::vector<int64_t>());
 }
 
-TEST(Recipes, placing_allocates_no_more_than_a_shard) {
+TEST(LazyInitializers, placing_allocates_no_more_than_a_shard) {
   for (const auto& [name, mesh_rules] : testing::strategies()) {
     const PlacementTable table = placement_table(Model::init(Key(0)), mesh_rules);
     int64_t largest_shard = 0;
@@ -69,7 +69,7 @@ TEST(Recipes, placing_allocates_no_more_than_a_shard) {
   }
 }
 
-TEST(Recipes, one_seed_gives_the_same_parameters_everywhere) {
+TEST(LazyInitializers, one_seed_gives_the_same_parameters_everywhere) {
   const Model expected = filter_shard(Model::init(Key(7)), testing::strategies()[0].mesh_rules);
   const Leaves reference = leaves(expected);
   for (const auto& [name, mesh_rules] : testing::strategies()) {
@@ -80,12 +80,12 @@ TEST(Recipes, one_seed_gives_the_same_parameters_everywhere) {
   }
 }
 
-TEST(Recipes, a_parameter_that_was_never_placed_has_the_same_values) {
+TEST(LazyInitializers, a_parameter_that_was_never_placed_has_the_same_values) {
   const Model model = Model::init(Key(7)), placed = filter_shard(model, testing::strategies()[5].mesh_rules);
   testing::expect_trees_near(model, placed, 0, "unplaced");
 }
 
-TEST(Recipes, parameters_are_independent) {
+TEST(LazyInitializers, parameters_are_independent) {
   const Model a = Model::init(Key(7)), b = Model::init(Key(8));
   EXPECT_NE(a.layers[0].up.kernel.value.to_host<float>(), a.layers[1].up.kernel.value.to_host<float>());
   EXPECT_NE(a.attn.q.kernel.value.to_host<float>(), a.attn.k.kernel.value.to_host<float>());

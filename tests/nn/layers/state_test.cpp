@@ -307,7 +307,7 @@ TEST(MoeMlp, RebalancingEvensTheLoad) {
 
 TEST(MoeMlp, ExpertsAreDrawnEachAsAKernel) {
   const MoeMlp moe = MoeMlp::init(Key(0), {"embed", 100}, {"hidden", 200}, {"experts", 4});
-  EXPECT_TRUE(moe.up.value.is_recipe());
+  EXPECT_TRUE(moe.up.value.is_lazy());
   EXPECT_NEAR(std(moe.up).item<float>(), 0.1, 0.002);
   EXPECT_EQ(moe.up.axes, (Axes{"experts", "embed", "hidden"}));
   EXPECT_EQ(moe.capacity(64), 40);
@@ -345,7 +345,7 @@ TEST(Lora, AFilterLeavesTheRestOut) {
   EXPECT_FALSE(gradient.lora->b.value.is_absent());
 }
 
-TEST(Lora, LiesAlongThePlacedKernel) {
+TEST(Lora, IsShardedLikeThePlacedKernel) {
   const MeshRules mesh_rules(make_mesh({{"model", 2}}), {{"embed", replicated}, {"hidden", "model"}});
   const Linear changed = with_lora(Key(1), filter_shard(Linear::init(Key(0), embed, hidden), mesh_rules), {.rank = 2});
   EXPECT_EQ(changed.lora->a.value.type_string(), "float32[8,2]");
@@ -375,7 +375,7 @@ TEST(Attention, DropoutOfHalfPrecisionGivesNumbers) {
   }
 }
 
-TEST(MoeMlp, RoomForAllByAnyLargeFactor) {
+TEST(MoeMlp, AnyLargeFactorDropsNothing) {
   for (double factor : {100.0, 1e30, std::numeric_limits<double>::infinity()})
     EXPECT_EQ(MoeMlp::init(Key(0), {"embed", 4}, {"hidden", 6}, {"experts", 2}, {.top_k = 1, .capacity_factor = factor})
                   .capacity(64),

@@ -237,17 +237,18 @@ std::vector<std::string> names_of_cases() {
   return names;
 }
 
-class LayersBeside : public ::testing::TestWithParam<std::string> {};
+class LayersOfOtherLibraries : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(LayersBeside, ComputesTheSame) { cases().at(GetParam())(GetParam()); }
+TEST_P(LayersOfOtherLibraries, ComputeTheSame) { cases().at(GetParam())(GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Libraries, LayersBeside, ::testing::ValuesIn(names_of_cases()), [](const auto& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Libraries, LayersOfOtherLibraries, ::testing::ValuesIn(names_of_cases()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
 
-TEST(LayersBeside, EveryStoredCaseIsRun) {
+TEST(LayersOfOtherLibraries, EveryStoredCaseIsRun) {
   std::set<std::string> stored_cases;
   for (const std::string& name : testing::stored_layers().names())
     stored_cases.insert(name.substr(0, name.find('.', name.find('.') + 1)));

@@ -65,7 +65,7 @@ TEST(Generate, NeverWritesThePaddingOfAVocabulary) {
   for (const int32_t id : written[0]) EXPECT_LT(id, 3);
 }
 
-TEST(Generate, ARowEndsBehindAnEndIdOrWhereItIsTold) {
+TEST(Generate, ARowEndsAfterAnEndIdOrAStoppingCriterion) {
   const CausalLM model = models()[0];
   const std::vector<Ids> whole = generate(model, Key(7), prompts, {.max_new_tokens = 10});
   const int32_t end = whole[0][3];

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "nn/models/config.h"
+#include "nn/models/generate.h"
 #include "nn/models/pretrained.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
@@ -32,7 +33,7 @@ std::string config_text(const std::string& more) {
 }
 DecoderConfig config_of(const std::string& more) { return config_from_hugging_face(config_text(more), "config.json"); }
 
-TEST(HuggingFaceConfig, ThatCannotSayAnOptionIsNotWritten) {
+TEST(HuggingFaceConfig, WithoutAFieldForAnOptionIsNotWritten) {
   const struct {
     const char *family, *option;
     void (*change)(DecoderConfig& c);
@@ -459,6 +460,29 @@ TEST_F(Folder, OfPointersOfGitLfsIsRefused) {
     testing::expect_error_with(ErrorKind::invalid_file, {file + ": this is a pointer of Git LFS", "git lfs pull"},
                                [&] { from_pretrained(folder); });
   }
+}
+
+TEST_F(Folder, WithAGenerationConfigEndsTextsThere) {
+  fs::copy(references / "llama", folder / "llama");
+  const auto write = [&](const std::string& ids) {
+    write_text(folder / "llama/generation_config.json", "{\"eos_token_id\": " + ids + "}", "test");
+  };
+  const auto written = [&](const GenerateOptions& options) {
+    return generate(from_pretrained(folder / "llama"), Key(0), {{1, 2}}, options)[0];
+  };
+  const GenerateOptions options{.max_new_tokens = 8, .sampling = {.temperature = 0}};
+  const std::vector<int32_t> whole = written(options);
+  const auto end = std::find(whole.begin(), whole.end(), whole[1]) + 1;
+  write(std::to_string(whole[1]));
+  EXPECT_EQ(written(options), std::vector<int32_t>(whole.begin(), end));
+  write("[200, " + std::to_string(whole[1]) + "]");
+  EXPECT_EQ(written(options), std::vector<int32_t>(whole.begin(), end));
+  EXPECT_EQ(written({.max_new_tokens = 8, .sampling = {.temperature = 0}, .eos_token_id = {200}}), whole);
+  write("null");
+  EXPECT_EQ(written(options), whole);
+  write("\"</s>\"");
+  testing::expect_error_with(ErrorKind::invalid_file, {"generation_config.json.eos_token_id", "a whole number from 0"},
+                             [&] { from_pretrained(folder / "llama"); });
 }
 
 // transformers prefers model.safetensors.

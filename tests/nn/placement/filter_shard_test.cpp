@@ -60,7 +60,7 @@ TEST(FilterShard, leaves_its_argument_as_it_was) {
   const MeshRules mesh_rules(mesh(), {{"hidden", "model"}, {"embed", replicated}});
   const Model model = Model::init(Key(0), 4, 8);
   (void)filter_shard(model, mesh_rules);
-  EXPECT_TRUE(model.layers[0].mlp.up.kernel.value.is_recipe());
+  EXPECT_TRUE(model.layers[0].mlp.up.kernel.value.is_lazy());
   EXPECT_FALSE(model.layers[0].mlp.up.kernel.value.is_committed());
 }
 

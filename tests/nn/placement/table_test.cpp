@@ -77,7 +77,7 @@ TEST(PlacementTable, is_the_same_before_and_after_placing) {
   for (const auto& [name, mesh_rules] : testing::strategies()) {
     Model model = Model::init(Key(0));
     const PlacementTable before = placement_table(model, mesh_rules);
-    for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+    for (const Leaf& leaf : leaves(model)) EXPECT_TRUE(leaf.value->is_lazy()) << leaf.path;
     model = filter_shard(model, mesh_rules);
     EXPECT_EQ(before, placement_table(model)) << name;
     EXPECT_EQ(before, placement_table(model, mesh_rules)) << name;

@@ -231,7 +231,7 @@ TEST(ActivationTables, ComeOfAModelALossOrAStep) {
 
 // ---- arrays that are replicated silently
 
-TEST(SilentlyWhole, IsWhatAMissingConstraintLeavesSo) {
+TEST(SilentlyReplicated, ByAMissingConstraint) {
   const MeshRules mesh_rules = mesh_rules_on(make_mesh(four_by_two), tensor_parallel);
   const Gpt model = filter_shard(readme_transformer(2), mesh_rules);
   const auto loss_with = [](auto constrain) {
@@ -260,7 +260,7 @@ struct TwoStreams {
   LayerNorm norm;
 };
 
-TEST(SilentlyWhole, IsCuredByTheConstraintThatItNames) {
+TEST(SilentlyReplicated, IsFixedByTheConstraintThatItNames) {
   const MeshRules mesh_rules{make_mesh(four_by_two),
                              {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}, {"norm", replicated}}};
   const TwoStreams model = filter_shard(
@@ -287,7 +287,7 @@ TEST(SilentlyWhole, IsCuredByTheConstraintThatItNames) {
   EXPECT_TRUE(activation_summary(loss, model, in).whole().empty());
 }
 
-TEST(SilentlyWhole, IsWhatAnOperationGathers) {
+TEST(SilentlyReplicated, ByAnOperationThatGathers) {
   const MeshRules mesh_rules{make_mesh(four_by_two), {{"batch", "data"}, {"embed", replicated}, {"hidden", "model"}}};
   const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 6}), mesh_rules);
   const auto mixed = define_operation("mixed", "b [f] -> b [f]", [](const at::Tensor& t) { return t * t.mean(); });

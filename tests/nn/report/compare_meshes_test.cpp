@@ -287,7 +287,7 @@ TEST(CompareMeshes, PrintsTextMarkdownAndJson) {
   EXPECT_EQ(second.at("collectives").as_array().size(), all.steps()[1].traffic.size());
 }
 
-TEST(CompareMeshes, SaysWhereTheStepDoesNotRun) {
+TEST(CompareMeshes, ReportsMeshesOnWhichTheStepThrows) {
   const MeshComparison all = compare_meshes(step, {mesh_of(3, 1), mesh_of(2, 1)});
   EXPECT_NE(all.steps()[0].error.find("64"), std::string::npos) << all.steps()[0].error;
   EXPECT_NE(all.to_text().find("batch=3, model=1: ["), std::string::npos) << all.to_text();

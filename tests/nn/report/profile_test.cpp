@@ -107,7 +107,7 @@ TEST(Profile, PartsAddUpToTheStepByTheClockOutside) {
   }
 }
 
-TEST(Profile, TellsPassesModulesLinesAndWaitsApart) {
+TEST(Profile, DistinguishesPassesModulesLinesAndWaits) {
   const ProfileReport report = profile_of_steps(3);
   const auto parts = report.by(ProfileBy::part);
   for (const char* name : {"forward", "backward", "recomputation", "update", "collectives", "program"})
@@ -126,7 +126,7 @@ TEST(Profile, TellsPassesModulesLinesAndWaitsApart) {
   EXPECT_TRUE(has_line);
 }
 
-TEST(Profile, WhatLiesBetweenStepsIsLeftOut) {
+TEST(Profile, OmitsTheTimeBetweenSteps) {
   const Program program;
   Profile profile;
   testing::expect_error(ErrorKind::invalid_argument,
@@ -147,7 +147,7 @@ detail::Slice slice(int64_t begin, int64_t end, detail::Pass pass = detail::Pass
   return {.begin = begin, .end = end, .pass = pass, .is_scope = is_scope};
 }
 
-TEST(Profile, SlicesLieInEachOther) {
+TEST(Profile, SlicesAreNested) {
   using enum detail::Pass;
   const auto step = detail::nested(
       slice(0, 100),
@@ -247,7 +247,7 @@ struct Trace {
   }
 };
 
-TEST(Profile, TheSlicesOfATrackLieInEachOther) {
+TEST(Profile, TheSlicesOfATrackAreNested) {
   const Trace trace(profile_of_steps(2).chrome_trace());
   ASSERT_GT(trace.slices.size(), 2u);
   for (const auto& [track, events] : trace.slices) {

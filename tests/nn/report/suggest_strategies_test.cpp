@@ -105,7 +105,7 @@ TEST(SuggestStrategies, KeepsAPartOfTheMemoryFree) {
                [&] { none.best(); });
 }
 
-TEST(SuggestStrategies, ListsWhatItsPredictionsTellApart) {
+TEST(SuggestStrategies, ListsStrategiesWithDifferentPredictions) {
   const auto found = [](double min_relative_gap) {
     return suggest_strategies(MlpStep{}, devices, slow_link, plenty,
                               {.max_strategies = 50, .min_relative_gap = min_relative_gap});
@@ -262,7 +262,7 @@ TEST(SuggestStrategies, PrefersStagesOverASlowLink) {
   EXPECT_TRUE(is_pipeline(best)) << best.name;
 }
 
-TEST(SuggestStrategies, KeepsErrorsOfTheStepAndGoesOn) {
+TEST(SuggestStrategies, KeepsErrorsOfTheStepAndContinues) {
   const auto step = [](const MeshRules& mesh_rules) {
     if (mesh_rules.mesh().has_axis("model") && mesh_rules.mesh().size("model") == 4)
       fail(ErrorKind::invalid_argument, "step", "four is too many.");
@@ -324,7 +324,7 @@ TEST(SuggestStrategies, FindsTheBlocks) {
   EXPECT_EQ(named.blocks, "tables") << "a rule for layers says how that dim lies";
 }
 
-TEST(SuggestStrategies, TellsWhatNamesAreFor) {
+TEST(SuggestStrategies, DescribesNames) {
   const detail::AxisRoles roles =
       detail::roles_of({{"load_pretrained", "embed.tokens", {"vocab", "embed"}, {512, 64}},
                         {"load_pretrained", "up.kernel", {"embed", "mlp"}, {64, 96}},
@@ -340,7 +340,7 @@ TEST(SuggestStrategies, TellsWhatNamesAreFor) {
   EXPECT_TRUE(roles.divides(32, "mlp") && !roles.divides(64, "mlp"));
 }
 
-TEST(SuggestStrategies, SaysWhyInTextMarkdownAndJson) {
+TEST(SuggestStrategies, GivesReasonsInTextMarkdownAndJson) {
   const StrategySuggestions found = suggest_strategies(MlpStep{}, devices, slow_link, plenty);
   const SuggestedStrategy &first = found.strategies()[0], &second = found.strategies()[1];
   EXPECT_NE(first.why.find("less than " + second.name + " on "), std::string::npos) << first.why;

@@ -210,7 +210,7 @@ TEST(AccumulateGradients, EveryPartIsSeenOnceAndEachDeviceKeepsItsRows) {
                       {0, 1, 6, 7, 12, 13, 18, 19}, {2, 3, 8, 9, 14, 15, 20, 21}, {4, 5, 10, 11, 16, 17, 22, 23}}));
 }
 
-TEST(AccumulateGradients, TogetherWithRematCastsAndPendingGradients) {
+TEST(AccumulateGradients, TogetherWithRematCastsAndPartialSums) {
   const auto mixed = [](const Mlp& model, const Batch& batch) {
     const Mlp small = cast(model, float32);
     return cross_entropy(astype(nn::remat(small)(astype(batch.x, float32)), float64), batch.labels);

@@ -26,7 +26,7 @@ TEST(Cast, ChangesFloatingArraysOnly) {
   const Model small = cast(model, bfloat16);
   for (const Leaf& leaf : leaves(small.mlp)) {
     EXPECT_EQ(leaf.value->dtype(), bfloat16) << leaf.path;
-    EXPECT_TRUE(leaf.value->is_recipe()) << leaf.path;
+    EXPECT_TRUE(leaf.value->is_lazy()) << leaf.path;
   }
   EXPECT_TRUE(small.steps.is_same(model.steps));
   EXPECT_TRUE(small.absent.is_absent());
@@ -111,7 +111,7 @@ TEST(MixedPrecision, GathersInBfloat16AndReducesInTheChosenType) {
   }
 }
 
-TEST(MixedPrecision, GradientsLieWithTheFloat32Parameters) {
+TEST(MixedPrecision, GradientsAreShardedLikeTheFloat32Parameters) {
   for (const Strategy& s : strategies())
     for (const GradientOptions& options :
          {GradientOptions(), {.reduce_dtype = bfloat16}, {.reshard_after_forward = false}}) {

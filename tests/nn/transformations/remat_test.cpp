@@ -251,6 +251,13 @@ TEST(Remat, FunctionsAndKeysAreArgumentsAsTheyAre) {
   expect_equal(model, x, loss, again);
 }
 
+TEST(Remat, OfADefinedOperation) {
+  const auto cube = define_operation("cube", "*", [](const at::Tensor& x) { return x * x * x; });
+  const Param w{array<float>({1, 2, 3}), {"embed"}};
+  const Param once = grad([&](const Param& p) { return sum(cube(p.value)); })(w);
+  testing::expect_trees_near(grad([&](const Param& p) { return sum(nn::remat(cube)(p.value)); })(w), once, 0, "cube");
+}
+
 TEST(Remat, WithoutAGradientItIsACall) {
   for (const auto& [name, mesh_rules] : strategies()) {
     const Decoder model = filter_shard(Decoder::init(Key(0)), mesh_rules);

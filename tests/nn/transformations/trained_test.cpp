@@ -189,7 +189,7 @@ TEST(EvalShape, ShapesAndPlacementsWithoutData) {
   }
 }
 
-TEST(EvalShape, TakesGradientsThatArePendingSums) {
+TEST(EvalShape, TakesGradientsThatArePartialSums) {
   const MeshRules mesh_rules(make_mesh({{"data", 2}}), {{"embed", replicated}, {"hidden", replicated}});
   const Linear model = filter_shard(Linear::init(Key(0), {"embed", 4}, {"hidden", 4}), mesh_rules);
   const Array x = device_put(ones({8, 4}), NamedSharding(mesh_rules.mesh(), P{"data"}));

@@ -92,7 +92,7 @@ TEST(WeightedLosses, TheBatchesAreUnequal) {
   EXPECT_GT(difference(mean_grads, grads), 1e-3);
 }
 
-TEST(WeightedLosses, GradientsMayStayPendingAndShardedOverOtherAxes) {
+TEST(WeightedLosses, GradientsMayStayPartialSumsAndShardedOverOtherAxes) {
   const Batch all = batches()[2];
   const auto [loss, grads] = nn::value_and_grad(counted_mean)(make_mlp(), all);
   for (const auto& [name, mesh_rules] : strategies()) {

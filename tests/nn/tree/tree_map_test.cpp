@@ -237,7 +237,7 @@ TEST(TreeEqual, InfinitiesWithTolerance) {
   EXPECT_FALSE(close(NAN, NAN));
 }
 
-TEST(TreeEqual, WhereArraysLieIsNoDifference) {
+TEST(TreeEqual, ShardingsAreNotADifference) {
   struct Matrix {
     Param w{reshape(array<float>({1, 2, 3, 4, 5, 6, 7, 8}), {4, 2}), {"embed", "hidden"}};
   };

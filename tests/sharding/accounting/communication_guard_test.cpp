@@ -32,7 +32,7 @@ TEST(Guard, NamesLineOperationOperandReasonAndWhatToDo) {
   EXPECT_EQ(ledger.count("all_reduce", "data"), 1);
 }
 
-TEST(Guard, SaysOfGradientsWhatHelps) {
+TEST(Guard, AdvisesForGradients) {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}});
   const Array w = place_parameter(ones({8, 8}), NamedSharding(mesh, P{}), "w"), x = lying({8, 8}, P{"data"});
   Tape tape({w});

@@ -164,7 +164,7 @@ TEST(Ledger, ATableByMeshAxisAndOneByLine) {
   EXPECT_EQ(CommLedger().to_markdown(), "no communication\n");
 }
 
-TEST(Ledger, FilesOfOneNameAreToldApart) {
+TEST(Ledger, FilesOfOneNameAreDistinguished) {
   const auto names = detail::short_names({"/a/x/model.cpp", "/a/y/model.cpp", "/a/loss.cpp", ""});
   EXPECT_EQ(names.at("/a/x/model.cpp"), "x/model.cpp");
   EXPECT_EQ(names.at("/a/y/model.cpp"), "y/model.cpp");

@@ -78,7 +78,7 @@ TEST_P(OperationEvents, OfTheBackwardPassNameTheForwardCall) {
   EXPECT_EQ(listener.parts.count("matmul") + listener.parts.count("tanh") + listener.parts.count("sum"), 3u);
 }
 
-TEST_P(OperationEvents, WhatIsRecomputedSaysSo) {
+TEST_P(OperationEvents, RecomputationIsMarked) {
   const Mesh mesh = mesh_of(GetParam());
   const Listener listener;
   const auto block = [](const std::vector<Array>& w) { return std::vector<Array>{tanh(w[0]) * w[0]}; };
@@ -106,7 +106,7 @@ struct Asker : detail::Observer {
   }
 };
 
-TEST(OperationEventScope, KnowsOtherPlansAndMovesThatTheProgramAsksFor) {
+TEST(OperationEventScope, ReportsOtherPlansAndExplicitResharding) {
   const Mesh mesh = mesh_of(2);
   const Array x = placed(mesh, P{"data"}), w = placed(mesh, P{});
   Asker asker;

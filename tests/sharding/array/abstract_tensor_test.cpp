@@ -118,7 +118,7 @@ TEST(AbstractMesh, CostsNoMoreOnAMillionDevices) {
   EXPECT_LT(seconds(large), 10 * seconds(small) + 0.05);
 }
 
-TEST(AbstractMesh, MakesNoValueOfARecipe) {
+TEST(AbstractMesh, EvaluatesNoLazyInitializer) {
   const Forecast forecast;
   const Mesh mesh = abstract({{"data", 1024}});
   const Array x = device_put(normal(Key(0), {1 << 20, 1 << 16}), NamedSharding(mesh, P{"data"}));

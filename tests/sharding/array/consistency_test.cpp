@@ -59,7 +59,7 @@ TEST(Check, TensorsThatAreNotWhatTheTypeSays) {
   });
 }
 
-TEST(Check, APendingSumIsNeverReadAsAValue) {
+TEST(Check, APartialSumIsNeverReadAsAValue) {
   using namespace detail;
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
   const Type* value = placed_type(DType::float32, {4}, NamedSharding(mesh, P{}));

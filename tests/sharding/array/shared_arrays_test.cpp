@@ -39,7 +39,7 @@ TEST(SharedArrays, MayBeUsedFirstByManyThreads) {
       ASSERT_EQ(apart[k], apart[0]) << i;
       ASSERT_EQ(beside[k], beside[0]) << i;
     }
-    EXPECT_FALSE(drawn.is_recipe());
+    EXPECT_FALSE(drawn.is_lazy());
   }
 }
 

@@ -105,7 +105,7 @@ TEST_P(Gathers, ByParameterAreThoseOfTheFirstStep) {
   EXPECT_EQ(ledger.count("all_gather"), 11 + 7) << "how a program groups belongs to its order";
 }
 
-TEST_P(Gathers, OfAStepThatGoesAnotherWayAreLearnedAnew) {
+TEST_P(Gathers, OfAStepInAnotherOrderAreLearnedAgain) {
   const std::vector<Array> weights = weights_of(mesh());
   Net net = net_of(mesh()), shorter = net;
   shorter.skipped = 0;

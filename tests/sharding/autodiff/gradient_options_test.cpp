@@ -17,7 +17,7 @@ Array loss_of(const Array& x, Arrays w) {
   return mean(square(tanh(matmul(x, w[0]) + w[1]) * w[1])) + 0.1 * sum(square(w[0]));
 }
 
-TEST(PendingGradients, AreTheGradientsOnceTheyAreSummed) {
+TEST(PartialGradients, AreTheGradientsOnceTheyAreReduced) {
   int cases = 0;
   for (const std::vector<MeshAxis>& axes : {std::vector<MeshAxis>{{"a", 2}, {"b", 2}}, {{"a", 3}, {"b", 2}}})
     for (const Mesh mesh : shared_and_private(axes)) {
@@ -47,7 +47,7 @@ TEST(PendingGradients, AreTheGradientsOnceTheyAreSummed) {
   std::cout << cases << " cases\n";
 }
 
-TEST(PendingGradients, CommunicateNothing) {
+TEST(PartialGradients, CommunicateNothing) {
   for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({8, 8}, 1), mesh, P{"data"});
     const std::vector<Array> w{placed(random_tensor({8, 8}, 2), mesh, {}), placed(random_tensor({8}, 3), mesh, {})};
@@ -87,7 +87,7 @@ TEST(CutGradients, NameTheAxesThatThereAre) {
 }
 
 // Devices with shared replicas have already added their contributions.
-TEST(PendingGradients, TakeTheMemoryOfOneWhereReplicasAreShared) {
+TEST(PartialGradients, TakeTheMemoryOfOneIfReplicasAreShared) {
   constexpr int64_t n = 128, bytes = n * n * 8;
   const Mesh mesh = make_mesh({{"data", 8}});
   const Array x = placed(random_tensor({8, n}, 1), mesh, P{"data"});

@@ -110,7 +110,7 @@ TEST(Remat, CastsOfAWeightAreReducedOnce) {
   }
 }
 
-TEST(Remat, GradientsMayStayPending) {
+TEST(Remat, GradientsMayStayPartialSums) {
   for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({b, d}, 1), mesh, P{"data"});
     const List w = block_weights(mesh, {}, {}, {});

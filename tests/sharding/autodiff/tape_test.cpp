@@ -150,7 +150,7 @@ TEST(Communication, AnAxisThatNothingUsesIsNeverNamed) {
 
 // ---- inputs and errors of a tape
 
-TEST(TapeTest, GradientsLieAtTheParametersPlacement) {
+TEST(TapeTest, GradientsHaveTheParametersSharding) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   const std::vector<Array> parameters{placed(random_tensor({4, 4}, 1), mesh, P{"data", "model"}),
                                       placed(random_tensor({4, 4}, 2), mesh, P{none, {"model", "data"}}),

@@ -98,6 +98,11 @@ TEST(Escaped, ControlCharactersAreWrittenOut) {
 TEST(Escaped, ErrorsAndTablesObeyNoTerminal) {
   expect_error(ErrorKind::invalid_file, "[test] name\\u001b[2J: no",
                [] { fail(ErrorKind::invalid_file, "test", "name\x1b[2J: no"); });
+  expect_error(ErrorKind::invalid_file, "[test] name\\u000aerror: none: no",
+               [] { fail(ErrorKind::invalid_file, "test", "name\nerror: none: no"); });
+  expect_error(ErrorKind::invalid_file, "[test] two names:\n  a\n  b\\u000ac", [] {
+    fail_lines(ErrorKind::invalid_file, "test", "two names:", std::vector<std::string>{"a", "b\nc"});
+  });
   detail::Table table({"name", "n"}, "<,");
   table.add({"a\x1b", int64_t{1}});
   table.add({"b\nc\xc2\x9b", int64_t{2000}});

@@ -177,7 +177,7 @@ TEST_F(SafetensorsTest, CopiesShareTheFileAndKeepItMapped) {
   EXPECT_EQ(copy.bytes("b").data(), bytes.data());
 }
 
-TEST_F(SafetensorsTest, AFileThatWasMovedSaysSo) {
+TEST_F(SafetensorsTest, AMovedFileThrows) {
   SafetensorsFile file = open(two_tensors());
   const SafetensorsFile heir = std::move(file);
   const std::function<void()> uses[] = {[&] { file.path(); },        [&] { file.names(); },   [&] { file.metadata(); },
@@ -205,7 +205,7 @@ TEST_F(SafetensorsTest, RefusesAFileCutAnywhere) {
         << size << ": " << refusal(good.substr(0, size));
 }
 
-TEST_F(SafetensorsTest, RefusesAFileThatGoesOn) {
+TEST_F(SafetensorsTest, RefusesAFileWithMoreBytes) {
   EXPECT_EQ(refusal(two_tensors() + "x"),
             "the tensors have 12 bytes, the file has 13 bytes of data. Expected as many. Is the file complete?");
 }

@@ -66,7 +66,7 @@ TEST(SafetensorsWriter, RefusesWhatNoFileCanHold) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(Crc32c, EqualsBoostsAndGoesOn) {
+TEST(Crc32c, EqualsBoostsAndContinues) {
   std::vector<std::byte> bytes(40009);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i >> 3);
   for (const size_t size : {0, 1, 7, 8, 9, 63, 64, 1000, 5003, 12287, 12288, 12289, 40009}) {

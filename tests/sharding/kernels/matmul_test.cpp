@@ -23,7 +23,7 @@ std::vector<at::Tensor> layouts(const at::Tensor& t) {
   return {t, t.t().contiguous().t(), part};
 }
 
-TEST(MatrixKernels, AreExactInEveryLayout) {
+TEST(MatrixKernels, AreExactInEveryMemoryFormat) {
   const std::vector<std::array<int64_t, 3>> sizes{{3, 5, 4},       {1024, 256, 96}, {2048, 64, 192},
                                                   {128, 2048, 64}, {1000, 256, 96}, {32, 16384, 32}};
   for (const auto& [rows, k, columns] : sizes) {

@@ -32,23 +32,23 @@ namespace {
 
 constexpr int64_t long_enough = 1'000'000'000;  // nanoseconds; enough work for another thread
 
-class SideBySide : public ::testing::TestWithParam<int> {
+class ParallelFor : public ::testing::TestWithParam<int> {
  protected:
-  SideBySide() { at::set_num_threads(GetParam()); }
-  ~SideBySide() override { at::set_num_threads(before_); }
+  ParallelFor() { at::set_num_threads(GetParam()); }
+  ~ParallelFor() override { at::set_num_threads(before_); }
 
  private:
   int before_ = at::get_num_threads();
 };
 
-INSTANTIATE_TEST_SUITE_P(Threads, SideBySide, ::testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, ParallelFor, ::testing::Values(1, 2, 3, 8));
 
 void compute_for(std::chrono::microseconds time) {
   for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
   }
 }
 
-TEST_P(SideBySide, RunsEveryJobOnce) {
+TEST_P(ParallelFor, RunsEveryJobOnce) {
   const ScopedIntraOpThreads alone;
   for (const int n : {0, 1, 2, 7, 64, 1000, 70'000})
     for (int round = 0; round < 20; ++round) {
@@ -58,7 +58,7 @@ TEST_P(SideBySide, RunsEveryJobOnce) {
     }
 }
 
-TEST_P(SideBySide, ThrowsTheErrorOfTheLowestNumberWhenAllHaveEnded) {
+TEST_P(ParallelFor, ThrowsTheErrorOfTheLowestNumberWhenAllHaveEnded) {
   const ScopedIntraOpThreads alone;
   for (int round = 0; round < 50; ++round) {
     std::atomic<int> ended = 0;
@@ -76,7 +76,7 @@ TEST_P(SideBySide, ThrowsTheErrorOfTheLowestNumberWhenAllHaveEnded) {
   }
 }
 
-TEST_P(SideBySide, AJobHasTheModulesPathAndOneThread) {
+TEST_P(ParallelFor, AJobHasTheModulesPathAndOneThread) {
   const ScopedIntraOpThreads alone;
   const ModulePathScope scope("layers.2");
   std::atomic<int> right = 0;
@@ -87,14 +87,14 @@ TEST_P(SideBySide, AJobHasTheModulesPathAndOneThread) {
   EXPECT_EQ(right, 8);
 }
 
-TEST_P(SideBySide, AJobWithJobsOfItsOwnRunsThemInOrder) {
+TEST_P(ParallelFor, AJobWithJobsOfItsOwnRunsThemInOrder) {
   const ScopedIntraOpThreads alone;
   std::vector<std::vector<int>> orders(4);
   parallel_for(4, long_enough, [&](int i) { parallel_for(5, long_enough, [&](int k) { orders[i].push_back(k); }); });
   for (const auto& order : orders) EXPECT_EQ(order, (std::vector{0, 1, 2, 3, 4}));
 }
 
-TEST_P(SideBySide, ThreadsOfTheProgramMayCallAtOnce) {
+TEST_P(ParallelFor, ThreadsOfTheProgramMayCallAtOnce) {
   std::atomic<int> runs = 0;
   std::vector<std::thread> callers;
   for (int t = 0; t < 4; ++t)
@@ -106,7 +106,7 @@ TEST_P(SideBySide, ThreadsOfTheProgramMayCallAtOnce) {
   EXPECT_EQ(runs, 4 * 100 * 9);
 }
 
-TEST_P(SideBySide, UnderAModeOfLibTorchsAllIsDoneHere) {
+TEST_P(ParallelFor, UnderAModeOfLibTorchsAllIsDoneHere) {
   const ScopedIntraOpThreads alone;
   const c10::InferenceMode mode;
   const auto here = std::this_thread::get_id();
@@ -116,7 +116,7 @@ TEST_P(SideBySide, UnderAModeOfLibTorchsAllIsDoneHere) {
   });
 }
 
-TEST_P(SideBySide, OutsideOfTheScopeNothingHasChanged) {
+TEST_P(ThreadPool, OutsideOfTheScopeNothingHasChanged) {
   {
     const ScopedIntraOpThreads alone;
     EXPECT_EQ(at::get_num_threads(), 1);
@@ -129,7 +129,7 @@ TEST_P(SideBySide, OutsideOfTheScopeNothingHasChanged) {
   EXPECT_EQ(at::get_num_threads(), GetParam());
 }
 
-TEST_P(SideBySide, LeavesACoreToEveryThreadThatMakesBatches) {
+TEST_P(ParallelFor, LeavesACoreToEveryThreadThatMakesBatches) {
   const ScopedIntraOpThreads alone;
   const std::thread::id here = std::this_thread::get_id();
   // Counts the jobs that another thread runs. Each job waits for the first of these for at most `patience`.
@@ -151,7 +151,7 @@ TEST_P(SideBySide, LeavesACoreToEveryThreadThatMakesBatches) {
   }
 }
 
-TEST_P(SideBySide, AddsUpInOneOrder) {
+TEST_P(ParallelFor, AddsUpInOneOrder) {
   const ScopedIntraOpThreads alone;
   Tensors terms;
   for (int i = 0; i < 5; ++i) terms.push_back(at::randn({123, 457}));
@@ -198,7 +198,7 @@ TEST(AddUp, InDoubleASumIsRoundedOnce) {
   EXPECT_TRUE(at::equal(sum_tensors_in_double({strided, strided}), strided.mul(2)));
 }
 
-TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {
+TEST_P(ThreadPool, AProgramThatDoesNothingUsesNoCore) {
   {
     const ScopedIntraOpThreads alone;
     parallel_for(8, long_enough, [](int) { compute_for(std::chrono::microseconds(100)); });
@@ -209,7 +209,7 @@ TEST_P(SideBySide, AProgramThatDoesNothingUsesNoCore) {
   EXPECT_LT(processor_seconds() - before, 0.1);
 }
 
-TEST_P(SideBySide, AForkedChildComputesAlone) {
+TEST_P(ParallelFor, AForkedChildComputesAlone) {
   const ScopedIntraOpThreads alone;
   parallel_for(8, long_enough, [](int) {});
   if (const pid_t child = fork(); child == 0) {
@@ -223,7 +223,7 @@ TEST_P(SideBySide, AForkedChildComputesAlone) {
   }
 }
 
-TEST_P(SideBySide, SignalsOfTheProgramGoToItsOwnThreads) {
+TEST_P(ParallelFor, SignalsOfTheProgramGoToItsOwnThreads) {
   const ScopedIntraOpThreads alone;
   const auto here = std::this_thread::get_id();
   parallel_for(8, long_enough, [&](int) {

@@ -27,7 +27,7 @@ TEST(FloatLoops, SquaresAreAddedInFloat64) {
   }
 }
 
-TEST(FloatLoops, NothingButNumbersButZero) {
+TEST(FloatLoops, AllNumbersButZero) {
   for (const float other : {0.0f, -0.0f, std::nanf("")})
     for (const int64_t stride : {1, 3})
       for (int64_t at = 0; at < 9 * stride; ++at) {

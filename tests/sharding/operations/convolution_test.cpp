@@ -35,7 +35,7 @@ TEST(ConvolutionTest, BatchAndFeaturesStayWhereTheyAre) {
   EXPECT_EQ(ledger.count(), 0);
 }
 
-TEST(ConvolutionTest, ASpatialDimStaysCutAndGetsWhatItsWindowsReach) {
+TEST(ConvolutionTest, ASpatialDimStaysShardedAndExchangesHalos) {
   CommLedger ledger;
   EXPECT_EQ(max_pool(placed({3, 4, 4, 3}, P{none, "x"}), {2, 2}, {2, 2}).type_string(), "float32[3,2@x,2,3]");
   EXPECT_EQ(ledger.count(), 0);
@@ -52,7 +52,7 @@ TEST(ConvolutionTest, ShapesFollowStridesAndPadding) {
   EXPECT_EQ(avg_pool(ones({8, 3}), {2}, {}, "SAME_LOWER").to_host<float>()[0], 0.5f);
 }
 
-TEST(ConvolutionTest, CallsThatDifferInOnePartOnlyAreToldApart) {
+TEST(ConvolutionTest, CallsThatDifferInOneOptionHaveDifferentPlans) {
   const Array image = ones({2, 4, 9, 9}), kernel = ones({4, 4, 3, 3});
   const auto shape = [&](const std::vector<int64_t>& strides, const Padding& padding,
                          const ConvolutionOptions& options = {}) {

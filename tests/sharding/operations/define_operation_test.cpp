@@ -33,7 +33,7 @@ TEST(DefineOperation, ContractionObeysTheLaw) {
   EXPECT_GT(expect_law(f, mesh_axes, 200), 50);
 }
 
-TEST(DefineOperation, TheFunctionKnowsWhereItsBlockLies) {
+TEST(DefineOperation, TheFunctionGetsThePositionOfItsBlock) {
   const auto op = define_operation("add_positions", "b t -> b t", [](const at::Tensor& x, const BlockContext& block) {
     return x + at::arange(block.offset("t"), block.offset("t") + x.size(1), x.options());
   });
@@ -46,7 +46,7 @@ TEST(DefineOperation, TheFunctionKnowsWhereItsBlockLies) {
   expect_law(f, mesh_axes, 200);
 }
 
-TEST(DefineOperation, ALinearOneLeavesPendingSumsPending) {
+TEST(DefineOperation, ALinearOneKeepsPartialSums) {
   const auto op =
       define_operation("twice", "*", [](const at::Tensor& x) { return x + x; }, {.linearity = Linearity::additive});
   const Mesh mesh = make_mesh(mesh_axes);

@@ -29,7 +29,7 @@ std::vector<float> gradient_of(const PartitionSpec& form, bool private_replicas)
   return tape.gradients(sum(x * tape.shadows()[0]))[0].to_host<float>();
 }
 
-TEST(EdgeTest, TheGradientOfAPendingSumOrAReducedArrayIsAValue) {
+TEST(EdgeTest, TheGradientOfAPartialSumOrAReducedArrayIsAValue) {
   for (const bool private_replicas : {false, true})
     for (const PartitionSpec& form : {P{}, P{}.unreduced({"a"}), P{}.reduced({"a"})})
       EXPECT_EQ(gradient_of(form, private_replicas), (std::vector<float>{4, 4, 4}))
@@ -76,7 +76,7 @@ TEST(EdgeTest, APositionWhoseWindowHasNoKeyHasTheMeanOfAllValues) {
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(row[i], expected[i], 1e-6);
 }
 
-TEST(EdgeTest, ParametersAreNoPendingSums) {
+TEST(EdgeTest, ParametersAreNotPartialSums) {
   const Mesh mesh = make_mesh({{"a", 2}});
   for (const PartitionSpec& form : {P{}.unreduced({"a"}), P{}.reduced({"a"})})
     expect_error(ErrorKind::invalid_argument, "a parameter is sharded or replicated",
@@ -177,7 +177,7 @@ TEST(EdgeTest, NumbersThatNoElementHoldsAreNamed) {
   });
 }
 
-TEST(EdgeTest, NumbersBesideNarrowIntegersAreNamedToo) {
+TEST(EdgeTest, NumbersWithNarrowIntegersAreNamedToo) {
   const Array u = array<uint8_t>({0, 1, 200, 255}), s = astype(u, int16), b = astype(arange(4), int8);
   const ErrorKind kind = ErrorKind::invalid_argument;
   expect_refusals({
@@ -400,7 +400,7 @@ TEST(EdgeTest, AnEinsumOfIntegersHasTheirType) {
   EXPECT_EQ(einsum("ij->j", {full({2, 1}, 200, {.dtype = uint8})}).to_host<uint8_t>(), (std::vector<uint8_t>{144}));
 }
 
-TEST(EdgeTest, APendingSumTimesInfinityIsInfinite) {
+TEST(EdgeTest, APartialSumTimesInfinityIsInfinite) {
   const Array x = array<float>({-1, 3});
   const NamedSharding rows(make_mesh({{"a", 2}}), P{"a"});
   EXPECT_EQ((sum(device_put(x, rows)) * INFINITY).item<float>(), INFINITY);

@@ -244,7 +244,7 @@ TEST(ElementwiseTest, WideTypesThatAreAskedForAreKept) {
   EXPECT_EQ(where(wide > 0, whole, 2).dtype(), int64);
 }
 
-TEST(ElementwiseTest, IntegersStayExactBesideNumbers) {
+TEST(ElementwiseTest, IntegersStayExactWithNumbers) {
   const int64_t large = (int64_t{1} << 53) + 1;
   EXPECT_EQ((array<int64_t>({large}) + 0).item<int64_t>(), large);
   EXPECT_EQ((array<int64_t>({0}) + large).item<int64_t>(), large);

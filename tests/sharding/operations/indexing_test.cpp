@@ -81,7 +81,7 @@ TEST(IndexingTest, ZerosKeepTheirSign) {
 
 // ---- placements
 
-TEST(IndexingTest, ALookupInAShardedDimIsAPendingSumAndGathersNothing) {
+TEST(IndexingTest, ALookupInAShardedDimIsAPartialSumAndGathersNothing) {
   CommLedger ledger;
   const Array x = placed(counting({8, 4}), two_by_two(), P{"a", "b"});
   const Array ids = array<int32_t>({1, 7, -8});
@@ -121,7 +121,7 @@ TEST(IndexingTest, ScatterIntoAShardedDimMovesNothing) {
 }
 
 // The target's gradient is the cotangent itself, for any sharding of the updates.
-TEST(IndexingTest, TheTargetOfAPendingScatterSendsItsGradientOnce) {
+TEST(IndexingTest, TheTargetOfAPartialScatterSendsItsGradientOnce) {
   const Mesh mesh = two_by_two();
   Tape tape({placed(counting({4, 2}), mesh, P{})});
   const Array ids = placed(array<int32_t>({1, 1, 0, 3}), mesh, P{"a"});
@@ -131,7 +131,7 @@ TEST(IndexingTest, TheTargetOfAPendingScatterSendsItsGradientOnce) {
   for (const CommRecord& record : ledger.records()) EXPECT_FALSE(record.backward) << record.result;
 }
 
-TEST(IndexingTest, TheTargetOfAPendingScatterMayBeReduced) {
+TEST(IndexingTest, TheTargetOfAPartialScatterMayBeReduced) {
   const Mesh mesh = two_by_two();
   const Array ids = placed(array<int32_t>({1, 1, 0, 3}), mesh, P{"a"});
   Tape tape({placed(counting({4, 2}), mesh, P{})});
@@ -230,7 +230,7 @@ TEST(IndexingTest, AtTakesNumbers) {
 }
 
 // A sum of bool is "or", and integers wrap. Partial sums are therefore reduced before a cast.
-TEST(IndexingTest, PendingSumsOfIntegersAreSummedBeforeACast) {
+TEST(IndexingTest, PartialSumsOfIntegersAreReducedBeforeACast) {
   const NamedSharding halves(make_mesh({{"a", 2}}), P{"a"});
   const Array ids = array<int32_t>({0, 0});
   const Array any = zeros({1}, boolean).at({ids}).add(device_put(ones({2}, boolean), halves));

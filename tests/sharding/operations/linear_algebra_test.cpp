@@ -35,7 +35,7 @@ Array on(const Mesh& mesh, const Array& x, const PartitionSpec& spec) {
   return device_put(x, NamedSharding(mesh, spec));
 }
 
-TEST(EinsumTest, LettersSaySumsDiagonalsAndOrder) {
+TEST(EinsumTest, LettersGiveSumsDiagonalsAndOrder) {
   const Array x = numbers({2, 3}), square = numbers({2, 2});
   EXPECT_EQ(values(einsum("ij->ji", {x})), values(transpose(x)));
   EXPECT_EQ(values(einsum("ba", {x})), values(transpose(x)));
@@ -72,7 +72,7 @@ TEST(EinsumTest, ElementTypesAreJaxs) {
   EXPECT_EQ(matmul(ones({2, 2}, uint8), ones({2, 2}, boolean)).dtype(), uint8);
 }
 
-TEST(EinsumTest, ErrorsSayWhatIsWrongWithTheEquation) {
+TEST(EinsumTest, ErrorsDescribeTheWrongEquation) {
   const Array x = numbers({2, 3});
   const auto refused = [&](const char* equation, std::vector<Array> operands, const char* words) {
     expect_error(ErrorKind::invalid_argument, words, CALL(einsum(equation, operands)));
@@ -137,7 +137,7 @@ TEST(ProductTest, LargeOnesAreExact) {
     }
 }
 
-TEST(OutShardingTest, APendingSumGoesStraightToItsTarget) {
+TEST(OutShardingTest, APartialSumIsReducedDirectlyToItsTarget) {
   const Mesh mesh = make_mesh({{"x", 2}, {"y", 2}});
   const Array a = on(mesh, numbers({8, 8}), P{none, "x"}), b = on(mesh, numbers({8, 8}), P{"x"});
   const Values product = values(matmul(numbers({8, 8}), numbers({8, 8})));

@@ -73,7 +73,7 @@ TEST(MakeArray, ShardsAreTheInverseOfAddressableShards) {
   }
 }
 
-TEST(MakeArray, ShardsOfAPendingSumAreItsParts) {
+TEST(MakeArray, ShardsOfAPartialSumAreItsTerms) {
   const NamedSharding sharding(make_mesh({{"a", 2}, {"b", 2}}), P{"a"}.unreduced({"b"}));
   const auto part = [](float v) { return array<float>({v}); };
   const Array x = make_array_from_shards({2}, sharding, {part(1), part(2), part(3), part(4)});
@@ -211,7 +211,7 @@ TEST(DevicePut, IsDifferentiableInTheMiddleOfAComputation) {
   }
 }
 
-TEST(Constraint, AnOpenDimStaysAsItLies) {
+TEST(Constraint, AnUnconstrainedDimKeepsItsSharding) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}, {"c", 2}}), other = make_mesh({{"a", 2}, {"z", 4}});
   const Array host = from_tensor(random_tensor({8, 8}, 1));
   const Array x = device_put(host, NamedSharding(mesh, P{{"a", "b"}}));

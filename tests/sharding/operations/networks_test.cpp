@@ -26,7 +26,7 @@ Heads heads_on(Mesh mesh, int64_t heads, const PartitionSpec& spec, int64_t kv_h
           placed(random_tensor({2, 4, kv_heads, 2}, 3), mesh, kv_spec)};
 }
 
-TEST(Attention, HeadsOnMoreDevicesThanKvHeadsStayDividedAndNothingMoves) {
+TEST(Attention, HeadsOnMoreDevicesThanKvHeadsCommunicateNothing) {
   const Mesh mesh = make_mesh({{"model", 4}});
   const Heads h = heads_on(mesh, 8, P{none, none, "model"}, 2, P{});
   CommLedger ledger;
@@ -35,7 +35,7 @@ TEST(Attention, HeadsOnMoreDevicesThanKvHeadsStayDividedAndNothingMoves) {
   EXPECT_EQ(ledger.to_text(), "no communication\n");
 }
 
-TEST(Attention, AGroupIsDividedWhereItsKvHeadLies) {
+TEST(Attention, AGroupIsShardedLikeItsKvHead) {
   const Mesh mesh = make_mesh({{"a", 2}, {"b", 2}});
   const Heads h = heads_on(mesh, 4, P{none, none, {"a", "b"}}, 2, P{none, none, "a"});
   CommLedger ledger;

@@ -87,7 +87,7 @@ TEST_P(ContextParallel, EqualsAttentionOnOneDevice) {
   }
 }
 
-TEST_P(ContextParallel, BesideBatchAndHeadsThatAreCut) {
+TEST_P(ContextParallel, WithShardedBatchAndHeads) {
   const Mesh mesh = make_mesh({{"data", 2}, {"seq", GetParam()}, {"model", 2}});
   const Inputs inputs({.batch = 4, .heads = 4, .kv_heads = 2});
   const DotProductAttentionOptions options{.causal = true, .context = Context::ring};

@@ -21,14 +21,14 @@ Numbers machines_of(const Axes& axes, const Numbers& machines, int64_t each) {
   return found;
 }
 
-TEST(DeviceOrder, ProcessesThatStandTogetherStayInTheirOrder) {
+TEST(DeviceOrder, ProcessesOnOneMachineStayInTheirOrder) {
   const Numbers ascending{0, 1, 2, 3, 4, 5, 6, 7};
   for (const Numbers& machines : {Numbers{0, 0, 0, 0}, Numbers{0, 0, 1, 1}, Numbers{0, 1, 1, 2}, Numbers{0, 1, 2, 3}})
     EXPECT_EQ(detail::device_order({{"a", 4}, {"b", 2}}, machines, 2), ascending);
   EXPECT_EQ(detail::device_order({{"a", 2}, {"b", 2}}, {0}, 1 << 22), (Numbers{0, 1, 2, 3}));
 }
 
-TEST(DeviceOrder, TheAxesNamedLastLieWithinAMachine) {
+TEST(DeviceOrder, TheLastAxesAreWithinAMachine) {
   const Numbers dealt{0, 1, 0, 1};
   EXPECT_EQ(detail::device_order({{"data", 2}, {"model", 2}}, dealt, 1), (Numbers{0, 2, 1, 3}));
   EXPECT_EQ(machines_of({{"data", 2}, {"model", 2}}, dealt, 1), (Numbers{0, 0, 1, 1}));
@@ -73,7 +73,7 @@ TEST(DeviceOrder, OnOneMachineTheMarkChangesNothing) {
   EXPECT_EQ(make_mesh({{"data", 2, across}}, {.abstract = true}), make_mesh({{"data", 2}}, {.abstract = true}));
 }
 
-TEST(DeviceOrder, WhatMachinesDoNotAllowIsSaid) {
+TEST(DeviceOrder, ImpossibleOrdersAreReported) {
   expect_error(ErrorKind::device_mismatch,
                "[make_mesh] mesh axis \"data\" = 3 is `across`, and 2 machines do not divide it. Give a multiple of "
                "the number of machines (for several axes: split this number into factors above one, and make each axis "

@@ -37,7 +37,7 @@ const Draw draws[] = {
     {"integers", [] { return full(shape, 7, int32); }},
 };
 
-TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
+TEST(Placement, ALazyInitializerHasTheSameBitsOnEveryMesh) {
   int cases = 0;
   for (const Draw& draw : draws) {
     const at::Tensor expected = to_tensor(draw.make());
@@ -48,7 +48,7 @@ TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
           const Array x = device_put(recipe, NamedSharding(mesh, without_sets(spec)));
           ASSERT_TRUE(at::equal(to_tensor(x), expected))
               << draw.name << " as " << x.type_string() << " on " << mesh.to_string();
-          EXPECT_TRUE(recipe.is_recipe() && !x.is_recipe());
+          EXPECT_TRUE(recipe.is_lazy() && !x.is_lazy());
           ++cases;
         }
       }
@@ -56,7 +56,7 @@ TEST(Placement, ARecipeHasTheSameBitsOnEveryMesh) {
   std::cout << cases << " cases\n";
 }
 
-TEST(Placement, APendingOrReducedPlacementHasTheValueOnce) {
+TEST(Placement, APartialOrReducedShardingHasTheValueOnce) {
   const at::Tensor host = random_tensor(shape, 1);
   for (const Mesh mesh : shared_and_private({{"a", 2}, {"b", 3}})) {
     for (const PartitionSpec& spec : placements(mesh, shape, true)) {
@@ -122,7 +122,7 @@ TEST(Placement, AnArrayMovesBetweenPlacementsAndKeepsItsSpelling) {
   EXPECT_TRUE(at::equal(to_tensor(y), to_tensor(x)));
 }
 
-TEST(Placement, LayoutsRideOnArraysAndConstraintsUseThem) {
+TEST(Placement, ArraysCarryMeshRulesAndConstraintsUseThem) {
   const MeshRules mesh_rules{make_mesh({{"data", 2}, {"model", 2}}),
                              {{"batch", "data"}, {"seq", "model"}, {"embed", replicated}}};
   const Array x = device_put(from_tensor(random_tensor({4, 6, 8}, 1)), {"batch", none, "embed"}, mesh_rules);
@@ -216,7 +216,7 @@ TEST(Placement, DevicesAreThoseOfTheEnvironmentOrOne) {
   EXPECT_EQ(make_mesh({{"batch", device_count()}}).devices(), devices());
 }
 
-TEST(Placement, FinishSumLeavesEveryDimWhereItLies) {
+TEST(Placement, ReducePartialSumKeepsTheShardingOfEveryDim) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 2}});
   const Array x = placed(random_tensor({4, 8}, 1), mesh, P{"data", "model"});
   const Array pending = sum(x, {1});
@@ -232,7 +232,7 @@ TEST(Placement, FinishSumLeavesEveryDimWhereItLies) {
   EXPECT_TRUE(reduce_partial_sum(x).is_same(x));
 }
 
-TEST(Placement, EveryRefusalSaysWhatToDo) {
+TEST(Placement, EveryErrorAdvises) {
   const Mesh mesh = make_mesh({{"data", 4}, {"model", 2}}), other = make_mesh({{"model", 2}}),
              wide = make_mesh({{"a", 16}});
   const Array x = placed(random_tensor({8, 4}, 1), mesh, P{"data"}),

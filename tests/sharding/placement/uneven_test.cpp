@@ -47,7 +47,7 @@ TEST(Uneven, IsAnErrorUnlessItIsAskedFor) {
                [&] { MeshRules(mesh, {{"vocab", "model"}}).resolve({"vocab"}, {50257}); });
 }
 
-TEST(Uneven, ARuleOrAWholeLayoutPads) {
+TEST(Uneven, ARuleOrAllMeshRulesPad) {
   const Mesh mesh = make_mesh({{"data", 2}, {"model", 8}});
   const auto spec = [](const MeshRules& mesh_rules, const Axes& axes, const Shape& shape) {
     return mesh_rules.resolve(axes, shape).spec.to_string();
@@ -69,7 +69,7 @@ TEST(Uneven, ARuleOrAWholeLayoutPads) {
   EXPECT_EQ(paths.resolve({none, none}, {7, 13}, "MeshRules", "b").spec.to_string(), "P(None, 'model' padded)");
 }
 
-TEST(Uneven, AnOperationThatTakesNoPaddingSaysSo) {
+TEST(Uneven, AnOperationThatTakesNoPaddingThrows) {
   const Mesh mesh = make_mesh({{"x", 2}});
   const Array x = counted({5}, NamedSharding(mesh, P{{"x", Uneven::pad}}));
   CommLedger ledger;

@@ -93,7 +93,7 @@ TEST(ArrayTest, IntegersStayExactAndScalarsAreWeak) {
   EXPECT_EQ((array<int32_t>({7}) / array<int32_t>({2})).item<float>(), 3.5f);
 }
 
-TEST(ArrayTest, APendingSumOfIntegersIsSummedBeforeItIsCastOrLookedUp) {
+TEST(ArrayTest, APartialSumOfIntegersIsReducedBeforeACastOrLookup) {
   const Mesh mesh = make_mesh({{"a", 2}});
   const Array pending = sum(placed(at::tensor({0.5, 0.75, 0.5, 0.75}, at::kDouble), mesh, P{"a"}));
   EXPECT_EQ(astype(pending, int32).item<int32_t>(), 2);

@@ -115,7 +115,7 @@ TEST(RandomTest, BlocksOnAMeshAreTheWhole) {
   for (const auto& draw : draws)
     for (const PartitionSpec& spec : {P{}, P{"a", "b"}, P{none, "b"}, P{{"b", "a"}}}) {
       const Array whole = draw(), placed = device_put(draw(), NamedSharding(mesh, spec));
-      EXPECT_TRUE(draw().is_recipe());
+      EXPECT_TRUE(draw().is_lazy());
       EXPECT_EQ(astype(placed, float64).to_host<double>(), astype(whole, float64).to_host<double>())
           << placed.type_string();
     }
@@ -130,7 +130,7 @@ TEST(RandomTest, ACastRoundsOnceAndStays) {
 
 // ---- dropout
 
-TEST(DropoutTest, KeepsWhatBernoulliSaysAndScalesIt) {
+TEST(DropoutTest, KeepsTheElementsOfBernoulliAndScalesThem) {
   const Array x = normal(Key(1), {4, 6}), keep = bernoulli(key, 0.75, {4, 6});
   const std::vector<float> given = dropout(key, x, 0.25).to_host<float>(), before = x.to_host<float>();
   const std::vector<bool> kept = keep.to_host<bool>();

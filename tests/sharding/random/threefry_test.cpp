@@ -303,7 +303,7 @@ TEST(ThreefryTest, BlocksOutsideTheArrayAreRefused) {
   expect_refused([&] { random_normal(Key(0), {4, 3}, {{0, 4}}, out); }, "[random] the block [0:4" + tail);
 }
 
-TEST(ThreefryTest, TruncationsWithoutRoomAreRefused) {
+TEST(ThreefryTest, EmptyTruncationsAreRefused) {
   float out[1];
   expect_refused(
       [&] {

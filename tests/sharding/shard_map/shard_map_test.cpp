@@ -100,7 +100,7 @@ TEST(ShardMap, OneInsideAnotherMakesMoreAxesManual) {
   }
 }
 
-TEST(ShardMap, EveryDeviceSlicesWhereItSays) {
+TEST(ShardMap, EveryDeviceSlicesAtItsOwnIndex) {
   for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const Array table = placed(random_tensor({8, 3}, 1), mesh, P{});
     const at::Tensor expected = to_tensor(table);
@@ -270,7 +270,7 @@ TEST(Collectives, AnExtremumsGradientIsSharedByThoseWhoHoldIt) {
 
 // ---- the ledger
 
-TEST(Collectives, StandInTheLedgerWithTheirLine) {
+TEST(Collectives, AreInTheLedgerWithTheirLine) {
   for (const Mesh mesh : shared_and_private({{"x", 4}})) {
     const CommLedger ledger;
     int line = 0;
@@ -338,7 +338,7 @@ TEST(ShardMap, RefusesWhatItCannotCut) {
   expect_error(ErrorKind::missing_array, "argument 0 is absent", [&] { shard_map(same, mesh, P{}, P{})(Array()); });
 }
 
-TEST(ShardMap, RefusesCapturedArraysThatLieApart) {
+TEST(ShardMap, RefusesCapturedShardedArrays) {
   const Mesh mesh = make_mesh(two_axes);
   const Array captured = placed(random_tensor({8}, 1), mesh, P{"x"});
   const auto run = [&](const std::function<Array(const Array&)>& f) {
@@ -414,7 +414,7 @@ TEST(ShardMap, AnErrorInsideEndsIt) {
   EXPECT_EQ(detail::manual_axes().mesh, nullptr);
 }
 
-TEST(ShardMap, ArgumentsLieOnItsMesh) {
+TEST(ShardMap, ArgumentsAreOnItsMesh) {
   const Mesh mesh = make_mesh({{"x", 2}}), other = make_mesh({{"p", 3}});
   const auto same = [](const Array& a) { return a; };
   expect_error(ErrorKind::device_mismatch,

@@ -4,7 +4,7 @@
 #include "tests/sharding/allocations.h"
 #include "tests/sharding/step.h"
 
-namespace tessera::borrowed_gather_memory_test {
+namespace tessera::reshard_after_forward_memory_test {
 namespace {
 
 using namespace tessera::testing;
@@ -18,7 +18,7 @@ std::vector<Array> large_weights(Mesh mesh, int count) {
   return w;
 }
 
-TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
+TEST(MemoryAfterForward, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
   constexpr int layers = 4;
   for (const bool private_replicas : {false, true}) {
     SCOPED_TRACE(private_replicas);
@@ -46,7 +46,7 @@ TEST(BorrowedMemory, AGatheredWeightTakesMemoryOnlyWhileItIsUsed) {
 }
 
 // A gathered frozen weight is freed with the step that needs it, also in the backward pass.
-TEST(BorrowedMemory, FrozenWeightsComeBackOneByOne) {
+TEST(MemoryAfterForward, FrozenWeightsAreGatheredOneByOne) {
   constexpr int layers = 6;
   const Mesh mesh = make_mesh({{"data", 4}});
   const Array x = placed(random_tensor({rows, n}, 9), mesh, P{"data"});
@@ -60,7 +60,7 @@ TEST(BorrowedMemory, FrozenWeightsComeBackOneByOne) {
   EXPECT_LE(memory.peak(), 3 * weight_bytes + little);
 }
 
-TEST(BorrowedMemory, NothingIsLeftBehind) {
+TEST(MemoryAfterForward, NothingIsLeftBehind) {
   for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array x = placed(random_tensor({rows, n}, 9), mesh, P{"data"});
     const std::vector<Array> weights = large_weights(mesh, 2);
@@ -83,7 +83,7 @@ TEST(BorrowedMemory, NothingIsLeftBehind) {
   }
 }
 
-TEST(BorrowedMemory, AnErrorInTheMiddleBreaksNothing) {
+TEST(MemoryAfterForward, AnErrorInTheMiddleBreaksNothing) {
   const at::Tensor x = random_tensor({8, 8}, 1), w = random_tensor({8, 8}, 2);
   for (const Mesh mesh : shared_and_private({{"data", 4}})) {
     const Array batch = placed(x, mesh, P{"data"});
@@ -101,7 +101,7 @@ TEST(BorrowedMemory, AnErrorInTheMiddleBreaksNothing) {
   }
 }
 
-TEST(BorrowedMemory, WhatIsHandedOutStays) {
+TEST(MemoryAfterForward, ReturnedArraysStay) {
   const auto whole = [](const Array& w) { return redistribute(w, NamedSharding(w.sharding().mesh(), {})); };
   const struct {
     const char* name;
@@ -141,4 +141,4 @@ TEST(BorrowedMemory, WhatIsHandedOutStays) {
 }
 
 }  // namespace
-}  // namespace tessera::borrowed_gather_memory_test
+}  // namespace tessera::reshard_after_forward_memory_test

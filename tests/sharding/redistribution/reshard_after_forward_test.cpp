@@ -2,7 +2,7 @@
 #include "tests/sharding/expressions.h"
 #include "tests/sharding/step.h"
 
-namespace tessera::borrowed_gather_test {
+namespace tessera::reshard_after_forward_test {
 namespace {
 
 using namespace tessera::testing;
@@ -158,7 +158,7 @@ Step plain_step_of(const Use& use) {
   return result;
 }
 
-TEST(Borrow, OnlyWhatTheBackwardPassReadsIsGatheredAgain) {
+TEST(ReshardAfterForward, OnlyWeightsThatTheBackwardPassReadsAreGatheredAgain) {
   for (const Use& use : uses()) {
     const Step plain = plain_step_of(use);
     for (const bool private_replicas : {false, true}) {
@@ -177,7 +177,7 @@ TEST(Borrow, OnlyWhatTheBackwardPassReadsIsGatheredAgain) {
   }
 }
 
-TEST(Borrow, ASecondGatherIsTheFirstOnceMore) {
+TEST(ReshardAfterForward, ASecondGatherRepeatsTheFirst) {
   const Mesh mesh = make_mesh({{"data", 4}});
   const Array x = placed(data(), mesh, P{"data"});
   CommLedger ledger;
@@ -220,7 +220,7 @@ std::vector<Function> functions_of_weights() {
   };
 }
 
-TEST(Borrow, AnyPlacementGivesTheValueOfWholeTensors) {
+TEST(ReshardAfterForward, AnyShardingGivesTheValueOfOneDevice) {
   int cases = 0;
   for (const Function& f : functions_of_weights())
     for (const GradientOptions& options : {GradientOptions(), kept})
@@ -231,7 +231,7 @@ TEST(Borrow, AnyPlacementGivesTheValueOfWholeTensors) {
 
 // ---- nested tapes
 
-TEST(Borrow, TapesNest) {
+TEST(ReshardAfterForward, TapesNest) {
   const at::Tensor x = data(), w = random_tensor({8, 8}, 1);
   const at::Tensor leaf = w.clone().requires_grad_();
   const at::Tensor inner = at::matmul(x.t(), 1 - at::tanh(at::matmul(x, w)).square());
@@ -259,7 +259,7 @@ TEST(Borrow, TapesNest) {
 
 // ---- tuples of axes
 
-TEST(Borrow, OverSeveralAxesAtOnce) {
+TEST(ReshardAfterForward, OverSeveralAxesAtOnce) {
   const at::Tensor w = random_tensor({8, 8}, 1);
   const at::Tensor leaf = w.clone().requires_grad_();
   at::matmul(at::tanh(at::matmul(data(), leaf)), leaf).square().sum().backward();
@@ -291,4 +291,4 @@ TEST(Borrow, OverSeveralAxesAtOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::borrowed_gather_test
+}  // namespace tessera::reshard_after_forward_test
