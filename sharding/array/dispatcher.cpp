@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 
@@ -17,11 +18,10 @@ void add_fallback(const char* feature, c10::DispatchKey key, torch::CppFunction&
   try {
     permanent_library("_", key).fallback(std::move(kernel));
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
     fail(ErrorKind::other, feature,
          "LibTorch has a fallback for the dispatch key {} already, expected none: only one library of a program can "
          "register it. Do not link or load the other one, or do without this feature. LibTorch: {}",
-         c10::toString(key), text.substr(0, text.find('\n')));
+         c10::toString(key), first_line(error.what_without_backtrace()));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "sharding/array/array_impl.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 
 namespace tessera {
 
@@ -45,12 +46,11 @@ at::Tensor tensor_over(Tensor* tensor, const std::function<void(void*)>& deleter
     else
       return at::fromDLPack(tensor, deleter);
   } catch (const c10::Error& error) {
-    const std::string words = error.what_without_backtrace();
     fail(ErrorKind::invalid_argument, "from_dlpack",
          "a tensor of element type (code {}, {} bits, {} lanes) on device type {}, which LibTorch rejects: {}. Convert "
          "it, or copy it to the host first.",
          t.dtype.code, t.dtype.bits, t.dtype.lanes, static_cast<int>(t.device.device_type),
-         words.substr(0, words.find('\n')));
+         first_line(error.what_without_backtrace()));
   }
 }
 

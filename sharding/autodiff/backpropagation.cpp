@@ -15,6 +15,7 @@
 #include "sharding/array/out_of_memory.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 #include "sharding/kernels/tensors.h"
 #include "sharding/placement/type.h"
 #include "sharding/redistribution/coalesced.h"
@@ -83,9 +84,8 @@ void Backpropagation::run(const ArrayImpl& root) try {
   if (!has_gradient()) fail_no_gradient();
 } catch (const c10::Error& error) {
   check_allocation(error, gradients_operation, {}, "for LibTorch's backward pass", root.local[0].device());
-  const std::string words = error.what_without_backtrace();
   fail(ErrorKind::invalid_argument, gradients_operation, "LibTorch's backward pass: {}",
-       words.substr(0, words.find('\n')));
+       first_line(error.what_without_backtrace()));
 }
 
 std::vector<Array> Backpropagation::finish_recorded() {

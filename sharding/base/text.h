@@ -1,4 +1,4 @@
-// Text functions: splitting, numbers, escaping of control characters, similar names, and path patterns.
+// Text functions: splitting, first lines, numbers, escaping of control characters, similar names, and path patterns.
 #pragma once
 
 #include <charconv>
@@ -18,6 +18,9 @@ inline std::vector<std::string_view> split_text(std::string_view text, std::stri
   parts.push_back(text);
   return parts;
 }
+
+// Returns a view of the text's first line. LibTorch's messages end with a stack trace.
+inline std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
 // Parses a number with std::from_chars; `base` follows the text if it is not 10. Returns std::nullopt unless the whole
 // text is the number.

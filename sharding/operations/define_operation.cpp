@@ -19,6 +19,7 @@
 #include "sharding/array/autograd.h"
 #include "sharding/array/out_of_memory.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 
 namespace tessera::detail {
 
@@ -112,9 +113,8 @@ struct LocalBackwardCall {
   Tensors called(const Tensors& arguments, const BlockContext* block) const try {
     return (*backward)(arguments, block);
   } catch (const c10::Error& error) {
-    const std::string words = error.what_without_backtrace();
     check_allocation(error, operation.name, {}, "in .backward", arguments[0].device());
-    fail(ErrorKind::invalid_argument, operation.name, ".backward: {}", words.substr(0, words.find('\n')));
+    fail(ErrorKind::invalid_argument, operation.name, ".backward: {}", first_line(error.what_without_backtrace()));
   }
 
   void check(size_t i, at::Tensor& gradient, const at::Tensor& operand) const {

@@ -19,6 +19,7 @@
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 #include "sharding/base/thread_state.h"
 #include "sharding/placement/mesh.h"
 #include "sharding/propagation/padded_factors.h"
@@ -314,7 +315,7 @@ void refuse(const Prepared& call, const char* operation, const std::exception& e
                    call.plan->mesh ? call.plan->mesh->device : c10::Device(c10::kCPU));
   const char* kernel = words_of_kernel(error);
   if (!kernel) throw;
-  const std::string words = kernel, first = words.substr(0, words.find('\n'));
+  const std::string_view first = first_line(kernel);
   const bool by_zero = first == "ZeroDivisionError";
   fail(ErrorKind::invalid_argument, operation, "given {}: {}", fmt::join(operands, ", "),
        by_zero ? "an integer by 0, which has no value. Give other divisors, or a floating type." : first);

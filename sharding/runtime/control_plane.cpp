@@ -292,9 +292,8 @@ void ControlPlane::diagnose(const WaitContext& waiting, const std::vector<int>& 
     if (std::this_thread::get_id() == thread_.get_id()) beat();
   }
   if (!words_of_failure) fail_with(waiting, who_is_elsewhere(members, waiting));
-  const std::string_view words = words_of_failure;  // LibTorch's messages end with a stack trace
   fail_with(waiting, fmt::format("a connection was lost ({}), but all processes still send heartbeats",
-                                 words.substr(0, words.find('\n'))));
+                                 first_line(words_of_failure)));
 }
 
 void ControlPlane::fail_with(const WaitContext& waiting, const std::string& loss) {

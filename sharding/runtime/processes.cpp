@@ -159,7 +159,7 @@ class Meeting {
     } catch (const std::exception& error) {
       fail(ErrorKind::lost_process, "initialize",
            "process {} of {} has lost the connection to the store at {}, which {} hosts: {}.", launch_.index,
-           launch_.count, address(), keeper(), first_line(error));
+           launch_.count, address(), keeper(), detail::first_line(error.what()));
     }
   }
 
@@ -167,12 +167,6 @@ class Meeting {
   bool is_keeper() const { return launch_.index == 0 && !launch_.is_agents_store; }
   std::string keeper() const { return launch_.is_agents_store ? "torchrun's agent" : "process 0"; }
   std::string address() const { return fmt::format("{}:{} (MASTER_ADDR:MASTER_PORT)", launch_.host, launch_.port); }
-
-  // Returns the first line of a message. LibTorch's messages end with a stack trace.
-  static std::string first_line(const std::exception& error) {
-    const std::string_view all = error.what();
-    return std::string(all.substr(0, all.find('\n')));
-  }
 
   [[noreturn]] void fail_absent(const std::string& words) const {
     fail(ErrorKind::lost_process, "initialize",
@@ -224,7 +218,7 @@ class Meeting {
       return store.get();
     } catch (const std::exception& error) {
       fail(ErrorKind::lost_process, "initialize", "process {} of {} cannot {} the store at {}: {}. {}", launch_.index,
-           launch_.count, is_keeper() ? "open" : "use", address(), first_line(error),
+           launch_.count, is_keeper() ? "open" : "use", address(), detail::first_line(error.what()),
            is_keeper() ? "Give a port that is free on the machine of process 0, and that machine's name."
                        : "Give the port that process 0, or torchrun, has opened for it.");
     }
@@ -395,7 +389,7 @@ int run_program(const std::function<int()>& body) try { return body(); } catch (
   const std::string words = all.substr(0, all.find("\nException raised from"));  // removes LibTorch's stack trace
   std::fprintf(stderr, "error: %s\n", words.c_str());
   const detail::World& world = state().world;
-  std::string_view exit_reason = std::string_view(words).substr(0, words.find('\n'));
+  std::string_view exit_reason = detail::first_line(words);
   if (exit_reason.ends_with('.')) exit_reason.remove_suffix(1);  // the others embed it in a sentence
   if (world.control && state().pid == ::getpid()) world.control->leave(fmt::format("has raised: {}", exit_reason));
   return status_after(error);

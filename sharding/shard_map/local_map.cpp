@@ -8,6 +8,7 @@
 #include "sharding/accounting/operation_event.h"
 #include "sharding/array/out_of_memory.h"
 #include "sharding/base/fail.h"
+#include "sharding/base/text.h"
 #include "sharding/redistribution/convert.h"
 #include "sharding/redistribution/varying.h"
 
@@ -64,9 +65,8 @@ std::vector<at::Tensor> call(const LocalFunction& f, const std::vector<ArrayPtr>
 } catch (const c10::Error& error) {
   check_allocation(error, "local_map", {}, fmt::format("in the function, given {}", types_of(arguments)),
                    arguments.empty() ? c10::Device(c10::kCPU) : arguments[0]->local[slot].device());
-  const std::string words = error.what_without_backtrace();
   fail(ErrorKind::invalid_argument, "local_map", "given {}: {}", types_of(arguments),
-       words.substr(0, words.find('\n')));
+       first_line(error.what_without_backtrace()));
 }
 
 }  // namespace
