@@ -475,9 +475,9 @@ TEST_F(Folder, WithAGenerationConfigEndsTextsThere) {
   const auto end = std::find(whole.begin(), whole.end(), whole[1]) + 1;
   write(std::to_string(whole[1]));
   EXPECT_EQ(written(options), std::vector<int32_t>(whole.begin(), end));
-  write("[200, " + std::to_string(whole[1]) + "]");
+  write("[100000, " + std::to_string(whole[1]) + "]");
   EXPECT_EQ(written(options), std::vector<int32_t>(whole.begin(), end));
-  EXPECT_EQ(written({.max_new_tokens = 8, .sampling = {.temperature = 0}, .eos_token_id = {200}}), whole);
+  EXPECT_EQ(written({.max_new_tokens = 8, .sampling = {.temperature = 0}, .eos_token_id = {100000}}), whole);
   write("null");
   EXPECT_EQ(written(options), whole);
   write("\"</s>\"");
