@@ -156,7 +156,7 @@ template <class Struct, class Value, size_t... I>
 requires requires { Struct(repeated<I, Value>()...); }
 inline constexpr bool parentheses_take<Struct, Value, std::index_sequence<I...>> = true;
 
-inline constexpr size_t uncountable = -1;
+inline constexpr size_t uncountable = static_cast<size_t>(-1);
 
 // Number of fields of an aggregate, at most max_fields + 1; uncountable if one of them is a reference.
 template <class T, size_t n = 0>

@@ -43,7 +43,7 @@ struct NamedState {
   Scalars scalars;
 
   NamedState() = default;
-  NamedState(Leaves arrays, Scalars scalars = {}) : arrays(std::move(arrays)), scalars(std::move(scalars)) {}
+  NamedState(Leaves given, Scalars others = {}) : arrays(std::move(given)), scalars(std::move(others)) {}
 };
 
 // Returns named(...) with the scalars: named_state("model", model, "optimizer", optimizer). Checkpoints take a

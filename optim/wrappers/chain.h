@@ -29,7 +29,7 @@ struct Optional : detail::InPlaceTransform<Optional<Inner>> {
   std::optional<Inner> inner;
 
   Optional() = default;
-  Optional(std::optional<Inner> inner) : inner(std::move(inner)) {}
+  Optional(std::optional<Inner> transform) : inner(std::move(transform)) {}
 
   auto init(const auto& params) const {
     using State = decltype(inner->init(params));
@@ -123,7 +123,7 @@ struct Chain : detail::InPlaceTransform<Chain<Parts...>> {
   static constexpr bool can_be_gated = (detail::can_be_gated<Parts> && ...);
   std::tuple<Parts...> parts;
 
-  explicit Chain(std::tuple<Parts...> parts) : parts(std::move(parts)) {}
+  explicit Chain(std::tuple<Parts...> transforms) : parts(std::move(transforms)) {}
 
   auto init(const auto& params) const {
     return std::apply([&](const auto&... part) { return std::make_tuple(part.init(params)...); }, parts);
@@ -216,8 +216,8 @@ struct NamedChain : detail::InPlaceTransform<NamedChain<Parts...>> {
   std::array<std::string, sizeof...(Parts)> names;
   Chain<Parts...> chain;
 
-  NamedChain(std::array<std::string, sizeof...(Parts)> names, std::tuple<Parts...> parts)
-      : names(std::move(names)), chain(std::move(parts)) {}
+  NamedChain(std::array<std::string, sizeof...(Parts)> names_of_parts, std::tuple<Parts...> transforms)
+      : names(std::move(names_of_parts)), chain(std::move(transforms)) {}
 
   auto init(const auto& params) const { return NamedStates(names, chain.init(params)); }
   void run(auto& updates, auto& state, const auto& params, const detail::UpdateStep& step) const {

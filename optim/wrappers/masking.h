@@ -97,8 +97,8 @@ struct Partition : detail::InPlaceTransform<Partition<Parts...>> {
   std::array<std::string, sizeof...(Parts)> names;
   std::tuple<Parts...> parts;
 
-  Partition(Labels param_labels, std::array<std::string, sizeof...(Parts)> names, std::tuple<Parts...> parts)
-      : param_labels(std::move(param_labels)), names(std::move(names)), parts(std::move(parts)) {}
+  Partition(Labels labels, std::array<std::string, sizeof...(Parts)> labels_of_parts, std::tuple<Parts...> transforms)
+      : param_labels(std::move(labels)), names(std::move(labels_of_parts)), parts(std::move(transforms)) {}
 
   auto init(const auto& params) const {
     const detail::MaskVectors kept = groups(params);

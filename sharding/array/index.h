@@ -33,19 +33,19 @@ struct Index {
 
   Index() = default;  // {}: all of a dimension
   template <std::integral T>
-  Index(T i, std::source_location where = std::source_location::current())
-      : kind(Kind::integer), integer(saturated(i)), where(where) {}
+  Index(T i, std::source_location line = std::source_location::current())
+      : kind(Kind::integer), integer(saturated(i)), where(line) {}
   template <std::integral T>
   requires std::same_as<T, bool> Index(T, std::source_location = {})
   = delete;  // a mask is not an index: use where()
-  Index(Range r, std::source_location where = std::source_location::current())
-      : kind(Kind::range), range(r), where(where) {}
+  Index(Range r, std::source_location line = std::source_location::current())
+      : kind(Kind::range), range(r), where(line) {}
   template <class T>
-    requires std::convertible_to<const T&, const Array&>
-  Index(const T& ids, std::source_location where = std::source_location::current())
-      : kind(Kind::array), ids(&static_cast<const Array&>(ids)), where(where) {}
-  Index(Ellipsis, std::source_location where = std::source_location::current()) : kind(Kind::ellipsis), where(where) {}
-  Index(NewAxis, std::source_location where = std::source_location::current()) : kind(Kind::newaxis), where(where) {}
+  requires std::convertible_to<const T&, const Array&> Index(
+      const T& given, std::source_location line = std::source_location::current())
+      : kind(Kind::array), ids(&static_cast<const Array&>(given)), where(line) {}
+  Index(Ellipsis, std::source_location line = std::source_location::current()) : kind(Kind::ellipsis), where(line) {}
+  Index(NewAxis, std::source_location line = std::source_location::current()) : kind(Kind::newaxis), where(line) {}
 
   Kind kind = Kind::range;
   int64_t integer = 0;

@@ -49,7 +49,7 @@ class BlockContext {
  public:
   BlockContext(const Plan& plan, int slot) : plan_(plan), slot_(slot) {}
   int64_t size(std::string_view factor) const { return place(factor).size; }
-  int64_t offset(std::string_view factor) const { return place(factor).offset[slot_]; }
+  int64_t offset(std::string_view factor) const { return place(factor).offset[static_cast<size_t>(slot_)]; }
   bool is_whole(std::string_view factor) const { return place(factor).axes.empty(); }
   bool has(std::string_view factor) const {
     return std::any_of(plan_.factors.begin(), plan_.factors.end(), [&](const auto& f) { return f.name == factor; });

@@ -67,7 +67,9 @@ struct Prepared {
   std::source_location where = {};
   std::unique_ptr<CallState> state;  // null if no operand is converted and the call is not observed
 
-  const at::Tensor* local(int operand, int slot) const { return &array[operand]->local[index[operand][slot]]; }
+  const at::Tensor* local(int operand, int slot) const {
+    return &array[operand]->local[static_cast<size_t>(index[operand][slot])];
+  }
   bool is_watched() const { return state && state->watched; }
   CallState& own() { return state ? *state : *(state = std::make_unique<CallState>()); }
 };

@@ -61,8 +61,8 @@ struct RuleDim {
   bool is_any = false;  // any number of dimensions, broadcast
 
   RuleDim() = default;
-  RuleDim(RuleFactor factor) { factors.push_back(std::move(factor)); }
-  RuleDim(std::initializer_list<RuleFactor> factors) : factors(factors) {}
+  RuleDim(RuleFactor f) { factors.push_back(std::move(f)); }
+  RuleDim(std::initializer_list<RuleFactor> f) : factors(f) {}
 };
 
 using RuleDims = std::vector<RuleDim>;
@@ -92,12 +92,10 @@ ShardingRule parse_rule(std::string_view operation, std::string_view text);
 struct Operation {
   using RuleOfCall = ShardingRule (*)(const Attributes&, const OperandTypes&);
 
-  constexpr Operation(const char* name, const char* rule, Linearity linearity = Linearity::nonlinear,
-                      Padded padded = Padded::removed)
-      : name(name), linearity(linearity), padded(padded), text_(rule) {}
-  constexpr Operation(const char* name, RuleOfCall rule, Linearity linearity = Linearity::nonlinear,
-                      Padded padded = Padded::removed)
-      : name(name), linearity(linearity), padded(padded), rule_of_call_(rule) {}
+  constexpr Operation(const char* n, const char* text, Linearity l = Linearity::nonlinear, Padded p = Padded::removed)
+      : name(n), linearity(l), padded(p), text_(text) {}
+  constexpr Operation(const char* n, RuleOfCall of_call, Linearity l = Linearity::nonlinear, Padded p = Padded::removed)
+      : name(n), linearity(l), padded(p), rule_of_call_(of_call) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
