@@ -2,7 +2,7 @@
 #include "sharding/runtime/hardware.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -33,13 +33,13 @@ c10::Device parsed(const std::string& name) try { return c10::Device(name); } ca
   fail(ErrorKind::device_mismatch, "make_mesh", "device \"{}\": {}", name, why);
 }
 
-// Loads CUDA from the folder of the library that defines the CPU allocator. It registers its devices and stays loaded.
-// Returns the reason of a failure, else "".
+// Loads CUDA from the folder of libc10. It registers its devices and stays loaded. Returns the reason of a failure,
+// else "". The default CPU allocator is a static object of libc10, also where the program uses another allocator or has
+// a copy of the address of a function. A relative path could load a library from the working directory.
 std::string load_cuda() {
   Dl_info c10{};
-  const void* const* allocator = reinterpret_cast<const void* const*>(c10::GetAllocator(c10::kCPU));
-  const bool is_known = dladdr(*allocator, &c10) && std::filesystem::path(c10.dli_fname).has_parent_path();
-  if (!is_known) return "LibTorch is linked statically";
+  if (!dladdr(c10::GetDefaultCPUAllocator(), &c10) || !std::filesystem::path(c10.dli_fname).is_absolute())
+    return "LibTorch is linked statically or was loaded by a relative path";
   const auto path = std::filesystem::path(c10.dli_fname).parent_path() / "libtorch_cuda.so";
   return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) ? "" : dlerror();
 }

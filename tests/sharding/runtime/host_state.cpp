@@ -2,6 +2,7 @@
 //
 //   host_state          prints the state at the start of main
 //   host_state mesh     fails if training changes more than the number of threads, or finalize() leaves workers
+//   host_state cuda     prints why there is no mesh of GPUs in a program with Tessera's CPU allocator, or "loaded"
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,6 +20,7 @@
 
 #ifdef TESSERA_LINKED
 #include "nn/transformations/value_and_grad.h"
+#include "sharding/base.h"
 #include "sharding/kernels.h"
 #include "sharding/operations.h"
 #include "sharding/placement.h"
@@ -108,12 +110,21 @@ void check_mesh() {
   expect(tessera::use_caching_cpu_allocator(), "use_caching_cpu_allocator() does nothing");
   expect(state() != before, "the state does not show the allocator");
 }
+
+void print_cuda() try {
+  expect(tessera::use_caching_cpu_allocator(), "use_caching_cpu_allocator() does nothing");
+  tessera::make_mesh({{"data", 1}}, {.device = "cuda"});
+  std::puts("loaded");
+} catch (const tessera::Error& error) {
+  std::puts(error.what());
+}
 #endif
 
 }  // namespace
 
-int main(int argc, char**) {
+int main(int argc, [[maybe_unused]] char** argv) {
 #ifdef TESSERA_LINKED
+  if (argc > 1 && std::string(argv[1]) == "cuda") return print_cuda(), 0;
   if (argc > 1) return check_mesh(), 0;
 #endif
   std::printf("%sthreads: %td\n", state().c_str(), argc == 1 ? threads() : 0);
