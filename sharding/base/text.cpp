@@ -1,7 +1,7 @@
 // Escaping of control characters, similar names and patterns of paths.
 #include "sharding/base/text.h"
 
-#include <fmt/format-inl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
@@ -101,15 +101,3 @@ bool path_matches(std::string_view path, std::string_view pattern) {
 }
 
 }  // namespace tessera
-
-// Compiles the part of fmt that is not a template, because LibTorch ships only the headers of fmt.
-FMT_BEGIN_NAMESPACE
-namespace detail {
-
-template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
-template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
-template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
-template FMT_API auto decimal_point_impl(locale_ref) -> char;
-
-}  // namespace detail
-FMT_END_NAMESPACE

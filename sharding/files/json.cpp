@@ -1,11 +1,12 @@
-// Compiles Boost.JSON once, checks for duplicate keys, and reports the position of errors.
+// Parses JSON strictly: rejects duplicate keys, and reports the position of errors.
 #include "sharding/files/json.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
-#include <boost/json/src.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
 #include <set>
 #include <string>
 #include <vector>

@@ -1,0 +1,4 @@
+// A program's own copies of the libraries that Tessera's static libraries contain.
+#include <fmt/format-inl.h>
+
+#include <boost/json/src.hpp>
