@@ -59,7 +59,7 @@ template <bool left, bool right>
 Value strip(Run& run, const Value& subject, Arguments arguments) {
   const std::string text = run.string_of(subject);
   const auto dropped = optional_text(run, arguments[0]);
-  run.step(text.size() / 64 * (dropped ? dropped->size() : 1));
+  run.step(text.size() * (dropped ? dropped->size() : 1) / 64);
   return run.text(std::string(stripped(text, dropped, left, right)));
 }
 
@@ -91,6 +91,7 @@ Value is_affix(Run& run, const Value& subject, Arguments arguments) {
   const std::string& text = text_of(run, subject, "`startswith` and `endswith` need a string");
   const auto fits = [&](const Value& value) {
     const std::string& part = text_of(run, value, "`startswith` and `endswith` need a string");
+    run.step(part.size() / 64 + 1);
     return at_start ? text.starts_with(part) : text.ends_with(part);
   };
   if (!arguments[0].list() || !arguments[0].list()->is_tuple) return {fits(arguments[0])};

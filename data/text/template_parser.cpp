@@ -256,8 +256,10 @@ class Parser {
         if (token.type == TokenType::end && !ends.empty())
           refuse(fmt::format("the template ends before {{% {} %}}.", ends.back()));
         return counted([statements = std::move(statements)](Run& run, Scope& scope) {
-          for (const Statement& statement : statements)
+          for (const Statement& statement : statements) {
+            run.step();
             if (const Flow flow = statement(run, scope); flow != Flow::next) return flow;
+          }
           return Flow::next;
         });
       }
@@ -307,8 +309,10 @@ class Parser {
     }
     ++at_, expect_close();
     return [cases = std::move(cases)](Run& run, Scope& scope) {
-      for (const auto& [condition, statement] : cases)
+      for (const auto& [condition, statement] : cases) {
+        run.step();
         if (run.is_true(condition(run, scope))) return statement(run, scope);
+      }
       return Flow::next;
     };
   }
@@ -606,6 +610,7 @@ class Parser {
     return counted([members = std::move(members)](Run& run, Scope& scope) {
       Members values;
       for (const auto& [key, value] : members) {
+        run.step();
         const Value name = key(run, scope);
         if (!name.text()) run.refuse("a key of a dictionary must be a string", name);
         run.set(values, *name.text(), value(run, scope));

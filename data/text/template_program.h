@@ -133,7 +133,7 @@ class Run {
   Value text(std::string text);
   Value list(std::vector<Value> items, bool is_tuple = false);
   Value dict(Members members);
-  Value make_namespace(Members members) { return {&namespaces_.emplace_back(Namespace{std::move(members)})}; }
+  Value make_namespace(Members members);
   std::string string_of(const Value& value);  // str(value)
   bool is_true(const Value& value) const;
   bool are_equal(const Value& a, const Value& b);

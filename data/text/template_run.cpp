@@ -102,6 +102,12 @@ Value Run::dict(Members members) {
   return {std::make_shared<const Dict>(std::move(dict))};
 }
 
+Value Run::make_namespace(Members members) {
+  take(sizeof(Namespace));
+  for (const auto& [name, value] : members) take(name.size() + sizeof(Members::value_type));
+  return {&namespaces_.emplace_back(Namespace{std::move(members)})};
+}
+
 std::string Run::string_of(const Value& value) {
   if (value.is_undefined()) return "";
   if (value.as<None>()) return "None";
@@ -122,7 +128,7 @@ bool Run::is_true(const Value& value) const {
 }
 
 const Value* Run::find(const Members& members, std::string_view name) {
-  step(members.size() / 16);
+  step((members.size() + 16) * (name.size() / 64 + 1) / 16 - 1);
   const auto found = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
   return found == members.end() ? nullptr : &found->second;
 }
@@ -135,8 +141,10 @@ void Run::set(Members& members, std::string_view name, Value value) {
 }
 
 Value Run::look_up(const std::string& name, const Scope* scope) {
-  for (; scope; scope = scope->outer)
+  for (size_t walked = 1; scope; scope = scope->outer, ++walked) {
     if (const Value* found = find(scope->names, name)) return *found;
+    step(walked % 8 == 0);
+  }
   return {Undefined{std::make_shared<const std::string>(name)}};
 }
 
@@ -170,6 +178,7 @@ bool Run::contains(const Value& all, const Value& one) {
 }
 
 bool Run::compare(const std::string& op, const Value& a, const Value& b) {
+  step();
   if (op == "==" || op == "!=") return are_equal(a, b) == (op == "==");
   if (op == "in" || op == "not in") return contains(b, a) == (op == "in");
   const auto ordered = [&](const auto& x, const auto& y) {
@@ -231,6 +240,7 @@ std::vector<Value> Run::items_of(const Value& value) {
 }
 
 Value Run::member(const Value& value, const std::string& name) {
+  step(name.size() / 64 + 1);
   if (value.is_undefined()) refuse(fmt::format("`{}` of a value", name), value);
   const auto* space = value.as<Namespace*>();
   const Value* found = value.dict() ? find(value.dict()->members, name)

@@ -235,6 +235,28 @@ TEST(ChatTemplate, StopsAtOperationsThatFail) {
       {"{% set n = namespace() %}{% for i in range(99999) %}" + numbered("{% set n.a", "=1 %}") + "{% endfor %}",
        "too many steps"},
       {"{% for i in range(99999) %}{% set d = {" + numbered("'a", "': 1,") + "} %}{% endfor %}", "too many steps"},
+      // Each operation on long or many parts takes more than one step.
+      {"{% set b = 'a' * 99999 %}{% set n = namespace(t=(b ~ 'b',)) %}{% for i in range(13) %}{% set n.t = n.t + n.t "
+       "%}{% endfor %}{{ (b ~ 'a').startswith(n.t) }}",
+       "too many steps"},
+      {"{% set p = 'a.' * 50000 ~ 'a' %}{% set n = namespace() %}{% set n.a = n %}{% for i in range(200) %}"
+       "{% set z = [n] | map(attribute=p) | list %}{% endfor %}",
+       "too many steps"},
+      {"{% set c = 'a' * 999999 ~ 'b' %}{% set s = 'b' * 63 %}{% for i in range(9) %}{% set z = s | trim(c) %}"
+       "{% endfor %}",
+       "too many steps"},
+      {"{% for i in range(600) %}" + repeated("{{''}}", 9999) + "{% endfor %}", "too many steps"},
+      {"{% for i in range(600) %}{{ 1" + repeated(" <= 1", 9999) + " }}{% endfor %}", "too many steps"},
+      {"{% for i in range(600) %}{% if false %}" + repeated("{% elif false %}", 9999) + "{% endif %}{% endfor %}",
+       "too many steps"},
+      {"{% for i in range(600) %}{% set d = {" + repeated("'a': 1,", 9999) + "} %}{% endfor %}", "too many steps"},
+      {"{% set n = namespace() %}{% for i in range(4000) %}{{ n." + repeated("a", 99999) + " }}{% endfor %}",
+       "too many steps"},
+      {"{% for i in range(4000) %}{{ " + repeated("a", 99999) + " }}{% endfor %}", "too many steps"},
+      {repeated("{% for i in 'a' %}", 99) + "{% for i in range(9999) %}" + repeated("{{ x }}", 99) +
+           repeated("{% endfor %}", 100),
+       "too many steps"},
+      {"{% for i in range(99) %}{% set n = namespace(" + numbered("a", "=1,") + ") %}{% endfor %}", "too much text"},
       {"{% set a = 'a' * 999999 %}{{ {a: 1} | length }}", "a key of a dictionary of 999999 bytes"},
       {"{% set a = 'a' * 999999 %}{{ [" + repeated("a,", 9999) + "] | tojson }}", "too much text"},
       {"{{ messages[0].thinking.strip() }}", "`strip` needs a string or a dictionary: `thinking` which is undefined"},
