@@ -4,15 +4,19 @@
 #include <algorithm>
 
 #include "data/text/unicode_text.h"
+#include "sharding/base/fail.h"
 
 namespace tessera::data::detail {
+
+// They are visited at each byte of a text. Tokenizers of models have at most 30, for runs of spaces.
+constexpr int max_prefixes = 256;
 
 void AddedTokens::add(std::string spelled, const AddedToken& token) {
   if (!spelled.empty()) spelled_.push_back({std::move(spelled), &token});
 }
 
 // Sorts the tokens by spelling. If several tokens have one spelling, the token added first is kept.
-void AddedTokens::sort() {
+void AddedTokens::sort(const std::string& file) {
   std::stable_sort(spelled_.begin(), spelled_.end(),
                    [](const Spelled& a, const Spelled& b) { return a.text < b.text; });
   const auto repeated = [](const Spelled& a, const Spelled& b) { return a.text == b.text; };
@@ -25,6 +29,10 @@ void AddedTokens::sort() {
     spelled.beginning = i - 1;
     while (spelled.beginning >= 0 && !spelled.text.starts_with(spelled_[static_cast<size_t>(spelled.beginning)].text))
       spelled.beginning = spelled_[static_cast<size_t>(spelled.beginning)].beginning;
+    if (spelled.beginning >= 0) spelled.prefixes = spelled_[static_cast<size_t>(spelled.beginning)].prefixes + 1;
+    if (spelled.prefixes > max_prefixes)
+      fail(ErrorKind::invalid_file, "Tokenizer",
+           "{}: more than {} added tokens are prefixes of one token, expected fewer. Remove some.", file, max_prefixes);
   }
 }
 

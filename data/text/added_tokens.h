@@ -32,8 +32,9 @@ class AddedTokens {
 
   // Adds a token, which must outlive this object.
   void add(std::string spelled, const AddedToken& token);
-  // Call it once, after the last add().
-  void sort();
+  // Call it once, after the last add(). Error (invalid_file), which names `file`: a token has more than 256 other
+  // tokens as prefixes.
+  void sort(const std::string& file);
   // Returns the tokens from left to right; at each position, the longest token that begins there.
   std::vector<Found> find(std::string_view text) const;
 
@@ -43,6 +44,7 @@ class AddedTokens {
     const AddedToken* token;
     // Index of the longest other token that is a prefix of this one; -1 if there is none.
     int32_t beginning = -1;
+    int prefixes = 0;  // other tokens that are prefixes of this one
   };
   const Spelled* at(std::string_view text) const;
 

@@ -42,8 +42,7 @@ size_t MergeTable::place(int32_t left, int32_t right) const {
   return i;
 }
 
-BytePairEncoding::BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
-                                   const std::vector<std::pair<std::string, std::string>>& merges,
+BytePairEncoding::BytePairEncoding(TokenIds vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
                                    const BytePairOptions& options, const std::string& where)
     : vocabulary_(std::move(vocabulary)), merges_(merges.size()), options_(options) {
   const auto id_of = [&](const std::string& token, const char* what) {

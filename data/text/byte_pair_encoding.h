@@ -12,7 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "sharding/base/seeded_hash.h"
+
 namespace tessera::data::detail {
+
+// Ids of tokens by their spelling.
+using TokenIds = std::unordered_map<std::string, int32_t, tessera::detail::SeededHash>;
 
 // Options of a byte pair encoding (Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword
 // units", 2016; byte fallback as in SentencePiece, Kudo and Richardson, 2018).
@@ -59,15 +64,14 @@ class BytePairEncoding {
   BytePairEncoding() = default;
   // Makes the model; `merges` are in the order of their ranks. Error (invalid_file), which names `where`: a merge or
   // the unknown token is not in the vocabulary.
-  BytePairEncoding(std::unordered_map<std::string, int32_t> vocabulary,
-                   const std::vector<std::pair<std::string, std::string>>& merges, const BytePairOptions& options,
-                   const std::string& where);
+  BytePairEncoding(TokenIds vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
+                   const BytePairOptions& options, const std::string& where);
 
   std::vector<Token> encode(std::string_view word) const;
   // Returns the end of the section of a word that begins at byte `begin`. The tokens of a word are those of its
   // sections. SentencePiece's words are complete texts with a mark, U+2581, at each space. Sections end at these marks.
   size_t section_end(std::string_view word, size_t begin) const;
-  const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
+  const TokenIds& vocabulary() const { return vocabulary_; }
   bool is_over_bytes() const { return options_.over_bytes; }
 
  private:
@@ -79,10 +83,10 @@ class BytePairEncoding {
   void merge_few(std::span<Token> tokens) const;
   void merge_many(std::span<Token> tokens) const;
 
-  std::unordered_map<std::string, int32_t> vocabulary_;
+  TokenIds vocabulary_;
   MergeTable merges_;
   // Pairs of adjacent tokens of characters or bytes that can be joined by some merge.
-  std::unordered_set<uint64_t> crossed_;
+  std::unordered_set<uint64_t, tessera::detail::SeededHash> crossed_;
   BytePairOptions options_;
   size_t longest_token_ = 0;         // bytes
   bool has_separate_marks_ = false;  // no merge joins a mark to what is before it, other than marks

@@ -109,7 +109,7 @@ struct Tokenizer::Parts {
   Template post;
   Decoder decoder;
   std::unordered_map<int32_t, const AddedToken*> added_by_id;
-  std::unordered_map<std::string_view, int32_t> added_by_content;
+  std::unordered_map<std::string_view, int32_t, tessera::detail::SeededHash> added_by_content;
   std::vector<std::string> tokens;  // by id; of the model and added tokens
   mutable WordCache word_cache;
 
@@ -147,7 +147,7 @@ BytePairEncoding model_of(const JsonPart& json, bool is_byte_level) {
   const JsonPart vocabulary = json.at("vocab");
   const auto* entries = vocabulary.value.if_object();
   if (!entries) vocabulary.refuse_type("an object of ids");
-  std::unordered_map<std::string, int32_t> ids;
+  TokenIds ids;
   ids.reserve(entries->size());
   for (const auto& [token, id] : *entries) {
     const auto* number = id.if_int64();
@@ -242,7 +242,7 @@ Tokenizer::Parts::Parts(const JsonPart& file)
     added_by_id[token.id] = &token;
     added_by_content[token.content] = token.id;
   }
-  in_text.sort(), in_normalized.sort();
+  in_text.sort(file.place()), in_normalized.sort(file.place());
   for (const std::vector<int32_t>* ids : {&post.before, &post.after})
     for (const int32_t id : *ids)
       if (static_cast<size_t>(id) >= tokens.size() || tokens[static_cast<size_t>(id)].empty())
@@ -327,7 +327,7 @@ void check_is_gpt2(const std::filesystem::path& folder, const JsonPart& model, c
     fail(ErrorKind::invalid_file, "Tokenizer", "{}: vocab.json and merges.txt are read as GPT-2's, but {}. {}",
          folder.string(), what, give_json);
   };
-  std::unordered_set<std::string> known{end_of_text};
+  std::unordered_set<std::string, tessera::detail::SeededHash> known{end_of_text};
   for (const auto& [left, right] : merges_of(model.at("merges"))) known.insert(left + right);
   for (const std::string& byte : spelled_bytes()) {
     if (!encoding.vocabulary().contains(byte)) refuse(fmt::format("\"{}\", a byte, is not in the vocabulary", byte));

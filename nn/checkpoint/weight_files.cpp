@@ -260,6 +260,14 @@ WeightFiles::Adapter WeightFiles::Adapter::open(const fs::path& folder, bool is_
   return {WeightFiles(weights, is_multimodal), rank, scale, config.flag("fan_in_fan_out", false)};
 }
 
+void check_belongs_to(const fs::path& file, const fs::path& folder, const char* verb) {
+  const fs::path target = fs::canonical(file), end = target.parent_path(), snapshot = fs::canonical(folder / ".");
+  const bool is_cache = snapshot.parent_path().filename() == "snapshots";
+  if (end != snapshot && !(is_cache && end == snapshot.parent_path().parent_path() / "blobs"))
+    fail(ErrorKind::invalid_file, verb, "{}: a link to {}, outside the folder. Put a copy of the file in its place.",
+         file.string(), target.string());
+}
+
 WeightFiles::WeightFiles(const fs::path& path, bool is_multimodal, const std::optional<fs::path>& adapter)
     : path_(path), is_multimodal_(is_multimodal) {
   if (adapter) adapter_ = std::make_shared<Adapter>(Adapter::open(*adapter, is_multimodal));

@@ -25,6 +25,10 @@ boost::json::value text_config(const boost::json::value& config);
 // snapshots, or one without config.json. The message names what the folder has.
 void check_model_folder(const std::filesystem::path& folder, const char* verb);
 
+// Throws invalid_file for a file that is a link out of the folder. Links of a snapshot may lead to the blobs of a
+// Hugging Face cache: models--x/snapshots/revision/config.json -> ../../blobs/hash.
+void check_belongs_to(const std::filesystem::path& file, const std::filesystem::path& folder, const char* verb);
+
 // Opens one .safetensors file, or a folder's set of files: model.safetensors, or the files that
 // model.safetensors.index.json lists. Tensors are found by the names of the family (model.layers.0...), also if the
 // file has other names:

@@ -8,7 +8,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "nn/checkpoint/weight_files.h"
 #include "nn/models/gguf_file.h"
+#include "sharding/base/seeded_hash.h"
 #include "sharding/files/file.h"
 #include "sharding/files/json.h"
 #include "sharding/files/json_part.h"
@@ -23,6 +25,9 @@ using Merges = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* advice = " You can export without a tokenizer.";
 constexpr std::string_view space_mark = "\u2581";
+// All splits of a token are compared. Tokens of models have at most 100 bytes.
+constexpr size_t max_token_bytes = 512;
+constexpr int64_t max_steps = 64;  // as of a Tokenizer
 
 // llama_token_type of llama.h.
 struct TokenType {
@@ -35,18 +40,25 @@ std::vector<JsonPart> steps_of(const JsonPart& part, const char* list) {
   if (!part.is_null() && part.text("type", "") != "Sequence") steps.push_back(part);
   if (part.has("type") && steps.empty())
     for (const JsonPart& step : part.at(list).items()) steps.push_back(step);
+  if (std::ssize(steps) > max_steps)
+    part.refuse(fmt::format("{} steps given, expected at most {}.", steps.size(), max_steps));
   return steps;
 }
 
 [[noreturn]] void refuse_step(const JsonPart& step) { step.refuse("llama.cpp has no such step."); }
+
+[[noreturn]] void refuse_long(const JsonPart& place, const std::string& token) {
+  place.refuse(fmt::format("a token of {} bytes given, expected at most {}.", token.size(), max_token_bytes));
+}
 
 // ---- the vocabulary
 
 struct Vocabulary {
   std::vector<std::string> tokens;
   std::vector<int32_t> types;
-  std::unordered_map<std::string, size_t> ids;  // of the model's tokens, as the file spells them
-  std::unordered_set<std::string> added;
+  std::unordered_map<std::string, size_t, tessera::detail::SeededHash>
+      ids;  // of the model's tokens, as the file spells them
+  std::unordered_set<std::string, tessera::detail::SeededHash> added;
 };
 
 size_t id_in(const JsonPart& part, const Vocabulary& vocabulary) {
@@ -63,6 +75,7 @@ void add_added_token(Vocabulary& all, const JsonPart& token) {
   for (const char* option : {"single_word", "lstrip", "rstrip"})
     if (token.flag(option, false)) token.at(option).refuse("llama.cpp has no such option.");
   std::string text = token.at("content").text();
+  if (text.size() > max_token_bytes) refuse_long(token.at("content"), text);
   all.added.insert(text);
   const bool is_control = token.flag("special", false);
   for (size_t at; !is_control && (at = text.find(space_mark)) != text.npos;) text.replace(at, space_mark.size(), " ");
@@ -180,7 +193,8 @@ bool has_space_prefix(const JsonPart& file) {
 // those of a SentencePiece vocabulary: all pairs that form a token, token by token.
 std::vector<float> scores_of(const Vocabulary& all, const JsonPart& list) {
   std::vector<float> scores(all.tokens.size());
-  std::unordered_map<std::string, std::set<size_t>> splits;  // for each merged token, the sizes of its left parts
+  // For each merged token, the sizes of its left parts.
+  std::unordered_map<std::string, std::set<size_t>, tessera::detail::SeededHash> splits;
   const auto refuse = [&](const std::string& token) {
     list.refuse(fmt::format("not all merges to \"{}\" are there, one after the other, as llama.cpp assumes.", token));
   };
@@ -196,9 +210,11 @@ std::vector<float> scores_of(const Vocabulary& all, const JsonPart& list) {
     const bool is_character = std::count_if(piece.begin(), piece.end(), [](char c) { return (c & 0xC0) != 0x80; }) == 1;
     return all.ids.contains(piece) && !all.added.contains(piece) && (is_character || splits.contains(piece));
   };
-  for (const auto& [token, id] : all.ids)
+  for (const auto& [token, id] : all.ids) {
+    if (token.size() > max_token_bytes) refuse_long(list, token);
     for (size_t n = 1; all.types[id] == TokenType::normal && n < token.size(); ++n)
       if (is_piece(token.substr(0, n)) && is_piece(token.substr(n)) && !splits[token].contains(n)) refuse(token);
+  }
   return scores;
 }
 
@@ -276,6 +292,7 @@ void add_special_tokens(GgufMetadata& all, const SpecialTokens& special) {
 void add_chat_templates(GgufMetadata& all, const fs::path& folder, const JsonPart& config) {
   const std::string key = "tokenizer.chat_template";
   if (const fs::path file = folder / "chat_template.jinja"; is_there(file)) {
+    detail::check_belongs_to(file, folder, gguf_verb);
     all.emplace_back(key, read_text(file, gguf_verb));
   } else if (config.has("chat_template") && config.at("chat_template").value.is_string()) {
     all.emplace_back(key, config.at("chat_template").text());
@@ -296,6 +313,7 @@ GgufMetadata gguf_tokenizer(const fs::path& tokenizer, int64_t vocab_size) {
   const char* names[] = {"tokenizer.json", "tokenizer_config.json", "config.json"};
   const auto part = [&](size_t i) {
     const fs::path path = is_file && i == 0 ? tokenizer : folder / names[i];
+    if (path != tokenizer && is_there(path)) detail::check_belongs_to(path, folder, gguf_verb);
     if (i == 0 || is_there(path))
       values[i] = parse_json(read_text(path, gguf_verb, max_tokenizer_bytes), gguf_verb, path.string());
     return JsonPart{values[i], path.string(), gguf_verb, advice};

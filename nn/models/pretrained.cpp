@@ -137,23 +137,13 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
   return boost::json::serialize(value) + "\n";
 }
 
-// Returns true if the file, with links followed, is in the folder or in the blobs of a Hugging Face cache, to which
-// links of a snapshot lead: models--x/snapshots/revision/config.json -> ../../blobs/hash.
-bool belongs_to(const fs::path& file, const fs::path& folder) {
-  const fs::path end = fs::canonical(file).parent_path(), snapshot = fs::canonical(folder);
-  const bool is_cache = snapshot.parent_path().filename() == "snapshots";
-  return end == snapshot || (is_cache && end == snapshot.parent_path().parent_path() / "blobs");
-}
-
 void copy_files(const fs::path& from, const fs::path& folder) {
   constexpr const char* verb = "save_pretrained";
   if (std::error_code ignored; fs::equivalent(from, folder, ignored)) return;
   for (const char* name : copied_files) {
     const fs::path file = from / name;
     if (!is_there(file)) continue;
-    if (!belongs_to(file, from))
-      fail(ErrorKind::invalid_file, verb, "{}: a link to {}, outside the folder. Put a copy of the file in its place.",
-           file.string(), fs::canonical(file).string());
+    detail::check_belongs_to(file, from, verb);
     std::string text = read_text(file, verb, max_tokenizer_bytes);
     if (file.filename() == "tokenizer_config.json")
       if (boost::json::value config = parse_json(text, verb, file.string()); remove_code(config))

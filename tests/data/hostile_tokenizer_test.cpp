@@ -115,8 +115,7 @@ TEST_F(HostileTokenizer, StepsThatLengthenATextAgainAndAgainAreRefused) {
   expect_text_refused(in_sequence("pre_tokenizer", "pretokenizers", repeated(bytes + ", ", 40) + bytes), text,
                       {"pre_tokenizer.pretokenizers.", too_long});
   // Thrown by from_json, which normalizes the added token's content.
-  const std::string normalizer =
-      R"("normalizer": {"type": "Prepend", "prepend": ")" + std::string(4000, 'a') + "\"}";
+  const std::string normalizer = R"("normalizer": {"type": "Prepend", "prepend": ")" + std::string(4000, 'a') + "\"}";
   std::string added;
   for (int i = 0; i < 1000; ++i)
     added += std::string(i ? "," : "") + R"({"id": )" + std::to_string(i + 3) + R"(, "content": "<)" +
@@ -196,7 +195,7 @@ TEST_F(HostileTokenizer, MemoryIsAFewTimesTheText) {
 TEST_F(HostileTokenizer, SectionsOfLongWordsDoNotChangeTheTokens) {
   std::mt19937 random(11);
   for (int round = 0; round < 90; ++round) {
-    std::unordered_map<std::string, int32_t> vocabulary{{"<unk>", 0}, {"<0x62>", 1}};
+    detail::TokenIds vocabulary{{"<unk>", 0}, {"<0x62>", 1}};
     std::vector<std::string> tokens = {"a", "c", "d", "é", "▁", "<0x62>", "<unk>"};
     for (const std::string& token : tokens) vocabulary.emplace(token, static_cast<int32_t>(vocabulary.size()));
     std::vector<std::pair<std::string, std::string>> merges;
@@ -263,6 +262,39 @@ TEST_F(HostileTokenizer, ManyAddedTokensAreFoundInOnePass) {
                  {"added_tokens: \"c\" is 5001 bytes long as the normalizer spells it, expected at most 4096"});
 }
 
+TEST_F(HostileTokenizer, ChainsOfAddedTokensAreShort) {
+  const auto file = [](int tokens) {
+    std::string added;
+    for (int i = 1; i <= tokens; ++i)
+      added += std::string(i > 1 ? "," : "") + R"({"id": )" + std::to_string(i + 2) + R"(, "content": ")" +
+               std::string(static_cast<size_t>(i), 'c') + "\"}";
+    return file_with("\"added_tokens\": [" + added + "]");
+  };
+  EXPECT_EQ(Tokenizer::from_json(file(257)).encode("cca").ids, (Ids{4, 0}));
+  expect_refused(file(258), {"tokenizer.json: more than 256 added tokens are prefixes of one token"});
+}
+
+// libstdc++ hashes texts by MurmurHash64A with a known seed, whose steps can be reversed.
+TEST(TokenIds, DoNotCollideWhereStdHashDoes) {
+  constexpr uint64_t factor = 0xc6a4a7935bd1e995;
+  uint64_t inverse = factor;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - factor * inverse;
+  const auto mixed = [](uint64_t x) { return x ^ x >> 47; };
+  detail::TokenIds ids;
+  std::mt19937_64 random(1);
+  for (int32_t id = 0; id < 1000; ++id) {
+    const uint64_t first = random();
+    const uint64_t state = ((0xc70f6907 ^ 16 * factor) ^ mixed(first * factor) * factor) * factor;
+    const uint64_t parts[] = {first, mixed((state ^ 1) * inverse) * inverse};
+    ids.emplace(std::string(reinterpret_cast<const char*>(parts), sizeof parts), id);
+  }
+  const detail::BytePairEncoding model(ids, {}, {}, "test");
+  size_t most = 0;
+  for (size_t i = 0; i < model.vocabulary().bucket_count(); ++i)
+    most = std::max(most, model.vocabulary().bucket_size(i));
+  EXPECT_LT(most, 50u);
+}
+
 TEST_F(HostileTokenizer, TheLongestAddedTokenIsFound) {
   std::mt19937 random(3);
   const auto word = [&](size_t most) {
@@ -274,7 +306,7 @@ TEST_F(HostileTokenizer, TheLongestAddedTokenIsFound) {
     std::vector<detail::AddedToken> tokens(1 + random() % 20);
     detail::AddedTokens added;
     for (auto& token : tokens) token.content = word(6), added.add(token.content, token);
-    added.sort();
+    added.sort("test");
     const std::string text = word(60);
     std::string given, expected;
     for (const auto& found : added.find(text))

@@ -275,6 +275,20 @@ TEST_F(GgufFile, HasTheChatTemplate) {
   EXPECT_EQ(saved(R"({"chat_template": "one"})", "four")[key], "four");
 }
 
+TEST_F(GgufFile, HasNoTextFromOutsideTheFolderOfTheTokenizer) {
+  std::ofstream(folder / "secret") << R"({"chat_template": "secret"})";
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja"}) {
+    const fs::path linked = folder / name / "linked";
+    fs::create_directories(linked);
+    fs::copy(reference / "gguf/gpt-2", linked);
+    fs::remove(linked / name);
+    fs::create_symlink("../../secret", linked / name);
+    testing::expect_error_with(
+        ErrorKind::invalid_file, {fmt::format("{}: a link to {}", name, (folder / "secret").string()), "outside"},
+        [&] { save_gguf(folder / "x.gguf", CausalLM::init(Key(0), {.vocab_size = 500}), {.tokenizer = linked}); });
+  }
+}
+
 TEST_F(GgufFile, IsNotWrittenIfLlamaCppComputesSomethingElse) {
   const auto saving = [&](const std::string& name) { return [=, this] { save(name); }; };
   const auto refused = [](const std::string& what) { return "[save_gguf] " + what + " does not support its value."; };
@@ -327,6 +341,16 @@ TEST_F(GgufFile, IsNotWrittenWithATokenizerThatLlamaCppAppliesDifferently) {
   expect({"tokenizer.json.pre_tokenizer: no step of the type ByteLevel"},
          saving("qwen2", "\"ByteLevel\"", "\"Digits\",\"individual_digits\":true"));
   expect({"tokenizer.json.model.vocab.", ": 3 given, which is the id of \""}, saving("gpt-2", "\":2,", "\":3,"));
+  const std::string vocabulary = "\"vocab\":{", added = "\"added_tokens\":[", steps = "\"post_processor\":{";
+  expect({"tokenizer.json.model.merges: a token of 513 bytes given, expected at most 512"},
+         saving("llama", vocabulary, vocabulary + '"' + std::string(513, 'a') + "\":609,"));
+  expect({"tokenizer.json.added_tokens.0.content: a token of 600 bytes given, expected at most 512"},
+         saving("llama", added, added + R"({"id": 609, "content": ")" + std::string(600, 'a') + "\"},"));
+  std::string many;
+  for (int i = 0; i < 65; ++i) many += "{},";
+  expect({"tokenizer.json.post_processor: 65 steps given, expected at most 64"},
+         saving("gpt-2", steps,
+                steps + R"("type":"Sequence","processors":[)" + many.substr(0, many.size() - 1) + "]},\"other\":{"));
   for (const char* name : {"tokenizers.json", "nothing"})  // not the tokenizer.json next to it
     expect({name, "cannot be opened"}, [&] {
       save_gguf(folder / "x.gguf", CausalLM::init(Key(0), {.vocab_size = 610}), {.tokenizer = folder / name});
