@@ -211,13 +211,16 @@ for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not fil
   endif()
 endfunction()
 
-# Programs load libraries from the cache, so not every user may write to it. A group may: often it is the user's own.
+# Programs load libraries from the cache, so no other user but root may write to it. A group may if its number is the
+# user's: it is the user's own, which useradd makes.
 function(tessera_check_cache cache folder)
-  execute_process(COMMAND find "${cache}" -maxdepth 0 -perm -002 COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open)
-  execute_process(COMMAND find "${folder}" -perm -002 ! -type l COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open_below)
+  execute_process(COMMAND id -u COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(is_open ! -type l "(" -perm -002 -o ! -user ${user} ! -user 0 -o -perm -020 ! -group ${user} ")")
+  execute_process(COMMAND find "${cache}" -maxdepth 0 ${is_open} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open)
+  execute_process(COMMAND find "${folder}" ${is_open} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open_below)
   if(open OR open_below)
     string(REGEX MATCH "^[^\n]+" first "${open}${open_below}")
-    message(FATAL_ERROR "[dependencies] ${first} can be changed by every user, and programs load libraries from there. "
+    message(FATAL_ERROR "[dependencies] ${first} can be changed by another user, and programs load libraries from there. "
                         "Remove ${folder}, and give a -DTESSERA_DEPS_DIR=<folder> that only you can write.")
   endif()
 endfunction()

@@ -80,12 +80,21 @@ check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\n${fetch}
           if(EXISTS \"\${root}/torch/lib/libtorch_cuda.so\")\nmessage(FATAL_ERROR \"CUDA was unpacked\")\nendif()")
 check("" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")  # the second time it is in the cache
 
-# A cache folder that every user can change is refused. An empty variable means no cache folder.
+# A cache folder that another user can change is refused. An empty variable means no cache folder.
 file(GLOB cached "${SCRATCH}/cache/libtorch-*")
+execute_process(COMMAND id -u COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE)
+function(check_open open change restore)
+  execute_process(COMMAND ${change} "${open}" COMMAND_ERROR_IS_FATAL ANY)
+  check("[dependencies] ${open} can be changed by another user" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")
+  execute_process(COMMAND ${restore} "${open}" COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
 foreach(open IN ITEMS "${SCRATCH}/cache" "${cached}/torch/lib/libtorch_cpu.so")
-  execute_process(COMMAND chmod o+w "${open}" COMMAND_ERROR_IS_FATAL ANY)
-  check("[dependencies] ${open} can be changed by every user" "set(TESSERA_FETCH_DEPS OFF)\n${fetch}")
-  execute_process(COMMAND chmod o-w "${open}" COMMAND_ERROR_IS_FATAL ANY)
+  check_open("${open}" "chmod;o+w" "chmod;o-w")
+  if(user EQUAL 0)  # only root can give files away
+    check_open("${open}" "chown;1234" "chown;0")
+    execute_process(COMMAND chgrp 1234 "${open}" COMMAND_ERROR_IS_FATAL ANY)
+    check_open("${open}" "chmod;g+w" "chmod;g-w")
+  endif()
 endforeach()
 check("" "set(TESSERA_DEPS_DIR \"\")\nset(ENV{XDG_CACHE_HOME} \"\")\nset(ENV{HOME} \"${SCRATCH}/home\")
           tessera_deps_dir(folder)
