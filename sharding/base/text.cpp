@@ -10,10 +10,11 @@
 namespace tessera::detail {
 namespace {
 
-// Returns whether the text begins with U+2028 to U+202E or U+2066 to U+2069, which have three bytes in UTF-8.
+// Returns whether the text begins with U+200E, U+200F, U+2028 to U+202E or U+2066 to U+2069, which have three bytes in
+// UTF-8.
 bool is_line_or_direction(std::string_view text) {
   const auto last = static_cast<unsigned char>(text.size() < 3 ? 0 : text[2]);
-  return (text.starts_with("\xe2\x80") && last >= 0xa8 && last <= 0xae) ||
+  return (text.starts_with("\xe2\x80") && ((last >= 0xa8 && last <= 0xae) || last == 0x8e || last == 0x8f)) ||
          (text.starts_with("\xe2\x81") && last >= 0xa6 && last <= 0xa9);
 }
 
@@ -22,15 +23,21 @@ bool is_line_or_direction(std::string_view text) {
 std::string escaped(std::string_view text, std::string_view kept) {
   std::string safe;
   safe.reserve(text.size());
+  size_t rest = 0;  // bytes of a UTF-8 character that may follow
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
+    const bool continues = byte >= 0x80 && byte < 0xc0 && rest > 0;
+    rest = continues ? rest - 1 : byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
     const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
     if (byte == 0xc2 && next >= 0x80 && next < 0xa0)  // UTF-8 of U+0080 to U+009F
-      safe += fmt::format("\\u{:04x}", next), ++i;
-    else if ((byte < 0x20 && kept.find(text[i]) == kept.npos) || byte == 0x7f)
+      safe += fmt::format("\\u{:04x}", next), ++i, rest = 0;
+    else if (byte == 0xd8 && next == 0x9c)
+      safe += "\\u061c", ++i, rest = 0;
+    else if ((byte < 0x20 && kept.find(text[i]) == kept.npos) || byte == 0x7f ||
+             (byte >= 0x80 && byte < 0xa0 && !continues))
       safe += fmt::format("\\u{:04x}", byte);
     else if (byte == 0xe2 && is_line_or_direction(text.substr(i)))
-      safe += fmt::format("\\u20{:02x}", (next & 1) << 6 | (text[i + 2] & 0x3f)), i += 2;
+      safe += fmt::format("\\u20{:02x}", (next & 1) << 6 | (text[i + 2] & 0x3f)), i += 2, rest = 0;
     else
       safe += text[i];
   }

@@ -33,8 +33,8 @@ std::optional<Number> parse_number(std::string_view text, Base... base) {
 }
 
 // Returns the text with each character that controls a terminal written as \u001b. These are characters below 0x20
-// except those in `kept`, 0x7f, U+0080 to U+009F, line separators and text directions (U+2028 to U+202E, U+2066 to
-// U+2069). A second call changes nothing.
+// except those in `kept`, 0x7f, U+0080 to U+009F and their bytes outside of UTF-8, line separators and text directions
+// (U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069). A second call changes nothing.
 std::string escaped(std::string_view text, std::string_view kept = "\n\t");
 
 // Returns the Levenshtein distance: the minimum number of characters to insert, delete or replace.

@@ -87,6 +87,8 @@ TEST(Escaped, ControlCharactersAreWrittenOut) {
                {"\xc2\x9b[2J \xc2\xa0", "\\u009b[2J \xc2\xa0"},
                {"\u2027\u2028\u202e\u202f", "\u2027\\u2028\\u202e\u202f"},
                {"\u2065\u2066\u2069\u206a \xe2\x80", "\u2065\\u2066\\u2069\u206a \xe2\x80"},
+               {"\u200d\u200e\u200f\u2010 \u061b\u061c", "\u200d\\u200e\\u200f\u2010 \u061b\\u061c"},
+               {"\x9b[2J \xc3\xa4\x84 \xf0\x9f\x98\x80", "\\u009b[2J \xc3\xa4\\u0084 \xf0\x9f\x98\x80"},
                {std::string_view("\0", 1), "\\u0000"}};
   for (const auto& [given, expected] : cases) {
     EXPECT_EQ(detail::escaped(given), expected);
