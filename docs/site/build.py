@@ -38,8 +38,8 @@ def has_packages(out):
 
 def install(out):
     requirements = Path(__file__).parent / "requirements.txt"
-    return subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", out / "packages", "-r",
-                           requirements]).returncode
+    return subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--only-binary=:all:", "--target",
+                           out / "packages", "-r", requirements]).returncode
 
 
 def stage(source):
