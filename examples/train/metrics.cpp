@@ -87,7 +87,8 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
     rows += line + '\n';
     return true;
   };
-  std::istringstream in(read_text(file, "metrics", int64_t{1} << 31));
+  constexpr int64_t max_bytes = int64_t{1} << 29;  // about 4 million rows
+  std::istringstream in(read_text(file, "metrics", max_bytes));
   in.exceptions(std::ios::badbit);
   while (std::getline(in, line) && !in.eof()) {
     try {

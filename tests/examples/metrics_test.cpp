@@ -64,6 +64,13 @@ TEST(Metrics, OfAnEarlierRunThatAreNoRowsAreAnError) {
   }
 }
 
+TEST(Metrics, OfAnEarlierRunAreNotReadFromAHugeFile) {
+  ScratchFolder folder;
+  fs::resize_file(folder.write("m.jsonl", ""), (uintmax_t{1} << 29) + 1);  // takes no space on the disk
+  testing::expect_error(ErrorKind::invalid_file, "[metrics] " + folder.path("m.jsonl"),
+                        [&] { Metrics({folder.path("m.jsonl")}, facts, {}, 5); });
+}
+
 TEST(Metrics, WithoutPathsNothingIsWritten) {
   ScratchFolder folder;
   const fs::path before = fs::current_path();
