@@ -8,6 +8,7 @@
 
 #include "nn/transformations/value_and_grad.h"
 #include "nn/tree/filter.h"
+#include "nn/tree/tree_scalars.h"
 #include "optim/formulas/muon.h"
 #include "optim/optimizer/contrib.h"
 #include "optim/schedules/losses.h"

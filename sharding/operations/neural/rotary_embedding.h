@@ -28,8 +28,7 @@ namespace tessera {
 //            sines are multiplied by attention_factor, sqrt(1 + ln(factor) / ln(original_positions)) unless given.
 //            Ding et al., "LongRoPE" (2024).
 struct RotaryScaling {
-  enum class Kind { none, linear, llama3, yarn, dynamic, longrope };
-  using enum Kind;
+  enum Kind { none, linear, llama3, yarn, dynamic, longrope };
   Kind kind = none;
   double factor = 1;
   double original_positions = 0;                              // for all but linear: the number of positions of training
