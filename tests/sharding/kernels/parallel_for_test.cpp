@@ -116,7 +116,7 @@ TEST_P(ParallelFor, UnderAModeOfLibTorchsAllIsDoneHere) {
   });
 }
 
-TEST_P(ThreadPool, OutsideOfTheScopeNothingHasChanged) {
+TEST_P(ParallelFor, OutsideOfTheScopeNothingHasChanged) {
   {
     const ScopedIntraOpThreads alone;
     EXPECT_EQ(at::get_num_threads(), 1);
@@ -198,7 +198,7 @@ TEST(AddUp, InDoubleASumIsRoundedOnce) {
   EXPECT_TRUE(at::equal(sum_tensors_in_double({strided, strided}), strided.mul(2)));
 }
 
-TEST_P(ThreadPool, AProgramThatDoesNothingUsesNoCore) {
+TEST_P(ParallelFor, AProgramThatDoesNothingUsesNoCore) {
   {
     const ScopedIntraOpThreads alone;
     parallel_for(8, long_enough, [](int) { compute_for(std::chrono::microseconds(100)); });
