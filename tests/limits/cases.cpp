@@ -225,7 +225,7 @@ void add_configs(std::vector<Case>& all) {
 
 // A model of one weight, its file, and an adapter of PEFT for it.
 struct OneWeight {
-  Param kernel;
+  nn::Param kernel;
 };
 
 void add_pretrained(std::vector<Case>& all) {
