@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string tokenizer = std::string(TESSERA_REFERENCE_DIR) + "/tokenizers/gpt2";
+const std::string gguf_tokenizer = std::string(TESSERA_REFERENCE_DIR) + "/gguf/gpt-2";  // without lstrip
 const std::string sizes = " --embed 32 --heads 4 --layers 2 --mlp 32";
 const std::string steps = " --seq 16 --batch 8 --steps 3 --warmup 1";
 
@@ -29,7 +30,9 @@ class TrainTokens : public Training {
     for (int i = 0; i < 40; ++i)
       folder_.write("texts/" + std::to_string(100 + i) + ".txt", some_text().substr(i * 50, 100 + 13 * (i % 7)));
   }
-  std::string texts() const { return " --data " + folder_.path("texts") + " --tokenizer " + tokenizer; }
+  std::string texts(const std::string& by = tokenizer) const {
+    return " --data " + folder_.path("texts") + " --tokenizer " + by;
+  }
 
   // Runs the program without the data and size flags of the tests on bytes.
   Outcome train_on(const std::string& flags) { return run_program(program_ + flags + steps); }
@@ -70,18 +73,18 @@ TEST_F(TrainTokens, GoOnFromAFolderAndAreWrittenForTransformers) {
 
 // A llama of two layers has 9 tensors in each, the embedding and the last norm.
 TEST_F(TrainTokens, AreWrittenForLlamaCpp) {
-  run_on(texts() + sizes + " --model llama --mesh data=2 --export " + folder_.path("model") + " --export-gguf " +
-         folder_.path("model.gguf"));
+  run_on(texts(gguf_tokenizer) + sizes + " --model llama --mesh data=2 --export " + folder_.path("model") +
+         " --export-gguf " + folder_.path("model.gguf"));
   const std::string file = folder_.read("model.gguf");
   EXPECT_EQ(file.substr(0, 16), std::string("GGUF\3\0\0\0\24\0\0\0\0\0\0\0", 16));
-  nn::save_gguf(folder_.path("again.gguf"), nn::from_pretrained(folder_.path("model")), {.tokenizer = tokenizer});
-  EXPECT_TRUE(folder_.read("again.gguf") == file) << "not the trained weights";
+  nn::save_gguf(folder_.path("model/model.gguf"), nn::from_pretrained(folder_.path("model")), {.tokenizer = gguf_tokenizer});
+  EXPECT_TRUE(folder_.read("model/model.gguf") == file) << "not the trained weights";
 }
 
 TEST_F(TrainTokens, LeaveNothingIfTheyFail) {
   const std::string flags = " --model llama --lr 1e38 --warmup 0 --steps 20 --export " + folder_.path("a/b/model") +
                             " --export-gguf " + folder_.path("model.gguf");
-  EXPECT_EQ(run_program(program_ + texts() + sizes + " --seq 16 --batch 8" + flags).exit_code, 1);
+  EXPECT_EQ(run_program(program_ + texts(gguf_tokenizer) + sizes + " --seq 16 --batch 8" + flags).exit_code, 1);
   EXPECT_FALSE(fs::exists(folder_.path("a")));
   EXPECT_FALSE(fs::exists(folder_.path("model.gguf")) || fs::exists(folder_.path("model.gguf.untrained")));
 }
