@@ -77,7 +77,8 @@ TEST_F(TrainTokens, AreWrittenForLlamaCpp) {
          " --export-gguf " + folder_.path("model.gguf"));
   const std::string file = folder_.read("model.gguf");
   EXPECT_EQ(file.substr(0, 16), std::string("GGUF\3\0\0\0\24\0\0\0\0\0\0\0", 16));
-  nn::save_gguf(folder_.path("model/model.gguf"), nn::from_pretrained(folder_.path("model")), {.tokenizer = gguf_tokenizer});
+  nn::save_gguf(folder_.path("model/model.gguf"), nn::from_pretrained(folder_.path("model")),
+                {.tokenizer = gguf_tokenizer});
   EXPECT_TRUE(folder_.read("model/model.gguf") == file) << "not the trained weights";
 }
 
