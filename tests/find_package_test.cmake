@@ -32,7 +32,7 @@ check_package("${refused}" CXX "add_library(torch UNKNOWN IMPORTED)
 check_package("found=0, fetch=OFF [dependencies] boost-" CXX "${find}"
               -DTESSERA_FETCH_DEPS=OFF "-DTESSERA_DEPS_DIR=${SCRATCH}/no_cache")
 check_package("found=0, fetch=ON [compiler] project(): languages without CXX, expected CXX." C "${find}")
-check_package("found=0, fetch=ON [find_package] COMPONENTS nosuch: expected one of sharding;nn;" CXX
+check_package("found=0, fetch=ON [find_package] COMPONENTS nosuch: expected one of sharding;" CXX
               "find_package(tessera QUIET COMPONENTS nn nosuch)")
 check_package("found=1, fetch=ON" CXX "find_package(tessera QUIET COMPONENTS nn OPTIONAL_COMPONENTS nosuch)")
 

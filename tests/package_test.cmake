@@ -94,7 +94,7 @@ if(USE STREQUAL "install")
     set(library "${SCRATCH}/prefix/lib/libtessera_${folder}")
     if(NOT EXISTS "${library}.so")  # of a build with BUILD_SHARED_LIBS=ON
       expect("${library}.a")
-      run("${COMPILER}" -shared -Wl,--whole-archive "${library}.a" -o "${SCRATCH}/plugin.so")  # into a shared library
+      run("${COMPILER}" -shared -Wl,--whole-archive "${library}.a" -Wl,--no-whole-archive -o "${SCRATCH}/plugin.so")
     endif()
     file(STRINGS "${SOURCE}/${folder}/CMakeLists.txt" public REGEX "^    [a-z_0-9/]+[.]h$")
     list(TRANSFORM public STRIP)
