@@ -1,6 +1,6 @@
 // Compiles the part of {fmt} that is not a template, because LibTorch ships only its headers.
 //
-// A program may define the same functions: these are weak, and in a file that contains nothing else.
+// The functions are weak, and the file contains nothing else, so that a program may link its own copy.
 #define FMT_FUNC __attribute__((weak))
 #include <fmt/format-inl.h>
 

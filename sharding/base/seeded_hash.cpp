@@ -1,4 +1,4 @@
-// SeededHash: the value of a polynomial of the key's bytes at a random place.
+// Hashes a key as a polynomial of its bytes, evaluated at a random seed modulo 2^61 - 1.
 #include "sharding/base/seeded_hash.h"
 
 #include <algorithm>

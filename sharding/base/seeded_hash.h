@@ -1,4 +1,4 @@
-// SeededHash: a hash with a random seed, so that no file can have keys that all collide.
+// SeededHash: a hash with a random seed, so that a hostile file cannot choose keys that collide.
 #pragma once
 
 #include <cstddef>

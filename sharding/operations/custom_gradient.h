@@ -88,8 +88,8 @@ class CustomGradient {
 //
 // The functions take and return arrays of any sharding. The cotangents that `backward` returns are resharded like the
 // arguments. Partial sums are reduced before and after each function, so the gradient of a replicated parameter is
-// reduced at each use. Captured arrays get no gradients. For second
-// derivatives, `forward` and `backward` are differentiated.
+// reduced at each use. Captured arrays get no gradients. For second derivatives, `forward` and `backward` are
+// differentiated.
 //
 // Errors
 //   invalid_argument: a `backward` that does not return one array per argument
