@@ -42,8 +42,8 @@ std::string program_of(const char* variable, const char* otherwise) {
 Outcome run_three(const std::string& program, int timeout, int start_timeout = 60) {
   const char* seconds = std::getenv("TESSERA_VICTIM_TIMEOUT");
   return examples::run_program(
-      fmt::format("TESSERA_TIMEOUT={} TESSERA_START_TIMEOUT={} timeout -s KILL 120 bash {} 3 {}",
-                  seconds ? seconds : std::to_string(timeout), start_timeout, TESSERA_START, program));
+      fmt::format("TESSERA_TIMEOUT={} TESSERA_START_TIMEOUT={} GRACE={} timeout -s KILL 120 bash {} 3 {}",
+                  seconds ? seconds : std::to_string(timeout), start_timeout, 2 * timeout, TESSERA_START, program));
 }
 
 // On accelerators no connection closes when a process is killed; the survivors notice only that it is silent.

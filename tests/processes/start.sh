@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # start.sh N PROGRAM [ARGUMENT...]: runs N processes with only torchrun's variables, and ends the others if one fails.
-# Passes SIGTERM and SIGINT on as SIGTERM. The exit status is the first failure's; 75 only if no process exits with another.
+# The others have GRACE seconds (default: 10) to end themselves. Passes SIGTERM and SIGINT on as SIGTERM. The exit status
+# is the first failure's; 75 only if no process exits with another.
 n=$1
 shift
 export WORLD_SIZE="${WORLD_SIZE:-$n}" LOCAL_WORLD_SIZE="$n"
@@ -23,7 +24,7 @@ for ((left = n; left > 0; )); do
   elif ((status > 0 && failure == 0)); then
     failure=$status
     {
-      sleep 10
+      sleep "${GRACE:-10}"
       for pid in "${pids[@]}"; do  # the pid of an ended process may have been reused
         grep -q "^PPid:[[:space:]]*$$\$" "/proc/$pid/status" && kill -KILL "$pid"
       done
