@@ -170,7 +170,9 @@ json::object json_of(const RotaryEmbedding& rope, const RopeKeys& keys, int64_t 
   const bool is_yarn = s.kind == RotaryScaling::yarn, is_longrope = s.kind == RotaryScaling::longrope;
   if (s.original_positions > 0 && (is_yarn || is_longrope || s.kind == RotaryScaling::llama3))
     all["original_max_position_embeddings"] = static_cast<int64_t>(s.original_positions);
-  if ((is_yarn || is_longrope) && s.attention_factor) all["attention_factor"] = *s.attention_factor;
+  if (is_longrope && s.attention_factor) all["attention_factor"] = *s.attention_factor;
+  if (is_yarn)
+    all["attention_factor"] = s.attention_factor.value_or(tessera::detail::yarn_attention_factor(s.factor));
   if (is_longrope)
     all["short_factor"] = json::value_from(s.short_factors), all["long_factor"] = json::value_from(s.long_factors);
   if (is_yarn) all["beta_fast"] = s.beta_fast, all["beta_slow"] = s.beta_slow, all["truncate"] = s.truncate;

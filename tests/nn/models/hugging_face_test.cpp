@@ -235,6 +235,16 @@ TEST(HuggingFaceConfig, GivesExpertsToLayers) {
   EXPECT_TRUE(latent.rope.interleaved);
 }
 
+// Also where a family's default has a field that its file does not.
+TEST(HuggingFaceConfig, IsWrittenTheSameAfterItWasReadBack) {
+  for (const std::string type : {"gpt_oss", "llama", "gemma3_text", "phi3", "deepseek_v3", "olmo3", "ministral"}) {
+    const std::string experts = type == "gpt_oss" ? R"(, "num_local_experts": 4)" : "";
+    const std::string written =
+        config_to_hugging_face(config_of(fmt::format(R"("model_type": "{}"{})", type, experts)), float32);
+    EXPECT_EQ(config_to_hugging_face(config_from_hugging_face(written, "config.json"), float32), written) << type;
+  }
+}
+
 TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
   const std::string at = "[from_pretrained] config.json.";
