@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "nn/models/families.h"
@@ -157,19 +158,31 @@ void read_rope(const JsonPart& config, const RopeKeys& keys, DecoderConfig& c) {
     c.local_rope = RotaryEmbedding{.base = local_base, .interleaved = c.rope.interleaved};
 }
 
+// Returns the fraction of a head's coordinates that rotary_dims reads as `dims`, in spite of rounding.
+double rotary_fraction(int64_t dims, int64_t head_dim) {
+  const auto size = static_cast<double>(head_dim);
+  const double fraction = static_cast<double>(dims) / size;
+  return static_cast<int64_t>(size * fraction) == dims ? fraction : std::nextafter(fraction, 1.0);
+}
+
+// Returns a number of positions, as an integer if it is one.
+json::value positions_value(double positions) {
+  const auto whole = static_cast<int64_t>(positions);
+  return static_cast<double>(whole) == positions ? json::value(whole) : json::value(positions);
+}
+
 json::object json_of(const RotaryEmbedding& rope, const RopeKeys& keys, int64_t head_dim) {
   const RotaryScaling& s = rope.scaling;
   constexpr const char* types[] = {"default", "linear", "llama3", "yarn", "dynamic", "longrope"};
   json::object all{{"rope_theta", rope.base}, {"rope_type", types[s.kind]}};
   if (keys.partial)
-    all["partial_rotary_factor"] =
-        static_cast<double>(rope.dims ? rope.dims : head_dim) / static_cast<double>(head_dim);
+    all["partial_rotary_factor"] = rotary_fraction(rope.dims ? rope.dims : head_dim, head_dim);
   if (s.kind != RotaryScaling::none) all["factor"] = s.factor;
   if (s.kind == RotaryScaling::llama3) all["low_freq_factor"] = s.low_frequency;
   if (s.kind == RotaryScaling::llama3) all["high_freq_factor"] = s.high_frequency;
   const bool is_yarn = s.kind == RotaryScaling::yarn, is_longrope = s.kind == RotaryScaling::longrope;
   if (s.original_positions > 0 && (is_yarn || is_longrope || s.kind == RotaryScaling::llama3))
-    all["original_max_position_embeddings"] = static_cast<int64_t>(s.original_positions);
+    all["original_max_position_embeddings"] = positions_value(s.original_positions);
   if (is_longrope && s.attention_factor) all["attention_factor"] = *s.attention_factor;
   if (is_yarn)
     all["attention_factor"] = s.attention_factor.value_or(tessera::detail::yarn_attention_factor(s.factor));
@@ -183,7 +196,7 @@ void write_rope(const DecoderConfig& c, const RopeKeys& keys, json::object& all)
   const json::object mine = json_of(c.rope, keys, c.head_dim);
   all["rope_parameters"] = mine;
   if (keys.original_positions && c.rope.scaling.original_positions > 0)
-    all["original_max_position_embeddings"] = static_cast<int64_t>(c.rope.scaling.original_positions);
+    all["original_max_position_embeddings"] = positions_value(c.rope.scaling.original_positions);
   if (keys.local_theta)
     all["rope_parameters"] = json::object{
         {"full_attention", mine}, {"sliding_attention", json_of(c.local_rope.value_or(c.rope), keys, c.head_dim)}};
@@ -217,7 +230,11 @@ void read_windows(const JsonPart& config, const WindowKeys& keys, DecoderConfig&
   c.windows.assign(static_cast<size_t>(c.num_hidden_layers), 0);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
     if (!keys.has || keys.has(config, c, i)) c.windows[static_cast<size_t>(i)] = size;
-  if (config.has("layer_types")) read_layer_types(config.at("layer_types"), size, c);
+  if (!config.has("layer_types")) return;
+  const std::vector<int64_t> of_family = c.windows;
+  read_layer_types(config.at("layer_types"), size, c);
+  if (!keys.has_layer_types && c.windows != of_family)  // transformers ignores the key
+    config.at("layer_types").refuse("is not supported in this family, expected the type that all its layers have.");
 }
 
 void write_windows(const DecoderConfig& c, const WindowKeys& keys, json::object& all) {

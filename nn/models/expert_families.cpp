@@ -149,7 +149,8 @@ ConfigField temperature() {
   return {"attn_temperature_tuning",
           [](const JsonPart& config, C& c) {
             if (!config.flag("attn_temperature_tuning", true)) return;
-            c.query_temperature = {config.number("attn_scale", 0.1), config.number("floor_scale", 8192)};
+            c.query_temperature = {config.number("attn_scale", 0.1),
+                                   static_cast<double>(config.integer("floor_scale", 8192))};
           },
           [](const C& c, json::object& all) {
             all["attn_temperature_tuning"] = c.query_temperature.has_value();

@@ -244,7 +244,7 @@ ConfigField qwen_windows() {
 ConfigField attention_scalar() {
   return {"query_pre_attn_scalar",
           [](const JsonPart& config, C& c) {
-            c.attention_scale = 1 / std::sqrt(config.number("query_pre_attn_scalar", 256));
+            c.attention_scale = 1 / std::sqrt(static_cast<double>(config.integer("query_pre_attn_scalar", 256)));
           },
           [](const C& c, json::object& all) {
             all["query_pre_attn_scalar"] = std::llround(std::pow(c.scale_of_attention(), -2));

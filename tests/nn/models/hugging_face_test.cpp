@@ -245,6 +245,24 @@ TEST(HuggingFaceConfig, IsWrittenTheSameAfterItWasReadBack) {
   }
 }
 
+TEST(HuggingFaceConfig, KeepsANumberOfPositionsThatIsNotWhole) {
+  const DecoderConfig config = config_of(R"("model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 8,
+    "original_max_position_embeddings": 81.5})");
+  const std::string written = config_to_hugging_face(config, float32);
+  EXPECT_EQ(config_from_hugging_face(written, "config.json").rope.scaling.original_positions, 81.5);
+}
+
+// 98 * (2 / 98.0) is below 2.
+TEST(HuggingFaceConfig, KeepsTheNumberOfRotatedFeatures) {
+  for (const int64_t head_dim : {44, 98, 128})
+    for (int64_t dims = 2; dims < head_dim; dims += 2) {
+      DecoderConfig config = config_of(R"("model_type": "phi3")");
+      config.head_dim = head_dim, config.rope.dims = dims;
+      const std::string written = config_to_hugging_face(config, float32);
+      EXPECT_EQ(config_from_hugging_face(written, "config.json").rope.dims, dims) << head_dim;
+    }
+}
+
 TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const auto refused = [](const std::string& more) { return [=] { config_of(more); }; };
   const std::string at = "[from_pretrained] config.json.";
@@ -300,6 +318,12 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file,
         at + "layer_types.0: is not supported, expected chunked_attention in layers with rotary positions only.",
         refused(R"("model_type": "llama4_text", "layer_types": ["full_attention", "full_attention"])")},
+       {ErrorKind::invalid_file,
+        at + "layer_types: is not supported in this family, expected the type that all its layers have.",
+        refused(R"("model_type": "mistral", "sliding_window": 4, "layer_types": ["full_attention",
+                   "sliding_attention"])")},
+       {ErrorKind::invalid_file, at + "query_pre_attn_scalar: 2.565E2 given, expected an integer.",
+        refused(R"("model_type": "gemma2", "query_pre_attn_scalar": 256.5)")},
        {ErrorKind::invalid_file, at + "topk_method: \"greedy\" is not supported, expected \"noaux_tc\".",
         refused(R"("model_type": "deepseek_v3", "topk_method": "greedy")")},
        {ErrorKind::invalid_file, at + "mlp_only_layers.0: 2 given, expected a whole number from 0 to 1.",
