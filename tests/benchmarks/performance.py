@@ -10,8 +10,8 @@ A turn runs these programs one after another:
 - with PYTHON: the step in jitted JAX (train_step_jax.py) and in PyTorch, eager and compiled (torch_step.py). Packages
   that PYTHON does not have are named and left out.
 Then processes.py compares two processes with DDP and FSDP2, the program `loader` compares the input pipeline with
-Grain, and tokenizer.py compares each tokenizer FOLDER with Hugging Face's `tokenizers`. A cell is the median of the turns' ratios with the minimum
-and the maximum in brackets. The tables are printed; progress goes to standard error.
+Grain, and tokenizer.py compares each tokenizer FOLDER with Hugging Face's `tokenizers`. A cell is the median of the
+turns' ratios with the minimum and the maximum in brackets. The tables are printed; progress goes to standard error.
 """
 import argparse
 import json

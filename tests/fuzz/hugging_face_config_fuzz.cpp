@@ -1,5 +1,5 @@
 // Fuzzes config.json: it is rejected with invalid_file, or the config is within its limits.
-// What was read is also written, and read back as the same.
+// A config that was read can be written, and is read back as the same.
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
