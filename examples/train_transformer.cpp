@@ -304,6 +304,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   check_sample(model.config, tokenizer, options);
   check_sequence_length(model.config, options.model.seq);
   check_export(tokens.export_to, options.save.resume);
+  if (!tokens.export_gguf.empty()) nn::check_gguf_path(tokens.export_gguf);
   export_gguf(model, options, ".untrained");  // an error must not come after the training
   bool is_done = false;
   const auto run = [&]<bool of_bytes>(std::bool_constant<of_bytes>, const auto& transform, const nn::Filter& trained) {

@@ -95,6 +95,7 @@ struct Checkpointer::Impl {
       make_folders(folder);
       if (options.processes.process_index == 0) {
         lock = File::lock(folder / ".lock", "save");
+        check_steps_are_complete(folder);
         remove_leftovers(folder);
       } else {
         check_writable_folder(folder, "save");

@@ -161,6 +161,15 @@ void check_step_is_free(const fs::path& folder, int64_t step) {
          there.string());
 }
 
+void check_steps_are_complete(const fs::path& folder) {
+  for (const std::string& name : names_in(folder, "save"))
+    if (number_in(name) && is_folder(folder / name) && !is_complete(folder / name))
+      fail(ErrorKind::invalid_file, "save",
+           "{}: it has no {}, so it is an incomplete copy of a checkpoint. Copy it again, delete it, or save to another "
+           "folder.",
+           (folder / name).string(), kMark);
+}
+
 void delete_checkpoints(const fs::path& folder, const std::vector<int64_t>& steps) {
   for (int64_t step : steps) {
     const fs::path there = folder / std::to_string(step), away = there.string() + std::string(kDeleted);

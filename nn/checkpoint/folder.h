@@ -73,6 +73,9 @@ void check_step_is_free(const std::filesystem::path& folder, int64_t step);
 // Deletes the checkpoints of these steps. Each is renamed first, so that no incomplete checkpoint is ever visible.
 void delete_checkpoints(const std::filesystem::path& folder, const std::vector<int64_t>& steps);
 
+// Throws invalid_file if a step's folder is incomplete, as a copy that was interrupted: its step could not be saved.
+void check_steps_are_complete(const std::filesystem::path& folder);
+
 // Removes the remains of interrupted saves and deletions. Only the holder of the folder's lock may call it.
 void remove_leftovers(const std::filesystem::path& folder);
 

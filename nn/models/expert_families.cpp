@@ -144,11 +144,12 @@ ConfigFields latent_sizes() {
           latent_scale()};
 }
 
-// Llama 4's temperature of layers without rotary positions.
+// Llama 4's temperature of layers without rotary positions. Published folders have 4 instead of true.
 ConfigField temperature() {
   return {"attn_temperature_tuning",
           [](const JsonPart& config, C& c) {
-            if (!config.flag("attn_temperature_tuning", true)) return;
+            const JsonPart tuning = config.at_or_null("attn_temperature_tuning");
+            if (!tuning.is_null() && !(tuning.value.is_bool() ? tuning.flag() : tuning.integer() != 0)) return;
             c.query_temperature = {config.number("attn_scale", 0.1),
                                    static_cast<double>(config.integer("floor_scale", 8192))};
           },

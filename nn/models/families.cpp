@@ -96,7 +96,8 @@ ConfigField no_rope_layers() {
           [](const JsonPart& config, C& c) {
             const int64_t interval = config.integer("no_rope_layer_interval", 4);
             if (interval < 1) config.at("no_rope_layer_interval").refuse_type("1 or more");
-            const bool is_given = config.has("no_rope_layers");
+            // Published folders of Llama 4 have an empty list for the default.
+            const bool is_given = config.has("no_rope_layers") && config.at("no_rope_layers").length() > 0;
             if (is_given && static_cast<int64_t>(config.at("no_rope_layers").length()) < c.num_hidden_layers)
               config.at("no_rope_layers").refuse(fmt::format("expected {} or more.", c.num_hidden_layers));
             for (int64_t i = 0; i < c.num_hidden_layers; ++i)
@@ -367,6 +368,17 @@ ConfigFields cohere_fields(const ConfigFields& more) {
                        only("mlp_bias", false), scale, more});
 }
 
+// OLMo 3's layers with a window. From one rope_theta for all layers, versions of transformers read different bases,
+// except if it is the default.
+ConfigField olmo3_local_base() {
+  return {.read = [](const JsonPart& config, C& c) {
+    if (config.at_or_null("rope_parameters").has("sliding_attention") || c.local_rope->base == c.rope.base) return;
+    config.refuse(
+        "rope_theta for all layers, of which transformers' versions read different bases. Give rope_parameters with "
+        "full_attention and sliding_attention.");
+  }};
+}
+
 // Cohere 2's layers without a window have no rotary positions.
 ConfigField rope_with_window() {
   return {.read = [](const JsonPart&, C& c) {
@@ -455,7 +467,7 @@ std::vector<Family> make_families() {
        olmo2_names},
       {"Olmo3ForCausalLM", olmo_defaults("olmo3", 5e5, RotaryEmbedding{.base = 5e5}),
        llama_fields({attention_bias(), only("mlp_bias", false),
-                     windows({.size = 4096, .has_layer_types = true, .has = not_every(4)})},
+                     windows({.size = 4096, .has_layer_types = true, .has = not_every(4)}), olmo3_local_base()},
                     {.local_theta = "rope_local_base_freq"}),
        olmo2_names},
       {"CohereForCausalLM", cohere_defaults("cohere", 5e5), cohere_fields({}), llama_names},

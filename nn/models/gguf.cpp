@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include "nn/checkpoint/hugging_face_tensors.h"
@@ -195,6 +196,7 @@ at::Tensor rope_factors(const RotaryEmbedding& rope, int64_t head_dim) {
 // Returns the plan to write the tensors `theirs`, as save_pretrained has them, to a GGUF file.
 TensorsToWrite plan_of(const std::filesystem::path& file, const DecoderConfig& c, const GgufOptions& options,
                        DType dtype, const std::vector<TensorEntry>& theirs) {
+  check_gguf_path(file);
   config_to_hugging_face(c, dtype);  // throws for options that the family does not have
   const Architecture a = architecture_of(c.model_type);
   check_options(a, c);
@@ -228,6 +230,15 @@ TensorsToWrite plan_of(const std::filesystem::path& file, const DecoderConfig& c
 }  // namespace tessera::nn::detail
 
 namespace tessera::nn {
+
+void check_gguf_path(const std::filesystem::path& file) {
+  std::error_code unknown;
+  if (!exists(symlink_status(file, unknown))) return;
+  std::string begin(4, '\0');
+  if (!is_regular_file(file, unknown) || !std::ifstream(file, std::ios::binary).read(begin.data(), 4) || begin != "GGUF")
+    fail(ErrorKind::invalid_file, detail::gguf_verb, "{}: it is there and not a GGUF file. Delete it, or give another name.",
+         file.string());
+}
 
 void save_gguf(const std::filesystem::path& file, const CausalLM& model, const GgufOptions& options) {
   CausalLM copy = model;

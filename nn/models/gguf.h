@@ -26,8 +26,12 @@ struct GgufOptions {
 // Errors
 //   invalid_argument: another family, an option that llama.cpp computes differently, LoRA adapters (call merge_lora
 //     first), or a value that float16 cannot hold
-//   invalid_file: a tokenizer that llama.cpp would apply differently (the message has the place), or a file that cannot
-//     be written
+//   invalid_file: a tokenizer that llama.cpp would apply differently (the message has the place), a file that cannot be
+//     written, or anything but a GGUF file at the path
 void save_gguf(const std::filesystem::path& file, const CausalLM& model, const GgufOptions& options = {});
+
+// Throws invalid_file if anything but a GGUF file is at the path. save_gguf calls it; a program can do so before it
+// trains.
+void check_gguf_path(const std::filesystem::path& file);
 
 }  // namespace tessera::nn

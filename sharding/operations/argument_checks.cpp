@@ -97,14 +97,13 @@ at::Tensor as_long(const at::Tensor& integers) {
   return integers.scalar_type() == at::kLong ? integers : integers.to(at::kLong);
 }
 
-// Returns true if reading the values here would wait for an accelerator.
-bool lies_elsewhere(const at::Tensor& index) { return !index.is_cpu() && !index.is_meta(); }
-
 }  // namespace
+
+bool is_on_accelerator(const at::Tensor& t) { return !t.is_cpu() && !t.is_meta(); }
 
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
   const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;
-  if (lies_elsewhere(integers))
+  if (is_on_accelerator(integers))
     return checked_later(verb, integers, 0, size, readable ? integers.scalar_type() : at::kLong);
   const at::Tensor index = readable ? integers : as_long(integers);
   checked_least(verb, index, 0, size);
@@ -112,14 +111,14 @@ at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t 
 }
 
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  if (lies_elsewhere(integers)) return checked_later(verb, integers, 0, size, at::kLong);
+  if (is_on_accelerator(integers)) return checked_later(verb, integers, 0, size, at::kLong);
   const at::Tensor index = as_long(integers);
   checked_least(verb, index, 0, size);
   return index;
 }
 
 at::Tensor wrapped_indices(const char* verb, const at::Tensor& integers, int64_t size) {
-  if (lies_elsewhere(integers)) return at::remainder(checked_later(verb, integers, -size, size, at::kLong), size);
+  if (is_on_accelerator(integers)) return at::remainder(checked_later(verb, integers, -size, size, at::kLong), size);
   const at::Tensor index = as_long(integers);
   return checked_least(verb, index, -size, size) < 0 ? at::where(index < 0, index + size, index) : index;
 }

@@ -128,7 +128,7 @@ at::Tensor unflattened(const at::Tensor& t, int64_t axis, const at::Tensor& ids)
 
 // Returns true if index_add, which is index_select's backward pass, adds in no fixed order, as on accelerators.
 // index_put, the backward pass of index, sorts the ids.
-bool adds_in_no_order(const at::Tensor& x) { return lies_elsewhere(x) && x.is_floating_point(); }
+bool adds_in_no_order(const at::Tensor& x) { return is_on_accelerator(x) && x.is_floating_point(); }
 
 c10::List<std::optional<at::Tensor>> along(int64_t axis, const at::Tensor& ids) {
   std::vector<std::optional<at::Tensor>> indices(axis);  // the dimensions before `axis`, unindexed

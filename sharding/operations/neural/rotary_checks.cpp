@@ -59,6 +59,9 @@ void check_rotary(const std::function<std::string()>& given, std::optional<int64
     fail(ErrorKind::invalid_argument, "rotary_embedding", "dims {} of {}, expected an even number up to {}.", dims,
          given(), *head_dim);
   check_scaling(scaling, dims ? dims : *head_dim);
+  if (scaling.kind == RotaryScaling::yarn && base == 1)
+    fail(ErrorKind::invalid_argument, "rotary_embedding",
+         "base 1, expected another one for yarn, which divides by its logarithm.");
 }
 
 double yarn_attention_factor(double factor, double mscale) {

@@ -367,6 +367,17 @@ TEST_F(DamageTest, TwoRunsDoNotShareAFolder) {
   EXPECT_EQ(checkpoint_steps(folder()), (std::vector<int64_t>{1, 2}));
 }
 
+TEST_F(DamageTest, AnIncompleteStepIsRefusedBeforeTheNextRunTrains) {
+  save_small(1), save_small(2);
+  fs::remove(folder() / "2" / "commit_success.txt");
+  expect_error(ErrorKind::invalid_file,
+               "[save] " + (folder() / "2").string() +
+                   ": it has no commit_success.txt, so it is an incomplete copy of a checkpoint. Copy it again, delete "
+                   "it, or save to another folder.",
+               [&] { Checkpointer again(folder()); });
+  EXPECT_TRUE(fs::exists(folder() / "2" / "manifest.json"));
+}
+
 TEST_F(DamageTest, WhatInterruptedSavesLeftIsRemovedByTheNextRun) {
   save_small(1);
   for (const char* left : {"2.tmp", "3.deleted"})

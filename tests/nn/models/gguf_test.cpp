@@ -289,6 +289,22 @@ TEST_F(GgufFile, HasNoTextFromOutsideTheFolderOfTheTokenizer) {
   }
 }
 
+TEST_F(GgufFile, ReplacesOnlyAGgufFile) {
+  save("llama"), save("llama");
+  fs::remove(folder / "llama.gguf");
+  const auto expect_refused = [&] {
+    testing::expect_error_with(ErrorKind::invalid_file, {"llama.gguf: it is there and not a GGUF file. Delete it"},
+                               [&] { save("llama"); });
+  };
+  std::ofstream(folder / "llama.gguf") << "my notes";
+  expect_refused();
+  EXPECT_EQ(fs::file_size(folder / "llama.gguf"), 8u);
+  fs::remove(folder / "llama.gguf"), fs::create_symlink("/dev/null", folder / "llama.gguf");
+  expect_refused();
+  fs::remove(folder / "llama.gguf"), fs::create_directory(folder / "llama.gguf");
+  expect_refused();
+}
+
 TEST_F(GgufFile, IsNotWrittenIfLlamaCppComputesSomethingElse) {
   const auto saving = [&](const std::string& name) { return [=, this] { save(name); }; };
   const auto refused = [](const std::string& what) { return "[save_gguf] " + what + " does not support its value."; };

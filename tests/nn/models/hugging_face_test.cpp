@@ -227,6 +227,10 @@ TEST(HuggingFaceConfig, GivesExpertsToLayers) {
   EXPECT_EQ(layers(R"("model_type": "deepseek_v3", "first_k_dense_replace": 1)"), (Layers{0, 1}));
   EXPECT_EQ(layers(R"("model_type": "llama4_text", "interleave_moe_layer_step": 2)"), (Layers{0, 1}));
   EXPECT_EQ(layers(R"("model_type": "llama4_text", "moe_layers": [0])"), (Layers{1, 0}));
+  const auto llama4 = [](const std::string& more) { return config_of(R"("model_type": "llama4_text", )" + more); };
+  EXPECT_EQ(llama4(R"("no_rope_layers": [])").no_rope_layers, (Layers{1, 1}));
+  EXPECT_TRUE(llama4(R"("attn_temperature_tuning": 4)").query_temperature);
+  EXPECT_FALSE(llama4(R"("attn_temperature_tuning": 0)").query_temperature);
   EXPECT_EQ(config_of(R"("model_type": "qwen3_moe", "num_experts": 16)").num_local_experts, 16);
   const DecoderConfig latent = config_of(R"("model_type": "deepseek_v3", "rope_scaling": {"type": "yarn", "factor": 40,
     "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64})");
@@ -322,6 +326,14 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         at + "layer_types: is not supported in this family, expected the type that all its layers have.",
         refused(R"("model_type": "mistral", "sliding_window": 4, "layer_types": ["full_attention",
                    "sliding_attention"])")},
+       {ErrorKind::invalid_file,
+        "[from_pretrained] config.json: rope_theta for all layers, of which transformers' versions read different "
+        "bases. Give rope_parameters with full_attention and sliding_attention.",
+        refused(R"("model_type": "olmo3", "rope_theta": 10000)")},
+       {ErrorKind::invalid_file,
+        "[from_pretrained] config.json: [rotary_embedding] base 1, expected another one for yarn, which divides by its "
+        "logarithm.",
+        refused(R"("model_type": "llama", "rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2})")},
        {ErrorKind::invalid_file, at + "query_pre_attn_scalar: 2.565E2 given, expected an integer.",
         refused(R"("model_type": "gemma2", "query_pre_attn_scalar": 256.5)")},
        {ErrorKind::invalid_file, at + "topk_method: \"greedy\" is not supported, expected \"noaux_tc\".",
