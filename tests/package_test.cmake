@@ -36,7 +36,8 @@ function(check_licenses prefix)
   file(READ "${prefix}/share/doc/tessera/LICENSE" license)
   file(READ "${prefix}/share/doc/tessera/third_party_licenses.txt" others)
   foreach(text IN ITEMS "Copyright 20[0-9]+ The Tessera Authors" "Boost Software License - Version 1.0"
-                        "Copyright .c. 2012 - present, Victor Zverovich" "UNICODE LICENSE V3")
+                        "Copyright .c. 2012 - present, Victor Zverovich" "UNICODE LICENSE V3"
+                        "Copyright .c. 2016-     Facebook, Inc            .Adam Paszke.")
     if(NOT "${license}${others}" MATCHES "${text}")
       message(SEND_ERROR "the installed licenses do not contain '${text}'")
     endif()
