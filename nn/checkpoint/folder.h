@@ -70,11 +70,12 @@ class NewCheckpoint {
 // Throws Error (invalid_file) if there is a checkpoint of this step.
 void check_step_is_free(const std::filesystem::path& folder, int64_t step);
 
+// Throws invalid_file if the folder of a step is incomplete, for example an interrupted copy. A run that reaches this
+// step could not save it.
+void check_steps_are_complete(const std::filesystem::path& folder);
+
 // Deletes the checkpoints of these steps. Each is renamed first, so that no incomplete checkpoint is ever visible.
 void delete_checkpoints(const std::filesystem::path& folder, const std::vector<int64_t>& steps);
-
-// Throws invalid_file if a step's folder is incomplete, as a copy that was interrupted: its step could not be saved.
-void check_steps_are_complete(const std::filesystem::path& folder);
 
 // Removes the remains of interrupted saves and deletions. Only the holder of the folder's lock may call it.
 void remove_leftovers(const std::filesystem::path& folder);

@@ -96,14 +96,14 @@ ConfigField no_rope_layers() {
           [](const JsonPart& config, C& c) {
             const int64_t interval = config.integer("no_rope_layer_interval", 4);
             if (interval < 1) config.at("no_rope_layer_interval").refuse_type("1 or more");
-            // Published folders of Llama 4 have an empty list for the default.
-            const bool is_given = config.has("no_rope_layers") && config.at("no_rope_layers").length() > 0;
-            if (is_given && static_cast<int64_t>(config.at("no_rope_layers").length()) < c.num_hidden_layers)
-              config.at("no_rope_layers").refuse(fmt::format("expected {} or more.", c.num_hidden_layers));
+            const JsonPart list = config.at_or_null("no_rope_layers");
+            const auto length = static_cast<int64_t>(list.is_null() ? 0 : list.length());
+            // Published folders of Llama 4 have an empty list, which means the default.
+            if (length > 0 && length < c.num_hidden_layers)
+              list.refuse(fmt::format("expected {} or more.", c.num_hidden_layers));
             for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-              c.no_rope_layers.push_back(is_given
-                                             ? config.at("no_rope_layers").item(static_cast<size_t>(i)).integer(0, 1)
-                                             : (i + 1) % interval != 0);
+              c.no_rope_layers.push_back(length > 0 ? list.item(static_cast<size_t>(i)).integer(0, 1)
+                                                    : (i + 1) % interval != 0);
           },
           [](const C& c, json::object& all) {
             const std::vector<int64_t> every(static_cast<size_t>(c.num_hidden_layers), 1);
@@ -368,14 +368,14 @@ ConfigFields cohere_fields(const ConfigFields& more) {
                        only("mlp_bias", false), scale, more});
 }
 
-// OLMo 3's layers with a window. From one rope_theta for all layers, versions of transformers read different bases,
-// except if it is the default.
+// Refuses one rope_theta for all layers of OLMo 3, unless it is the default: some versions of transformers ignore it in
+// layers with a window.
 ConfigField olmo3_local_base() {
   return {.read = [](const JsonPart& config, C& c) {
     if (config.at_or_null("rope_parameters").has("sliding_attention") || c.local_rope->base == c.rope.base) return;
     config.refuse(
-        "rope_theta for all layers, of which transformers' versions read different bases. Give rope_parameters with "
-        "full_attention and sliding_attention.");
+        "rope_theta for all layers, which some versions of transformers ignore in layers with a window. Give "
+        "rope_parameters with full_attention and sliding_attention.");
   }};
 }
 

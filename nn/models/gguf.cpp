@@ -235,9 +235,10 @@ void check_gguf_path(const std::filesystem::path& file) {
   std::error_code unknown;
   if (!exists(symlink_status(file, unknown))) return;
   std::string begin(4, '\0');
-  if (!is_regular_file(file, unknown) || !std::ifstream(file, std::ios::binary).read(begin.data(), 4) || begin != "GGUF")
-    fail(ErrorKind::invalid_file, detail::gguf_verb, "{}: it is there and not a GGUF file. Delete it, or give another name.",
-         file.string());
+  if (is_regular_file(file, unknown)) std::ifstream(file, std::ios::binary).read(begin.data(), 4);
+  if (begin != "GGUF")
+    fail(ErrorKind::invalid_file, detail::gguf_verb,
+         "{}: it is there and not a GGUF file. Delete it, or give another name.", file.string());
 }
 
 void save_gguf(const std::filesystem::path& file, const CausalLM& model, const GgufOptions& options) {

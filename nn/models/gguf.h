@@ -30,8 +30,8 @@ struct GgufOptions {
 //     written, or anything but a GGUF file at the path
 void save_gguf(const std::filesystem::path& file, const CausalLM& model, const GgufOptions& options = {});
 
-// Throws invalid_file if anything but a GGUF file is at the path. save_gguf calls it; a program can do so before it
-// trains.
+// Throws invalid_file if anything but a GGUF file is at the path. save_gguf also checks this; call it
+// before a long training.
 void check_gguf_path(const std::filesystem::path& file);
 
 }  // namespace tessera::nn

@@ -327,8 +327,8 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         refused(R"("model_type": "mistral", "sliding_window": 4, "layer_types": ["full_attention",
                    "sliding_attention"])")},
        {ErrorKind::invalid_file,
-        "[from_pretrained] config.json: rope_theta for all layers, of which transformers' versions read different "
-        "bases. Give rope_parameters with full_attention and sliding_attention.",
+        "[from_pretrained] config.json: rope_theta for all layers, which some versions of transformers ignore in "
+        "layers with a window. Give rope_parameters with full_attention and sliding_attention.",
         refused(R"("model_type": "olmo3", "rope_theta": 10000)")},
        {ErrorKind::invalid_file,
         "[from_pretrained] config.json: [rotary_embedding] base 1, expected another one for yarn, which divides by its "
