@@ -1,5 +1,6 @@
 # Tessera's dependencies: each is found if it is installed, or else its pinned wheel is fetched once.
 #
+#   tessera_check_option(...)     an error unless the option has one of the values
 #   tessera_require_tools()       before project(): requires a compiler and a build program, and names a missing one
 #   tessera_require_driver()      with TESSERA_REQUIRE_DRIVER, an error if there is no GPU
 #   tessera_require_compiler()    g++ >= 12 or clang >= 16
@@ -99,6 +100,9 @@ set(tessera_unpacked_files "torch/include/|torch\\.libs/|nvidia/cu13/lib/lib(cud
 # The same with LibTorch's CUDA libraries and the CUDA compiler.
 set(tessera_unpacked_cuda_files "torch/include/|torch\\.libs/|nvidia/|torch/lib/(?!libtorch_python|libshm).*\\.so")
 
+# The reason why find_package does not find the package; "" in a build of Tessera itself.
+set_property(GLOBAL PROPERTY tessera_not_found "")
+
 # Ends the calling function with an error. In find_package, the package is not found instead: the caller decides.
 macro(tessera_fail text)
   if(NOT tessera_installed)
@@ -107,6 +111,29 @@ macro(tessera_fail text)
   set_property(GLOBAL PROPERTY tessera_not_found "${text}")
   return()
 endmacro()
+
+# Ends the calling function after a tessera_fail in a function that it called.
+macro(tessera_return_if_failed)
+  get_property(tessera_failed GLOBAL PROPERTY tessera_not_found)
+  if(tessera_failed)
+    return()
+  endif()
+endmacro()
+
+# Sets `option` to the one of the values that it has. CMake's other booleans, such as TRUE and 0, become ON and OFF.
+function(tessera_check_option option)
+  string(TOUPPER "${${option}}" value)
+  if(value MATCHES "^(1|YES|TRUE|Y)$")
+    set(value ON)
+  elseif(value MATCHES "^(0|NO|FALSE|N)$")
+    set(value OFF)
+  endif()
+  if(NOT value IN_LIST ARGN)
+    list(JOIN ARGN ", " values)
+    message(FATAL_ERROR "[options] ${option}=${${option}}, expected one of ${values}.")
+  endif()
+  set(${option} ${value} PARENT_SCOPE)
+endfunction()
 
 # ---- Tools and the compiler ------------------------------------------------------------------------------------------
 
@@ -147,8 +174,8 @@ endfunction()
 
 # ---- Wheels ----------------------------------------------------------------------------------------------------------
 
-# The cache: -DTESSERA_DEPS_DIR, the environment variable TESSERA_DEPS_DIR, the user's cache folder, or .deps in the
-# source.
+# The cache: -DTESSERA_DEPS_DIR, the environment variable TESSERA_DEPS_DIR, the user's cache folder, or, without a home,
+# .deps in the source.
 function(tessera_deps_dir result)
   if(TESSERA_DEPS_DIR)
     set(folder "${TESSERA_DEPS_DIR}")
@@ -158,10 +185,12 @@ function(tessera_deps_dir result)
     set(folder "$ENV{XDG_CACHE_HOME}/tessera")
   elseif(NOT "$ENV{HOME}" STREQUAL "")
     set(folder "$ENV{HOME}/.cache/tessera")
+  elseif(tessera_installed)
+    tessera_fail("[dependencies] HOME is not set, which has the cache of downloads. Pass -DTESSERA_DEPS_DIR=<folder>.")
   else()
     set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.deps")
   endif()
-  get_filename_component(folder "${folder}" ABSOLUTE)
+  get_filename_component(folder "${folder}" REALPATH)
   set(${result} "${folder}" PARENT_SCOPE)
 endfunction()
 
@@ -175,8 +204,8 @@ function(tessera_download_wheel wheel sha256 folder)
   execute_process(COMMAND python3 -m pip --version WORKING_DIRECTORY / RESULT_VARIABLE no_pip OUTPUT_QUIET
                   ERROR_QUIET)
   if(no_pip)
-    message(FATAL_ERROR "[prerequisites] not installed: python3 with pip, which fetches ${requirement} once (apt-get "
-                        "install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel}>).")
+    tessera_fail("[prerequisites] not installed: python3 with pip, which fetches ${requirement} once (apt-get \
+install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel}>).")
   endif()
   set(platforms "")
   foreach(tag IN ITEMS manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_18 manylinux_2_17 manylinux2014)
@@ -189,39 +218,41 @@ function(tessera_download_wheel wheel sha256 folder)
             --dest "${folder}" --requirement "${folder}/requirements.txt"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed OR NOT EXISTS "${folder}/${wheel}")
-    message(FATAL_ERROR "[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n"
-                        "Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
+    tessera_fail("[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n\
+Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
   endif()
 endfunction()
 
 function(tessera_unpack_wheel wheel sha256 folder)
   file(SHA256 "${wheel}" given)
   if(NOT given STREQUAL sha256)
-    message(FATAL_ERROR "[dependencies] ${wheel} has sha256 ${given}, pinned is ${sha256}. "
-                        "Delete it and fetch it again.")
+    tessera_fail("[dependencies] ${wheel} has sha256 ${given}, pinned is ${sha256}. Delete it and fetch it again.")
   endif()
   execute_process(
-    COMMAND python3 -c "import os, re, sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
+    COMMAND python3 -c "import os, re, sys, zipfile; os.umask(0o022); wheel = zipfile.ZipFile(sys.argv[1]); \
 [os.chmod(wheel.extract(file, sys.argv[2]), 0o755 if file.external_attr >> 16 & 0o100 else 0o644) \
 for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not file.is_dir()]"
             "${wheel}" "${folder}" "${tessera_unpacked_files}|[^/]+\\.dist-info/licenses/"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed)
-    message(FATAL_ERROR "[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
+    tessera_fail("[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
   endif()
 endfunction()
 
-# Programs load libraries from the cache, so no other user but root may write to it. A group may if its number is the
-# user's: it is the user's own, which useradd makes.
+# Programs load libraries from `folder` in the cache, so no other user but root may write to either. A group may if its
+# number is the user's: it is the user's own, which useradd makes.
 function(tessera_check_cache cache folder)
   execute_process(COMMAND id -u COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(is_open ! -type l "(" -perm -002 -o ! -user ${user} ! -user 0 -o -perm -020 ! -group ${user} ")")
   execute_process(COMMAND find "${cache}" -maxdepth 0 ${is_open} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open)
-  execute_process(COMMAND find "${folder}" ${is_open} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open_below)
+  set(open_below "")
+  if(EXISTS "${folder}")
+    execute_process(COMMAND find "${folder}" ${is_open} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE open_below)
+  endif()
   if(open OR open_below)
     string(REGEX MATCH "^[^\n]+" first "${open}${open_below}")
-    message(FATAL_ERROR "[dependencies] ${first} can be changed by another user, and programs load libraries from there. "
-                        "Remove ${folder}, and give a -DTESSERA_DEPS_DIR=<folder> that only you can write.")
+    tessera_fail("[dependencies] ${first} can be changed by another user, and programs load libraries from there. \
+Give a -DTESSERA_DEPS_DIR=<folder> that only you can write, or remove this one.")
   endif()
 endfunction()
 
@@ -229,6 +260,7 @@ endfunction()
 # folder is named by its content and created atomically, also if two builds configure at the same time.
 function(tessera_fetch result name wheels install_hint)
   tessera_deps_dir(cache)
+  tessera_return_if_failed()
   string(SHA256 content "${wheels}${tessera_unpacked_files}")
   string(SUBSTRING "${content}" 0 8 content)
   set(folder "${cache}/${name}-${content}")
@@ -251,8 +283,14 @@ ${CMAKE_SYSTEM_NAME} ${CMAKE_SYSTEM_PROCESSOR}. ${install_hint}")
 ${install_hint} Or pass -DTESSERA_FETCH_DEPS=ON, or -DTESSERA_WHEEL_DIR=<folder of wheels>.")
   endif()
 
-  file(MAKE_DIRECTORY "${cache}")
+  set(only_mine OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  if(NOT EXISTS "${cache}")
+    file(MAKE_DIRECTORY "${cache}")
+    file(CHMOD "${cache}" PERMISSIONS ${only_mine})
+  endif()
   file(LOCK "${cache}/lock" GUARD FUNCTION TIMEOUT 3600)
+  tessera_check_cache("${cache}" "${folder}")
+  tessera_return_if_failed()
   if(EXISTS "${folder}")  # another configure was faster
     return()
   endif()
@@ -260,23 +298,26 @@ ${install_hint} Or pass -DTESSERA_FETCH_DEPS=ON, or -DTESSERA_WHEEL_DIR=<folder 
     message(STATUS "Unpacking ${name} once, from ${wheel_dir} into ${folder}")
   else()
     string(REGEX REPLACE "-[0-9.]+" "" kind "${name}")
-    message(STATUS "${name} is not installed: fetching ${tessera_size_of_${kind}} once, into ${folder}. "
+    message(NOTICE "-- ${name} is not installed: fetching ${tessera_size_of_${kind}} once, into ${folder}. "
                    "To use another one: ${install_hint}")
   endif()
   set(partial "${cache}/partial")
   file(REMOVE_RECURSE "${partial}")
   file(MAKE_DIRECTORY "${partial}/wheels")
+  file(CHMOD "${partial}" "${partial}/wheels" PERMISSIONS ${only_mine})
   while(wheels)
     list(POP_FRONT wheels wheel sha256)
     if(NOT wheel_dir)
       tessera_download_wheel("${wheel}" ${sha256} "${partial}/wheels")
+      tessera_return_if_failed()
       tessera_unpack_wheel("${partial}/wheels/${wheel}" ${sha256} "${partial}/unpacked")
       file(REMOVE "${partial}/wheels/${wheel}")
     elseif(EXISTS "${wheel_dir}/${wheel}")
       tessera_unpack_wheel("${wheel_dir}/${wheel}" ${sha256} "${partial}/unpacked")
     else()
-      message(FATAL_ERROR "[dependencies] TESSERA_WHEEL_DIR=${wheel_dir} has no ${wheel}.")
+      tessera_fail("[dependencies] TESSERA_WHEEL_DIR=${wheel_dir} has no ${wheel}.")
     endif()
+    tessera_return_if_failed()
   endwhile()
   file(RENAME "${partial}/unpacked" "${folder}")
   file(REMOVE_RECURSE "${partial}")
@@ -364,8 +405,8 @@ endfunction()
 function(tessera_cuda_wheels result kind pinned hint)
   set(wheels ${tessera_${kind}_${pinned}_wheels_${CMAKE_SYSTEM_NAME}_${CMAKE_SYSTEM_PROCESSOR}})
   if(NOT wheels)
-    message(FATAL_ERROR "[dependencies] CUDA is not installed, and no wheels of it are pinned for LibTorch ${pinned} "
-                        "on ${CMAKE_SYSTEM_NAME} ${CMAKE_SYSTEM_PROCESSOR}. ${hint}")
+    tessera_fail("[dependencies] CUDA is not installed, and no wheels of it are pinned for LibTorch ${pinned} \
+on ${CMAKE_SYSTEM_NAME} ${CMAKE_SYSTEM_PROCESSOR}. ${hint}")
   endif()
   set(${result} ${wheels} PARENT_SCOPE)
 endfunction()
@@ -376,25 +417,22 @@ endfunction()
 function(tessera_import_torch)
   tessera_choose_torch(pinned wanted)
   tessera_find_torch(root)
-  get_property(failed GLOBAL PROPERTY tessera_not_found)
-  if(failed)
-    return()
-  elseif(NOT root)
+  tessera_return_if_failed()
+  if(NOT root)
     set(host ${CMAKE_SYSTEM_NAME}_${CMAKE_SYSTEM_PROCESSOR})
     set(name libtorch-${pinned})
     set(wheels ${tessera_libtorch_${pinned}_wheels_${host}})
     set(hint "Pass -DCMAKE_PREFIX_PATH=<a libtorch ${wanted}>, or install python3's torch package.")
     if(TESSERA_CUDA STREQUAL "FETCH")
       tessera_cuda_wheels(more cuda ${pinned} "${hint}")
+      tessera_return_if_failed()
       list(APPEND wheels ${more})
       string(APPEND name -cuda)
       set(tessera_unpacked_files "${tessera_unpacked_cuda_files}")
     endif()
     tessera_fetch(root ${name} "${wheels}" "${hint}")
+    tessera_return_if_failed()
     string(APPEND root "/torch")
-    if(NOT EXISTS "${root}")  # tessera_fail has the reason
-      return()
-    endif()
   endif()
   tessera_torch_version(version "${root}")
   message(STATUS "LibTorch ${version}: ${root}")
@@ -424,22 +462,31 @@ function(tessera_boost_version result include)
   set(${result} "${major}.${minor}.${patch}" PARENT_SCOPE)
 endfunction()
 
+# An installation requires the version that is compiled into its libraries, TESSERA_BOOST_VERSION.
 function(tessera_import_boost)
+  set(wanted ">= ${tessera_boost_minimum}")
+  set(fetched ${tessera_boost_version})
+  set(wheels "${tessera_boost_wheels}")
+  if(TESSERA_BOOST_VERSION)
+    set(wanted ${TESSERA_BOOST_VERSION})
+    set(fetched ${TESSERA_BOOST_VERSION})
+    if(NOT fetched VERSION_EQUAL tessera_boost_version)
+      set(wheels "")
+    endif()
+  endif()
   find_path(include boost/pfr.hpp HINTS "${BOOST_ROOT}" ENV BOOST_ROOT PATH_SUFFIXES include NO_CACHE)
   if(include)
     tessera_boost_version(version "${include}")
-    if(version VERSION_LESS tessera_boost_minimum)
-      message(STATUS "Boost ${version} in ${include} is older than ${tessera_boost_minimum}: not used")
+    if((TESSERA_BOOST_VERSION AND NOT version VERSION_EQUAL TESSERA_BOOST_VERSION)
+       OR version VERSION_LESS tessera_boost_minimum)
+      message(STATUS "Boost ${version} in ${include} is not ${wanted}: not used")
       unset(include)
     endif()
   endif()
   if(NOT include)
-    tessera_fetch(root "boost-${tessera_boost_version}" "${tessera_boost_wheels}"
-      "Pass -DBOOST_ROOT=<a Boost >= ${tessera_boost_minimum}>.")
+    tessera_fetch(root boost-${fetched} "${wheels}" "Pass -DBOOST_ROOT=<a Boost ${wanted}>.")
+    tessera_return_if_failed()
     set(include "${root}/boost_headers/include")
-    if(NOT EXISTS "${include}")
-      return()
-    endif()
     tessera_boost_version(version "${include}")
   endif()
   message(STATUS "Boost ${version}: ${include}")
@@ -486,8 +533,10 @@ function(tessera_fetch_nvcc)
   tessera_choose_torch(pinned wanted)
   set(hint "Install CUDA Toolkit 13, named by -DCUDAToolkit_ROOT=.")
   tessera_cuda_wheels(wheels nvcc ${pinned} "${hint}")
+  tessera_return_if_failed()
   set(tessera_unpacked_files "${tessera_unpacked_cuda_files}")
   tessera_fetch(root nvcc-${pinned} "${wheels}" "${hint}")
+  tessera_return_if_failed()
   string(APPEND root /nvidia/cu13)
   if(NOT EXISTS "${root}/lib64")  # wheels lack the file names that a linker searches for
     file(CREATE_LINK libcudart.so.13 "${root}/lib/libcudart.so" SYMBOLIC)

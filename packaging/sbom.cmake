@@ -1,8 +1,10 @@
 # Writes the bill of materials of a release, as SPDX 2.3 in JSON, from the pins of dependencies.cmake.
 #
-#   cmake -DOUT=tessera.spdx.json [-DLIBTORCH=2.11.0] [-DBOOST=1.85.0] [-DPLATFORM=Linux_x86_64] -P packaging/sbom.cmake
+#   cmake -DOUT=tessera.spdx.json [-DLIBTORCH=2.11.0] [-DBOOST=1.85.0] [-DPLATFORM=Linux_x86_64]
+#         [-DINSTALLED="torch;boost"] -P packaging/sbom.cmake
 #
-# Versions without a pin are listed without a hash. SOURCE_DATE_EPOCH sets the date. Equal pins give an equal file.
+# Versions without a pin, and dependencies in INSTALLED, are listed without a hash. SOURCE_DATE_EPOCH sets the date. Equal
+# pins give an equal file.
 cmake_minimum_required(VERSION 3.25)
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
 include("${source}/dependencies.cmake")
@@ -20,6 +22,12 @@ endif()
 if(NOT PLATFORM)
   set(PLATFORM Linux_x86_64)
 endif()
+
+foreach(argument IN ITEMS LIBTORCH BOOST PLATFORM)
+  if(NOT ${argument} MATCHES "^[A-Za-z0-9_.+-]+$")
+    message(FATAL_ERROR "[sbom] ${argument}=${${argument}}, expected letters, digits and . _ + - only.")
+  endif()
+endforeach()
 
 set(packages "")
 set(relationships "")
@@ -79,9 +87,11 @@ set(tessera "Organization: The Tessera Authors")
 set(pytorch "Organization: PyTorch Foundation")
 set(boost "Organization: The Boost authors")
 add_package(tessera ${version} Apache-2.0 ${tessera} DESCRIBES "")
-add_wheels(DEPENDS_ON ${tessera_libtorch_${LIBTORCH}_wheels_${PLATFORM}})
+if(NOT "torch" IN_LIST INSTALLED)
+  add_wheels(DEPENDS_ON ${tessera_libtorch_${LIBTORCH}_wheels_${PLATFORM}})
+endif()
 add_package(torch ${LIBTORCH} BSD-3-Clause ${pytorch} DEPENDS_ON "")  # if it has no pin
-if(BOOST STREQUAL tessera_boost_version)
+if(BOOST STREQUAL tessera_boost_version AND NOT "boost" IN_LIST INSTALLED)
   add_wheels(DEPENDS_ON ${tessera_boost_wheels})
 endif()
 add_package(boost-headers ${BOOST} BSL-1.0 ${boost} DEPENDS_ON "")

@@ -4,16 +4,17 @@ include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(REMOVE_RECURSE "${SCRATCH}")
 
 # Runs `code` in a new CMake process after dependencies.cmake, without environment variables for caches and prefixes.
-# The optional third argument is the working folder.
+# The optional third argument is the working folder; a prefix of the command follows.
 function(check message code)
   file(WRITE "${SCRATCH}/case.cmake" "cmake_minimum_required(VERSION 3.25)\n"
        "include(\"${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../dependencies.cmake\")\n"
        "set(TESSERA_DEPS_DIR \"${SCRATCH}/cache\")\n${code}\n")
+  set(prefix ${ARGN})
   set(folder "${SCRATCH}")
-  if(ARGN)
-    set(folder "${ARGN}")
+  if(prefix)
+    list(POP_FRONT prefix folder)
   endif()
-  expect("${message}" -E chdir "${folder}" "${CMAKE_COMMAND}" -E env --unset=TESSERA_DEPS_DIR
+  expect("${message}" -E chdir "${folder}" ${prefix} "${CMAKE_COMMAND}" -E env --unset=TESSERA_DEPS_DIR
          --unset=TESSERA_WHEEL_DIR --unset=CMAKE_PREFIX_PATH "PYTHONPATH=${SCRATCH}/python"
          "PATH=${SCRATCH}/bin:$ENV{PATH}" "${CMAKE_COMMAND}" -P "${SCRATCH}/case.cmake")
 endfunction()
@@ -48,6 +49,17 @@ check_compiler("GNU 11.4.0 (/usr/bin/c++) is too old: Tessera needs g++ >= 12 or
 check_compiler("Clang 15.0.7 (/usr/bin/c++) is too old: Tessera needs g++ >= 12 or clang >= 16" Clang 15.0.7)
 check_compiler("" GNU 12.1.0)
 check_compiler("" Clang 16.0.0)
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+
+check("[options] TESSERA_CUDA=maybe, expected one of AUTO, ON, OFF."
+      "set(TESSERA_CUDA maybe)\ntessera_check_option(TESSERA_CUDA AUTO ON OFF)")
+set(values off 0 True auto)
+set(meanings OFF OFF ON AUTO)
+foreach(value meaning IN ZIP_LISTS values meanings)
+  check("" "set(TESSERA_CUDA ${value})\ntessera_check_option(TESSERA_CUDA AUTO ON OFF)
+            if(NOT TESSERA_CUDA STREQUAL ${meaning})\nmessage(FATAL_ERROR \"\${TESSERA_CUDA}\")\nendif()")
+endforeach()
 
 # ---- Wheels ----------------------------------------------------------------------------------------------------------
 
@@ -96,6 +108,21 @@ foreach(open IN ITEMS "${SCRATCH}/cache" "${cached}/torch/lib/libtorch_cpu.so")
     check_open("${open}" "chmod;g+w" "chmod;g-w")
   endif()
 endforeach()
+# Also before the first download, and if a link leads to the folder.
+file(MAKE_DIRECTORY "${SCRATCH}/open_cache")
+file(CREATE_LINK open_cache "${SCRATCH}/link_to_cache" SYMBOLIC)
+execute_process(COMMAND chmod 777 "${SCRATCH}/open_cache" COMMAND_ERROR_IS_FATAL ANY)
+foreach(cache IN ITEMS open_cache link_to_cache)
+  check("[dependencies] ${SCRATCH}/open_cache can be changed by another user"
+        "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/${cache}\")\n${fetch}")
+endforeach()
+# A new cache is writable by its user only, whatever the umask is.
+check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/private_cache\")\n${fetch}"
+      . sh -c "umask 0 && exec $@" sh)
+execute_process(COMMAND find "${SCRATCH}/private_cache" ! -name lock -perm /022 OUTPUT_VARIABLE open)
+if(open OR NOT EXISTS "${SCRATCH}/private_cache")
+  message(SEND_ERROR "others can write: ${open}")
+endif()
 check("" "set(TESSERA_DEPS_DIR \"\")\nset(ENV{XDG_CACHE_HOME} \"\")\nset(ENV{HOME} \"${SCRATCH}/home\")
           tessera_deps_dir(folder)
           if(NOT folder STREQUAL \"${SCRATCH}/home/.cache/tessera\")\nmessage(FATAL_ERROR \"\${folder}\")\nendif()")

@@ -28,9 +28,14 @@ check_package("${refused}" CXX "${find}" "-DTorch_ROOT=${other}")
 check_package("${refused}" CXX "add_library(torch UNKNOWN IMPORTED)
   set_target_properties(torch PROPERTIES IMPORTED_LOCATION \"${other}/lib/libtorch.so\")\n${find}")
 
-# An optional package that is not there lets the project continue, and nothing is downloaded.
-check_package("found=0, fetch=OFF [dependencies] boost-" CXX "${find}"
+# An optional package that is not there lets the project continue, and nothing is downloaded. Another Boost than the
+# build's is not used.
+file(WRITE "${SCRATCH}/other_boost/include/boost/pfr.hpp" "")
+file(WRITE "${SCRATCH}/other_boost/include/boost/version.hpp" "#define BOOST_VERSION 199900\n")
+check_package("found=0, fetch=OFF [dependencies] boost-" CXX "${find}" "-DBOOST_ROOT=${SCRATCH}/other_boost"
               -DTESSERA_FETCH_DEPS=OFF "-DTESSERA_DEPS_DIR=${SCRATCH}/no_cache")
+check_package("found=0, fetch=ON [dependencies] TESSERA_WHEEL_DIR=${SCRATCH} has no boost_headers-" CXX "${find}"
+              "-DTESSERA_WHEEL_DIR=${SCRATCH}" "-DTESSERA_DEPS_DIR=${SCRATCH}/no_cache")
 check_package("found=0, fetch=ON [compiler] project(): languages without CXX, expected CXX." C "${find}")
 check_package("found=0, fetch=ON [find_package] COMPONENTS nosuch: expected one of sharding;" CXX
               "find_package(tessera QUIET COMPONENTS nn nosuch)")

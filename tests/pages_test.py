@@ -18,7 +18,7 @@ REFERENCES = {"docs/errors.md", "docs/command_line.md", "docs/operations.md", "d
 # The files with Tessera's version, and the text before it. The Conan recipe reads it from the first one.
 VERSIONS = {"CMakeLists.txt": r"^project\(tessera VERSION ", "CHANGELOG.md": r"^## ", "README.md": r"^This is version ",
             "CITATION.cff": "^version: ", "packaging/vcpkg/tessera/vcpkg.json": r'^  "version": "',
-            "packaging/Dockerfile": "^LABEL org.opencontainers.image.version="}
+            "SECURITY.md": r"^\| the latest release, ", "packaging/Dockerfile": "^LABEL org.opencontainers.image.version="}
 
 
 def different_versions(root):

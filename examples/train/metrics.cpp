@@ -21,6 +21,12 @@ StepMetrics step_of(const boost::json::object& row) {
           number("tokens_per_second")};
 }
 
+// Throws if `path` is a regular file of another kind. Pipes and devices pass.
+void check_is_ours(const std::string& path, std::string_view beginning, std::string_view kind) {
+  std::error_code unknown;
+  if (std::filesystem::is_regular_file(path, unknown)) check_replaceable(path, beginning, kind, "metrics");
+}
+
 // ---- the charts of the page
 
 using Look = nn::ReportSeries::Look;
@@ -65,8 +71,10 @@ std::vector<nn::ReportChart> charts_of(const RunFacts& run, const std::vector<St
 
 Metrics::Metrics(const MetricsFiles& files, const RunFacts& run, nn::Report report, int64_t steps_done)
     : page_(files.report), run_(run), report_(std::move(report)) {
+  check_is_ours(files.report, "<!DOCTYPE html>\n<!-- The page of a report", "the page of a report");
   if (!files.json_lines.empty()) {
     const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
+    if (!goes_on) check_is_ours(files.json_lines, "{\"step\":", "a file of metrics");
     if (goes_on) write_text(files.json_lines, rows_to_keep(files.json_lines, steps_done), "metrics");
     json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);
   }

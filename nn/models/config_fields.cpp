@@ -28,7 +28,7 @@ Activation activation_in(const JsonPart& name) {
   if (found != activations().end()) return {found->second};
   std::vector<std::string> known;
   for (const auto& [other, function] : activations()) known.push_back(other);
-  name.refuse(fmt::format("\"{}\" is not supported, expected one of {}.", name.text(), fmt::join(known, ", ")));
+  name.refuse_type(fmt::format("one of {}", fmt::join(known, ", ")));
 }
 
 // Returns transformers' name; "silu" for a function that it does not have.
@@ -71,7 +71,7 @@ double original_positions_of(const JsonPart& config, const JsonPart& rope, const
                              int64_t otherwise) {
   constexpr const char* key = "original_max_position_embeddings";
   const auto all = static_cast<double>(positions);
-  if (otherwise) return config.number(key, static_cast<double>(otherwise));
+  if (otherwise) return static_cast<double>(config.has(key) ? config.at(key).integer(1, max_decoder_size) : otherwise);
   return type == "dynamic" ? all : config.number(key, rope.number(key, all));
 }
 
@@ -79,7 +79,9 @@ RotaryScaling scaling_of(const JsonPart& config, const JsonPart& rope, const Rop
                          int64_t dims) {
   std::string type = rope.text("rope_type", rope.text("type", "default"));
   if (type == "default") return {};
+  const char* const type_key = rope.has("rope_type") ? "rope_type" : "type";
   if (type == "su" || (type == "yarn" && rope.has("short_factor"))) type = "longrope";  // of older folders of Phi-3
+  if (keys.original_positions && type != "longrope") rope.at(type_key).refuse_type("default or longrope");
   RotaryScaling scaling{
       .factor = 1, .original_positions = original_positions_of(config, rope, type, positions, keys.original_positions)};
   const double stretch = static_cast<double>(positions) / scaling.original_positions;
@@ -103,8 +105,7 @@ RotaryScaling scaling_of(const JsonPart& config, const JsonPart& rope, const Rop
     scaling.long_factors = factors_of(rope.at("long_factor"), dims);
     if (rope.has("attention_factor")) scaling.attention_factor = rope.at("attention_factor").number();
   } else {
-    rope.refuse(fmt::format(
-        "rope_type \"{}\" is not supported, expected default, linear, llama3, yarn, dynamic or longrope.", type));
+    rope.at(type_key).refuse_type("one of default, linear, llama3, yarn, dynamic, longrope");
   }
   return scaling;
 }
@@ -150,6 +151,8 @@ void read_rope(const JsonPart& config, const RopeKeys& keys, DecoderConfig& c) {
     return;
   }
   const bool is_by_layer = rope.has("full_attention") || rope.has("sliding_attention");
+  if (is_new && !is_by_layer)
+    rope.refuse("the same for all layers, which transformers ignores. Give full_attention and sliding_attention.");
   c.rope = rope_in(config, is_by_layer ? rope.at_or_null("full_attention") : rope, keys, base, c);
   const double local_base = above_zero_or(config, keys.local_theta, c.local_rope->base);
   if (is_by_layer)
@@ -211,7 +214,7 @@ void read_layer_types(const JsonPart& types, int64_t size, DecoderConfig& c) {
   for (size_t i = 0; i < types.length(); ++i) {
     const std::string type = types.item(i).text();
     if (type != "full_attention" && type != "sliding_attention")
-      types.item(i).refuse(fmt::format("\"{}\" is not supported, expected full_attention or sliding_attention.", type));
+      types.item(i).refuse_type("full_attention or sliding_attention");
     c.windows[i] = type == "sliding_attention" ? size : 0;
   }
 }
@@ -226,7 +229,7 @@ void read_windows(const JsonPart& config, const WindowKeys& keys, DecoderConfig&
     return;
   }
   const int64_t size = config.integer(key, keys.size);
-  if (size < 1) config.at(key).refuse("expected 1 or more.");
+  if (size < 1) config.at(key).refuse_type("1 or more");
   c.windows.assign(static_cast<size_t>(c.num_hidden_layers), 0);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
     if (!keys.has || keys.has(config, c, i)) c.windows[static_cast<size_t>(i)] = size;
@@ -312,9 +315,7 @@ ConfigField only(const char* key, const json::value& value) {
             if (!config.has(key)) return;
             const JsonPart given = config.at(key);
             const bool is_same = value.is_number() ? given.number() == value.to_number<double>() : given.value == value;
-            if (!is_same)
-              given.refuse(fmt::format("{} is not supported, expected {}.", json::serialize(given.value),
-                                       json::serialize(value)));
+            if (!is_same) given.refuse_type(fmt::format("only {}", json::serialize(value)));
           }};
 }
 

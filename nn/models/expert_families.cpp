@@ -149,9 +149,12 @@ ConfigField temperature() {
   return {"attn_temperature_tuning",
           [](const JsonPart& config, C& c) {
             const JsonPart tuning = config.at_or_null("attn_temperature_tuning");
-            if (!tuning.is_null() && !(tuning.value.is_bool() ? tuning.flag() : tuning.integer() != 0)) return;
-            c.query_temperature = {config.number("attn_scale", 0.1),
-                                   static_cast<double>(config.integer("floor_scale", 8192))};
+            if (!tuning.is_null() && !tuning.value.is_bool() && !tuning.value.is_int64())
+              tuning.refuse_type("true, false or an integer");
+            if (tuning.value == boost::json::value(false) || tuning.value == boost::json::value(0)) return;
+            const int64_t floor_scale =
+                config.has("floor_scale") ? config.at("floor_scale").integer(1, max_decoder_size) : 8192;
+            c.query_temperature = {config.number("attn_scale", 0.1), static_cast<double>(floor_scale)};
           },
           [](const C& c, json::object& all) {
             all["attn_temperature_tuning"] = c.query_temperature.has_value();
@@ -161,15 +164,17 @@ ConfigField temperature() {
           }};
 }
 
-// Throws unless the layers that attend to chunks are those with rotary positions.
+// Throws unless the layers that attend to chunks are those with rotary positions. Without a chunk size, none does.
 ConfigField chunked_layers() {
   return {
       "layer_types", [](const JsonPart& config, C& c) {
         if (!config.has("layer_types")) return;
         const JsonPart types = config.at("layer_types");
-        for (size_t i = 0; i < types.length() && i < c.no_rope_layers.size(); ++i)
-          if ((types.item(i).text() == "chunked_attention") != (c.no_rope_layers[i] != 0))
-            types.item(i).refuse("is not supported, expected chunked_attention in layers with rotary positions only.");
+        for (size_t i = 0; i < types.length() && i < c.no_rope_layers.size(); ++i) {
+          const bool has_chunks = c.attention_chunk_size && c.no_rope_layers[i];
+          if ((types.item(i).text() == "chunked_attention") != has_chunks)
+            types.item(i).refuse_type(has_chunks ? "chunked_attention, with rotary positions" : "full_attention");
+        }
       }};
 }
 
@@ -250,30 +255,30 @@ Family gpt_oss() {
 }
 
 Family llama4() {
-  return {
-      "Llama4ForCausalLM",
-      {.model_type = "llama4_text",
-       .intermediate_size = 16384,
-       .rms_norm_eps = 1e-5,
-       .rope = {.base = 5e5, .interleaved = true},
-       .qk_norm_after_rope = true,
-       .attention_chunk_size = 8192,
-       .num_local_experts = 16,
-       .num_experts_per_tok = 1,
-       .moe_intermediate_size = 8192,
-       .n_shared_experts = 1,
-       .router_score = RouterScore::sigmoid,
-       .norm_topk_prob = false,
-       .scale_expert_inputs = true},
-      {sizes(), field("intermediate_size_mlp", &C::intermediate_size),
-       nullable("num_key_value_heads", &C::num_key_value_heads), nullable("head_dim", &C::head_dim), inner_fields(),
-       only("router_jitter_noise", 0), listed_layers("interleave_moe_layer_step", "moe_layers", true), no_rope_layers(),
-       chunked_layers(), temperature(), option(field("attention_chunk_size", &C::attention_chunk_size)),
-       field("use_qk_norm", &C::qk_norm_after_rope), attention_bias(),
-       expert_sizes("num_local_experts", "intermediate_size")},
-      llama4_names,
-      /*num_key_value_heads=*/8,
-      /*head_dim=*/128};
+  return {"Llama4ForCausalLM",
+          {.model_type = "llama4_text",
+           .intermediate_size = 16384,
+           .rms_norm_eps = 1e-5,
+           .rope = {.base = 5e5, .interleaved = true},
+           .qk_norm_after_rope = true,
+           .attention_chunk_size = 8192,
+           .num_local_experts = 16,
+           .num_experts_per_tok = 1,
+           .moe_intermediate_size = 8192,
+           .n_shared_experts = 1,
+           .router_score = RouterScore::sigmoid,
+           .norm_topk_prob = false,
+           .scale_expert_inputs = true},
+          {sizes(), field("intermediate_size_mlp", &C::intermediate_size),
+           nullable("num_key_value_heads", &C::num_key_value_heads), nullable("head_dim", &C::head_dim), inner_fields(),
+           only("router_jitter_noise", 0), listed_layers("interleave_moe_layer_step", "moe_layers", true),
+           no_rope_layers(/*may_be_empty=*/true),  // as in published folders
+           option(nullable("attention_chunk_size", &C::attention_chunk_size)), chunked_layers(), temperature(),
+           field("use_qk_norm", &C::qk_norm_after_rope), attention_bias(),
+           expert_sizes("num_local_experts", "intermediate_size")},
+          llama4_names,
+          /*num_key_value_heads=*/8,
+          /*head_dim=*/128};
 }
 
 }  // namespace

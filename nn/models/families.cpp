@@ -91,19 +91,19 @@ ConfigFields attention_bias() {
   return {field("attention_bias", &C::attention_bias), field("attention_bias", &C::output_bias)};
 }
 
-ConfigField no_rope_layers() {
+ConfigField no_rope_layers(bool may_be_empty) {
   return {"no_rope_layers",
-          [](const JsonPart& config, C& c) {
+          [=](const JsonPart& config, C& c) {
             const int64_t interval = config.integer("no_rope_layer_interval", 4);
             if (interval < 1) config.at("no_rope_layer_interval").refuse_type("1 or more");
             const JsonPart list = config.at_or_null("no_rope_layers");
             const auto length = static_cast<int64_t>(list.is_null() ? 0 : list.length());
-            // Published folders of Llama 4 have an empty list, which means the default.
-            if (length > 0 && length < c.num_hidden_layers)
-              list.refuse(fmt::format("expected {} or more.", c.num_hidden_layers));
+            const bool is_missing = list.is_null() || (may_be_empty && length == 0);
+            if (!is_missing && length < c.num_hidden_layers)
+              list.refuse(fmt::format("{} of them, expected {} or more.", length, c.num_hidden_layers));
             for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-              c.no_rope_layers.push_back(length > 0 ? list.item(static_cast<size_t>(i)).integer(0, 1)
-                                                    : (i + 1) % interval != 0);
+              c.no_rope_layers.push_back(is_missing ? (i + 1) % interval != 0
+                                                    : list.item(static_cast<size_t>(i)).integer(0, 1));
           },
           [](const C& c, json::object& all) {
             const std::vector<int64_t> every(static_cast<size_t>(c.num_hidden_layers), 1);
@@ -245,7 +245,9 @@ ConfigField qwen_windows() {
 ConfigField attention_scalar() {
   return {"query_pre_attn_scalar",
           [](const JsonPart& config, C& c) {
-            c.attention_scale = 1 / std::sqrt(static_cast<double>(config.integer("query_pre_attn_scalar", 256)));
+            constexpr const char* key = "query_pre_attn_scalar";
+            const int64_t scalar = config.has(key) ? config.at(key).integer(1, max_decoder_size) : 256;
+            c.attention_scale = 1 / std::sqrt(static_cast<double>(scalar));
           },
           [](const C& c, json::object& all) {
             all["query_pre_attn_scalar"] = std::llround(std::pow(c.scale_of_attention(), -2));
@@ -372,7 +374,10 @@ ConfigFields cohere_fields(const ConfigFields& more) {
 // layers with a window.
 ConfigField olmo3_local_base() {
   return {.read = [](const JsonPart& config, C& c) {
-    if (config.at_or_null("rope_parameters").has("sliding_attention") || c.local_rope->base == c.rope.base) return;
+    if (config.has("rope_local_base_freq"))
+      config.at("rope_local_base_freq").refuse("is not supported in this family, expected none.");
+    const bool has_windows = std::any_of(c.windows.begin(), c.windows.end(), [](int64_t size) { return size != 0; });
+    if (config.has("rope_parameters") || c.local_rope->base == c.rope.base || !has_windows) return;
     config.refuse(
         "rope_theta for all layers, which some versions of transformers ignore in layers with a window. Give "
         "rope_parameters with full_attention and sliding_attention.");
@@ -381,7 +386,9 @@ ConfigField olmo3_local_base() {
 
 // Cohere 2's layers without a window have no rotary positions.
 ConfigField rope_with_window() {
-  return {.read = [](const JsonPart&, C& c) {
+  return {.read = [](const JsonPart& config, C& c) {
+    if (config.names("sliding_window") && !config.has("sliding_window") && !config.has("layer_types"))
+      config.refuse("sliding_window is null, expected a number, or layer_types with full_attention only.");
     for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.no_rope_layers.push_back(c.sliding_window(i) != 0);
   }};
 }
@@ -497,7 +504,7 @@ std::vector<Family> make_families() {
         ConfigField{"word_embed_proj_dim",
                     [](const JsonPart& config, C& c) {
                       if (config.integer("word_embed_proj_dim", c.hidden_size) != c.hidden_size)
-                        config.at("word_embed_proj_dim").refuse(fmt::format("expected {}.", c.hidden_size));
+                        config.at("word_embed_proj_dim").refuse_type(fmt::format("{}", c.hidden_size));
                     },
                     [](const C& c, json::object& all) { all["word_embed_proj_dim"] = c.hidden_size; }}},
        opt_names},

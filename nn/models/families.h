@@ -75,8 +75,9 @@ struct WindowKeys {
 };
 ConfigField windows(const WindowKeys& keys);
 inline bool every_second(const JsonPart&, const DecoderConfig&, int64_t layer) { return layer % 2 == 0; }
-// SmolLM3's and Llama 4's layers without rotary positions: by default every fourth.
-ConfigField no_rope_layers();
+// SmolLM3's and Llama 4's layers without rotary positions: by default every fourth. With may_be_empty, an empty list
+// also means the default.
+ConfigField no_rope_layers(bool may_be_empty = false);
 // The routers' balance loss, which is used if output_router_logits is true.
 ConfigField router_loss();
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 
 #include "nn/checkpoint/hugging_face_tensors.h"
@@ -232,13 +231,7 @@ TensorsToWrite plan_of(const std::filesystem::path& file, const DecoderConfig& c
 namespace tessera::nn {
 
 void check_gguf_path(const std::filesystem::path& file) {
-  std::error_code unknown;
-  if (!exists(symlink_status(file, unknown))) return;
-  std::string begin(4, '\0');
-  if (is_regular_file(file, unknown)) std::ifstream(file, std::ios::binary).read(begin.data(), 4);
-  if (begin != "GGUF")
-    fail(ErrorKind::invalid_file, detail::gguf_verb,
-         "{}: it is there and not a GGUF file. Delete it, or give another name.", file.string());
+  check_replaceable(file, "GGUF", "a GGUF file", detail::gguf_verb);
 }
 
 void save_gguf(const std::filesystem::path& file, const CausalLM& model, const GgufOptions& options) {

@@ -67,7 +67,8 @@ size_t id_in(const JsonPart& part, const Vocabulary& vocabulary) {
 
 size_t id_of(const JsonPart& place, const std::string& token, const Vocabulary& vocabulary) {
   const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
-  if (found == vocabulary.tokens.end()) place.refuse(fmt::format("\"{}\" is not in the vocabulary.", token));
+  if (found == vocabulary.tokens.end())
+    place.refuse(fmt::format("\"{}\" given, expected a token of the vocabulary.", token.substr(0, 60)));
   return static_cast<size_t>(found - vocabulary.tokens.begin());
 }
 
@@ -319,8 +320,7 @@ GgufMetadata gguf_tokenizer(const fs::path& tokenizer, int64_t vocab_size) {
     return JsonPart{values[i], path.string(), gguf_verb, advice};
   };
   const JsonPart file = part(0), config = part(1), model = file.at("model");
-  if (const std::string type = model.text("type", "BPE"); type != "BPE")
-    model.at("type").refuse(fmt::format("\"{}\" given, expected \"BPE\".", type));
+  if (model.text("type", "BPE") != "BPE") model.at("type").refuse_type("\"BPE\"");
   Vocabulary vocabulary = vocabulary_of(file, static_cast<size_t>(vocab_size));
   GgufMetadata all;
   if (model.flag("byte_fallback", false))

@@ -23,8 +23,7 @@ using tessera::detail::JsonPart;
 const Family& family_in(const JsonPart& config) {
   const JsonPart type = config.at("model_type");
   const Family* family = detail::find_family(type.text());
-  if (!family)
-    type.refuse(fmt::format("\"{}\" is not supported, expected one of {}.", type.text(), detail::known_families()));
+  if (!family) type.refuse_type(fmt::format("one of {}", detail::known_families()));
   return *family;
 }
 

@@ -121,7 +121,7 @@ class Profile::Recorder : core::Observer {
   void computed(const core::OperationCall& call, const core::OperationArrays& arrays) override {
     add_call(call, call.recomputed ? Pass::recomputation : Pass::forward, call.began, call.ended);
     for (const Array& x : arrays.results)
-      if (const core::Tensors& local = x.impl()->local; !local.empty() && !local[0].is_cpu() && !local[0].is_meta())
+      if (const core::Tensors& local = x.impl()->local; !local.empty() && core::is_on_accelerator(local[0]))
         if (std::find(devices_.begin(), devices_.end(), local[0].device()) == devices_.end())
           devices_.push_back(local[0].device());
   }

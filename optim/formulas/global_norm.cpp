@@ -20,6 +20,7 @@
 #include "sharding/kernels/parallel_for.h"
 #include "sharding/kernels/simd_loops.h"
 #include "sharding/kernels/staging_pool.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/redistribution/communicate.h"
@@ -139,7 +140,7 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
     return true;
   });
   if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));
-  if (!tensors.empty() && !tensors[0].is_cpu() && !tensors[0].is_meta()) {  // one kernel for all tensors
+  if (!tensors.empty() && tessera::detail::is_on_accelerator(tensors[0])) {  // one kernel for all tensors
     norms.push_back(stacked(at::_foreach_norm(tensors, 2, dtype)));
     return;
   }

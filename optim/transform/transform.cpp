@@ -9,6 +9,7 @@
 #include "sharding/array/abstract_tensor.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
 #include "sharding/operations/shape/creation.h"
@@ -137,8 +138,7 @@ std::optional<double> known_value(const Array& x) {
 }
 
 bool is_on_accelerator(const Array& x) {
-  const at::Tensor& t = materialized(x, "update").local[0];
-  return !t.is_cpu() && !t.is_meta();
+  return tessera::detail::is_on_accelerator(materialized(x, "update").local[0]);
 }
 
 Array total(const std::vector<Array>& scalars) {

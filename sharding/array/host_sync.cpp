@@ -11,6 +11,7 @@
 #include "sharding/base/caller.h"
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/runtime/graph.h"
 
 namespace tessera::detail {
@@ -21,8 +22,6 @@ constexpr c10::DispatchKey in_front = c10::DispatchKey::TESTING_ONLY_GenericMode
 
 thread_local bool is_allowed = false;
 thread_local int num_observers = 0;  // HostSyncObservers of the thread
-
-bool on_accelerator(const at::Tensor& t) { return t.defined() && !t.is_cpu() && !t.is_meta(); }
 
 void notify(HostSync sync, const c10::OperatorHandle& op) {
   emit(Events::host_syncs, &Observer::waited, sync, op.schema().name());
@@ -41,7 +40,7 @@ void call_behind(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 }
 
 void read_of_a_value(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (on_accelerator(subject(op, *stack))) notify(HostSync::read, op);
+  if (is_on_accelerator(subject(op, *stack))) notify(HostSync::read, op);
   call_behind(op, keys, stack);
 }
 
@@ -49,8 +48,8 @@ void read_of_a_value(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 void copy(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const at::Tensor to = (*stack)[stack->size() - 3].toTensor(), from = (*stack)[stack->size() - 2].toTensor();
   const bool waits = !stack->back().toBool();  // a copy to pageable memory always does
-  if (to.is_cpu() && on_accelerator(from) && (waits || !to.is_pinned())) notify(HostSync::read, op);
-  if (on_accelerator(to) && from.is_cpu() && waits) notify(HostSync::upload, op);
+  if (to.is_cpu() && is_on_accelerator(from) && (waits || !to.is_pinned())) notify(HostSync::read, op);
+  if (is_on_accelerator(to) && from.is_cpu() && waits) notify(HostSync::upload, op);
   call_behind(op, keys, stack);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -189,6 +190,23 @@ std::string read_text(const std::filesystem::path& path, const char* verb, int64
   std::string text(static_cast<size_t>(size), '\0');
   file.read_at(std::as_writable_bytes(std::span(text)), 0);
   return text;
+}
+
+void check_replaceable(const std::filesystem::path& path, std::string_view beginning, std::string_view kind,
+                       const char* verb) {
+  struct stat there = {};
+  if (::lstat(path.c_str(), &there) != 0) return;
+  std::error_code unknown;
+  std::string found;
+  if (std::filesystem::is_regular_file(path, unknown)) {
+    const File file = File::open(path, verb);
+    if (file.size() == 0) return;
+    found.resize(std::min(beginning.size(), static_cast<size_t>(file.size())));
+    file.read_at(std::as_writable_bytes(std::span(found)), 0);
+  }
+  if (found != beginning)
+    fail(ErrorKind::invalid_file, verb, "{}: it is there and not {}. Delete it, or give another name.", path.string(),
+         kind);
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb) {

@@ -74,6 +74,11 @@ inline constexpr std::string_view git_lfs_begin = "version https://git-lfs";
 inline constexpr std::string_view git_lfs_advice =
     "this is a pointer of Git LFS, not the file itself. Run in its folder: git lfs pull";
 
+// Throws invalid_file if a file of another kind is at the path: one that is not empty and does not begin with
+// `beginning`, or not a regular file. `kind` is "a GGUF file", for the message.
+void check_replaceable(const std::filesystem::path& path, std::string_view beginning, std::string_view kind,
+                       const char* verb);
+
 // Creates or replaces a file. Writes path.partial first and renames it, so that readers see the old text or the new
 // one. Waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text, const char* verb);

@@ -1,4 +1,4 @@
-// Sums and matrix products of local tensors.
+// Local tensors: where they are, their sums and matrix products.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +8,9 @@ namespace tessera::detail {
 
 // The local tensors of one array, or the terms of one sum.
 using Tensors = c10::SmallVector<at::Tensor, 1>;
+
+// Returns whether reading a value of t waits for an accelerator. Tensors without data have no such values.
+inline bool is_on_accelerator(const at::Tensor& t) { return t.defined() && !t.is_cpu() && !t.is_meta(); }
 
 // ---- sums of tensors of one shape
 

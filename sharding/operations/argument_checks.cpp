@@ -10,6 +10,7 @@
 #include "sharding/array/array_impl.h"
 #include "sharding/array/late_checks.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/redistribution/device_put.h"
 
@@ -98,8 +99,6 @@ at::Tensor as_long(const at::Tensor& integers) {
 }
 
 }  // namespace
-
-bool is_on_accelerator(const at::Tensor& t) { return !t.is_cpu() && !t.is_meta(); }
 
 at::Tensor narrow_indices(const char* verb, const at::Tensor& integers, int64_t size) {
   const bool readable = integers.scalar_type() == at::kInt || integers.scalar_type() == at::kLong;

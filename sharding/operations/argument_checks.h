@@ -22,9 +22,6 @@ void check_floating(const char* verb, const Array& x, const char* what);
 // mesh.
 Array placed_result(Array result, const ResultOptions& options, const char* verb, std::source_location where);
 
-// Returns true if reading the values of t here would wait for an accelerator.
-bool is_on_accelerator(const at::Tensor& t);
-
 // Returns `integers` as int64, for LibTorch's indexing. Error (invalid_argument) if some are outside [0, size); a
 // tensor without data is not checked. On an accelerator the error comes late (array/late_checks.h).
 at::Tensor indices(const char* verb, const at::Tensor& integers, int64_t size);

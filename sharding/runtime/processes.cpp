@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -19,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -384,9 +386,14 @@ void finalize() {
 int process_index() { return joined().index; }
 int process_count() { return joined().count; }
 
-int run_program(const std::function<int()>& body) try { return body(); } catch (const std::exception& error) {
+int run_program(const std::function<int()>& body) try {
+  std::signal(SIGXFSZ, SIG_IGN);
+  return body();
+} catch (const std::exception& error) {
   const std::string all = detail::escaped(error.what());
-  const std::string words = all.substr(0, all.find("\nException raised from"));  // removes LibTorch's stack trace
+  std::string words = all.substr(0, all.find("\nException raised from"));  // removes LibTorch's stack trace
+  if (dynamic_cast<const std::bad_alloc*>(&error))
+    words = "[run_program] The process has no more memory. Use smaller batches or files, or raise `ulimit -v`.";
   std::fprintf(stderr, "error: %s\n", words.c_str());
   const detail::World& world = state().world;
   std::string_view exit_reason = detail::first_line(words);

@@ -75,7 +75,8 @@ bool any_process(bool yes);
 
 // Runs the body of a program's main, and returns its status. If an exception leaves the body, prints it and reports it
 // to the other processes that wait for this one. Then returns `restart_status` for a lost process (lost_process) and a
-// failed device (c10::AcceleratorError), and 1 for any other exception:
+// failed device (c10::AcceleratorError), and 1 for any other exception. Ignores the signal SIGXFSZ, so that a file
+// larger than `ulimit -f` permits is an Error:
 //   int main() { return run_program([] { train(); return 0; }); }
 int run_program(const std::function<int()>& body);
 // For a body that returns nothing: the status is 0.

@@ -15,9 +15,8 @@ class Tessera(ConanFile):
     license = "Apache-2.0"
     package_type = "library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"shared": [True, False], "fPIC": [True, False], "cuda": [True, False]}
-    default_options = {"shared": False, "fPIC": True, "cuda": False}
-    implements = ["auto_shared_fpic"]
+    options = {name: [True, False] for name in ("shared", "cuda", "compression", "tokenizer")}
+    default_options = {"shared": False, "cuda": False, "compression": True, "tokenizer": True}
 
     @property
     def repository(self):
@@ -52,7 +51,9 @@ class Tessera(ConanFile):
         for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
             toolchain.cache_variables[f"TESSERA_BUILD_{part}"] = "OFF"
         toolchain.cache_variables["TESSERA_FETCH_DEPS"] = "OFF"
-        toolchain.cache_variables["TESSERA_CUDA"] = "ON" if self.options.cuda else "OFF"
+        dependencies = {"CUDA": "cuda", "ICU": "tokenizer", "ZLIB": "compression", "ZSTD": "compression"}
+        for name, option in dependencies.items():
+            toolchain.cache_variables[f"TESSERA_{name}"] = "ON" if self.options.get_safe(option) else "OFF"
         toolchain.generate()
 
     def build(self):

@@ -43,6 +43,17 @@ TEST(Metrics, ARowReachesEveryFile) {
   EXPECT_EQ(events[2].scalars, (std::map<std::string, float>{{"validation/loss", 4.25f}}));
 }
 
+TEST(Metrics, ReplaceOnlyFilesOfTheirKind) {
+  ScratchFolder folder;
+  const MetricsFiles ours{.json_lines = folder.path("m.jsonl"), .report = folder.path("page.html")};
+  for (int i = 0; i < 2; ++i) Metrics(ours, facts).write(StepMetrics{1});
+  folder.write("empty", ""), folder.write("notes", "my notes");
+  Metrics({folder.path("empty")}, facts);
+  for (const MetricsFiles& files : {MetricsFiles{folder.path("notes")}, MetricsFiles{.report = folder.path("notes")}})
+    testing::expect_error(ErrorKind::invalid_file, "notes: it is there and not ", [&] { Metrics(files, facts); });
+  EXPECT_EQ(folder.read("notes"), "my notes");
+}
+
 TEST(Metrics, ARowHasTheSpeedAndTheMemoryThatAreKnown) {
   ScratchFolder folder;
   Metrics metrics({folder.path("m.jsonl"), folder.path("runs")}, facts);
@@ -84,11 +95,11 @@ TEST(Metrics, WithoutPathsNothingIsWritten) {
 
 TEST(Metrics, APageIsReplacedWhole) {
   ScratchFolder folder;
-  const std::string path = folder.write("page.html", "the last run's");
+  const std::string last = nn::Report{.title = "the last run"}.to_html(), path = folder.write("page.html", last);
   std::ifstream reader(path);  // opened before the run writes
   Metrics metrics({.report = path}, facts);
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), "the last run's");
-  EXPECT_TRUE(folder.read("page.html").ends_with("</html>\n"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), last);
+  EXPECT_NE(folder.read("page.html"), last);
   EXPECT_FALSE(fs::exists(path + ".partial"));
 }
 

@@ -192,6 +192,13 @@ TEST_F(TrainTransformer, APipeOfMetricsThatIsClosedIsAnError) {
       << outcome.output;
 }
 
+TEST_F(TrainTransformer, AFileLargerThanTheLimitIsAnError) {
+  const Outcome outcome = run_program("ulimit -f 16; " + program_ + " --data " + text_ + small + " --steps 2 --save " +
+                                      folder_.path("limited"));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  EXPECT_TRUE(outcome.says("Raise the limit on the size of files (ulimit -f)")) << outcome.output;
+}
+
 TEST_F(TrainTransformer, LearnsMoreThanPairsOfBytes) {
   const Outcome outcome = train("--mesh data=2 --steps 120 --warmup 10 --lr 1e-2");
   EXPECT_TRUE(outcome.says("after 120 steps; below the bigram entropy")) << outcome.output;

@@ -126,7 +126,9 @@ TEST(Interleaved, PlacesAndCommunicatesByVirtualStage) {
   for (const nn::PlacementTable& table : {nn::placement_table(plain, mesh_rules), nn::placement_table(model)}) {
     EXPECT_EQ(table.bytes_per_device(), (112 + 2 * 296) * 8);
     for (const nn::PlacementRow& row : table.rows())
-      if (row.path.starts_with("layers.")) EXPECT_EQ(row.stage, fmt::format("pipe[{}]", (row.path[7] - '0') % 4));
+      if (row.path.starts_with("layers.")) {
+        EXPECT_EQ(row.stage, fmt::format("pipe[{}]", (row.path[7] - '0') % 4));
+      }
   }
   EXPECT_FALSE(nn::explain(model).has_errors());
   const CommLedger ledger;

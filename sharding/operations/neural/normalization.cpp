@@ -10,6 +10,7 @@
 
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/propagation/run.h"
@@ -215,7 +216,7 @@ at::Tensor local_rms_norm(const at::Tensor& x, const at::Tensor& scale, double e
     const at::Tensor root = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
     return in_type(times_scale(wide * root, scale), x.scalar_type());
   }
-  if (!x.is_cpu() && !x.is_meta()) {
+  if (is_on_accelerator(x)) {
     const auto weight = scale.defined() ? std::optional(scale) : std::nullopt;
     return at::rms_norm(x, {x.size(-1)}, weight, eps);
   }

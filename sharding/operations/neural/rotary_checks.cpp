@@ -42,7 +42,7 @@ void check_scaling(const RotaryScaling& s, int64_t dims) {
   const double low = is_llama3 ? s.low_frequency : s.beta_slow, high = is_llama3 ? s.high_frequency : s.beta_fast;
   check_above_zero(is_llama3 ? "scaling low_frequency" : "scaling beta_slow", low);
   check_above_zero(is_llama3 ? "scaling high_frequency" : "scaling beta_fast", high);
-  if (low >= high)
+  if (is_llama3 ? low > high : low >= high)  // Llama 4 Scout has 1 and 1
     fail(ErrorKind::invalid_argument, "rotary_embedding",
          "scaling between {} and {}, expected a lower end and a higher one.", low, high);
 }
@@ -70,7 +70,7 @@ double yarn_attention_factor(double factor, double mscale) {
 
 double llama3_frequency(double f, const RotaryScaling& s) {
   const double wavelength = 2 * std::numbers::pi / f, turns = s.original_positions / wavelength;
-  if (turns > s.high_frequency) return f;
+  if (turns >= s.high_frequency) return f;
   if (turns < s.low_frequency) return f / s.factor;
   const double smooth = (turns - s.low_frequency) / (s.high_frequency - s.low_frequency);
   return (1 - smooth) * f / s.factor + smooth * f;

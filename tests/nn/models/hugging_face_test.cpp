@@ -217,6 +217,10 @@ TEST(HuggingFaceConfig, HasTheKeysThatItsFamilyHadFirst) {
   EXPECT_EQ(falcon.norm_placement, NormPlacement::parallel_shared);
   EXPECT_EQ(falcon.intermediate_size, 64);
   EXPECT_EQ(config_of(R"("model_type": "gemma", "hidden_act": "gelu")").hidden_act.function, Activation::gelu);
+  const DecoderConfig olmo = config_of(R"("model_type": "olmo3", "rope_parameters":
+    {"full_attention": {"rope_theta": 10000}})");
+  EXPECT_EQ(olmo.rope.base, 10000);
+  EXPECT_EQ(olmo.local_rope->base, 5e5);
 }
 
 TEST(HuggingFaceConfig, GivesExpertsToLayers) {
@@ -231,6 +235,10 @@ TEST(HuggingFaceConfig, GivesExpertsToLayers) {
   EXPECT_EQ(llama4(R"("no_rope_layers": [])").no_rope_layers, (Layers{1, 1}));
   EXPECT_TRUE(llama4(R"("attn_temperature_tuning": 4)").query_temperature);
   EXPECT_FALSE(llama4(R"("attn_temperature_tuning": 0)").query_temperature);
+  const DecoderConfig unchunked = llama4(R"("attention_chunk_size": null)");
+  EXPECT_EQ(unchunked.attention_chunk_size, 0);
+  const std::string written = config_to_hugging_face(unchunked, float32);
+  EXPECT_EQ(config_from_hugging_face(written, "config.json").attention_chunk_size, 0);
   EXPECT_EQ(config_of(R"("model_type": "qwen3_moe", "num_experts": 16)").num_local_experts, 16);
   const DecoderConfig latent = config_of(R"("model_type": "deepseek_v3", "rope_scaling": {"type": "yarn", "factor": 40,
     "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64})");
@@ -272,20 +280,20 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
   const std::string at = "[from_pretrained] config.json.";
   testing::expect_errors(
       {{ErrorKind::invalid_file,
-        at + "model_type: \"bert\" is not supported, expected one of cohere, cohere2, deepseek_v3, falcon, gemma, "
+        at + "model_type: \"bert\" given, expected one of cohere, cohere2, deepseek_v3, falcon, gemma, "
              "gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, granite, llama, llama4_text, ministral, mistral, mixtral, "
              "olmo2, olmo3, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3, starcoder2.",
         refused(R"("model_type": "bert")")},
        {ErrorKind::invalid_file, "[from_pretrained] config.json: has no \"model_type\".", refused(R"("a": 1)")},
        {ErrorKind::invalid_file,
-        at + "rope_parameters: rope_type \"proportional\" is not supported, expected default, linear, llama3, yarn, "
-             "dynamic or longrope.",
+        at + "rope_parameters.rope_type: \"proportional\" given, expected one of default, linear, llama3, yarn, "
+             "dynamic, longrope.",
         refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "proportional"})")},
        {ErrorKind::invalid_file, at + "rope_parameters.short_factor: 1 of them, expected 2, half of the head's size.",
         refused(R"("model_type": "llama", "rope_parameters": {"rope_type": "longrope", "short_factor": [1],
                    "long_factor": [1, 2]})")},
        {ErrorKind::invalid_file,
-        at + "hidden_act: \"mish\" is not supported, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
+        at + "hidden_act: \"mish\" given, expected one of gelu, gelu_new, gelu_pytorch_tanh, relu, sigmoid, "
              "silu, swish, tanh.",
         refused(R"("model_type": "llama", "hidden_act": "mish")")},
        {ErrorKind::invalid_file, at + "layer_types.1: given without a sliding_window, expected full_attention.",
@@ -297,7 +305,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file,
         "[from_pretrained] config.json: [rotary_embedding] dims 3 of float32[1,1,4], expected an even number up to 4.",
         refused(R"("model_type": "phi3", "partial_rotary_factor": 0.75)")},
-       {ErrorKind::invalid_file, at + "attn_logit_softcapping: 5E1 is not supported, expected null.",
+       {ErrorKind::invalid_file, at + "attn_logit_softcapping: 5E1 given, expected only null.",
         refused(R"("model_type": "gemma3_text", "attn_logit_softcapping": 50.0)")},
        {ErrorKind::invalid_file, at + "rope_scaling: given together with rope_parameters, expected one of the two.",
         refused(R"("model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
@@ -315,13 +323,33 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file, at + "partial_rotary_factor: is not supported in this family, expected 1.",
         refused(R"("model_type": "llama", "partial_rotary_factor": 0.5, "rope_parameters": {"rope_type": "default"})")},
        {ErrorKind::invalid_file,
-        at + "layer_types.1: \"chunked_attention\" is not supported, expected full_attention or "
-             "sliding_attention.",
+        at + "layer_types.1: \"chunked_attention\" given, expected full_attention or sliding_attention.",
         refused(R"("model_type": "gemma2", "sliding_window": 4, "layer_types": ["full_attention",
                    "chunked_attention"])")},
        {ErrorKind::invalid_file,
-        at + "layer_types.0: is not supported, expected chunked_attention in layers with rotary positions only.",
+        at + "layer_types.0: \"full_attention\" given, expected chunked_attention, with rotary positions.",
         refused(R"("model_type": "llama4_text", "layer_types": ["full_attention", "full_attention"])")},
+       {ErrorKind::invalid_file, at + "layer_types.0: \"chunked_attention\" given, expected full_attention.",
+        refused(R"("model_type": "llama4_text", "attention_chunk_size": null,
+                   "layer_types": ["chunked_attention", "full_attention"])")},
+       {ErrorKind::invalid_file, at + "no_rope_layers: 0 of them, expected 2 or more.",
+        refused(R"("model_type": "smollm3", "no_rope_layers": [])")},
+       {ErrorKind::invalid_file, at + "floor_scale: 2147483649 given, expected a whole number from 1 to 2147483648.",
+        refused(R"("model_type": "llama4_text", "floor_scale": 2147483649)")},
+       {ErrorKind::invalid_file, at + "attn_temperature_tuning: \"yes\" given, expected true, false or an integer.",
+        refused(R"("model_type": "llama4_text", "attn_temperature_tuning": "yes")")},
+       {ErrorKind::invalid_file, at + "rope_scaling.type: \"linear\" given, expected default or longrope.",
+        refused(R"("model_type": "phi3", "rope_scaling": {"type": "linear", "factor": 2})")},
+       {ErrorKind::invalid_file,
+        "[from_pretrained] config.json: sliding_window is null, expected a number, or layer_types with full_attention "
+        "only.",
+        refused(R"("model_type": "cohere2", "sliding_window": null)")},
+       {ErrorKind::invalid_file,
+        at + "rope_parameters: the same for all layers, which transformers ignores. Give full_attention and "
+             "sliding_attention.",
+        refused(R"("model_type": "gemma3_text", "rope_parameters": {"rope_type": "linear", "factor": 8})")},
+       {ErrorKind::invalid_file, at + "rope_local_base_freq: is not supported in this family, expected none.",
+        refused(R"("model_type": "olmo3", "rope_theta": 10000, "rope_local_base_freq": 10000)")},
        {ErrorKind::invalid_file,
         at + "layer_types: is not supported in this family, expected the type that all its layers have.",
         refused(R"("model_type": "mistral", "sliding_window": 4, "layer_types": ["full_attention",
@@ -334,9 +362,10 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         "[from_pretrained] config.json: [rotary_embedding] base 1, expected another one for yarn, which divides by its "
         "logarithm.",
         refused(R"("model_type": "llama", "rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2})")},
-       {ErrorKind::invalid_file, at + "query_pre_attn_scalar: 2.565E2 given, expected an integer.",
+       {ErrorKind::invalid_file,
+        at + "query_pre_attn_scalar: 2.565E2 given, expected a whole number from 1 to 2147483648.",
         refused(R"("model_type": "gemma2", "query_pre_attn_scalar": 256.5)")},
-       {ErrorKind::invalid_file, at + "topk_method: \"greedy\" is not supported, expected \"noaux_tc\".",
+       {ErrorKind::invalid_file, at + "topk_method: \"greedy\" given, expected only \"noaux_tc\".",
         refused(R"("model_type": "deepseek_v3", "topk_method": "greedy")")},
        {ErrorKind::invalid_file, at + "mlp_only_layers.0: 2 given, expected a whole number from 0 to 1.",
         refused(R"("model_type": "qwen3_moe", "mlp_only_layers": [2])")},
@@ -361,6 +390,8 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         "[from_pretrained] config.json: [DecoderConfig] num_attention_heads = 4 and num_key_value_heads = 3, "
         "expected a divisor.",
         refused(R"("model_type": "llama", "num_key_value_heads": 3)")}});
+  const auto long_name = refused(R"("model_type": ")" + std::string(5000, 'x') + "\"");
+  EXPECT_LT(testing::error_of(ErrorKind::invalid_file, long_name).size(), 500);
 }
 
 TEST_F(Folder, WithoutWeightsIsRefused) {

@@ -139,6 +139,23 @@ TEST(RotaryEmbedding, OfScalingsByLengthChangesWithTheLargestPosition) {
             1e-12);
 }
 
+// Llama 4 Scout has no frequencies in between.
+TEST(RotaryEmbedding, OfLlama3sScalingMayHaveEqualEnds) {
+  const Array x = from_tensor(random_tensor({4, 1, 4}, 3));
+  const RotaryScaling divided{
+      .kind = RotaryScaling::longrope, .original_positions = 8, .short_factors = {1, 4}, .long_factors = {1, 4}};
+  for (const double positions : {8.0, 2 * std::numbers::pi}) {  // 1.3 turns and exactly one
+    const RotaryScaling llama3{.kind = RotaryScaling::llama3,
+                               .factor = 4,
+                               .original_positions = positions,
+                               .low_frequency = 1,
+                               .high_frequency = 1};
+    EXPECT_LT(difference(to_tensor(rotary_embedding(x, {.scaling = llama3})),
+                         to_tensor(rotary_embedding(x, {.scaling = divided}))),
+              1e-12);
+  }
+}
+
 TEST(RotaryEmbedding, Errors) {
   expect_error(ErrorKind::invalid_argument,
                "[rotary_embedding] scaling short_factors of 1 numbers, expected dims / 2 = 2.",

@@ -2,7 +2,9 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <new>
 #include <stdexcept>
+#include <string>
 
 #include "sharding/base/error.h"
 #include "sharding/runtime/processes.h"
@@ -25,6 +27,13 @@ TEST(RunProgram, ReturnsOneForErrorsThatWouldComeAgain) {
   EXPECT_EQ(status_of(Error(ErrorKind::invalid_file, "[restore] runs/7: their checksum differs.")), 1);
   EXPECT_EQ(status_of(std::runtime_error("no such row")), 1);
   EXPECT_EQ(run_program([] {}), 0);
+}
+
+TEST(RunProgram, ReportsThatMemoryIsExhausted) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(status_of(std::bad_alloc()), 1);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("has no more memory. Use smaller batches"),
+            std::string::npos);
 }
 
 }  // namespace
