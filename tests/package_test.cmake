@@ -24,9 +24,9 @@ endfunction()
 
 # Compiles the consumer with the flags of the package in `prefix`, moved there from where it was installed, and runs it.
 function(build_without_cmake prefix)
-  file(RENAME "${prefix}" "${prefix}_moved")
-  run("${CMAKE_COMMAND}" -E env "PKG_CONFIG_PATH=${prefix}_moved/lib/pkgconfig" sh -c
-      "'${COMPILER}' -O0 '${mine}/mine.cpp' -o '${SCRATCH}/mine' $('${PKG_CONFIG}' --cflags --libs tessera)")
+  file(RENAME "${prefix}" "${prefix} moved")  # pkg-config escapes the space for eval
+  set(ENV{PKG_CONFIG_PATH} "${prefix} moved/lib/pkgconfig")
+  run(sh -c "eval \"'${COMPILER}' -O0 '${mine}/mine.cpp' -o '${SCRATCH}/mine' $('${PKG_CONFIG}' --cflags --libs tessera)\"")
   run("${SCRATCH}/mine")
   set(said "${said}" PARENT_SCOPE)
 endfunction()
@@ -66,12 +66,14 @@ function(check_sbom prefix)
   tessera_boost_version(boost "${boost_include}")
   set(tessera_boost_${tessera_boost_version}_wheels ${tessera_boost_wheels})
   cmake_host_system_information(RESULT processor QUERY OS_PLATFORM)
-  set(items "tessera ${version}" "torch ${libtorch}" "boost-headers ${boost}" "fmt NOASSERTION" "unicode-data 16.0.0")
+  set(items "tessera ${version}" "torch ${libtorch}" "fmt NOASSERTION" "unicode-data 16.0.0")
   if(torch MATCHES "/libtorch-${libtorch}-[0-9a-f]+/torch$")  # fetched
     list(APPEND items ${tessera_libtorch_${libtorch}_wheels_Linux_${processor}})
   endif()
   if(boost_include MATCHES "/boost-${boost}-[0-9a-f]+/")
     list(APPEND items ${tessera_boost_${boost}_wheels})
+  else()
+    list(APPEND items "boost-headers ${boost}")
   endif()
   foreach(item IN LISTS items)
     if(NOT item IN_LIST listed)
