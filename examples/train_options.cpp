@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "examples/flag_values.h"
@@ -371,6 +372,21 @@ void set_values(const Flag& flag, const std::vector<std::string>& arguments, siz
 
 }  // namespace
 
+// Throws if two outputs are the same file or folder.
+void check_outputs(const TrainOptions& o) {
+  std::map<std::string, std::string> flags;
+  for (const auto& [flag, path] : {std::pair("--metrics", o.metrics.json_lines),
+                                   {"--tensorboard", o.metrics.tensorboard},
+                                   {"--report", o.metrics.report},
+                                   {"--export", o.tokens.export_to},
+                                   {"--export-gguf", o.tokens.export_gguf},
+                                   {"--save", o.save.folder}}) {
+    if (path.empty()) continue;
+    const auto [other, is_new] = flags.emplace(std::filesystem::absolute(path).lexically_normal().string(), flag);
+    if (!is_new) refuse(flag, fmt::format("{}, as for {}. Give two paths.", path, other->second));
+  }
+}
+
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
   TrainOptions options{.arguments = arguments};
   Placement placement;
@@ -384,6 +400,8 @@ TrainOptions parse_options(const std::vector<std::string>& arguments) {
     set_values(*flag, arguments, i);
   }
   if (options.help) return options;
+  if (placement.mesh && placement.mesh->empty()) refuse("--mesh", "\"\" given, expected axes, as in data=4.");
+  check_outputs(options);
   if (options.tokens.tokenizer.empty() && is_tokenizer(options.tokens.from))
     options.tokens.tokenizer = options.tokens.from;
   check_tokens(given, options);

@@ -303,9 +303,11 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   nn::CausalLM model = first_model(options, mesh_rules);
   check_sample(model.config, tokenizer, options);
   check_sequence_length(model.config, options.model.seq);
-  check_export(tokens.export_to, options.save.resume);
+  const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
+  check_export(tokens.export_to, options.save.resume);  // an error must not come after the training
+  if (!tokens.export_to.empty()) nn::check_save_pretrained(tokens.export_to, nn::merge_lora(model), from);
   if (!tokens.export_gguf.empty()) nn::check_gguf_path(tokens.export_gguf);
-  export_gguf(model, options, ".untrained");  // an error must not come after the training
+  export_gguf(model, options, ".untrained");
   bool is_done = false;
   const auto run = [&]<bool of_bytes>(std::bool_constant<of_bytes>, const auto& transform, const nn::Filter& trained) {
     if (!options.replay.empty())
@@ -334,7 +336,6 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
     finalize();  // waits for the others, as an exit with status 0 does
     return restart_status;
   }
-  const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
   if (!tokens.export_to.empty()) nn::save_pretrained(tokens.export_to, nn::merge_lora(model), from);
   export_gguf(model, options);
   if (options.sample.length) print_samples(model, *tokenizer, options);

@@ -26,7 +26,8 @@ endfunction()
 function(build_without_cmake prefix)
   file(RENAME "${prefix}" "${prefix} moved")  # pkg-config escapes the space for eval
   set(ENV{PKG_CONFIG_PATH} "${prefix} moved/lib/pkgconfig")
-  run(sh -c "eval \"'${COMPILER}' -O0 '${mine}/mine.cpp' -o '${SCRATCH}/mine' $('${PKG_CONFIG}' --cflags --libs tessera)\"")
+  set(flags "$('${PKG_CONFIG}' --cflags --libs tessera)")
+  run(sh -c "eval \"'${COMPILER}' -O0 '${mine}/mine.cpp' -o '${SCRATCH}/mine' ${flags}\"")
   run("${SCRATCH}/mine")
   set(said "${said}" PARENT_SCOPE)
 endfunction()
@@ -36,7 +37,8 @@ function(check_licenses prefix)
   file(READ "${prefix}/share/doc/tessera/LICENSE" license)
   file(READ "${prefix}/share/doc/tessera/third_party_licenses.txt" others)
   foreach(text IN ITEMS "Copyright 20[0-9]+ The Tessera Authors" "Boost Software License - Version 1.0"
-                        "Copyright .c. 2012 - present, Victor Zverovich" "UNICODE LICENSE V3" "University of Illinois/NCSA"
+                        "Copyright .c. 2012 - present, Victor Zverovich" "UNICODE LICENSE V3"
+                        "University of Illinois/NCSA"
                         "Copyright .c. 2016-     Facebook, Inc            .Adam Paszke.")
     if(NOT "${license}${others}" MATCHES "${text}")
       message(SEND_ERROR "the installed licenses do not contain '${text}'")

@@ -93,7 +93,8 @@ void OutputFile::append(std::string_view bytes) {
   file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();
   if (!file_)
     fail(ErrorKind::invalid_file, "metrics",
-         fmt::format("{}: the file cannot be written: {}.", path_, std::strerror(errno)));
+         fmt::format("{}: the file cannot be written: {}. Free some space, or give another file.", path_,
+                     std::strerror(errno)));
 }
 
 void OutputFile::sync() const {

@@ -74,7 +74,7 @@ Metrics::Metrics(const MetricsFiles& files, const RunFacts& run, nn::Report repo
   check_is_ours(files.report, "<!DOCTYPE html>\n<!-- The page of a report", "the page of a report");
   if (!files.json_lines.empty()) {
     const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
-    if (!goes_on) check_is_ours(files.json_lines, "{\"step\":", "a file of metrics");
+    check_is_ours(files.json_lines, "{\"step\":", "a file of metrics");
     if (goes_on) write_text(files.json_lines, rows_to_keep(files.json_lines, steps_done), "metrics");
     json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);
   }
@@ -87,11 +87,15 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
   std::string rows, line;
   const auto keep = [&](const boost::json::object& row) {
     const int64_t step = row.at("step").as_int64();
-    if (step > steps_done) return false;
-    if (row.contains("validation_loss"))
-      validation_.push_back({static_cast<double>(step), row.at("validation_loss").to_number<double>()});
-    else
-      steps_.push_back(step_of(row));
+    const bool is_kept = step <= steps_done;
+    if (row.contains("validation_loss")) {
+      const double loss = row.at("validation_loss").to_number<double>();
+      if (is_kept) validation_.push_back({static_cast<double>(step), loss});
+    } else {
+      const StepMetrics metrics = step_of(row);
+      if (is_kept) steps_.push_back(metrics);
+    }
+    if (!is_kept) return false;
     rows += line + '\n';
     return true;
   };

@@ -51,7 +51,7 @@ RunCheckpoints::Place RunCheckpoints::restore(const nn::NamedState& state) const
   if (saved != run_ || !extra.contains("loader"))
     fail(ErrorKind::invalid_file, "restore",
          fmt::format("{}: it is of the run {}, this one is {}. Give the same --data, --seq and --seed.",
-                     newest.string(), saved, run_));
+                     newest.string(), saved.empty() ? "\"\"" : saved, run_));
   const nn::Restored restored = nn::restore(newest, state);
   return {restored.step, data::LoaderState::from_json(extra.at("loader"))};
 }

@@ -49,14 +49,6 @@ void check_options(const CheckpointOptions& options) {
          options.max_pending_bytes);
 }
 
-void make_folders(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    fail(ErrorKind::invalid_file, "save", "{}: this folder cannot be made ({}). Give a folder that can be written to.",
-         folder.string(), error.message());
-}
-
 // Fixes the folder now, because the saving thread and later calls may run after a change of the current directory.
 fs::path made_absolute(const fs::path& folder) {
   std::error_code error;
@@ -92,7 +84,7 @@ struct Checkpointer::Impl {
     std::string seen;
     together(options.processes, folder, "save", [&] {
       check_options(options);
-      make_folders(folder);
+      make_folders(folder, "save");
       if (options.processes.process_index == 0) {
         lock = File::lock(folder / ".lock", "save");
         check_steps_are_complete(folder);

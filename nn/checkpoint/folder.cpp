@@ -99,7 +99,12 @@ fs::path find_checkpoint(const fs::path& path, const char* verb) {
 }
 
 Manifest read_manifest(const fs::path& checkpoint) {
-  return Manifest::from_json(marked_text(checkpoint, "manifest.json"), (checkpoint / "manifest.json").string());
+  const fs::path file = checkpoint / "manifest.json";
+  Manifest manifest = Manifest::from_json(marked_text(checkpoint, "manifest.json"), file.string());
+  if (const auto step = number_in(checkpoint.filename().string()); step && *step != manifest.step)
+    fail(ErrorKind::invalid_file, "restore", "{}: step {} given, expected {} in this folder. Rename the folder.",
+         file.string(), manifest.step, *step);
+  return manifest;
 }
 
 SavedState read_state(const fs::path& checkpoint) {

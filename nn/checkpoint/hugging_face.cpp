@@ -315,7 +315,7 @@ void check_folder(const fs::path& folder, const Files& files) {
 void write_files(const fs::path& folder, const Files& files, const std::function<at::Tensor()>& next) {
   SafetensorsIndex index;
   check_folder(folder, files);
-  if (!is_there(folder)) make_folder(folder, "save_pretrained");
+  if (!is_there(folder)) make_folders(folder, "save_pretrained");
   for (const auto& [file, plan] : files) {
     at::Tensor held;
     write_safetensors(folder / file, plan, [&, &file = file](const TensorEntry& entry) {

@@ -41,7 +41,9 @@ class Differences {
     if (!unused_.empty()) advice += ", or ignore_unused to skip what the tree lacks";
     advice += ", or rename paths.";
     fail_lines(ErrorKind::invalid_file, "restore",
-               fmt::format("{}: it differs from the tree in {} places.", checkpoint.string(), count), lines);
+               fmt::format("{}: it differs from the tree in {}.", checkpoint.string(),
+                           counted(static_cast<int64_t>(count), "place")),
+               lines);
   }
 
  private:

@@ -137,9 +137,12 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
   return boost::json::serialize(value) + "\n";
 }
 
-void copy_files(const fs::path& from, const fs::path& folder) {
+// Files to write next to the weights: names and texts.
+using TextFiles = std::vector<std::pair<std::string, std::string>>;
+
+TextFiles files_to_copy(const fs::path& from) {
   constexpr const char* verb = "save_pretrained";
-  if (std::error_code ignored; fs::equivalent(from, folder, ignored)) return;
+  TextFiles all;
   for (const char* name : copied_files) {
     const fs::path file = from / name;
     if (!is_there(file)) continue;
@@ -148,8 +151,23 @@ void copy_files(const fs::path& from, const fs::path& folder) {
     if (file.filename() == "tokenizer_config.json")
       if (boost::json::value config = parse_json(text, verb, file.string()); remove_code(config))
         text = boost::json::serialize(config) + "\n";
-    write_text(folder / name, text, verb);
+    all.emplace_back(name, std::move(text));
   }
+  return all;
+}
+
+// Returns config.json, and on process 0 the files of `from`, unless it is the folder itself.
+TextFiles text_files(const CausalLM& model, const Leaves& all, const std::optional<fs::path>& from,
+                     const fs::path& folder) {
+  TextFiles files;
+  together(all, folder, "save", [&] {
+    const DType dtype = all.front().value->dtype();
+    std::error_code unknown;
+    if (from && process_index() == 0 && !fs::equivalent(*from, folder, unknown)) files = files_to_copy(*from);
+    files.emplace_back("config.json",
+                       from ? config_of(*from, model.config, dtype) : config_to_hugging_face(model.config, dtype));
+  });
+  return files;
 }
 
 }  // namespace
@@ -162,19 +180,20 @@ CausalLM from_pretrained(const fs::path& folder, const PretrainedOptions& option
   return loaded(folder, options, {});
 }
 
+void check_save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {
+  CausalLM copy = model;
+  text_files(copy, leaves(copy), from, folder);
+}
+
 void save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {
   CausalLM copy = model;
   const DecoderConfig& config = copy.config;
   const Leaves all = leaves(copy);
-  const DType dtype = all.front().value->dtype();
-  std::string text;
-  together(all, folder, "save",
-           [&] { text = from ? config_of(*from, config, dtype) : config_to_hugging_face(config, dtype); });
+  const TextFiles files = text_files(copy, all, from, folder);
   save_pretrained(folder, hugging_face_names(config), all, int64_t{4} << 30, config.vocab_size);
   together(all, folder, "save", [&] {
     if (process_index() != 0) return;
-    write_text(folder / "config.json", text, "save_pretrained");
-    if (from) copy_files(*from, folder);
+    for (const auto& [name, text] : files) write_text(folder / name, text, "save_pretrained");
   });
 }
 

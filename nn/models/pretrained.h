@@ -54,4 +54,9 @@ CausalLM from_pretrained(const std::filesystem::path& folder, const PretrainedOp
 void save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                      const std::optional<std::filesystem::path>& from = {});
 
+// Throws the errors of save_pretrained about the config and about `from`. Call it before a long training. All processes
+// that hold the model call it.
+void check_save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
+                           const std::optional<std::filesystem::path>& from = {});
+
 }  // namespace tessera::nn

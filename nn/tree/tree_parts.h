@@ -1,12 +1,16 @@
 // A flat list of all parts of a tree: its structs, containers, static values and arrays.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "nn/tree/tree.h"
@@ -26,6 +30,7 @@ struct PartType {
   int size;                 // bytes
   const PartType* element;  // element type of a sequence of static values
   void (*for_each)(void* sequence, const std::function<void(void*)>& visit);  // null for a vector<bool>
+  bool (*has_enumerator)(int64_t value);                                      // null unless an enum
 };
 
 // One part of a tree. The pointers point into the tree.
@@ -107,6 +112,30 @@ constexpr ScalarKind scalar_kind() {
     return ScalarKind::none;
 }
 
+// Enumerators of a tree's enums are from 0 to max_enumerator.
+constexpr int max_enumerator = 63;
+
+// Returns whether `value` is an enumerator. Compilers print the name of an enumerator, and "(Kind)9" for other values.
+template <auto value>
+consteval bool is_enumerator() {
+  constexpr std::string_view text = __PRETTY_FUNCTION__;
+  return text[text.rfind("value = ") + 8] != '(';
+}
+// A bit_cast, because a static_cast to a value that an enum without a fixed type cannot have is an error.
+template <class T, int value>
+consteval bool is_enumerator_of() {
+  return is_enumerator<std::bit_cast<T>(static_cast<std::underlying_type_t<T>>(value))>();
+}
+// Returns true for every value if no name is known: clang has none for an enum that a class template declares.
+template <class T>
+bool has_enumerator(int64_t value) {
+  constexpr auto known = []<int... values>(std::integer_sequence<int, values...>) {
+    return std::array{is_enumerator_of<T, values>()...};
+  }(std::make_integer_sequence<int, max_enumerator + 1>());
+  constexpr bool is_known = std::find(known.begin(), known.end(), true) != known.end();
+  return !is_known || (value >= 0 && value <= max_enumerator && known[static_cast<size_t>(value)]);
+}
+
 template <class T>
 struct TypeOf {
   static const PartType value;
@@ -119,7 +148,9 @@ constexpr PartType make_part_type() {
                 .kind = scalar_kind<T>(),
                 .size = sizeof(T),
                 .element = nullptr,
-                .for_each = nullptr};
+                .for_each = nullptr,
+                .has_enumerator = nullptr};
+  if constexpr (std::is_enum_v<T>) type.has_enumerator = has_enumerator<T>;
   if constexpr (is_value<T>() && is_sequence<T>) {
     type.element = &TypeOf<typename T::value_type>::value;
     if constexpr (!std::same_as<T, std::vector<bool>>)

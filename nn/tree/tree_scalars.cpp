@@ -105,11 +105,16 @@ const char* description_of(ScalarKind kind) {
   }
 }
 
+int64_t number_in(const Scalar& scalar) {
+  return with_integer(scalar, [&](auto t) { return static_cast<int64_t>(load<decltype(t)>(scalar)); });
+}
+
 bool set_integer(const Scalar& scalar, const json::value& value) {
   return with_integer(scalar, [&](auto t) {
     boost::system::error_code error;
     const auto exact = value.is_int64() || value.is_uint64() ? value.to_number<decltype(t)>(error) : t;
     if (!value.is_number() || value.is_double() || error) return false;
+    if (scalar.has_enumerator && !scalar.has_enumerator(static_cast<int64_t>(exact))) return false;
     store(scalar, exact);
     return true;
   });
@@ -152,7 +157,14 @@ bool set_value(const Scalar& scalar, const json::value& value) {
 Scalars detail::scalars_of(const Parts& parts) {
   Scalars scalars;
   const auto add = [&](std::string path, const PartType& type, void* value) {
-    if (type.kind != ScalarKind::none) scalars.push_back({std::move(path), type.kind, type.size, value});
+    if (type.kind == ScalarKind::none) return;
+    const Scalar& scalar =
+        scalars.emplace_back(Scalar{std::move(path), type.kind, type.size, value, type.has_enumerator});
+    if (scalar.has_enumerator && !scalar.has_enumerator(number_in(scalar)))
+      fail(
+          ErrorKind::invalid_argument, "named_state",
+          "{}: {} given for an enum, expected one of its enumerators, from 0 to {}. Store other numbers in an integer.",
+          scalar.path, number_in(scalar), max_enumerator);
   };
   for (const Part& part : parts) {
     size_t i = 0;
@@ -172,8 +184,8 @@ std::string Scalar::to_json() const { return json::serialize(value_of(*this)); }
 
 void Scalar::set_json(std::string_view text) const {
   if (!set_value(*this, parse_json(text, "restore", path)))
-    fail(ErrorKind::invalid_file, "restore", "{}: {} given, expected {} that fits {} bytes.", path, text,
-         description_of(kind), size);
+    fail(ErrorKind::invalid_file, "restore", "{}: {} given, expected {} that fits {} bytes{}.", path, text,
+         description_of(kind), size, has_enumerator ? " and is an enumerator" : "");
 }
 
 }  // namespace tessera::nn

@@ -16,12 +16,13 @@ struct Scalar {
   ScalarKind kind = ScalarKind::integer;
   int size = 8;
   void* value = nullptr;
+  bool (*has_enumerator)(int64_t value) = nullptr;  // null unless an enum
 
   // Returns 7, 0.1, true, "gelu", a key as [0, 42]; "nan", "inf" or "-inf" if not finite. set_json restores the exact
   // value.
   std::string to_json() const;
-  // Sets the value from JSON. Error (invalid_file) "[restore] path: given, expected": the text has the wrong type, or
-  // the number does not fit.
+  // Sets the value from JSON. Error (invalid_file) "[restore] path: given, expected": the text has the wrong type, the
+  // number does not fit, or it is no enumerator of the enum.
   void set_json(std::string_view text) const;
 };
 
@@ -31,7 +32,8 @@ namespace detail {
 Scalars scalars_of(const Parts& parts);
 }
 
-// Returns all scalars of a tree, in the order of its fields, without axes, rules and specs.
+// Returns all scalars of a tree, in the order of its fields, without axes, rules and specs. Error (invalid_argument):
+// the value of an enum is not one of its enumerators, or one above 63.
 template <class Tree>
 Scalars scalars(Tree& tree, const std::string& path = "") {
   return detail::scalars_of(detail::parts_of(tree, path));

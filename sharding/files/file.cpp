@@ -228,6 +228,14 @@ void make_folder(const std::filesystem::path& path, const char* verb) {
   if (::mkdir(path.c_str(), 0777) != 0) refuse_path(path, "this folder cannot be made", errno, verb);
 }
 
+void make_folders(const std::filesystem::path& path, const char* verb) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error)
+    fail(ErrorKind::invalid_file, verb, "{}: this folder cannot be made ({}). Give a folder that can be written to.",
+         path.string(), error.message());
+}
+
 void remove_all(const std::filesystem::path& path, const char* verb) {
   std::error_code error;
   std::filesystem::remove_all(path, error);

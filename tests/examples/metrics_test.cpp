@@ -52,6 +52,12 @@ TEST(Metrics, ReplaceOnlyFilesOfTheirKind) {
   for (const MetricsFiles& files : {MetricsFiles{folder.path("notes")}, MetricsFiles{.report = folder.path("notes")}})
     testing::expect_error(ErrorKind::invalid_file, "notes: it is there and not ", [&] { Metrics(files, facts); });
   EXPECT_EQ(folder.read("notes"), "my notes");
+  folder.write("rows", R"({"step":1000,"text":"mine"})"
+                       "\n");
+  for (const char* file : {"notes", "rows"})  // of a run that resumes
+    testing::expect_error(ErrorKind::invalid_file, "not ", [&] { Metrics({folder.path(file)}, facts, {}, 1); });
+  EXPECT_EQ(folder.read("notes"), "my notes");
+  EXPECT_NE(folder.read("rows"), "");
 }
 
 TEST(Metrics, ARowHasTheSpeedAndTheMemoryThatAreKnown) {
@@ -120,7 +126,8 @@ TEST(Metrics, WhatCannotBeWrittenIsAnError) {
   EXPECT_EQ(error_of([&] {
               full.write(ValidationMetrics{1, 2});
             }),
-            "[metrics] /dev/full: the file cannot be written: No space left on device.");
+            "[metrics] /dev/full: the file cannot be written: No space left on device. Free some space, or give "
+            "another file.");
 }
 
 }  // namespace

@@ -776,8 +776,12 @@ TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
   EXPECT_EQ(read_text(to / "tokenizer_config.json", "test"), "{\"model_max_length\":8}\n");
 
   fs::create_symlink("../secret.txt", from / "LICENSE");
-  testing::expect_error_with(ErrorKind::invalid_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
-                             [&] { save_pretrained(to, model, from); });
+  for (const auto& call : {check_save_pretrained, save_pretrained})  // both before the weights are written
+    testing::expect_error_with(ErrorKind::invalid_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
+                               [&] { call(folder / "a/new/one", model, from); });
+  EXPECT_FALSE(fs::exists(folder / "a"));
+  save_pretrained(folder / "a/new/one", model);
+  EXPECT_TRUE(fs::exists(folder / "a/new/one/model.safetensors"));
 }
 
 TEST_F(Folder, MayBeASnapshotInACacheWhoseFilesAreLinks) {

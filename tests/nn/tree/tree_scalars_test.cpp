@@ -81,6 +81,8 @@ TEST(Scalars, OfAnotherKindAreRefused) {
                {2, "-1", "a whole number that fits 1 bytes"},
                {3, "true", "a number that fits 8 bytes"},
                {6, "1", "true or false that fits 1 bytes"},
+               {7, "0", "a whole number that fits 1 bytes and is an enumerator"},
+               {7, "3", "a whole number that fits 1 bytes and is an enumerator"},
                {8, "7", "a string that fits 32 bytes"},
                {9, "[1]", "two whole numbers below 2^32 that fits 8 bytes"},
                {9, "[1,4294967296]", "two whole numbers below 2^32 that fits 8 bytes"}};
