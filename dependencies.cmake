@@ -120,7 +120,8 @@ macro(tessera_return_if_failed)
   endif()
 endmacro()
 
-# Sets `option` to the one of the values that it has. CMake's other booleans, such as TRUE and 0, become ON and OFF.
+# Ends CMake unless the option is one of the values that follow, in upper or lower case. Stores it in upper case, and
+# CMake's other booleans, such as TRUE and 0, as ON and OFF.
 function(tessera_check_option option)
   string(TOUPPER "${${option}}" value)
   if(value MATCHES "^(1|YES|TRUE|Y)$")
@@ -186,7 +187,7 @@ function(tessera_deps_dir result)
   elseif(NOT "$ENV{HOME}" STREQUAL "")
     set(folder "$ENV{HOME}/.cache/tessera")
   elseif(tessera_installed)
-    tessera_fail("[dependencies] HOME is not set, which has the cache of downloads. Pass -DTESSERA_DEPS_DIR=<folder>.")
+    tessera_fail("[dependencies] HOME: not set, expected the folder of caches. Pass -DTESSERA_DEPS_DIR=<folder>.")
   else()
     set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.deps")
   endif()

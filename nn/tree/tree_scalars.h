@@ -22,7 +22,7 @@ struct Scalar {
   // value.
   std::string to_json() const;
   // Sets the value from JSON. Error (invalid_file) "[restore] path: given, expected": the text has the wrong type, the
-  // number does not fit, or it is no enumerator of the enum.
+  // number does not fit, or it is not an enumerator of the enum.
   void set_json(std::string_view text) const;
 };
 
