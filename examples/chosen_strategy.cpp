@@ -6,6 +6,8 @@
 
 #include <tessera/sharding/runtime.h>
 
+#include "examples/transformer.h"
+
 namespace tessera::examples {
 namespace {
 

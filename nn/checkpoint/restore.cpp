@@ -11,6 +11,7 @@
 #include "nn/placement/paths.h"
 #include "sharding/array/array_impl.h"
 #include "sharding/array/host_memory.h"
+#include "sharding/base/table.h"
 #include "sharding/files/file.h"
 
 namespace tessera::nn {

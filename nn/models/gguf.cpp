@@ -14,6 +14,7 @@
 #include "nn/models/gguf_file.h"
 #include "nn/models/pretrained.h"
 #include "sharding/base/fail.h"
+#include "sharding/files/file.h"
 
 namespace tessera::nn::detail {
 

@@ -89,7 +89,7 @@ void check_replicas(const Leaves& model) {
   for (const Leaf& leaf : model)
     if (leaf.value->is_committed())
       tessera::detail::check_replicas_across_processes(
-          leaf.value->impl()->type, materialized(*leaf.value, "pipeline").local,
+          leaf.value->impl()->type, tessera::detail::materialized(*leaf.value, "pipeline").local,
           {.operation = "pipeline", .path = tessera::detail::as_text(leaf.path)});
 }
 

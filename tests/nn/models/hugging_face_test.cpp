@@ -1,4 +1,5 @@
 // Folders of Hugging Face models: configs, errors, and what is saved. tests/reference/hf compares the numbers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
