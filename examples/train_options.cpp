@@ -380,9 +380,12 @@ void check_outputs(const TrainOptions& o) {
                                    {"--report", o.metrics.report},
                                    {"--export", o.tokens.export_to},
                                    {"--export-gguf", o.tokens.export_gguf},
+                                   {"--profile", o.profile.folder},
                                    {"--save", o.save.folder}}) {
     if (path.empty()) continue;
-    const auto [other, is_new] = flags.emplace(std::filesystem::absolute(path).lexically_normal().string(), flag);
+    std::error_code unknown;
+    const auto resolved = std::filesystem::weakly_canonical(std::filesystem::absolute(path + "/."), unknown);
+    const auto [other, is_new] = flags.emplace(unknown ? path : resolved.string(), flag);
     if (!is_new) refuse(flag, fmt::format("{}, as for {}. Give two paths.", path, other->second));
   }
 }

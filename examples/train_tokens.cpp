@@ -176,10 +176,16 @@ void check_sequence_length(const nn::DecoderConfig& config, int64_t seq) {
 }
 
 // Checks that the trained model can be written; otherwise the training would be lost.
-void check_export(const std::filesystem::path& folder, bool resumes) {
+void check_export(const std::filesystem::path& folder, const std::filesystem::path& from, bool resumes) {
   if (folder.empty()) return;
   std::error_code error;
-  if (!resumes && exists(folder, error) && !(is_directory(folder, error) && is_empty(folder, error)))
+  if (equivalent(folder, from, error))
+    throw UsageError(
+        fmt::format("[command line] --export: {}: it is also the folder of --from. Give another.", folder.string()));
+  const bool is_export =
+      exists(folder / "model.safetensors", error) || exists(folder / "model.safetensors.index.json", error);
+  const bool is_empty_folder = is_directory(folder, error) && is_empty(folder, error);
+  if (exists(folder, error) && !is_empty_folder && !(resumes && is_export))
     throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
                                  folder.string()));
   if (process_index() != 0) return;

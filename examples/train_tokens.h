@@ -36,10 +36,11 @@ nn::Filter trained_in(const TokenOptions& tokens);
 void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options);
 
 // Errors (UsageError): a sample or a sequence that is longer than the model's positions; a sample without tokenizer; a
-// folder that cannot be written to, or that has files although the run does not resume.
+// folder that cannot be written to, that is `from`, or that has files: of a run that resumes, other files than an
+// export.
 void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
                   const TrainOptions& options);
 void check_sequence_length(const nn::DecoderConfig& config, int64_t seq);
-void check_export(const std::filesystem::path& folder, bool resumes);
+void check_export(const std::filesystem::path& folder, const std::filesystem::path& from, bool resumes);
 
 }  // namespace tessera::examples

@@ -304,7 +304,7 @@ int train(const TrainOptions& options, const MeshRules& mesh_rules) {
   check_sample(model.config, tokenizer, options);
   check_sequence_length(model.config, options.model.seq);
   const auto from = tokens.from.empty() ? std::nullopt : std::optional<std::filesystem::path>(tokens.from);
-  check_export(tokens.export_to, options.save.resume);  // an error must not come after the training
+  check_export(tokens.export_to, tokens.from, options.save.resume);  // an error must not come after the training
   if (!tokens.export_to.empty()) nn::check_save_pretrained(tokens.export_to, nn::merge_lora(model), from);
   if (!tokens.export_gguf.empty()) nn::check_gguf_path(tokens.export_gguf);
   export_gguf(model, options, ".untrained");

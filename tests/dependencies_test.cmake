@@ -116,11 +116,20 @@ foreach(cache IN ITEMS open_cache link_to_cache)
   check("[dependencies] ${SCRATCH}/open_cache can be changed by another user"
         "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/${cache}\")\n${fetch}")
 endforeach()
+# Nothing is written there.
+file(WRITE "${SCRATCH}/precious" "mine")
+file(CREATE_LINK ../precious "${SCRATCH}/open_cache/lock" SYMBOLIC)
+check("can be changed by another user"
+      "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/open_cache\")\n${fetch}")
+file(READ "${SCRATCH}/precious" precious)
+if(NOT precious STREQUAL "mine")
+  message(SEND_ERROR "the lock was written through a link")
+endif()
 # A new cache is writable by its user only, whatever the umask is.
-check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/private_cache\")\n${fetch}"
+check("" "set(TESSERA_WHEEL_DIR \"${SCRATCH}/wheels\")\nset(TESSERA_DEPS_DIR \"${SCRATCH}/private/cache\")\n${fetch}"
       . sh -c "umask 0 && exec $@" sh)
-execute_process(COMMAND find "${SCRATCH}/private_cache" ! -name lock -perm /022 OUTPUT_VARIABLE open)
-if(open OR NOT EXISTS "${SCRATCH}/private_cache")
+execute_process(COMMAND find "${SCRATCH}/private" ! -name lock -perm /022 OUTPUT_VARIABLE open)
+if(open OR NOT EXISTS "${SCRATCH}/private")
   message(SEND_ERROR "others can write: ${open}")
 endif()
 check("" "set(TESSERA_DEPS_DIR \"\")\nset(ENV{XDG_CACHE_HOME} \"\")\nset(ENV{HOME} \"${SCRATCH}/home\")

@@ -118,15 +118,17 @@ constexpr int max_enumerator = 63;
 // Returns whether `value` is an enumerator. Compilers print the name of an enumerator, and "(Kind)9" for other values.
 template <auto value>
 consteval bool is_enumerator() {
-  constexpr std::string_view text = __PRETTY_FUNCTION__;
-  return text[text.rfind("value = ") + 8] != '(';
+  constexpr std::string_view text = __PRETTY_FUNCTION__, name = text.substr(text.rfind("value = ") + 8);
+  return name[0] != '(' || name.starts_with("(anonymous namespace)::");
 }
 // A bit_cast, because a static_cast to a value that an enum without a fixed type cannot have is an error.
 template <class T, int value>
 consteval bool is_enumerator_of() {
-  return is_enumerator<std::bit_cast<T>(static_cast<std::underlying_type_t<T>>(value))>();
+  constexpr auto number = static_cast<std::underlying_type_t<T>>(value);
+  return number == value && is_enumerator<std::bit_cast<T>(number)>();
 }
-// Returns true for every value if no name is known: clang has none for an enum that a class template declares.
+// Returns true for every value if no name is known: all enumerators are above the maximum, or clang compiles an enum
+// that a class template declares.
 template <class T>
 bool has_enumerator(int64_t value) {
   constexpr auto known = []<int... values>(std::integer_sequence<int, values...>) {

@@ -262,6 +262,8 @@ TEST_F(TrainTokens, ReportErrors) {
   expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
   expect(texts() + " --from " + folder_.path("nothing"), "[from_pretrained] ", 1);
   expect(texts() + sizes + " --export " + folder_.path("texts"), "--export: ", 2);
+  expect(texts() + sizes + " --resume --save " + folder_.path("new") + " --export " + folder_.path("texts"),
+         "it is there and not an empty folder", 2);
   const std::string gpt2 = texts() + " --from " + TESSERA_REFERENCE_DIR + "/hf/gpt2";
   EXPECT_TRUE(run_program(program_ + gpt2 + " --seq 200").says("[command line] --seq: 200"));
   expect(texts() + sizes + " --sample 30", "[command line] --sample: 30 tokens after a prompt of", 2);

@@ -299,6 +299,7 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--stpes 3", "--stpes: unknown. --help lists all flags."},
       {"--mesh ''", "--mesh: \"\" given, expected axes"},
       {"--metrics a --report b/../a", "--report: b/../a, as for --metrics. Give two paths."},
+      {"--export a --save a/", "--save: a/, as for --export. Give two paths."},
       {"surplus", "surplus: unknown."},
       {"--steps", "--steps: its value is missing"},
       {"--steps --batch 8", "--steps: its value is missing"},
