@@ -182,8 +182,7 @@ void check_export(const std::filesystem::path& folder, const std::filesystem::pa
   if (equivalent(folder, from, error))
     throw UsageError(
         fmt::format("[command line] --export: {}: it is also the folder of --from. Give another.", folder.string()));
-  const bool is_export =
-      exists(folder / "model.safetensors", error) || exists(folder / "model.safetensors.index.json", error);
+  const bool is_export = exists(folder / "model.safetensors.index.json", error);
   const bool is_empty_folder = is_directory(folder, error) && is_empty(folder, error);
   if (exists(folder, error) && !is_empty_folder && !(resumes && is_export))
     throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",

@@ -782,7 +782,7 @@ TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
                                [&] { call(folder / "a/new/one", model, from); });
   EXPECT_FALSE(fs::exists(folder / "a"));
   save_pretrained(folder / "a/new/one", model);
-  EXPECT_TRUE(fs::exists(folder / "a/new/one/model.safetensors"));
+  EXPECT_TRUE(fs::exists(folder / "a/new/one/model.safetensors.index.json"));
 }
 
 TEST_F(Folder, MayBeASnapshotInACacheWhoseFilesAreLinks) {
