@@ -370,8 +370,6 @@ void set_values(const Flag& flag, const std::vector<std::string>& arguments, siz
   while (flag.value.ends_with("...") && next < arguments.size() && !is_flag(arguments[next]));
 }
 
-}  // namespace
-
 // Throws if two outputs are the same file or folder.
 void check_outputs(const TrainOptions& o) {
   std::map<std::string, std::string> flags;
@@ -389,6 +387,8 @@ void check_outputs(const TrainOptions& o) {
     if (!is_new) refuse(flag, fmt::format("{}, as for {}. Give two paths.", path, other->second));
   }
 }
+
+}  // namespace
 
 TrainOptions parse_options(const std::vector<std::string>& arguments) {
   TrainOptions options{.arguments = arguments};

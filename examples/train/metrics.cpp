@@ -21,7 +21,7 @@ StepMetrics step_of(const boost::json::object& row) {
           number("tokens_per_second")};
 }
 
-// Throws if `path` is a regular file of another kind. Pipes and devices pass.
+// Throws if `path` is a regular file of another kind. Pipes and devices are allowed.
 void check_is_ours(const std::string& path, std::string_view beginning, std::string_view kind) {
   std::error_code unknown;
   if (std::filesystem::is_regular_file(path, unknown)) check_replaceable(path, beginning, kind, "metrics");

@@ -71,7 +71,7 @@ double original_positions_of(const JsonPart& config, const JsonPart& rope, const
                              int64_t otherwise) {
   constexpr const char* key = "original_max_position_embeddings";
   const auto all = static_cast<double>(positions);
-  if (otherwise) return static_cast<double>(config.has(key) ? config.at(key).integer(1, max_decoder_size) : otherwise);
+  if (otherwise) return static_cast<double>(size_or(config, key, otherwise));
   return type == "dynamic" ? all : config.number(key, rope.number(key, all));
 }
 
@@ -262,6 +262,10 @@ ConfigField member_field(const char* key, T DecoderConfig::*member, Read read, W
 }
 
 }  // namespace
+
+int64_t size_or(const JsonPart& config, const char* key, int64_t otherwise) {
+  return config.has(key) ? config.at(key).integer(1, max_decoder_size) : otherwise;
+}
 
 ConfigField field(const char* key, int64_t DecoderConfig::*member, int64_t most) {
   ConfigField size = member_field(

@@ -152,9 +152,8 @@ ConfigField temperature() {
             if (!tuning.is_null() && !tuning.value.is_bool() && !tuning.value.is_int64())
               tuning.refuse_type("true, false or an integer");
             if (tuning.value == boost::json::value(false) || tuning.value == boost::json::value(0)) return;
-            const int64_t floor_scale =
-                config.has("floor_scale") ? config.at("floor_scale").integer(1, max_decoder_size) : 8192;
-            c.query_temperature = {config.number("attn_scale", 0.1), static_cast<double>(floor_scale)};
+            c.query_temperature = {config.number("attn_scale", 0.1),
+                                   static_cast<double>(size_or(config, "floor_scale", 8192))};
           },
           [](const C& c, json::object& all) {
             all["attn_temperature_tuning"] = c.query_temperature.has_value();

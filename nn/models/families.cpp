@@ -245,9 +245,7 @@ ConfigField qwen_windows() {
 ConfigField attention_scalar() {
   return {"query_pre_attn_scalar",
           [](const JsonPart& config, C& c) {
-            constexpr const char* key = "query_pre_attn_scalar";
-            const int64_t scalar = config.has(key) ? config.at(key).integer(1, max_decoder_size) : 256;
-            c.attention_scale = 1 / std::sqrt(static_cast<double>(scalar));
+            c.attention_scale = 1 / std::sqrt(static_cast<double>(size_or(config, "query_pre_attn_scalar", 256)));
           },
           [](const C& c, json::object& all) {
             all["query_pre_attn_scalar"] = std::llround(std::pow(c.scale_of_attention(), -2));

@@ -39,6 +39,9 @@ std::vector<T> joined(std::initializer_list<std::vector<T>> parts) {
   return all;
 }
 
+// Returns the key's whole number, from 1 to max_decoder_size, or `otherwise` if it is missing or null.
+int64_t size_or(const JsonPart& config, const char* key, int64_t otherwise);
+
 // Returns the field of a member: a size, a number above 0, a flag, or the name of an activation.
 ConfigField field(const char* key, int64_t DecoderConfig::*member, int64_t most = max_decoder_size);
 ConfigField field(const char* key, double DecoderConfig::*member);

@@ -85,7 +85,7 @@ void write_text(const std::filesystem::path& path, std::string_view text, const 
 
 // Creates a folder, which must not exist yet. Its parent must exist.
 void make_folder(const std::filesystem::path& path, const char* verb);
-// Also makes the folders above; existing folders are kept.
+// Creates a folder and its missing parents. Existing folders are kept.
 void make_folders(const std::filesystem::path& path, const char* verb);
 
 // Removes a file, or a folder with its contents. Does nothing if the path does not exist.
