@@ -218,6 +218,7 @@ install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel
             --python-version 3.12 --implementation cp --abi cp312 --abi none ${platforms}
             --dest "${folder}" --requirement "${folder}/requirements.txt"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
+  string(REPLACE "\\" "/" why "${why}")  # CMake would read it as an escape in the argument of a macro
   if(failed OR NOT EXISTS "${folder}/${wheel}")
     tessera_fail("[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n\
 Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
@@ -235,6 +236,7 @@ function(tessera_unpack_wheel wheel sha256 folder)
 for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not file.is_dir()]"
             "${wheel}" "${folder}" "${tessera_unpacked_files}|[^/]+\\.dist-info/licenses/"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
+  string(REPLACE "\\" "/" why "${why}")
   if(failed)
     tessera_fail("[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
   endif()
@@ -284,7 +286,6 @@ ${CMAKE_SYSTEM_NAME} ${CMAKE_SYSTEM_PROCESSOR}. ${install_hint}")
 ${install_hint} Or pass -DTESSERA_FETCH_DEPS=ON, or -DTESSERA_WHEEL_DIR=<folder of wheels>.")
   endif()
 
-  set(only_mine OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   set(new "${cache}")
   set(made "")
   while(NOT EXISTS "${new}")
@@ -293,7 +294,7 @@ ${install_hint} Or pass -DTESSERA_FETCH_DEPS=ON, or -DTESSERA_WHEEL_DIR=<folder 
   endwhile()
   file(MAKE_DIRECTORY "${cache}")
   if(made)
-    file(CHMOD ${made} PERMISSIONS ${only_mine})
+    execute_process(COMMAND chmod go-w ${made} COMMAND_ERROR_IS_FATAL ANY)
   endif()
   tessera_check_cache("${cache}" "${folder}")  # before the lock: a link there would be followed
   tessera_return_if_failed()
@@ -311,7 +312,7 @@ ${install_hint} Or pass -DTESSERA_FETCH_DEPS=ON, or -DTESSERA_WHEEL_DIR=<folder 
   set(partial "${cache}/partial")
   file(REMOVE_RECURSE "${partial}")
   file(MAKE_DIRECTORY "${partial}/wheels")
-  file(CHMOD "${partial}" "${partial}/wheels" PERMISSIONS ${only_mine})
+  execute_process(COMMAND chmod go-w "${partial}" "${partial}/wheels" COMMAND_ERROR_IS_FATAL ANY)
   while(wheels)
     list(POP_FRONT wheels wheel sha256)
     if(NOT wheel_dir)

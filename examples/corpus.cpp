@@ -53,7 +53,7 @@ Row whole_row(const std::vector<uint8_t>& bytes) {
 int64_t max_segments_of(int64_t seq) { return std::max<int64_t>(seq / 16, 16) + 1; }
 
 Corpus open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options, const MeshRules& mesh_rules) {
-  const auto source = data::ByteSource::open(paths);
+  const auto source = data::ByteSource::open(paths, {.decompress = true});
   const auto [training, held_out] = data::train_validation_split(data::windows(source, options.seq + 1), 0.01);
   const auto batches = [&](const auto& windows) {
     return batches_of(windows.shuffle(options.seed).repeat().map(whole_row), options, mesh_rules);

@@ -34,8 +34,8 @@ struct Corpus {
 // Returns the number of segments in a row of this length: documents of 16 tokens on average, and the padding.
 int64_t max_segments_of(int64_t seq);
 
-// Opens files as bytes, in rows of one document each. The last 1/100 of the rows are for validation. Errors: as
-// ByteSource::open, windows, train_validation_split and shard_batches.
+// Opens files as bytes, and .gz and .zst files decompressed, in rows of one document each. The last 1/100 of the rows
+// are for validation. Errors: as ByteSource::open, windows, train_validation_split and shard_batches.
 Corpus open_bytes(const std::vector<std::string>& paths, const CorpusOptions& options, const MeshRules& mesh_rules);
 
 struct TokenCorpusOptions {

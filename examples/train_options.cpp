@@ -299,8 +299,6 @@ void check_batch(const TrainOptions& options) {
 void check_used(const std::vector<std::string>& given, const TrainOptions& options) {
   if (!options.replay.empty() && given.size() > 1)
     refuse("--replay", "the kept step has the flags of its run. Leave the others out.");
-  if (!options.keep_failed_step.empty() && options.keep_failed_step == options.save.folder)
-    refuse("--keep-failed-step", "the run saves there. Give another folder.");
   for (const char* flag : {"--save-every", "--resume", "--save-on-signal"})
     if (options.save.folder.empty() && contains(given, flag)) refuse(flag, "nothing is saved. Give --save DIR too.");
   if (options.profile.folder.empty() && contains(given, "--profile-steps"))
@@ -379,6 +377,7 @@ void check_outputs(const TrainOptions& o) {
                                    {"--export", o.tokens.export_to},
                                    {"--export-gguf", o.tokens.export_gguf},
                                    {"--profile", o.profile.folder},
+                                   {"--keep-failed-step", o.keep_failed_step},
                                    {"--save", o.save.folder}}) {
     if (path.empty()) continue;
     std::error_code unknown;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <tessera/nn/placement.h>
+#include <tessera/sharding/files.h>
 #include <tessera/sharding/runtime.h>
 
 namespace tessera::examples {
@@ -111,9 +112,9 @@ nn::Filter trained_in(const TokenOptions& tokens) {
 
 namespace {
 
-std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer) {
+std::vector<std::vector<int32_t>> prompts_of(const TrainOptions& options, const data::Tokenizer& tokenizer,
+                                             const std::optional<data::ChatTemplate>& chat) {
   std::vector<std::vector<int32_t>> prompts;
-  const auto chat = chat_template_of(options.tokens);
   for (const std::string& prompt : options.prompts) {
     const std::string text = chat ? chat->render({{"user", prompt}}, {.add_generation_prompt = true}) : prompt;
     prompts.push_back(tokenizer.encode(text, {.add_special_tokens = !chat}).ids);
@@ -128,7 +129,8 @@ void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, 
   nn::GenerateOptions generate{.max_new_tokens = sample.length, .sampling = sample.sampling};
   if (const auto end = tokenizer.token_to_id(options.tokens.end_of_text)) generate.eos_token_id = {*end};
   std::string stop = sample.stop;
-  if (const auto chat = chat_template_of(options.tokens)) {
+  const auto chat = chat_template_of(options.tokens);
+  if (chat) {
     const std::string end = chat->end_of_turn();
     const auto ids = tokenizer.encode(end, {.add_special_tokens = false}).ids;
     if (!ids.empty() && tokenizer.decode({&ids.front(), 1}).empty())  // a special token
@@ -140,7 +142,7 @@ void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, 
     generate.stopping_criteria = [&](std::span<const int32_t> written) {
       return tokenizer.decode(written).find(stop) != std::string::npos;
     };
-  const auto prompts = prompts_of(options, tokenizer);
+  const auto prompts = prompts_of(options, tokenizer, chat);
   // Models of bytes have learned only as many positions as a row has.
   const int64_t window = options.tokens.used() ? nn::max_decoder_size : options.model.seq;
   const Key first = fold_in(Key(options.seed), ~0u);  // the model's own keys begin at 0
@@ -160,7 +162,8 @@ void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tok
   if (!sample.length) return;
   if (!tokenizer) throw UsageError("[command line] --sample: no tokenizer for its prompt. Give --tokenizer too.");
   int64_t prompt = 0;
-  for (const auto& ids : prompts_of(options, *tokenizer)) prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
+  for (const auto& ids : prompts_of(options, *tokenizer, chat_template_of(options.tokens)))
+    prompt = std::max(prompt, static_cast<int64_t>(ids.size()));
   if (options.tokens.used() && config.learned_positions && prompt + sample.length > config.max_position_embeddings)
     throw UsageError(
         fmt::format("[command line] --sample: {} tokens after a prompt of {}, expected {} at most, for "
@@ -182,18 +185,16 @@ void check_export(const std::filesystem::path& folder, const std::filesystem::pa
   if (equivalent(folder, from, error))
     throw UsageError(
         fmt::format("[command line] --export: {}: it is also the folder of --from. Give another.", folder.string()));
-  const bool is_export = exists(folder / "model.safetensors.index.json", error);
-  const bool is_empty_folder = is_directory(folder, error) && is_empty(folder, error);
-  if (exists(folder, error) && !is_empty_folder && !(resumes && is_export))
-    throw UsageError(fmt::format("[command line] --export: {}: it is there and not an empty folder. Give another.",
-                                 folder.string()));
-  if (process_index() != 0) return;
-  std::vector<std::filesystem::path> made;  // a run that fails leaves no empty folders
-  std::error_code unknown;
-  for (auto above = absolute(folder); !exists(above, unknown); above = above.parent_path()) made.push_back(above);
-  create_directories(folder, error);
-  for (const auto& empty : made) remove(empty, unknown);
-  if (error) throw UsageError(fmt::format("[command line] --export: {}: {}.", folder.string(), error.message()));
+  const auto refuse = [&](const char* why) {
+    throw UsageError(fmt::format("[command line] --export: {}: {}. Give another.", folder.string(), why));
+  };
+  const bool is_there = exists(folder, error);
+  if (is_there && !is_directory(folder, error)) refuse("it is not a folder");
+  if (is_there && !resumes && !is_empty(folder, error)) refuse("it is not an empty folder");
+  auto above = absolute(folder);  // the folder, or the one in which it will be made
+  while (!exists(above, error)) above = above.parent_path();
+  if (!is_directory(above, error)) refuse("a folder above it is a file");
+  check_writable_folder(above, "export");
 }
 
 }  // namespace tessera::examples

@@ -36,8 +36,8 @@ nn::Filter trained_in(const TokenOptions& tokens);
 void print_samples(const nn::CausalLM& model, const data::Tokenizer& tokenizer, const TrainOptions& options);
 
 // Errors (UsageError): a sample or a sequence that is longer than the model's positions; a sample without tokenizer; a
-// folder that cannot be written to, that is `from`, or that has files: of a run that resumes, other files than an
-// export.
+// folder that is `from` or a file, or, of a run that does not resume, that is not empty. Error (invalid_file): a folder
+// that cannot be written to.
 void check_sample(const nn::DecoderConfig& config, const std::optional<data::Tokenizer>& tokenizer,
                   const TrainOptions& options);
 void check_sequence_length(const nn::DecoderConfig& config, int64_t seq);

@@ -70,9 +70,7 @@ std::string host() {
 }
 
 std::string event_path(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorKind::invalid_file, "metrics", folder + ": the folder cannot be made: " + error.message() + ".");
+  make_folders(folder, "metrics");
   return (std::filesystem::path(folder) / fmt::format("events.out.tfevents.{:010}.{}.{}",
                                                       static_cast<int64_t>(seconds_since_1970()), host(), ::getpid()))
       .string();

@@ -75,7 +75,10 @@ Metrics::Metrics(const MetricsFiles& files, const RunFacts& run, nn::Report repo
   if (!files.json_lines.empty()) {
     const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
     check_is_ours(files.json_lines, "{\"step\":", "a file of metrics");
-    if (goes_on) write_text(files.json_lines, rows_to_keep(files.json_lines, steps_done), "metrics");
+    if (std::filesystem::is_regular_file(files.json_lines)) {
+      const std::string rows = rows_to_keep(files.json_lines, goes_on ? steps_done : -1);
+      if (goes_on) write_text(files.json_lines, rows, "metrics");
+    }
     json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);
   }
   if (!files.tensorboard.empty()) events_.emplace(files.tensorboard);

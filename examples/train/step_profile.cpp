@@ -11,19 +11,11 @@
 namespace tessera::train {
 namespace {
 
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    fail(ErrorKind::invalid_file, "profile",
-         folder.string() + ": the folder cannot be made: " + error.message() + ". Give another.");
-}
-
 void write(const nn::ProfileReport& report, const std::filesystem::path& folder) {
   constexpr size_t all_rows = 1000;
-  write_text(folder / "trace.json", report.chrome_trace(), "metrics");
-  write_text(folder / "profile.txt", report.to_text(all_rows), "metrics");
-  write_text(folder / "profile.json", report.to_json(), "metrics");
+  write_text(folder / "trace.json", report.chrome_trace(), "profile");
+  write_text(folder / "profile.txt", report.to_text(all_rows), "profile");
+  write_text(folder / "profile.json", report.to_json(), "profile");
 }
 
 }  // namespace
@@ -32,7 +24,7 @@ StepProfile::StepProfile(const ProfileFlags& flags, int64_t first, int64_t last)
     : flags_(flags),
       from_(std::max(first, std::min(first + 3, last - flags.steps + 1))),
       to_(std::min(from_ + flags.steps - 1, last)) {
-  if (!flags_.folder.empty() && process_index() == 0) make_folder(flags_.folder);
+  if (!flags_.folder.empty() && process_index() == 0) make_folders(flags_.folder, "profile");
 }
 
 void StepProfile::begin_step(int64_t step, double flops) {

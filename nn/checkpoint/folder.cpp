@@ -170,8 +170,8 @@ void check_steps_are_complete(const fs::path& folder) {
   for (const std::string& name : names_in(folder, "save"))
     if (number_in(name) && is_folder(folder / name) && !is_complete(folder / name))
       fail(ErrorKind::invalid_file, "save",
-           "{}: it has no {}, so it is an incomplete copy of a checkpoint. Copy it again, delete it, or save to another "
-           "folder.",
+           "{}: it has no {}, so it is not a complete checkpoint. Copy the checkpoint again, move the folder away, or "
+           "save to another folder.",
            (folder / name).string(), kMark);
 }
 

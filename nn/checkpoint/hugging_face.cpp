@@ -367,6 +367,12 @@ void detail::save_tensors(const fs::path& path, const HuggingFaceNames& table, c
   together(processes, path, "save", [&] { write_together(tensors, values); });
 }
 
+void check_save_pretrained(const fs::path& folder, const HuggingFaceNames& table, const Leaves& model,
+                           int64_t max_file_bytes, int64_t vocab) {
+  check_folder(folder,
+               files_of(entries_of(sources_of(hugging_face_names(table, model), model, vocab)), max_file_bytes));
+}
+
 void save_pretrained(const fs::path& folder, const HuggingFaceNames& table, const Leaves& model, int64_t max_file_bytes,
                      int64_t vocab) {
   detail::save_tensors(folder, table, model, vocab, [&](const std::vector<TensorEntry>& entries) {

@@ -121,8 +121,10 @@ int64_t rotary_dims(const JsonPart& config, const JsonPart& rope, const RopeKeys
   const JsonPart& there = rope.has(key) ? rope : config;
   const char* name = rope.has(key) ? key : keys.partial;
   const double fraction = there.number(name, keys.fraction);
-  const auto dims = static_cast<int64_t>(static_cast<double>(head_dim) * fraction);  // rounds as transformers
-  if (!(fraction > 0 && fraction <= 1) || dims < 2)
+  const bool is_fraction = fraction > 0 && fraction <= 1;
+  const auto dims =
+      is_fraction ? static_cast<int64_t>(static_cast<double>(head_dim) * fraction) : 0;  // as transformers
+  if (dims < 2)
     there.at(name).refuse(fmt::format("{} given, expected a fraction of {} coordinates.", fraction, head_dim));
   return dims == head_dim ? 0 : dims;
 }
@@ -341,7 +343,12 @@ ConfigField rope(const RopeKeys& keys) {
 }
 
 ConfigField windows(const WindowKeys& keys) {
-  return {.read = [=](const JsonPart& config, DecoderConfig& c) { read_windows(config, keys, c); },
+  return {.read =
+              [=](const JsonPart& config, DecoderConfig& c) {
+                read_windows(config, keys, c);
+                if (std::all_of(c.windows.begin(), c.windows.end(), [](int64_t w) { return w == 0; }))
+                  c.windows.clear();
+              },
           .write = [=](const DecoderConfig& c, json::object& all) { write_windows(c, keys, all); }};
 }
 

@@ -149,7 +149,7 @@ ConfigField temperature() {
   return {"attn_temperature_tuning",
           [](const JsonPart& config, C& c) {
             const JsonPart tuning = config.at_or_null("attn_temperature_tuning");
-            if (!tuning.is_null() && !tuning.value.is_bool() && !tuning.value.is_int64())
+            if (config.names("attn_temperature_tuning") && !tuning.value.is_bool() && !tuning.value.is_int64())
               tuning.refuse_type("true, false or an integer");
             if (tuning.value == boost::json::value(false) || tuning.value == boost::json::value(0)) return;
             c.query_temperature = {config.number("attn_scale", 0.1),

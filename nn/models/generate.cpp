@@ -63,6 +63,17 @@ struct Rows {
   }
   int64_t number() const { return static_cast<int64_t>(fillings.size()); }
 
+  // Returns the padded prompts, each followed by its value of every column, row after row.
+  Ids followed_by(const std::vector<Ids>& columns) const {
+    Ids all;
+    for (size_t row = 0; row < fillings.size(); ++row) {
+      const auto prompt = tokens.begin() + static_cast<int64_t>(row) * longest;
+      all.insert(all.end(), prompt, prompt + longest);
+      for (const Ids& column : columns) all.push_back(column[row]);
+    }
+    return all;
+  }
+
   // Returns the inputs for `count` tokens after the first `done` of each row.
   DecodeInputs inputs(int64_t done, int64_t count) const {
     if (std::all_of(fillings.begin(), fillings.end(), [](int32_t n) { return n == 0; })) return {};
@@ -87,6 +98,14 @@ void check_positions(const DecoderConfig& config, int64_t prompt, int64_t max_ne
     fail(ErrorKind::invalid_argument, "generate",
          "max_new_tokens = {} after a prompt of {}, expected {} at most, for which the model has positions.",
          max_new_tokens, prompt, std::max<int64_t>(0, config.max_position_embeddings + 1 - prompt));
+}
+
+// Returns whether another token after `length` needs all keys to be rotated again: Phi-3 uses its long factors for the
+// whole text, as in transformers (modeling_phi3.py, prepare_inputs_for_generation), other models for the new tokens.
+bool begins_long_factors(const DecoderConfig& config, int64_t length) {
+  const RotaryScaling& s = config.rope.scaling;
+  return config.model_type == "phi3" && s.kind == RotaryScaling::longrope &&
+         length == static_cast<int64_t>(s.original_positions);
 }
 
 bool ends(const Ids& row, const CausalLM& model, const GenerateOptions& options) {
@@ -118,16 +137,18 @@ std::vector<Ids> generate(const CausalLM& model, const Key& key, const std::vect
   check(prompts, options);
   const Rows rows(prompts);
   const auto number = prompts.size();
-  const auto vocab = static_cast<size_t>(model.config.vocab_size);
   check_positions(model.config, rows.longest, options.max_new_tokens);
   std::vector<Ids> written(number);
   std::vector<bool> done(number, false);
+  std::vector<Ids> columns;  // the tokens after the prompts
   DecoderCache cache;
-  Ids next = rows.tokens;
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
+    if (begins_long_factors(model.config, cache.length())) cache = {};
+    Ids next = cache.length() == 0 ? rows.followed_by(columns) : columns.back();
     const Array ids = array<int32_t>(next, {rows.number(), static_cast<int64_t>(next.size() / number)});
     const Array logits = model.decode(ids, cache, rows.inputs(cache.length(), ids.shape(1)));
     const auto last = gather(astype(index_in_dim(logits, ids.shape(1) - 1, 1, false), float32)).to_host<float>();
+    const size_t vocab = last.size() / number;
     next.assign(number, 0);
     for (size_t row = 0; row < number; ++row) {
       if (done[row]) continue;
@@ -136,6 +157,7 @@ std::vector<Ids> generate(const CausalLM& model, const Key& key, const std::vect
       written[row].push_back(next[row]);
       done[row] = ends(written[row], model, options);
     }
+    columns.push_back(std::move(next));
     if (std::all_of(done.begin(), done.end(), [](bool is) { return is; })) break;
   }
   return written;

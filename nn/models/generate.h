@@ -41,7 +41,7 @@ struct GenerateOptions {
 // Prompts of different lengths form one batch: shorter ones are padded at their beginning with masked tokens. Token i
 // of a row depends on the key, i, the number of the row and the tokens before it, not on the other rows. The exception
 // is a rotation that depends on the length of the text (dynamic, longrope): it uses the longest row, as in
-// transformers.
+// transformers. Where the text of a Phi-3 with longrope exceeds original_positions, its keys are computed again.
 // Errors, in addition to those of the model (invalid_argument): no prompts, an empty prompt, a max_new_tokens below 0,
 // or, with learned positions, more tokens than positions.
 std::vector<std::vector<int32_t>> generate(const CausalLM& model, const Key& key,

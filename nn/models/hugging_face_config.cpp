@@ -104,6 +104,7 @@ DecoderConfig config_from_hugging_face(std::string_view text, std::string_view n
 
 std::string config_to_hugging_face(const DecoderConfig& c, DType dtype) {
   const Family& family = detail::family_of("save_pretrained", c.model_type);
+  check(c);
   json::object all;
   for (const detail::ConfigField& field : family.fields) field.write(c, all);
   all["architectures"] = json::array{family.architecture};

@@ -89,6 +89,8 @@ CausalLM loaded(const fs::path& folder, const PretrainedOptions& options, const 
   return model;
 }
 
+constexpr int64_t max_file_bytes = int64_t{4} << 30;
+
 // Files that belong to a model next to its config and weights. None of them is a program.
 constexpr std::array copied_files{"tokenizer.json",
                                   "tokenizer_config.json",
@@ -127,12 +129,15 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
          file.string());
   boost::json::value value = parse_json(text, "save_pretrained", file.string());
   if (detail::is_multimodal(value)) return config_to_hugging_face(config, dtype);  // only its decoder is saved
-  const bool has_code = remove_code(value);
+  bool is_changed = remove_code(value);
   boost::json::object& all = value.as_object();
+  // Published folders of Llama 4 have 4, which transformers has refused since 5.24.
+  if (auto* tuning = all.if_contains("attn_temperature_tuning"); tuning && tuning->is_int64())
+    *tuning = tuning->get_int64() != 0, is_changed = true;
   const std::string type(name_of(dtype));
   const char* key = all.contains("torch_dtype") ? "torch_dtype" : "dtype";
   const auto* given_type = all.if_contains(key);
-  if (!has_code && given_type && given_type->is_string() && given_type->get_string() == type) return text;
+  if (!is_changed && given_type && given_type->is_string() && given_type->get_string() == type) return text;
   all[key] = type;
   return boost::json::serialize(value) + "\n";
 }
@@ -182,7 +187,11 @@ CausalLM from_pretrained(const fs::path& folder, const PretrainedOptions& option
 
 void check_save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {
   CausalLM copy = model;
-  text_files(copy, leaves(copy), from, folder);
+  const Leaves all = leaves(copy);
+  text_files(copy, all, from, folder);
+  together(all, folder, "save", [&] {
+    check_save_pretrained(folder, hugging_face_names(copy.config), all, max_file_bytes, copy.config.vocab_size);
+  });
 }
 
 void save_pretrained(const fs::path& folder, const CausalLM& model, const std::optional<fs::path>& from) {
@@ -190,7 +199,7 @@ void save_pretrained(const fs::path& folder, const CausalLM& model, const std::o
   const DecoderConfig& config = copy.config;
   const Leaves all = leaves(copy);
   const TextFiles files = text_files(copy, all, from, folder);
-  save_pretrained(folder, hugging_face_names(config), all, int64_t{4} << 30, config.vocab_size);
+  save_pretrained(folder, hugging_face_names(config), all, max_file_bytes, config.vocab_size);
   together(all, folder, "save", [&] {
     if (process_index() != 0) return;
     for (const auto& [name, text] : files) write_text(folder / name, text, "save_pretrained");

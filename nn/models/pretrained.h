@@ -46,6 +46,7 @@ CausalLM from_pretrained(const std::filesystem::path& folder, const PretrainedOp
 //   tokenizer.json, tokenizer_config, tokenizer.model, vocab, merges, added_tokens, special_tokens_map, chat_template
 //   README.md, LICENSE, NOTICE, USE_POLICY.md
 // No other file is copied: no Python code, and no key `auto_map` that names such code.
+// Files of the same names in `folder` are replaced.
 // Errors
 //   invalid_argument: `from` has the config of another model; an option that transformers' config of the family cannot
 //     express; LoRA adapters (call merge_lora first)
@@ -54,8 +55,8 @@ CausalLM from_pretrained(const std::filesystem::path& folder, const PretrainedOp
 void save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                      const std::optional<std::filesystem::path>& from = {});
 
-// Throws the errors of save_pretrained about the config and about `from`. Call it before a long training. All processes
-// that hold the model call it.
+// Throws the errors of save_pretrained about the config, `from`, and other weights in `folder`. Call it before a long
+// training. All processes that hold the model call it.
 void check_save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                            const std::optional<std::filesystem::path>& from = {});
 

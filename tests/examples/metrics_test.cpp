@@ -56,6 +56,7 @@ TEST(Metrics, ReplaceOnlyFilesOfTheirKind) {
                        "\n");
   for (const char* file : {"notes", "rows"})  // of a run that resumes
     testing::expect_error(ErrorKind::invalid_file, "not ", [&] { Metrics({folder.path(file)}, facts, {}, 1); });
+  testing::expect_error(ErrorKind::invalid_file, "not ", [&] { Metrics({folder.path("rows")}, facts); });
   EXPECT_EQ(folder.read("notes"), "my notes");
   EXPECT_NE(folder.read("rows"), "");
 }

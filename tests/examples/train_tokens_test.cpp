@@ -192,6 +192,7 @@ TEST_F(TrainTokens, StopAtASignalAndGoOn) {
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_TRUE(resumed.says("resumed  after " + done + " of ")) << resumed.output;
   fs::remove(folder_.path("out/config.json"));  // as if it was killed while it exported
+  fs::remove(folder_.path("out/model.safetensors.index.json"));
   EXPECT_EQ(run_program(rest).exit_code, 0);
   EXPECT_TRUE(fs::exists(folder_.path("out/config.json")));
 }
@@ -261,9 +262,11 @@ TEST_F(TrainTokens, ReportErrors) {
   expect(texts() + sizes + " --end-of-text '<none>'", "\"<none>\" is not a token of the tokenizer.", 1);
   expect(texts() + " --from " + reference, "of a model with a vocabulary of 101.", 1);
   expect(texts() + " --from " + folder_.path("nothing"), "[from_pretrained] ", 1);
-  expect(texts() + sizes + " --export " + folder_.path("texts"), "--export: ", 2);
-  expect(texts() + sizes + " --resume --save " + folder_.path("new") + " --export " + folder_.path("texts"),
-         "it is there and not an empty folder", 2);
+  expect(texts() + sizes + " --export " + folder_.path("texts"), "texts: it is not an empty folder. Give another.", 2);
+  expect(texts() + sizes + " --export " + folder_.write("file", "") + "/b", "a folder above it is a file", 2);
+  fs::copy(reference, folder_.path("theirs"));
+  expect(texts() + sizes + " --resume --save " + folder_.path("new") + " --export " + folder_.path("theirs"),
+         "it has weights of another save, model.safetensors", 1);
   const std::string gpt2 = texts() + " --from " + TESSERA_REFERENCE_DIR + "/hf/gpt2";
   EXPECT_TRUE(run_program(program_ + gpt2 + " --seq 200").says("[command line] --seq: 200"));
   expect(texts() + sizes + " --sample 30", "[command line] --sample: 30 tokens after a prompt of", 2);

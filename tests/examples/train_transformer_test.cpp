@@ -300,6 +300,7 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--mesh ''", "--mesh: \"\" given, expected axes"},
       {"--metrics a --report b/../a", "--report: b/../a, as for --metrics. Give two paths."},
       {"--export a --save a/", "--save: a/, as for --export. Give two paths."},
+      {"--keep-failed-step ./a --save a", "--save: a, as for --keep-failed-step. Give two paths."},
       {"surplus", "surplus: unknown."},
       {"--steps", "--steps: its value is missing"},
       {"--steps --batch 8", "--steps: its value is missing"},
@@ -394,8 +395,8 @@ TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--shard-state-over data+data", "shard_state_over: \"data\" given twice", 1);
   expect_error("--warmup 10", "warmup", 1);
   expect_error("--metrics " + folder_.path("nowhere/m.jsonl"), "the file cannot be written", 1);
-  expect_error("--tensorboard " + text_, "the folder cannot be made", 1);
-  expect_error("--profile " + text_, "the folder cannot be made", 1);
+  expect_error("--tensorboard " + text_, "this folder cannot be made", 1);
+  expect_error("--profile " + text_, "this folder cannot be made", 1);
 }
 
 TEST_F(TrainTransformer, AMeshLargerThanTheDevicesIsAnError) {
@@ -415,6 +416,7 @@ TEST_F(TrainTransformer, DataThatIsMissingEmptyOrTooSmallIsAnError) {
   error_of(folder_.write("short.txt", "ten bytes."), "[windows]");
   error_of(folder_.write("few.txt", std::string(60, 'x')), "windows of");
   error_of(folder_.write("one.txt", std::string(20, 'x')), "[train_validation_split]");
+  error_of(folder_.write("text.gz", some_text()), "text.gz");  // decompressed, not learned as it is
 }
 
 TEST_F(TrainTransformer, ALossThatIsNotFiniteNamesTheStep) {

@@ -372,8 +372,8 @@ TEST_F(DamageTest, AnIncompleteStepIsRefusedBeforeTheNextRunTrains) {
   fs::remove(folder() / "2" / "commit_success.txt");
   expect_error(ErrorKind::invalid_file,
                "[save] " + (folder() / "2").string() +
-                   ": it has no commit_success.txt, so it is an incomplete copy of a checkpoint. Copy it again, delete "
-                   "it, or save to another folder.",
+                   ": it has no commit_success.txt, so it is not a complete checkpoint. Copy the checkpoint again, "
+                   "move the folder away, or save to another folder.",
                [&] { Checkpointer again(folder()); });
   EXPECT_TRUE(fs::exists(folder() / "2" / "manifest.json"));
 }

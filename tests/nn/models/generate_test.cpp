@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 
 #include "nn/placement/filter_shard.h"
 #include "tests/nn/support.h"
@@ -79,6 +80,33 @@ TEST(Generate, ARowEndsAfterAnEndIdOrAStoppingCriterion) {
       {.max_new_tokens = 10, .stopping_criteria = [](std::span<const int32_t> row) { return row.size() == 4; }});
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i], Ids(whole[i].begin(), whole[i].begin() + 4));
   EXPECT_EQ(generate(model, Key(7), prompts, {.max_new_tokens = 0}), std::vector<Ids>(3));
+}
+
+TEST(Generate, RotatesTheWholeTextOfAPhi3ByTheLongFactors) {
+  DecoderConfig config = config_of_family("phi3", models()[0].config);
+  config.rope.scaling = {.kind = RotaryScaling::longrope,
+                         .factor = 4,
+                         .original_positions = 8,
+                         .short_factors = std::vector<double>(4, 1),
+                         .long_factors = {1.5, 3, 6, 20}};
+  CausalLM model = CausalLM::init(Key(5), config);
+  for (const Leaf& leaf : leaves(model)) *leaf.value = 4 * *leaf.value;  // so that positions matter
+  const auto texts = generate(model, Key(7), prompts, {.max_new_tokens = 12, .sampling = {.temperature = 0}});
+  Ids whole = prompts[0];
+  for (const int32_t token : texts[0]) {
+    const auto length = static_cast<int64_t>(whole.size());
+    const auto all = model(array<int32_t>(whole, {1, length})).to_host<float>();
+    const auto logits = std::span(all).last(all.size() / whole.size());
+    EXPECT_EQ(token, sample_token(Key(7), logits, {.temperature = 0})) << length;
+    whole.push_back(token);
+  }
+}
+
+TEST(Generate, ReadsAsManyLogitsAsTheModelHas) {
+  CausalLM model = models()[0];
+  const std::vector<Ids> tokens = generate(model, Key(7), prompts, {.max_new_tokens = 4});
+  model.config.vocab_size = 100'000;  // as a forged checkpoint can set it
+  EXPECT_EQ(generate(model, Key(7), prompts, {.max_new_tokens = 4}), tokens);
 }
 
 // The relative frequencies of 4,000 samples.

@@ -258,6 +258,14 @@ TEST(HuggingFaceConfig, IsWrittenTheSameAfterItWasReadBack) {
   }
 }
 
+TEST(HuggingFaceConfig, OfAModelThatIsInvalidIsNotWritten) {
+  DecoderConfig config = config_of(R"("model_type": "qwen2", "use_sliding_window": true, "sliding_window": 4,
+    "max_window_layers": 1)");
+  config.num_hidden_layers = 50;  // as a forged checkpoint can set it
+  testing::expect_error_with(ErrorKind::invalid_argument, {"windows"},
+                             [&] { config_to_hugging_face(config, float32); });
+}
+
 TEST(HuggingFaceConfig, KeepsANumberOfPositionsThatIsNotWhole) {
   const DecoderConfig config = config_of(R"("model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 8,
     "original_max_position_embeddings": 81.5})");
@@ -339,6 +347,11 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         refused(R"("model_type": "llama4_text", "floor_scale": 2147483649)")},
        {ErrorKind::invalid_file, at + "attn_temperature_tuning: \"yes\" given, expected true, false or an integer.",
         refused(R"("model_type": "llama4_text", "attn_temperature_tuning": "yes")")},
+       {ErrorKind::invalid_file, at + "attn_temperature_tuning: null given, expected true, false or an integer.",
+        refused(R"("model_type": "llama4_text", "attn_temperature_tuning": null)")},
+       {ErrorKind::invalid_file,
+        at + "rope_parameters.partial_rotary_factor: 1e+300 given, expected a fraction of 4 coordinates.",
+        refused(R"("model_type": "gpt_neox", "rope_parameters": {"partial_rotary_factor": 1e300})")},
        {ErrorKind::invalid_file, at + "rope_scaling.type: \"linear\" given, expected default or longrope.",
         refused(R"("model_type": "phi3", "rope_scaling": {"type": "linear", "factor": 2})")},
        {ErrorKind::invalid_file,
@@ -719,9 +732,12 @@ TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
 TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
   const CausalLM model = from_pretrained(references / "llama");
   fs::copy(references / "llama", folder / "old");
-  testing::expect_error_with(ErrorKind::invalid_file,
-                             {"[save_pretrained] ", "weights of another save, model.safetensors"},
-                             [&] { save_pretrained(folder / "old", model); });
+  const auto expect_refused = [&](const auto& call) {
+    testing::expect_error_with(ErrorKind::invalid_file,
+                               {"[save_pretrained] ", "weights of another save, model.safetensors"}, call);
+  };
+  expect_refused([&] { save_pretrained(folder / "old", model); });
+  expect_refused([&] { check_save_pretrained(folder / "old", model); });
   testing::expect_error_with(ErrorKind::invalid_argument, {"[save_pretrained] ", "the config of another model"},
                              [&] { save_pretrained(folder / "new", model, references / "llama_yarn"); });
   testing::expect_error_with(ErrorKind::invalid_file, {"[save_pretrained] "},
@@ -734,6 +750,17 @@ TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
 TEST_F(Folder, HasAConfigOfTheTypeOfItsWeights) {
   save_pretrained(folder / "half", from_pretrained(references / "llama", {.dtype = bfloat16}), references / "llama");
   EXPECT_NE(read_text(folder / "half/config.json", "test").find("\"bfloat16\""), std::string::npos);
+}
+
+// transformers refuses the 4 of published folders.
+TEST_F(Folder, OfLlama4HasABooleanTemperature) {
+  fs::copy(references / "llama4", folder / "from");
+  std::string config = read_text(folder / "from/config.json", "test");
+  const std::string key = "\"attn_temperature_tuning\": ";
+  config.replace(config.find(key + "true"), key.size() + 4, key + "4");
+  write_text(folder / "from/config.json", config, "test");
+  save_pretrained(folder / "to", from_pretrained(folder / "from"), folder / "from");
+  EXPECT_NE(read_text(folder / "to/config.json", "test").find("\"attn_temperature_tuning\":true"), std::string::npos);
 }
 
 TEST_F(Folder, KeepsItsConfigWhateverItsLossWasInTraining) {
@@ -777,9 +804,12 @@ TEST_F(Folder, GetsNoCodeAndNoFileFromElsewhere) {
   EXPECT_EQ(read_text(to / "tokenizer_config.json", "test"), "{\"model_max_length\":8}\n");
 
   fs::create_symlink("../secret.txt", from / "LICENSE");
-  for (const auto& call : {check_save_pretrained, save_pretrained})  // both before the weights are written
+  const auto expect_refused = [&](const auto& call) {  // before the weights are written
     testing::expect_error_with(ErrorKind::invalid_file, {"LICENSE: a link to ", "secret.txt, outside the folder"},
-                               [&] { call(folder / "a/new/one", model, from); });
+                               [&] { call(folder / "a/new/one"); });
+  };
+  expect_refused([&](const fs::path& there) { check_save_pretrained(there, model, from); });
+  expect_refused([&](const fs::path& there) { save_pretrained(there, model, from); });
   EXPECT_FALSE(fs::exists(folder / "a"));
   save_pretrained(folder / "a/new/one", model);
   EXPECT_TRUE(fs::exists(folder / "a/new/one/model.safetensors.index.json"));
