@@ -218,7 +218,7 @@ install python3-pip; without a network, -DTESSERA_WHEEL_DIR=<folder with ${wheel
             --python-version 3.12 --implementation cp --abi cp312 --abi none ${platforms}
             --dest "${folder}" --requirement "${folder}/requirements.txt"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
-  string(REPLACE "\\" "/" why "${why}")  # CMake would read it as an escape in the argument of a macro
+  string(REGEX REPLACE "[\\$]" "/" why "${why}")  # CMake would read these in the argument of a macro
   if(failed OR NOT EXISTS "${folder}/${wheel}")
     tessera_fail("[dependencies] python3 -m pip could not download ${requirement} (${failed}): ${why}\n\
 Without a network, put ${wheel} in a folder and pass -DTESSERA_WHEEL_DIR=<folder>.")
@@ -236,7 +236,7 @@ function(tessera_unpack_wheel wheel sha256 folder)
 for file in wheel.infolist() if re.match(sys.argv[3], file.filename) and not file.is_dir()]"
             "${wheel}" "${folder}" "${tessera_unpacked_files}|[^/]+\\.dist-info/licenses/"
     WORKING_DIRECTORY / RESULT_VARIABLE failed ERROR_VARIABLE why)
-  string(REPLACE "\\" "/" why "${why}")
+  string(REGEX REPLACE "[\\$]" "/" why "${why}")
   if(failed)
     tessera_fail("[dependencies] python3 could not unpack ${wheel} (${failed}): ${why}")
   endif()

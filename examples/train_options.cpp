@@ -385,6 +385,9 @@ void check_outputs(const TrainOptions& o) {
     const auto [other, is_new] = flags.emplace(unknown ? path : resolved.string(), flag);
     if (!is_new) refuse(flag, fmt::format("{}, as for {}. Give two paths.", path, other->second));
   }
+  const auto relative = std::filesystem::path(o.tokens.export_to).lexically_relative(o.save.folder);
+  if (!o.save.folder.empty() && !relative.empty() && *relative.begin() != "..")
+    refuse("--export", fmt::format("{}, inside the folder of --save. Give another.", o.tokens.export_to));
 }
 
 }  // namespace

@@ -191,8 +191,12 @@ void check_export(const std::filesystem::path& folder, const std::filesystem::pa
   const bool is_there = exists(folder, error);
   if (is_there && !is_directory(folder, error)) refuse("it is not a folder");
   if (is_there && !resumes && !is_empty(folder, error)) refuse("it is not an empty folder");
+  if (process_index() != 0) return;
   auto above = absolute(folder);  // the folder, or the one in which it will be made
-  while (!exists(above, error)) above = above.parent_path();
+  for (; !exists(above, error); above = above.parent_path()) {
+    if (error) refuse(error.message().c_str());
+    if (is_symlink(above, error)) refuse("a link leads nowhere");
+  }
   if (!is_directory(above, error)) refuse("a folder above it is a file");
   check_writable_folder(above, "export");
 }

@@ -98,16 +98,14 @@ std::string Metrics::rows_to_keep(const std::string& file, int64_t steps_done) {
       const StepMetrics metrics = step_of(row);
       if (is_kept) steps_.push_back(metrics);
     }
-    if (!is_kept) return false;
-    rows += line + '\n';
-    return true;
+    if (is_kept) rows += line + '\n';
   };
   constexpr int64_t max_bytes = int64_t{1} << 29;  // about 4 million rows
   std::istringstream in(read_text(file, "metrics", max_bytes));
   in.exceptions(std::ios::badbit);
   while (std::getline(in, line) && !in.eof()) {
     try {
-      if (!keep(parse_json(line, "metrics", file).as_object())) break;
+      keep(parse_json(line, "metrics", file).as_object());
     } catch (const boost::system::system_error&) {  // a field is missing or has the wrong type
       fail(ErrorKind::invalid_file, "metrics",
            file + ": \"" + line.substr(0, 60) + "\" is not a row of metrics. Name another file.");

@@ -124,8 +124,9 @@ int64_t rotary_dims(const JsonPart& config, const JsonPart& rope, const RopeKeys
   const bool is_fraction = fraction > 0 && fraction <= 1;
   const auto dims =
       is_fraction ? static_cast<int64_t>(static_cast<double>(head_dim) * fraction) : 0;  // as transformers
-  if (dims < 2)
-    there.at(name).refuse(fmt::format("{} given, expected a fraction of {} coordinates.", fraction, head_dim));
+  if (dims < 2 || dims % 2)
+    there.at(name).refuse(
+        fmt::format("{} given, expected a fraction that is an even number of the {} coordinates.", fraction, head_dim));
   return dims == head_dim ? 0 : dims;
 }
 
@@ -244,7 +245,9 @@ void read_windows(const JsonPart& config, const WindowKeys& keys, DecoderConfig&
 
 void write_windows(const DecoderConfig& c, const WindowKeys& keys, json::object& all) {
   const int64_t window = c.windows.empty() ? 0 : *std::max_element(c.windows.begin(), c.windows.end());
-  all["sliding_window"] = window ? json::value(window) : json::value(nullptr);
+  // transformers requires a number in families without a switch, also if no layer uses it.
+  const bool needs_number = keys.has_layer_types && !keys.has_switch && keys.size;
+  all["sliding_window"] = window ? json::value(window) : needs_number ? json::value(keys.size) : json::value(nullptr);
   if (keys.has_switch) all["use_sliding_window"] = window != 0;
   if (!keys.has_layer_types) return;
   json::array types;

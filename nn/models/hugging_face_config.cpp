@@ -107,6 +107,7 @@ std::string config_to_hugging_face(const DecoderConfig& c, DType dtype) {
   check(c);
   json::object all;
   for (const detail::ConfigField& field : family.fields) field.write(c, all);
+  all["pad_token_id"] = nullptr;  // the family's own can be above the vocabulary
   all["architectures"] = json::array{family.architecture};
   all["model_type"] = c.model_type;
   all["dtype"] = std::string(tessera::name_of(dtype));

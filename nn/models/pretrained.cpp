@@ -117,13 +117,26 @@ bool remove_code(boost::json::value& config) {
   return all && all->erase("auto_map") + all->erase("custom_pipelines") > 0;
 }
 
+// Returns whether the text of a config.json is of the same model.
+bool is_config_of(const std::string& text, const fs::path& file, const DecoderConfig& config, DType dtype) {
+  DecoderConfig there = config_from_hugging_face(text, file.string());
+  there.router_aux_loss_coef = config.router_aux_loss_coef;  // a training option: it may differ from the folder's
+  return config_to_hugging_face(there, dtype) == config_to_hugging_face(config, dtype);
+}
+
+// Throws if the folder has another model, whose files would be replaced.
+void check_has_no_other_model(const fs::path& folder, const DecoderConfig& config, DType dtype) {
+  const fs::path file = folder / "config.json";
+  if (is_there(file) && !is_config_of(read_text(file, "save_pretrained"), file, config, dtype))
+    fail(ErrorKind::invalid_file, "save_pretrained",
+         "{}: it is the config of another model. Give another folder, or remove that model.", file.string());
+}
+
 // Returns the folder's config with the weights' current element type.
 std::string config_of(const fs::path& from, const DecoderConfig& config, DType dtype) {
   const fs::path file = from / "config.json";
   std::string text = read_text(file, "save_pretrained");
-  DecoderConfig there = config_from_hugging_face(text, file.string());
-  there.router_aux_loss_coef = config.router_aux_loss_coef;  // a training option: it may differ from the folder's
-  if (config_to_hugging_face(there, dtype) != config_to_hugging_face(config, dtype))
+  if (!is_config_of(text, file, config, dtype))
     fail(ErrorKind::invalid_argument, "save_pretrained",
          "{}: it is the config of another model than the one to save. Give the folder that it was read from.",
          file.string());
@@ -167,6 +180,7 @@ TextFiles text_files(const CausalLM& model, const Leaves& all, const std::option
   TextFiles files;
   together(all, folder, "save", [&] {
     const DType dtype = all.front().value->dtype();
+    check_has_no_other_model(folder, model.config, dtype);
     std::error_code unknown;
     if (from && process_index() == 0 && !fs::equivalent(*from, folder, unknown)) files = files_to_copy(*from);
     files.emplace_back("config.json",

@@ -51,7 +51,7 @@ CausalLM from_pretrained(const std::filesystem::path& folder, const PretrainedOp
 //   invalid_argument: `from` has the config of another model; an option that transformers' config of the family cannot
 //     express; LoRA adapters (call merge_lora first)
 //   invalid_file: a file of `from` is a link that leads out of the folder (links of a snapshot in a Hugging Face cache
-//     may lead to its blobs); `folder` has weights of another save
+//     may lead to its blobs); `folder` has weights of another save, or the config of another model
 void save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                      const std::optional<std::filesystem::path>& from = {});
 

@@ -136,7 +136,7 @@ void add_norms(std::vector<at::Tensor> tensors, Accumulate dtype, std::vector<at
   std::vector<double> of_small;
   std::erase_if(tensors, [&](const at::Tensor& t) {
     if (!is_small(t)) return false;
-    of_small.push_back(std::sqrt(sum_of_squares(t.const_data_ptr<float>(), t.numel())));
+    of_small.push_back(std::sqrt(sum_of_squares(tessera::detail::const_elements<float>(t), t.numel())));
     return true;
   });
   if (!of_small.empty()) norms.push_back(at::tensor(of_small, at::kDouble));

@@ -17,6 +17,7 @@
 #include "sharding/base/environment.h"
 #include "sharding/base/fail.h"
 #include "sharding/base/thread_state.h"
+#include "sharding/kernels/tensors.h"
 
 namespace tessera {
 
@@ -37,7 +38,8 @@ bool is_small(const at::Tensor& t) {
 // values may overflow as well, so the values are then tested one by one.
 bool is_finite(const at::Tensor& t) {
   if (!t.defined() || t.is_meta() || !t.is_floating_point() || t.numel() == 0) return true;
-  if (is_small(t)) return std::all_of(t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel(), is_number);
+  if (is_small(t))
+    return std::all_of(detail::const_elements<float>(t), detail::const_elements<float>(t) + t.numel(), is_number);
   const at::Tensor values = t.detach();
   const auto wide = values.itemsize() < 4 ? at::kFloat : values.scalar_type();
   return std::isfinite(at::sum(values, wide).item<double>()) || at::isfinite(values).all().item<bool>();

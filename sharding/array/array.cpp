@@ -268,12 +268,6 @@ at::Tensor to_tensor(const Array& x) {
 
 namespace {
 
-// Returns a contiguous tensor's elements. (LibTorch's const_data_ptr<T> has different symbols in clang and g++.)
-template <class T>
-const T* values_of(const at::Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
-}
-
 // Returns whether a host value of this element type is read as T.
 template <class T>
 bool reads_as(DType dtype) {
@@ -309,7 +303,7 @@ std::vector<T> Array::to_host() const {
     fail(ErrorKind::dtype_mismatch, "to_host", "{} read as {}. Read it as its own type.", type_string(),
          name_of(dtype_for<T>()));
   const at::Tensor whole = to_tensor(*this).to(scalar_type(dtype_for<T>())).contiguous();
-  const T* begin = values_of<T>(whole);
+  const T* begin = detail::const_elements<T>(whole);
   return std::vector<T>(begin, begin + whole.numel());
 }
 

@@ -12,6 +12,13 @@ using Tensors = c10::SmallVector<at::Tensor, 1>;
 // Returns whether reading a value of t waits for an accelerator. Tensors without data have no such values.
 inline bool is_on_accelerator(const at::Tensor& t) { return t.defined() && !t.is_cpu() && !t.is_meta(); }
 
+// Returns the elements of a contiguous tensor of this type. LibTorch's const_data_ptr<T> has a symbol of another name
+// in clang 18 and later than in g++, which compiled LibTorch.
+template <class T>
+const T* const_elements(const at::Tensor& t) {
+  return static_cast<const T*>(t.const_data_ptr());
+}
+
 // ---- sums of tensors of one shape
 
 // The value of elements that belong to another term of a partial sum. x + -0.0 is x for every x; adding 0.0 would turn

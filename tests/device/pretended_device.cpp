@@ -395,7 +395,7 @@ void multiply_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
   out.fill_(std::numeric_limits<float>::quiet_NaN());
   int64_t start = 0;
   for (int64_t g = 0; g < ends.size(0); ++g) {
-    const int64_t end = ends.const_data_ptr<int32_t>()[g], count = end - start;
+    const int64_t end = static_cast<const int32_t*>(ends.const_data_ptr())[g], count = end - start;
     TORCH_CHECK(count >= 0, "expected gemm dimension to be greater or equal 0");
     TORCH_CHECK(end <= a.size(sums ? 1 : 0) && (!sums || end <= b.size(0)),
                 "expected offset to be less than tensor size");

@@ -232,7 +232,7 @@ TEST(DeviceSteps, EveryElementHasTheBitsOfTheHost) {
     const detail::BlockDraw draw = detail::block_draw(law, key, {low, high}, shape, block);
     ASSERT_EQ(draw.size, static_cast<int64_t>(expected.size()));
     const at::Tensor by_operations = detail::drawn_by_operations(draw, {draw.size}, c10::kCPU);
-    const float* values = by_operations.const_data_ptr<float>();
+    const float* values = static_cast<const float*>(by_operations.const_data_ptr());
     for (int64_t i = 0; i < draw.size; ++i) {
       EXPECT_EQ(detail::number_at(draw, i), expected[i]) << "law " << static_cast<int>(law) << " at " << i;
       EXPECT_EQ(values[i], expected[i]) << "law " << static_cast<int>(law) << " at " << i;

@@ -56,7 +56,9 @@ TEST(Metrics, ReplaceOnlyFilesOfTheirKind) {
                        "\n");
   for (const char* file : {"notes", "rows"})  // of a run that resumes
     testing::expect_error(ErrorKind::invalid_file, "not ", [&] { Metrics({folder.path(file)}, facts, {}, 1); });
-  testing::expect_error(ErrorKind::invalid_file, "not ", [&] { Metrics({folder.path("rows")}, facts); });
+  folder.write("mixed", folder.read("m.jsonl") + "my notes\n");
+  for (const char* file : {"rows", "mixed"})
+    testing::expect_error(ErrorKind::invalid_file, "not ", [&] { Metrics({folder.path(file)}, facts); });
   EXPECT_EQ(folder.read("notes"), "my notes");
   EXPECT_NE(folder.read("rows"), "");
 }

@@ -264,9 +264,11 @@ TEST_F(TrainTokens, ReportErrors) {
   expect(texts() + " --from " + folder_.path("nothing"), "[from_pretrained] ", 1);
   expect(texts() + sizes + " --export " + folder_.path("texts"), "texts: it is not an empty folder. Give another.", 2);
   expect(texts() + sizes + " --export " + folder_.write("file", "") + "/b", "a folder above it is a file", 2);
+  fs::create_symlink("nowhere", folder_.path("link"));
+  expect(texts() + sizes + " --export " + folder_.path("link/model"), "a link leads nowhere", 2);
   fs::copy(reference, folder_.path("theirs"));
   expect(texts() + sizes + " --resume --save " + folder_.path("new") + " --export " + folder_.path("theirs"),
-         "it has weights of another save, model.safetensors", 1);
+         "theirs/config.json: it is the config of another model.", 1);
   const std::string gpt2 = texts() + " --from " + TESSERA_REFERENCE_DIR + "/hf/gpt2";
   EXPECT_TRUE(run_program(program_ + gpt2 + " --seq 200").says("[command line] --seq: 200"));
   expect(texts() + sizes + " --sample 30", "[command line] --sample: 30 tokens after a prompt of", 2);

@@ -300,6 +300,7 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--mesh ''", "--mesh: \"\" given, expected axes"},
       {"--metrics a --report b/../a", "--report: b/../a, as for --metrics. Give two paths."},
       {"--export a --save a/", "--save: a/, as for --export. Give two paths."},
+      {"--export a/b/7 --save a/b", "--export: a/b/7, inside the folder of --save. Give another."},
       {"--keep-failed-step ./a --save a", "--save: a, as for --keep-failed-step. Give two paths."},
       {"surplus", "surplus: unknown."},
       {"--steps", "--steps: its value is missing"},

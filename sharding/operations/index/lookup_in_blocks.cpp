@@ -37,7 +37,7 @@ struct Lookup {
   }
 
   void copy(int64_t from, int64_t to, char* out) const {
-    const int64_t* const id = ids.const_data_ptr<int64_t>();
+    const int64_t* const id = const_elements<int64_t>(ids);
     for (int64_t i = from; i < to; ++i, out += bytes) {
       const auto place = std::div(id[i], rows.local);
       const char* const block = blocks[place.quot];
@@ -53,7 +53,7 @@ const Plan::FactorPlace& rows_of(const Plan& plan) {
 // Returns, for each id, its row in the block that begins at `offset`; -1 if it is not in the block.
 at::Tensor places_in(const at::Tensor& ids, int64_t offset, int64_t size) {
   at::Tensor places = at::empty_like(ids);
-  const int64_t* const id = ids.const_data_ptr<int64_t>();
+  const int64_t* const id = const_elements<int64_t>(ids);
   int64_t* const place = places.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.numel(); ++i) place[i] = id[i] < offset || id[i] >= offset + size ? -1 : id[i] - offset;
   return places;

@@ -13,6 +13,7 @@
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
 #include "sharding/kernels/simd_loops.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/neural/attention_masks.h"
@@ -226,7 +227,7 @@ bool is_doubtful(const at::Tensor& result) {
   if (!result.is_cpu() || result.numel() == 0) return false;
   const at::Tensor first = result.detach().select(-1, 0);
   if (first.scalar_type() == at::kFloat)
-    return !are_nonzero(first.const_data_ptr<float>(), first.sizes(), first.strides());
+    return !are_nonzero(detail::const_elements<float>(first), first.sizes(), first.strides());
   return !at::all(at::gt(at::abs(first), 0)).item<bool>();
 }
 
@@ -264,7 +265,7 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 void check_starts(const at::Tensor& starts, int64_t seq) {
   const at::Tensor all = starts.to(at::kLong).contiguous();
   const int64_t columns = all.size(1);
-  const auto* start = all.const_data_ptr<int64_t>();
+  const auto* start = detail::const_elements<int64_t>(all);
   for (int64_t i = 0; i < all.numel(); ++i)
     if (start[i] < 0 || start[i] > seq || (i % columns && start[i] < start[i - 1]))
       fail(ErrorKind::invalid_argument, "dot_product_attention",

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "sharding/kernels/tensors.h"
+
 namespace tessera::detail {
 namespace {
 
@@ -38,7 +40,7 @@ at::Tensor FusedLosses::losses() {
 
 void FusedLosses::put_gradients(const at::Tensor& of_losses, const at::Tensor& out) const {
   run({.gradient_type = type_of(out),
-       .of_losses = of_losses.const_data_ptr<float>(),
+       .of_losses = const_elements<float>(of_losses),
        .gradients = out.mutable_data_ptr()});
 }
 
@@ -46,7 +48,7 @@ void FusedLosses::put_gradients(const at::Tensor& of_losses, const at::Tensor& o
 void FusedLosses::run(LossRows rows) const {
   rows.type = type_of(logits);
   rows.logits = logits.const_data_ptr(), rows.stride = logits.stride(0);
-  rows.labels = labels.const_data_ptr<int64_t>(), rows.sums = sums.mutable_data_ptr<float>();
+  rows.labels = const_elements<int64_t>(labels), rows.sums = sums.mutable_data_ptr<float>();
   rows.rows = logits.size(0), rows.vocab = logits.size(1);
   rows.smoothing = static_cast<float>(smoothing), rows.z_loss = static_cast<float>(z_loss);
   if (rows.rows) loss_kernel_of(logits.device().type())(rows, logits.device().index());

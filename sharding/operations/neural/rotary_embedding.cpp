@@ -17,6 +17,7 @@
 #include "sharding/array/late_checks.h"
 #include "sharding/array/tape_state.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/reduce/reductions.h"
@@ -144,7 +145,7 @@ at::Tensor kept_on(c10::Device device, const at::Tensor& frequency) {
   if (device == frequency.device() || !frequency.is_cpu() || device.is_meta()) return moved_to(frequency, device);
   static std::mutex mutex;
   static auto* all = new std::map<std::pair<std::string, std::vector<double>>, at::Tensor>;  // never destroyed
-  const auto* values = frequency.const_data_ptr<double>();
+  const auto* values = detail::const_elements<double>(frequency);
   const std::lock_guard lock(mutex);
   at::Tensor& table = (*all)[{device.str(), {values, values + frequency.numel()}}];
   if (!table.defined()) table = moved_to(frequency, device);

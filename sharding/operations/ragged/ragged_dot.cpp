@@ -7,6 +7,7 @@
 
 #include "sharding/array/autograd.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/argument_checks.h"
 #include "sharding/operations/elementwise/elementwise.h"
 #include "sharding/operations/linalg/linear_algebra.h"
@@ -60,7 +61,7 @@ std::vector<std::vector<int64_t>> rows_by_group(const at::Tensor& sizes, int64_t
   const at::Tensor table = stacked_rows(sizes).to(at::kCPU, at::kLong).contiguous();
   std::vector<std::vector<int64_t>> found(groups + 1);
   for (int64_t b = 0; b < table.size(0); ++b) {
-    const int64_t* of = table.const_data_ptr<int64_t>() + b * groups;
+    const int64_t* of = detail::const_elements<int64_t>(table) + b * groups;
     int64_t row = 0;
     for (int64_t g = 0; g < groups; ++g) {
       if (of[g] < 0 || of[g] > rows - row)

@@ -5,6 +5,7 @@
 
 #include "sharding/array/host_sync.h"
 #include "sharding/base/fail.h"
+#include "sharding/kernels/tensors.h"
 #include "sharding/operations/shape/rearrange.h"
 
 namespace tessera::detail {
@@ -45,7 +46,7 @@ Shape local_start(const at::Tensor& start, at::IntArrayRef shape, at::IntArrayRe
   if (!start.is_cpu()) asked.emplace();
   const at::Tensor values = start.to(at::kCPU, at::kLong).contiguous();
   for (size_t d = 0; d < result.size(); ++d) {
-    const int64_t given = values.const_data_ptr<int64_t>()[d];
+    const int64_t given = const_elements<int64_t>(values)[d];
     result[d] = std::clamp<int64_t>(given < 0 ? given + shape[d] : given, 0, std::max<int64_t>(0, shape[d] - sizes[d]));
   }
   return result;

@@ -248,6 +248,18 @@ TEST(HuggingFaceConfig, GivesExpertsToLayers) {
   EXPECT_TRUE(latent.rope.interleaved);
 }
 
+TEST(HuggingFaceConfig, OfAFamilyWithWindowsHasANumberForThem) {
+  for (const std::string type : {"gemma2", "gemma3_text", "olmo3", "cohere2", "ministral", "gpt_oss"}) {
+    const std::string more = type == "gpt_oss" ? R"(, "num_local_experts": 4)" : "";
+    const DecoderConfig config = config_of(
+        fmt::format(R"("model_type": "{}", "layer_types": ["full_attention", "full_attention"]{})", type, more));
+    EXPECT_TRUE(config.windows.empty()) << type;
+    const std::string written = config_to_hugging_face(config, float32);
+    EXPECT_EQ(written.find("\"sliding_window\":null"), std::string::npos) << written;
+    EXPECT_TRUE(config_from_hugging_face(written, "config.json").windows.empty()) << type;
+  }
+}
+
 // Also where a family's default has a field that its file does not.
 TEST(HuggingFaceConfig, IsWrittenTheSameAfterItWasReadBack) {
   for (const std::string type : {"gpt_oss", "llama", "gemma3_text", "phi3", "deepseek_v3", "olmo3", "ministral"}) {
@@ -312,7 +324,7 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
         "[from_pretrained] config.json: [DecoderConfig] head_dim = 65538, expected 1 to 65536.",
         refused(R"("model_type": "llama", "head_dim": 65538)")},
        {ErrorKind::invalid_file,
-        "[from_pretrained] config.json: [rotary_embedding] dims 3 of float32[1,1,4], expected an even number up to 4.",
+        at + "partial_rotary_factor: 0.75 given, expected a fraction that is an even number of the 4 coordinates.",
         refused(R"("model_type": "phi3", "partial_rotary_factor": 0.75)")},
        {ErrorKind::invalid_file, at + "attn_logit_softcapping: 5E1 given, expected only null.",
         refused(R"("model_type": "gemma3_text", "attn_logit_softcapping": 50.0)")},
@@ -350,7 +362,8 @@ TEST(HuggingFaceConfig, OfWhatIsNotSupportedIsRefused) {
        {ErrorKind::invalid_file, at + "attn_temperature_tuning: null given, expected true, false or an integer.",
         refused(R"("model_type": "llama4_text", "attn_temperature_tuning": null)")},
        {ErrorKind::invalid_file,
-        at + "rope_parameters.partial_rotary_factor: 1e+300 given, expected a fraction of 4 coordinates.",
+        at + "rope_parameters.partial_rotary_factor: 1e+300 given, expected a fraction that is an even number of the 4 "
+             "coordinates.",
         refused(R"("model_type": "gpt_neox", "rope_parameters": {"partial_rotary_factor": 1e300})")},
        {ErrorKind::invalid_file, at + "rope_scaling.type: \"linear\" given, expected default or longrope.",
         refused(R"("model_type": "phi3", "rope_scaling": {"type": "linear", "factor": 2})")},
@@ -730,6 +743,7 @@ TEST_F(Folder, KeepsTheElementTypeThatIsAskedFor) {
 }
 
 TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
+  using Save = void (*)(const fs::path&, const CausalLM&, const std::optional<fs::path>&);
   const CausalLM model = from_pretrained(references / "llama");
   fs::copy(references / "llama", folder / "old");
   const auto expect_refused = [&](const auto& call) {
@@ -745,6 +759,10 @@ TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
   EXPECT_FALSE(fs::exists(folder / "new"));
   save_pretrained(folder / "new", model, references / "llama");
   save_pretrained(folder / "new", model, references / "llama");
+  const CausalLM other = from_pretrained(references / "llama_yarn");
+  for (const auto save : {static_cast<Save>(save_pretrained), static_cast<Save>(check_save_pretrained)})
+    testing::expect_error_with(ErrorKind::invalid_file, {"new/config.json: it is the config of another model."},
+                               [&] { save(folder / "new", other, {}); });
 }
 
 TEST_F(Folder, HasAConfigOfTheTypeOfItsWeights) {

@@ -66,7 +66,7 @@ TEST_F(CachingCpuAllocator, IsOneThreadsAtATime) {
       for (int64_t i = 0; i < 2000; ++i) {
         const at::Tensor mine = of_bytes(1 + i * 37 % 3000);
         std::memset(mine.data_ptr(), static_cast<int>(number), static_cast<size_t>(mine.numel()));
-        const auto* bytes = mine.const_data_ptr<uint8_t>();
+        const auto* bytes = static_cast<const uint8_t*>(mine.const_data_ptr());
         wrong[static_cast<size_t>(number)] +=
             std::any_of(bytes, bytes + mine.numel(), [number](uint8_t byte) { return byte != number; });
       }
