@@ -144,7 +144,7 @@ std::string config_of(const fs::path& from, const DecoderConfig& config, DType d
   if (detail::is_multimodal(value)) return config_to_hugging_face(config, dtype);  // only its decoder is saved
   bool is_changed = remove_code(value);
   boost::json::object& all = value.as_object();
-  // Published folders of Llama 4 have 4, which transformers has refused since 5.24.
+  // Published folders of Llama 4 have 4, which transformers 5.24 refuses.
   if (auto* tuning = all.if_contains("attn_temperature_tuning"); tuning && tuning->is_int64())
     *tuning = tuning->get_int64() != 0, is_changed = true;
   const std::string type(name_of(dtype));
