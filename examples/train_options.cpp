@@ -368,7 +368,14 @@ void set_values(const Flag& flag, const std::vector<std::string>& arguments, siz
   while (flag.value.ends_with("...") && next < arguments.size() && !is_flag(arguments[next]));
 }
 
-// Throws if two outputs are the same file or folder.
+// Returns the absolute path without links.
+std::filesystem::path resolved(const std::string& path) {
+  std::error_code unknown;
+  const auto all = std::filesystem::weakly_canonical(std::filesystem::absolute(path + "/."), unknown);
+  return unknown ? std::filesystem::path(path) : all;
+}
+
+// Throws if two outputs are the same file or folder, or if the export would be in a checkpoint.
 void check_outputs(const TrainOptions& o) {
   std::map<std::string, std::string> flags;
   for (const auto& [flag, path] : {std::pair("--metrics", o.metrics.json_lines),
@@ -380,14 +387,14 @@ void check_outputs(const TrainOptions& o) {
                                    {"--keep-failed-step", o.keep_failed_step},
                                    {"--save", o.save.folder}}) {
     if (path.empty()) continue;
-    std::error_code unknown;
-    const auto resolved = std::filesystem::weakly_canonical(std::filesystem::absolute(path + "/."), unknown);
-    const auto [other, is_new] = flags.emplace(unknown ? path : resolved.string(), flag);
+    const auto [other, is_new] = flags.emplace(resolved(path).string(), flag);
     if (!is_new) refuse(flag, fmt::format("{}, as for {}. Give two paths.", path, other->second));
   }
-  const auto relative = std::filesystem::path(o.tokens.export_to).lexically_relative(o.save.folder);
-  if (!o.save.folder.empty() && !relative.empty() && *relative.begin() != "..")
-    refuse("--export", fmt::format("{}, inside the folder of --save. Give another.", o.tokens.export_to));
+  if (o.save.folder.empty() || o.tokens.export_to.empty()) return;
+  const auto relative = resolved(o.tokens.export_to).lexically_relative(resolved(o.save.folder));
+  const std::string first = relative.empty() ? "" : relative.begin()->string();
+  if (!first.empty() && first.find_first_not_of("0123456789") == std::string::npos)
+    refuse("--export", fmt::format("{}, in the folder of a checkpoint of --save. Give another.", o.tokens.export_to));
 }
 
 }  // namespace

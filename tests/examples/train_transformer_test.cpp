@@ -300,7 +300,7 @@ TEST_F(TrainTransformer, AWrongCommandLineIsRefused) {
       {"--mesh ''", "--mesh: \"\" given, expected axes"},
       {"--metrics a --report b/../a", "--report: b/../a, as for --metrics. Give two paths."},
       {"--export a --save a/", "--save: a/, as for --export. Give two paths."},
-      {"--export a/b/7 --save a/b", "--export: a/b/7, inside the folder of --save. Give another."},
+      {"--export ./a/b/7/x --save a/b", "--export: ./a/b/7/x, in the folder of a checkpoint of --save. Give another."},
       {"--keep-failed-step ./a --save a", "--save: a, as for --keep-failed-step. Give two paths."},
       {"surplus", "surplus: unknown."},
       {"--steps", "--steps: its value is missing"},
@@ -384,6 +384,8 @@ TEST_F(TrainTransformer, AProfileHasATraceATableAndTheStepsParts) {
 TEST_F(TrainTransformer, WhatDoesNotFitIsAnErrorOfTheLibrary) {
   expect_error("--mesh data", "expected name=size", 1);
   expect_error("--mesh data=0", "mesh axis \"data\" = 0", 1);
+  for (const char* paths : {"--save .", "--save ../x", "--save ../x/../y --tensorboard z"})
+    expect_error(std::string(paths) + " --mesh data=0", "mesh axis \"data\" = 0", 1);
   expect_error("--mesh data=2,data=2", "mesh axis \"data\" is given twice", 1);
   expect_error("--mesh data=2 --rules embed=data+data", "data", 1);
   expect_error("--strategy auto --devices 4 --memory 1KB",

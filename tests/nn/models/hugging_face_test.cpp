@@ -763,6 +763,9 @@ TEST_F(Folder, OfAnotherSaveOrModelIsRefused) {
   for (const auto save : {static_cast<Save>(save_pretrained), static_cast<Save>(check_save_pretrained)})
     testing::expect_error_with(ErrorKind::invalid_file, {"new/config.json: it is the config of another model."},
                                [&] { save(folder / "new", other, {}); });
+  write_text(folder / "new/config.json", "{}", "test");
+  testing::expect_error_with(ErrorKind::invalid_file, {"new/config.json: it is the config of another model."},
+                             [&] { save_pretrained(folder / "new", model); });
 }
 
 TEST_F(Folder, HasAConfigOfTheTypeOfItsWeights) {
