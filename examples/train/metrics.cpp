@@ -73,10 +73,10 @@ Metrics::Metrics(const MetricsFiles& files, const RunFacts& run, nn::Report repo
     : page_(files.report), run_(run), report_(std::move(report)) {
   check_is_ours(files.report, "<!DOCTYPE html>\n<!-- The page of a report", "the page of a report");
   if (!files.json_lines.empty()) {
-    const bool goes_on = steps_done > 0 && std::filesystem::is_regular_file(files.json_lines);
+    const bool is_file = std::filesystem::is_regular_file(files.json_lines), goes_on = steps_done > 0 && is_file;
     check_is_ours(files.json_lines, "{\"step\":", "a file of metrics");
-    if (std::filesystem::is_regular_file(files.json_lines)) {
-      const std::string rows = rows_to_keep(files.json_lines, goes_on ? steps_done : -1);
+    if (is_file) {
+      const std::string rows = rows_to_keep(files.json_lines, goes_on ? steps_done : -1);  // -1: only checks the rows
       if (goes_on) write_text(files.json_lines, rows, "metrics");
     }
     json_lines_.emplace(files.json_lines, goes_on ? OutputFile::Start::as_it_is : OutputFile::Start::empty);

@@ -88,7 +88,7 @@ void load_pretrained(const std::filesystem::path& path, const HuggingFaceNames& 
 // Error (invalid_file): the folder has .safetensors files of another save.
 void save_pretrained(const std::filesystem::path& folder, const HuggingFaceNames& names, const Leaves& model,
                      int64_t max_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
-// Throws this error without writing. Call it before a long training.
+// Throws the same error as save_pretrained, but does not write. Call it before a long training.
 void check_save_pretrained(const std::filesystem::path& folder, const HuggingFaceNames& names, const Leaves& model,
                            int64_t max_file_bytes = int64_t{4} << 30, int64_t vocab = 0);
 

@@ -123,7 +123,7 @@ int64_t rotary_dims(const JsonPart& config, const JsonPart& rope, const RopeKeys
   const double fraction = there.number(name, keys.fraction);
   const bool is_fraction = fraction > 0 && fraction <= 1;
   const auto dims =
-      is_fraction ? static_cast<int64_t>(static_cast<double>(head_dim) * fraction) : 0;  // as transformers
+      is_fraction ? static_cast<int64_t>(static_cast<double>(head_dim) * fraction) : 0;  // rounds down, as transformers
   if (dims < 2 || dims % 2)
     there.at(name).refuse(
         fmt::format("{} given, expected a fraction that is an even number of the {} coordinates.", fraction, head_dim));

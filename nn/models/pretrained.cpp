@@ -120,7 +120,7 @@ bool remove_code(boost::json::value& config) {
 // Returns whether the text of a config.json is of the same model.
 bool is_config_of(const std::string& text, const fs::path& file, const DecoderConfig& config, DType dtype) {
   const std::string written = config_to_hugging_face(config, dtype);
-  if (text == written) return true;  // also if rounding gives it another text when it is read and written
+  if (text == written) return true;  // if the text is read and written again, rounding may change its last digits
   DecoderConfig there = config_from_hugging_face(text, file.string());
   there.router_aux_loss_coef = config.router_aux_loss_coef;  // a training option: it may differ from the folder's
   return config_to_hugging_face(there, dtype) == written;

@@ -55,8 +55,8 @@ CausalLM from_pretrained(const std::filesystem::path& folder, const PretrainedOp
 void save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                      const std::optional<std::filesystem::path>& from = {});
 
-// Throws the errors of save_pretrained about the config, `from`, and other weights in `folder`. Call it before a long
-// training. All processes that hold the model call it.
+// Throws the errors of save_pretrained about the config, `from`, and another model in `folder`, but does not write.
+// Call it before a long training. All processes that hold the model must call it.
 void check_save_pretrained(const std::filesystem::path& folder, const CausalLM& model,
                            const std::optional<std::filesystem::path>& from = {});
 

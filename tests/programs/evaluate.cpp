@@ -416,15 +416,15 @@ bool is_finite(const Outcome& outcome) {
   return true;
 }
 
-// The gradient without a mesh is another one next to these values: the maximum of equal numbers has such a kink, and
-// the norm of zeros, whose gradient is NaN. Rounding decides whether numbers are exactly equal.
+// Returns whether the gradient without a mesh jumps at these values. It does for the maximum of equal numbers, and for
+// the norm of zeros, where it is NaN. Rounding decides whether numbers are exactly equal.
 bool has_kink(const Program& program, const Outcome& plain) {
   Program tolerant = program;
   tolerant.tolerance = std::max(program.tolerance, 1e-4);
   return !compared("", "", tolerant, plain, Run(program, Where::unplaced, {}, Noise::kinks)()).empty();
 }
 
-// Next to a kink, the mesh and the run without a mesh must agree.
+// Returns whether the mesh and the run without a mesh agree next to a kink.
 bool meshes_agree_near_kinks(const Program& program) {
   Program tolerant = program;
   tolerant.tolerance = std::max(program.tolerance, 1e-6);
